@@ -28,16 +28,16 @@ use godwit_tune::Setting;
 use tokio::sync::{OnceCell, watch};
 
 use crate::{
-    addresses::Addresses,
-    ceiling::Ceiling,
+    auth::secrets::Secrets,
+    endpoint::{addresses::Addresses, observed_limit::Ceiling},
     error::Result,
-    events::{Event, EventLog, Observer, SettingView},
-    journal::Journal,
+    local::{durability::LocalDurability, journal::Journal},
     panics::on_thread,
-    progress::{Counters, Snapshot},
-    secrets::Secrets,
+    report::{
+        events::{Event, EventLog, Observer, SettingView},
+        progress::{Counters, Snapshot},
+    },
     spec::Connections,
-    written::LocalDurability,
 };
 
 /// Time between two words about how many small files are in flight.

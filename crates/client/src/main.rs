@@ -12,17 +12,20 @@ use std::{
 
 use godwit_client::{
     Stop,
+    auth::{proxy, secrets::Secrets},
+    cli::{
+        self, EarlyExit, Environment,
+        globus_url_copy::{self, Options, Stream},
+    },
     error::{Error, Exit},
-    events::{Event, FileState, Observer},
-    explain,
-    flags::{self, EarlyExit, Environment},
-    guc::{self, Options, Stream},
     job, manage,
-    progress::{Display, Snapshot},
-    proxy,
-    secrets::Secrets,
+    report::{
+        events::{Event, FileState, Observer},
+        explain,
+        progress::{Display, Snapshot},
+        tui::{self, Screen},
+    },
     spec::{Invocation, Proxy, Request, Ssh},
-    watch::{self, Screen},
 };
 use godwit_engine::host::{
     cpu_affinity::CpuAffinity,
@@ -39,7 +42,7 @@ fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     if arguments
         .first()
-        .is_some_and(|name| Path::new(name).file_name() == Some(guc::NAME.as_ref()))
+        .is_some_and(|name| Path::new(name).file_name() == Some(globus_url_copy::NAME.as_ref()))
     {
         arguments.splice(..1, ["godwit".into(), "guc".into()]);
     }
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
         locations: Locations::new(|name| std::env::var_os(name), files::effective_uid()),
         ssh: Ssh::of_environment(|name| std::env::var(name).ok()),
     };
-    let invocation = match flags::parse(&arguments, &environment) {
+    let invocation = match cli::parse(&arguments, &environment) {
         Ok(invocation) => invocation,
         Err(early_exit) => return exit_early(&early_exit),
     };
@@ -128,7 +131,7 @@ async fn copy_urls(options: Options, environment: Environment) -> Exit {
         }
         Stream::Err => io::stderr().write_all(&escaped_lines(text)),
     };
-    guc::run(options, &environment, Arc::new(say), stop).await
+    globus_url_copy::run(options, &environment, Arc::new(say), stop).await
 }
 
 async fn run(invocation: Invocation) -> Exit {
@@ -154,8 +157,7 @@ async fn run(invocation: Invocation) -> Exit {
         }
         Request::Top { json, once } => {
             let (console, stop) = (Arc::clone(&console), stop.clone());
-            let shown =
-                tokio::task::spawn_blocking(move || watch::run(json, once, &*console, &stop));
+            let shown = tokio::task::spawn_blocking(move || tui::run(json, once, &*console, &stop));
             match shown.await {
                 Ok(Ok(())) => Exit::Done,
                 Ok(Err(error)) => {
@@ -233,7 +235,7 @@ async fn watch_interrupts(stop: Stop) {
         }
         stop.set();
         if !first {
-            watch::give_back();
+            tui::give_back();
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
     }

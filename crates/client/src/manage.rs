@@ -17,14 +17,16 @@ use godwit_proto::{
 };
 
 use crate::{
-    carrier::{Operation, RetryingSession, SessionPool},
     context::{RunContext, Stop},
     error::{Error, Exit, Result},
-    events::{Event, FileState, Observer},
-    home, local,
+    local::files,
     panics::{on_thread, test_point},
     plan::{ListingItem, gather, hostile},
-    session::{DirectoryEntry, DisplacedFile, Found, Session},
+    report::events::{Event, FileState, Observer},
+    session::{
+        DirectoryEntry, DisplacedFile, Found, Session, home,
+        retry::{Operation, RetryingSession, SessionPool},
+    },
     spec::{Connections, Manage, without_end_slash},
 };
 
@@ -330,8 +332,8 @@ impl Manager {
         let value = match place {
             Location::Local(path) => {
                 let algorithm = verify_mode.unwrap_or(ChecksumAlgorithm::Crc32c);
-                let path = local::path_of(path);
-                let (file, _) = local::open_read(&self.context.storage, &path)?;
+                let path = files::path_of(path);
+                let (file, _) = files::open_read(&self.context.storage, &path)?;
                 let doing = || format!("compute {algorithm} of {place}");
                 let shown = place.to_string();
                 let compute = move || {

@@ -62,7 +62,7 @@ fn write_all(folder: &Path) -> Result<(), Error> {
 fn programs() -> [Program; 3] {
     let of = |command, section| Program { command, section };
     [
-        of(godwit_client::flags::command(), "1"),
+        of(godwit_client::cli::command(), "1"),
         of(godwit_server::Arguments::command(), "8"),
         of(godwit_lab::commands::Cli::command(), "1"),
     ]

@@ -6,14 +6,15 @@
 //!                                  └ pieces of large files, and what a worker leaves when it goes
 //! ```
 
-mod crew;
-mod directory_stamps;
-mod feed;
-mod file;
-mod finisher;
+mod deletion;
+mod directory_attributes;
+mod file_task;
+pub(crate) mod piece_size;
 mod queue;
-mod removal;
+mod small_files;
+mod verifier;
 mod worker;
+mod worker_pool;
 
 use std::{
     io,
@@ -33,29 +34,31 @@ use tokio::{
     time,
 };
 
+use self::{
+    piece_size::PieceSizer,
+    queue::Queue,
+    verifier::{MovedFile, Verifier},
+};
 use crate::{
-    carrier::SessionPool,
-    congestion,
+    cli,
     context::{RunContext, Stop},
-    controller::Controller,
     error::{Error, Exit, Result},
-    events::{Event, EventLog, FileState, Observer},
-    flags, home,
-    journal::{CompletedFile, Journal},
-    metrics_file::MetricsFile,
+    local::journal::{CompletedFile, Journal},
     panics::{joined_badly, on_thread},
-    path_memory::path_key,
-    pieces::PieceSizer,
     plan::{self, Planner, SourceFile},
-    progress::TICK,
+    report::{
+        events::{Event, EventLog, FileState, Observer},
+        metrics_file::MetricsFile,
+        progress::TICK,
+        summary::{Summary, SyncSummary},
+        tui::LiveStatus,
+    },
+    session::{home, retry::SessionPool},
     spec::{CongestionChoice, Connections, JobSpec, JournalSpec},
-    summary::{Summary, SyncSummary},
-    watch::LiveStatus,
+    tuning::{congestion, controller::Controller, path_memory::path_key},
 };
 
-pub(crate) use file::RangeOutcome;
-use finisher::{MovedFile, Verifier};
-use queue::Queue;
+pub(crate) use self::file_task::RangeOutcome;
 
 /// Time for a data connection to come up. Shorter than the stall limit: a server that cannot reach
 /// us should cost seconds, not minutes, before we listen no more.
@@ -161,7 +164,7 @@ async fn run_observed(
     );
     home::expand_home(&pool, spec.remote_places()).await?;
     if spec.recursive {
-        flags::check_nesting(&spec.sources, &spec.destination).map_err(Error::Usage)?;
+        cli::check_nesting(&spec.sources, &spec.destination).map_err(Error::Usage)?;
     }
     if let Some(journal) = journal_of(&spec)? {
         // Nobody has set it before.
@@ -285,14 +288,14 @@ async fn move_all(
     let over = Arc::new(Notify::new());
     let tuning = controller.run(Arc::clone(&job.context), Arc::clone(&over));
     let tuning = tokio::task::spawn_local(tuning);
-    let finishing = tokio::task::spawn_local(finisher::run(Arc::clone(job), moved));
-    crew::run(job).await;
+    let finishing = tokio::task::spawn_local(verifier::run(Arc::clone(job), moved));
+    worker_pool::run(job).await;
     job.verifier.close();
     if let Err(bug) = finishing.await {
         job.on_panic(joined_badly("finish files", bug));
     }
     // What the finisher found no session for.
-    crew::run(job).await;
+    worker_pool::run(job).await;
     // A planner that finds more has nobody who takes it.
     job.queue.end().await;
     over.notify_one();
@@ -305,9 +308,9 @@ async fn move_all(
     }
     match planned {
         Ok(at_end) => {
-            removal::run(job, at_end.delete_list).await;
+            deletion::run(job, at_end.delete_list).await;
             // After all that changes a directory.
-            directory_stamps::run(job, at_end.directories).await;
+            directory_attributes::run(job, at_end.directories).await;
         }
         Err(bug) => job.on_panic(joined_badly("find what is to be copied", bug)),
     }

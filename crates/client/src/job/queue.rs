@@ -8,11 +8,13 @@ use std::{
 use godwit_proto::ByteRange;
 use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
-use super::file::{FileTask, RangeClaim};
+use super::{
+    file_task::{FileTask, RangeClaim},
+    piece_size::{PieceSizer, SessionRate},
+};
 use crate::{
-    pieces::{PieceSizer, SessionRate},
-    pipelining::SMALL_BYTES_MAX,
     plan::{PlanEntry, SourceFile},
+    transfer::pipeline::depth::SMALL_BYTES_MAX,
 };
 
 /// Files taken from the planner at a time: one look at the channel for many small ones.

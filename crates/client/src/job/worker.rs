@@ -9,20 +9,22 @@ use godwit_proto::{ByteRange, FtpPath, pi::transfer::Direction};
 
 use super::{
     Job,
-    feed::SmallFiles,
-    file::{FileTask, NextStep},
+    file_task::{FileTask, NextStep},
+    piece_size::SessionRate,
     queue::{Priority, WorkItem},
+    small_files::SmallFiles,
 };
 use crate::{
-    carrier::{AttemptError, Operation, RetryingSession},
     context::{Endpoint, WorkerSlot},
     error::{Error, Result},
-    events::Event,
-    flight::is_pipelinable,
     panics::{caught, caught_now, test_point},
-    pieces::SessionRate,
     plan::{PlanEntry, SourceFile, is_device, is_worth_resuming},
-    session::Session,
+    report::events::Event,
+    session::{
+        Session,
+        retry::{AttemptError, Operation, RetryingSession},
+    },
+    transfer::pipeline::file::is_pipelinable,
 };
 
 /// Time to remove what an interrupted put left at the server.

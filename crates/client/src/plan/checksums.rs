@@ -5,14 +5,13 @@ use std::{path::Path, sync::Arc};
 use godwit_engine::storage::{PosixStorage, digest};
 use godwit_proto::{ChecksumAlgorithm, Command};
 
-use super::{get::step, goal::CopyPath};
+use super::{copy_path::CopyPath, remote_walk::step};
 use crate::{
-    carrier::RetryingSession,
     context::Endpoint,
     error::{Error, Result},
-    local,
+    local::files,
     panics::{on_thread, test_point},
-    session::{Session, checksum_in},
+    session::{Session, checksum_in, retry::RetryingSession},
 };
 
 /// Files that are compared together.
@@ -88,7 +87,7 @@ pub(super) async fn checksums_here(
         let shown = path.display().to_string();
         let compute = move || {
             test_point("checksum", &path.display());
-            let (file, _) = local::open_read(&PosixStorage::unconfined(), &path)?;
+            let (file, _) = files::open_read(&PosixStorage::unconfined(), &path)?;
             let computed = digest::of_file(file.as_ref(), algorithm, 0, None, &mut |_| true);
             computed.map_err(Error::Local)
         };

@@ -4,23 +4,25 @@
 //! of files needs the memory of its widest directory, and the first file moves before the last is
 //! found. Directories are made here, before the files in them are handed on.
 
+mod already_done;
 mod checksums;
-mod directories;
-mod finished;
-mod get;
-mod goal;
-mod listed;
-mod listers;
+mod copy_path;
+mod directory_attributes;
+mod file_list;
+mod local_walk;
+mod parallel_listing;
 mod pattern;
-mod put;
+mod remote_walk;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod trail;
 
 pub(crate) use self::{
-    directories::{DirectoryAttributes, PathAttributes},
-    get::hostile,
-    listers::{ListingItem, gather},
+    directory_attributes::{DirectoryAttributes, PathAttributes},
+    parallel_listing::{ListingItem, gather},
     pattern::Pattern,
+    remote_walk::hostile,
     sync::{Deletion, SealedDeleteList},
 };
 
@@ -34,20 +36,21 @@ use std::{
 use godwit_proto::{FtpPath, pi::transfer::Direction, url::Location};
 use tokio::sync::mpsc;
 
-use self::goal::CopyPath;
+use self::copy_path::CopyPath;
 use crate::{
-    carrier::{RetryingSession, SessionPool},
     context::{Endpoint, RunContext},
     error::{Error, Result},
-    events::{ByteSource, Computed, Event},
-    fingerprints::CompactSet,
-    journal::{CompletedFile, Completion},
-    local,
+    local::{
+        attributes::FileAttributes,
+        compact_set::CompactSet,
+        files,
+        journal::{CompletedFile, Completion},
+    },
     panics::test_point,
-    put::NameRefused,
+    report::events::{ByteSource, Computed, Event},
+    session::retry::{RetryingSession, SessionPool},
     spec::{JobSpec, Part},
-    stamp::FileAttributes,
-    taking_up,
+    transfer::{resume, upload::NameRefused},
 };
 
 /// Files that the planner may be ahead of the workers.
@@ -183,7 +186,7 @@ impl SourceFile {
         let Peer::From(Origin::Here(LocalEnd::Path(path))) = &self.other else {
             return Ok(true);
         };
-        let now = local::stat(path)?;
+        let now = files::stat(path)?;
         Ok(now.is_some_and(|now| Some(now.len()) == self.size && changed(&now) == self.changed))
     }
 
@@ -320,7 +323,7 @@ impl Planner {
 
     async fn set_later(&mut self, destination: &CopyPath, attributes: FileAttributes) {
         if let Err(e) = self.directories.push(destination.as_bytes(), attributes) {
-            let error = Error::local(local::spool_context(), &e);
+            let error = Error::local(files::spool_context(), &e);
             self.fail(destination.to_string(), error).await;
         }
     }
@@ -356,7 +359,7 @@ impl Planner {
         match (file.direction(), finished.unwrap_or(Completion::No)) {
             (_, Completion::No) => self.copy(file).await,
             (Direction::Put, _) => self.check_later(file).await,
-            (Direction::Get, finished) => match finished::here(&file) {
+            (Direction::Get, finished) => match already_done::here(&file) {
                 None => self.copy(file).await,
                 Some(_) if finished == Completion::BeforeBoot => self.check_later(file).await,
                 Some(found) => self.skip_copied_local(&found),
@@ -369,7 +372,7 @@ impl Planner {
         test_point("plan", &file.remote);
         let journal = self.context.journal.get();
         if let Some(journal) = journal.filter(|_| is_worth_resuming(&file, self.spec.part))
-            && !finished::is_newer(&file, journal.last_record_time())
+            && !already_done::is_newer(&file, journal.last_record_time())
         {
             file.begun = journal.take_partial(&file.target());
         }
@@ -431,7 +434,7 @@ fn changed(metadata: &fs::Metadata) -> Option<i64> {
 
 /// A copy of it that an earlier run has begun is not thrown away.
 pub(crate) fn is_worth_resuming(file: &SourceFile, part: Option<Part>) -> bool {
-    part.is_none() && file.size.is_some_and(|size| size > taking_up::BYTES_MIN)
+    part.is_none() && file.size.is_some_and(|size| size > resume::BYTES_MIN)
 }
 
 /// The error for a directory where -r was not given.
@@ -452,6 +455,3 @@ pub(crate) fn is_device(path: &FtpPath) -> bool {
         None => false,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -14,9 +14,9 @@ use tokio::{runtime, task::LocalSet};
 
 use super::*;
 use crate::{
+    cli::{Environment, parse},
     context::Stop,
-    events::Observer,
-    flags::{Environment, parse},
+    report::events::Observer,
     spec::Request,
 };
 

@@ -37,10 +37,10 @@ use super::{
     ssh::{self, SshProcess},
 };
 use crate::{
+    auth::identity::Identity,
     context::{Endpoint, RunContext},
     error::{Error, Result},
-    events::Event,
-    identity::Identity,
+    report::events::Event,
 };
 
 /// Tokens that we send before we give a server up: GSI needs four.

@@ -4,44 +4,30 @@
 //! # Map
 //! - this file: single commands; [`login`]: from a connection to a session, with identities and
 //!   protection; [`tls`]: the same without a grid; [`ssh`]: through the user's ssh
-//! - [`channels`]: which mode, who connects, and everything a server may refuse of it
+//! - [`transfer::channels`]: which mode, who connects, and everything a server may refuse of it
 //! - [`transfer`]: one transfer command with its data, to the end of both; [`state`]: what is
 //!   known of it;
 //!   [`live_requests`]: what is asked of the server meanwhile; [`prefetched`]: the command of the next transfer, sent during the present one
-//! - [`relay`]: the same between two servers; [`relaying`]: what is known of it; [`pair`]: the
-//!   channels from one to the other;
-//!   [`introduction`]: servers that know the user by different credentials
-//! - [`pipeline`]: many small files in flight; [`in_flight_files`]: whose reply is whose, and whose
-//!   turn it is; [`flowing`]: their transfers, one after the other; [`sending`]: those of another
-//!   server
-//! - [`files`]: sizes, directories, renames, checksums; [`attribute_commands`]: times and
+//! - [`third_party`]: the same between two servers; [`third_party::state`]: what is known of it;
+//!   [`third_party::channels`]: the channels from one to the other;
+//!   [`delegation`]: servers that know the user by different credentials
+//! - [`crate::transfer::pipeline`]: many small files in flight; [`in_flight_files`]: whose reply is
+//!   whose, and whose turn it is; [`crate::transfer::pipeline::local_data`]: their transfers, one
+//!   after the other; [`crate::transfer::pipeline::remote_data`]: those of another server
+//! - [`commands::files`]: sizes, directories, renames, checksums; [`attribute_commands`]: times and
 //!   permissions;
-//!   [`listing`]: names that servers list
+//!   [`commands::listing`]: names that servers list
 
-mod asides;
-mod channels;
-mod data_address;
-mod directories;
-mod ending;
-mod files;
-mod flowing;
-mod introduction;
-mod lineup;
-mod listing;
+mod commands;
+mod connect;
+mod delegation;
+pub(crate) mod home;
 mod login;
-mod names;
-mod pair;
-mod pipeline;
-mod pipelined;
-mod reach;
-mod relay;
-mod relaying;
-mod renaming;
-mod sending;
+pub(crate) mod retry;
 mod ssh;
-mod stamping;
+mod third_party;
 mod tls;
-mod transfer;
+pub(crate) mod transfer;
 
 use std::{
     net::IpAddr,
@@ -55,23 +41,24 @@ use godwit_engine::{
 };
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
-pub(crate) use files::{Found, TOGETHER_MAX, checksum_in};
-pub(crate) use listing::{
-    BadName, CompleteListing, DirectoryEntry, LineQueue, LineSink, ListingLines, NameReader,
-    list_here, queue,
+pub(crate) use self::{
+    commands::{
+        files::{Found, TOGETHER_MAX, checksum_in},
+        listing::{
+            BadName, CompleteListing, DirectoryEntry, LineQueue, LineSink, ListingLines,
+            NameReader, list_here, queue,
+        },
+        rename::DisplacedFile,
+    },
+    third_party::ThirdPartyPlan,
+    transfer::{TransferOutcome, TransferPlan, prefetch::NextTransfer},
 };
-pub(crate) use pipeline::FileSource;
-pub(crate) use pipelined::NextTransfer;
-use pipelined::Prefetched;
-use reach::connect_any;
-pub(crate) use relay::ThirdPartyPlan;
-pub(crate) use renaming::DisplacedFile;
-pub(crate) use transfer::{TransferOutcome, TransferPlan};
+use self::{connect::connect_any, transfer::prefetch::Prefetched};
 
 use crate::{
     context::{Endpoint, RunContext, WorkerSlot},
     error::{Error, Result},
-    events::{ChannelState, Event},
+    report::events::{ChannelState, Event},
 };
 
 /// One logged-in control connection and its data channels.
@@ -84,26 +71,26 @@ pub(crate) struct Session {
     pub(crate) params: ChannelParams,
     /// Of the worker whose session it is.
     pub(crate) place: WorkerSlot,
-    control: ControlChannel,
+    pub(crate) control: ControlChannel,
     /// Where data channels begin and end, ours first.
     addresses: [IpAddr; 2],
     /// What leads to the server; killed where the session is dropped.
     program: Option<ssh::SshProcess>,
     mover: Option<Mover>,
-    set: Option<ChannelSet>,
+    pub(crate) set: Option<ChannelSet>,
     /// With the server that sends to this one, where bytes go from server to server. It lives and
     /// dies with this one.
     pub(crate) source: Option<Box<Session>>,
     /// It was asked to tell often how far it is.
     markers_requested: bool,
     /// The transfer command that went out before its turn.
-    prefetched: Option<Prefetched>,
+    pub(crate) prefetched: Option<Prefetched>,
     /// Shortest time from a command to its answer: what the path takes.
     pub(crate) round_trip: Duration,
     /// When the server may next be asked for its side of a get.
-    next_report: tokio::time::Instant,
+    pub(crate) next_report: tokio::time::Instant,
     /// A reply is missing or the connection is gone: nothing more can be asked.
-    broken: bool,
+    pub(crate) broken: bool,
 }
 
 impl Session {

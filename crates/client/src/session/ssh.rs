@@ -37,14 +37,14 @@ use tokio::{
 };
 
 use super::{
+    connect::addresses,
     login::{Connected, PendingSession, control_config},
     protocol_trace,
-    reach::addresses,
 };
 use crate::{
+    auth::identity::Identity,
     context::{Endpoint, RunContext},
     error::{Error, Result},
-    identity::Identity,
     spec::Ssh,
 };
 

@@ -20,13 +20,10 @@ use godwit_proto::{
 
 use super::login::{PendingSession, lost};
 use crate::{
+    auth::{identity, secrets::check_audience},
+    context::RunContext,
+    error::{Error, Result},
     panics::on_thread,
-    {
-        context::RunContext,
-        error::{Error, Result},
-        identity,
-        secrets::check_audience,
-    },
 };
 
 /// A control channel under TLS.

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use godwit_client::filter::Filter;
+use godwit_client::spec::filter::Filter;
 
 /// Sets of rules that are compared.
 const ROUNDS: u64 = 60;

@@ -12,11 +12,13 @@ use std::{
 
 use godwit_client::{
     Stop,
-    events::{Event, Observer},
-    flags::{self, Environment},
+    cli::{self, Environment},
     job,
+    report::{
+        events::{Event, Observer},
+        summary::Summary,
+    },
     spec::Request,
-    summary::Summary,
 };
 use godwit_server::ServerSettings;
 use godwit_tune::{Decision, Observation, Setting, Tuner};
@@ -106,7 +108,7 @@ fn cp_watched(
         .chain(&[from, to])
         .map(OsString::from)
         .collect();
-    let invocation = flags::parse(&words, &Environment::default()).unwrap();
+    let invocation = cli::parse(&words, &Environment::default()).unwrap();
     let Request::Copy(spec) = invocation.request else {
         panic!("a copy was asked for")
     };

@@ -4,15 +4,15 @@ use std::sync::{Arc, atomic::Ordering};
 
 use godwit_proto::{ChecksumAlgorithm, facts::Facts};
 
-use super::{SyncPlanner, judge::compare_attributes, meet::FilePair};
+use super::{SyncPlanner, compare::FilePair, policy::compare_attributes};
 use crate::{
     error::{Error, Result},
     plan::{
         checksums::{BYTES_TOGETHER, TOGETHER, checksums, offered},
-        goal::CopyPath,
+        copy_path::CopyPath,
     },
     spec::{Level, Verify},
-    verify,
+    transfer::verify,
 };
 
 /// Files of the same size.
@@ -94,7 +94,7 @@ impl SyncPlanner<'_> {
                 (Ok(ours), Ok(theirs)) => {
                     let comparison = match verify::agree("", algorithm, ours, theirs) {
                         Ok(_) => compare_attributes(self.keeps_times, &source, &target),
-                        Err(_) => super::judge::Comparison::Differs("checksum"),
+                        Err(_) => crate::plan::sync::policy::Comparison::Differs("checksum"),
                     };
                     self.act(pair_of, &source, comparison).await
                 }

@@ -8,13 +8,13 @@
 //! ```
 //! Nothing is removed here: the job does that when all copies are done and nothing has failed.
 
-mod acts;
+mod actions;
 mod checksums;
-mod condemned;
-mod judge;
-mod meet;
-mod pairs;
-mod roll;
+mod compare;
+mod delete_list;
+mod pair_lister;
+mod policy;
+mod spooled_listing;
 
 use std::sync::Arc;
 
@@ -25,22 +25,20 @@ use godwit_proto::{
     url::{Location, names_directory},
 };
 
-pub(crate) use condemned::{Deletion, SealedDeleteList};
+pub(crate) use self::delete_list::{Deletion, SealedDeleteList};
 
 use self::{
     checksums::UndecidedFile,
-    condemned::{DeleteList, DirectoryDeletion, ListingCensus},
-    meet::{FilePair, no_directory},
-    pairs::{PairLister, PairListing, facts_here},
+    compare::{FilePair, no_directory},
+    delete_list::{DeleteList, DirectoryDeletion, ListingCensus},
+    pair_lister::{PairLister, PairListing, facts_here},
 };
-use super::{Planner, RemotePath, get::step, goal::CopyPath, trail::Trail};
+use super::{Planner, RemotePath, copy_path::CopyPath, remote_walk::step, trail::Trail};
 use crate::{
-    carrier::RetryingSession,
     error::{Error, Result},
-    local,
-    session::{Found, Session},
+    local::{attributes::FileAttributes, files},
+    session::{Found, Session, retry::RetryingSession},
     spec::{Level, SyncSpec, without_end_slash},
-    stamp::FileAttributes,
 };
 
 /// A directory of the source and what is to become the same.
@@ -147,7 +145,7 @@ impl Planner {
                 };
                 (CopyPath::There(at), url.names_directory())
             }
-            Location::Local(path) => (CopyPath::Here(local::path_of(path)), names_directory(path)),
+            Location::Local(path) => (CopyPath::Here(files::path_of(path)), names_directory(path)),
             // The flags have seen to it.
             Location::Standard => return Err(Error::Usage("- is no file".to_owned())),
         })
@@ -156,7 +154,7 @@ impl Planner {
     async fn stat_path(&mut self, place: &CopyPath) -> Result<PathKind> {
         let at = match place {
             CopyPath::Here(path) => {
-                return Ok(match local::stat(path)? {
+                return Ok(match files::stat(path)? {
                     None => PathKind::Missing,
                     Some(_) => {
                         let doing = || format!("look at {}", path.display());

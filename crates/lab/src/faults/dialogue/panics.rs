@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use godwit_client::Stop;
-use godwit_client::events::{Event, FileState, Observer};
-use godwit_client::flags::{self, Environment};
-use godwit_client::job;
-use godwit_client::secrets::Secrets;
-use godwit_client::spec::Request;
+use godwit_client::{
+    Stop,
+    auth::secrets::Secrets,
+    cli::{self, Environment},
+    job,
+    report::events::{Event, FileState, Observer},
+    spec::Request,
+};
 
 use super::servers::PASSWORD;
 
@@ -74,7 +76,7 @@ pub(super) fn run(words: &[String], after: u64, limit: Duration) -> io::Result<P
         .into_iter()
         .chain(words.iter().map(Into::into))
         .collect();
-    let invocation = flags::parse(&words, &environment)
+    let invocation = cli::parse(&words, &environment)
         .map_err(|parting| io::Error::new(io::ErrorKind::InvalidInput, parting.text))?;
     let Request::Copy(spec) = invocation.request else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no copy"));

@@ -1,0 +1,5 @@
+//! Who the user is to servers: certificates and proxies, passwords, tokens.
+
+pub(crate) mod identity;
+pub mod proxy;
+pub mod secrets;

@@ -1,0 +1,471 @@
+//! The command line: one definition per flag, then one step from raw flags to a resolved request.
+//!
+//! # Map
+//! - this file: what users may type, with its help
+//! - [`transfer_args`]: how files are moved; [`sync_args`]: what is beside that when trees are made
+//!   alike
+//! - [`resolve`]: what it means, with [`endpoints`]: every contradiction is found there and nowhere
+//!   else
+//! - [`crate::units`]: `8M`, `60`, and back
+
+mod endpoints;
+pub mod globus_url_copy;
+mod resolve;
+mod sync_args;
+mod transfer_args;
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use godwit_gsi::{
+    cert::key::{KeyKind, RSA_BITS_MAX, RSA_BITS_MIN},
+    name::DistinguishedName,
+};
+use godwit_proto::{ChecksumAlgorithm, security::Floor};
+
+pub use self::resolve::{EarlyExit, Environment, parse};
+pub(crate) use self::{endpoints::check_nesting, resolve::without_passwords};
+
+use self::{sync_args::SyncArgs, transfer_args::TransferArgs};
+
+use crate::spec::Preserve;
+
+/// What the command line is read by, for manuals and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Copies files with GridFTP, and manages what lies on servers.
+#[derive(Debug, Parser)]
+#[command(
+    name = "godwit",
+    version,
+    about = "Copies files with GridFTP, and manages what lies on servers",
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "Examples:\n  \
+                  godwit cp big.tar gsiftp://host/incoming/      one file up, verified\n  \
+                  godwit cp -r gsiftp://host/run7/ ./run7/       a directory down\n  \
+                  godwit cp -p 16 'ftp://host/run7/*.root' .     sixteen channels, a wildcard\n  \
+                  godwit sync -n ./run7/ gsiftp://host/run7      what would have to be copied\n  \
+                  godwit ls -l gsiftp://host/incoming/\n  \
+                  godwit explain events.json                     what limited a copy made with --events\n  \
+                  godwit top                                     what runs now\n\n\
+                  URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, ftpes://[user@]host[:21]/path, \
+                  ftp://host/path, file:///path, a bare local path, or - for standard input or output.\n\
+                  gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). sshftp:// logs in as ssh does, and \
+                  starts a server there. ftpes:// is FTP over TLS, and \
+                  logs in with a bearer token, or with a password, as ftp:// does in clear: of GODWIT_PASSWORD, ~/.netrc or the \
+                  terminal where the URL names a user, else as anonymous.\n\n\
+                  Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, permission), \
+                  4 failed (network, storage, protocol), 130 interrupted."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Copy files and directories
+    #[command(after_help = CP_AFTER_HELP, override_usage = "godwit cp [OPTIONS] <SRC>... <DST>")]
+    Cp(Box<CpArgs>),
+    /// List a directory, or one file
+    Ls {
+        /// With type, permissions, owner, size and time
+        #[arg(short = 'l', long)]
+        long: bool,
+        /// With a slash behind the names of directories
+        #[arg(short = 'F', long, conflicts_with = "long")]
+        classify: bool,
+        /// What to list
+        #[arg(value_name = "URL")]
+        url: OsString,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Tell what a server knows of files
+    Stat(Urls),
+    /// Checksums, computed where the files are
+    Cksum {
+        /// adler32, crc32c, md5, sha1, sha256 or sha512; the default is the cheapest that the
+        /// server has
+        #[arg(short, long, value_name = "ALG", value_parser = algorithm)]
+        algorithm: Option<ChecksumAlgorithm>,
+        #[command(flatten)]
+        urls: Urls,
+    },
+    /// Make directories
+    Mkdir {
+        /// Make parents too; no error where the directory exists
+        #[arg(short = 'p', long)]
+        parents: bool,
+        #[command(flatten)]
+        urls: Urls,
+    },
+    /// Remove files, and directories with -r
+    Rm {
+        /// Directories with all below them
+        #[arg(short, long)]
+        recursive: bool,
+        #[command(flatten)]
+        urls: Urls,
+    },
+    /// Rename within one server
+    Mv {
+        /// What
+        #[arg(value_name = "URL")]
+        from: OsString,
+        /// Its new name; where that is a directory, the old name inside it
+        #[arg(value_name = "NEW_URL")]
+        to: OsString,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Change permission bits
+    Chmod {
+        /// Octal, as 640
+        #[arg(value_name = "MODE", value_parser = mode)]
+        mode: u32,
+        #[command(flatten)]
+        urls: Urls,
+    },
+    /// Make a directory the same as another one: copy what differs
+    #[command(after_help = sync_args::AFTER_HELP)]
+    Sync(Box<SyncArgs>),
+    /// Take a command line of globus-url-copy (guc -help lists its options); the same where the
+    /// program is called by that name
+    #[command(disable_help_flag = true)]
+    Guc {
+        /// As globus-url-copy has them
+        #[arg(
+            value_name = "WORDS",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        words: Vec<OsString>,
+    },
+    /// Make or show a proxy, the short-lived credential that gsiftp:// logs in with
+    #[command(subcommand)]
+    Proxy(ProxyVerb),
+    /// Show the transfers of yours that run on this host
+    #[command(after_help = TOP_AFTER_HELP)]
+    Top {
+        /// One JSON object a transfer, a line each
+        #[arg(long)]
+        json: bool,
+        /// Show them once, a line each, and end; so it does where there is no terminal
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Read an event log (cp --events) and tell what was moved, how fast, and what limited it
+    Explain {
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+        /// The event log
+        #[arg(value_name = "FILE")]
+        log: PathBuf,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Urls {
+    /// On which files
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What every verb understands.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// Only errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say what is done without and why; twice: the dialogue with the server, secrets masked
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Time without a reply or a byte after which a connection is given up; ten times that for a
+    /// checksum
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = crate::units::seconds)]
+    pub(crate) stall_timeout: Duration,
+    /// What data channels must have at least: clear (nothing), identity (both ends are of the same
+    /// user), integrity (and nobody changes what travels), private (nor reads it). What a server
+    /// cannot give is an error. The default is identity with gsiftp://, and with sshftp:// where
+    /// the server can; private with ftpes://, which has only that and clear; clear with ftp://,
+    /// which has nothing else
+    #[arg(long, value_name = "LEVEL", value_parser = protect)]
+    pub(crate) protect: Option<Floor>,
+    /// Whom to believe about servers of ftpes://: a PEM file (a server's own certificate will do),
+    /// or a directory of CAs. The default is whom the system believes
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Proxy that gsiftp:// logs in with, in place of X509_USER_PROXY; behind HOST= for that host
+    /// alone. May be repeated: between servers that know you by different ones, one is given a
+    /// proxy of the other's for data channels (DCSC)
+    #[arg(long, value_name = "[HOST=]FILE", value_parser = named_proxy)]
+    pub(crate) proxy: Vec<NamedProxy>,
+    /// Who servers of gsiftp:// must be, in place of what their host's name says, as
+    /// /O=Grid/CN=host/a.example.org; behind HOST= that host alone. May be repeated
+    #[arg(long, value_name = "[HOST=]NAME", value_parser = named_subject)]
+    pub(crate) subject: Vec<NamedSubject>,
+    /// The first line of FILE is the password of the user that the URL names. Without this option:
+    /// GODWIT_PASSWORD, ~/.netrc, or it is asked for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Log in to ftpes:// with the bearer token in FILE. Without this option: BEARER_TOKEN,
+    /// BEARER_TOKEN_FILE, XDG_RUNTIME_DIR/bt_u and /tmp/bt_u followed by the number of the user,
+    /// where the URL names no user and the server takes tokens
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token: Option<PathBuf>,
+    /// Send the bearer token to HOST, whatever the token says (its aud). Without this option it
+    /// goes to hosts that its aud names, or to all where that is WLCG's "any", and to those of
+    /// GODWIT_TOKEN_HOSTS. May be repeated
+    #[arg(long, value_name = "HOST")]
+    pub(crate) token_host: Vec<String>,
+    /// Program that sshftp:// runs to get to servers, with options if need be: OpenSSH's client, or
+    /// what takes its options. Without this option: GODWIT_SSH, or ssh
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) ssh: Option<String>,
+    /// What sshftp:// runs there. Without this option: GLOBUS_REMOTE_SSHFTP, or at the far end
+    /// ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh, whichever is found
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) ssh_server: Option<String>,
+}
+
+impl Common {
+    /// For verbs that talk to none, or that say it all in words of their own.
+    pub(crate) fn of_no_server() -> Self {
+        Self {
+            quiet: false,
+            verbose: 0,
+            stall_timeout: Duration::ZERO,
+            protect: None,
+            ca: None,
+            proxy: Vec::new(),
+            subject: Vec::new(),
+            password_file: None,
+            token: None,
+            token_host: Vec::new(),
+            ssh: None,
+            ssh_server: None,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProxyVerb {
+    /// Make a proxy from the user's certificate and key
+    #[command(after_help = PROXY_INIT_AFTER_HELP)]
+    Init(ProxyInitArgs),
+    /// Tell of a proxy: whose it is, of what kind, how long it is valid
+    #[command(
+        after_help = "Exit status: 0 where the proxy is valid (for the time asked with --valid-for), else 3."
+    )]
+    Info {
+        /// The proxy; the default is where init puts it
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Fail where less than this is left
+        #[arg(long, value_name = "HOURS", value_parser = crate::units::hours)]
+        valid_for: Option<Duration>,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+const TOP_AFTER_HELP: &str = "\
+The last second of each is shown: how much is done, goodput, time left, files, sessions x data channels, and what limits it. Fields of \
+lines are separated by tabs: process, what, done, goodput, left, files, channels, limit.";
+
+const PROXY_INIT_AFTER_HELP: &str = "\
+Certificate and key are those of --cert and --key, else of X509_USER_CERT and X509_USER_KEY, else ~/.globus/usercert.pem \
+and ~/.globus/userkey.pem. The pass phrase of an encrypted key is asked for on the terminal. \
+The proxy goes to --out, else to X509_USER_PROXY, else to /tmp/x509up_u followed by the number of the user. \
+An existing one is replaced.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ProxyInitArgs {
+    /// Certificate of the user, PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+    /// Where the proxy goes
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// How long it is valid, unless the certificate ends earlier
+    #[arg(long, value_name = "HOURS", default_value = "12", value_parser = crate::units::hours)]
+    pub(crate) hours: Duration,
+    /// rsa (2048 bits), rsa:3072, rsa:4096 or ec (P-256): servers of the Grid Community Toolkit 13
+    /// take no delegation from ec
+    #[arg(long, value_name = "TYPE", default_value = "rsa", value_parser = key_type)]
+    pub(crate) key_type: KeyKind,
+    /// A proxy for data and nothing else: services that start jobs refuse it
+    #[arg(long)]
+    pub(crate) limited: bool,
+    /// The kind before RFC 3820, for old servers
+    #[arg(long, conflicts_with = "path_length")]
+    pub(crate) legacy: bool,
+    /// Proxies that may be made below it, one after the other; the default is any number
+    #[arg(long, value_name = "N")]
+    pub(crate) path_length: Option<u32>,
+    /// Read the pass phrase from the first line of standard input
+    #[arg(long)]
+    pub(crate) passphrase_stdin: bool,
+}
+
+const CP_AFTER_HELP: &str = "\
+Examples:
+  godwit cp big.tar gsiftp://host/incoming/          one file up; the directory is made
+  godwit cp -r gsiftp://host/run7/ ./run7/           a directory down
+  godwit cp gsiftp://a/run7.tar gsiftp://b/run7.tar  from server to server
+  godwit cp --protect private f gsiftp://host/f      nobody reads it on the way
+  godwit cp --offset 1M --length 64K ftp://host/f f  a part of a file
+  godwit cp -r --max-rate 200M run7 sshftp://host/~/ as your ssh lets you in, at 200 Mbit/s
+  godwit cp -r --preserve run7 gsiftp://host/        with times and permissions, also of directories
+  godwit cp - gsiftp://host/log < log                from standard input
+
+A destination that is a directory, or ends in /, takes the sources by their names; several sources need one. \
+With -r, DIR copies the directory and DIR/ its contents, and a destination that does not exist becomes the copy. \
+The last component of a source may hold * ? and [ ].
+
+Where all of them are URLs the files go from server to server and do not pass here.
+
+With --preserve copies get the time of change and the permission bits of their sources, directories last, when all \
+in them is there; where a server cannot set them (MFMT, SITE CHMOD) or does not tell them, that is said, and is no failure.
+
+Files arrive under temporary names (.godwit-*.part) beside their destination and get their names when they \
+are whole and verified. Destinations that are special files, as /dev/null, are written in place.
+
+A partial get (--offset, --length) makes the part the whole content of the destination; a partial put, and one \
+from another server, writes the part at the same offset of the remote file, in place, and keeps the rest of it.";
+
+#[derive(Debug, Args)]
+pub(crate) struct CpArgs {
+    /// Sources, then the destination
+    #[arg(value_name = "PATH", required = true, num_args = 2..)]
+    pub(crate) places: Vec<OsString>,
+
+    /// Copy directories with all below them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Copy the paths that FILE (- for standard input) names, one a line, below the one SRC, to the
+    /// same paths below DST
+    #[arg(long, value_name = "FILE")]
+    pub(crate) files_from: Option<PathBuf>,
+    /// Names of --files-from end in NUL
+    #[arg(short = '0', long, requires = "files_from")]
+    pub(crate) from0: bool,
+    /// Give files and directories the time of change (in whole seconds) and the permission bits of
+    /// their sources; alone both. Never set-user-ID and set-group-ID bits
+    #[arg(long, value_name = "times,mode", num_args = 0..=1, require_equals = true,
+          default_missing_value = "times,mode", value_parser = preserve)]
+    pub(crate) preserve: Option<Preserve>,
+    /// First byte of a partial transfer
+    #[arg(long, value_name = "N", value_parser = crate::units::bytes)]
+    pub(crate) offset: Option<u64>,
+    /// Bytes of a partial transfer
+    #[arg(long, value_name = "N", value_parser = crate::units::bytes)]
+    pub(crate) length: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+fn algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
+    text.parse()
+        .map_err(|e| format!("{e}: use adler32, crc32c, md5, sha1, sha256 or sha512"))
+}
+
+fn preserve(text: &str) -> Result<Preserve, String> {
+    let mut preserve = Preserve::default();
+    for word in text.split(',') {
+        match word {
+            "times" => preserve.times = true,
+            "mode" => preserve.modes = true,
+            _ => return Err("wanted times, mode or times,mode".to_owned()),
+        }
+    }
+    Ok(preserve)
+}
+
+fn protect(text: &str) -> Result<Floor, String> {
+    match text {
+        "clear" => Ok(Floor::Clear),
+        "identity" => Ok(Floor::Identity),
+        "integrity" => Ok(Floor::Integrity),
+        "private" => Ok(Floor::Private),
+        _ => Err("wanted clear, identity, integrity or private".to_owned()),
+    }
+}
+
+/// `--proxy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedProxy {
+    /// `None`: for all hosts.
+    pub(crate) host: Option<String>,
+    pub(crate) file: PathBuf,
+}
+
+fn named_proxy(text: &str) -> Result<NamedProxy, String> {
+    let (host, file) = for_host(text);
+    if file.is_empty() || host.as_deref().is_some_and(str::is_empty) {
+        return Err("wanted FILE or HOST=FILE".to_owned());
+    }
+    let file = file.into();
+    Ok(NamedProxy { host, file })
+}
+
+/// `--subject`: for a host, or for all.
+type NamedSubject = (Option<String>, DistinguishedName);
+
+fn named_subject(text: &str) -> Result<NamedSubject, String> {
+    let (host, name) = for_host(text);
+    match DistinguishedName::parse(name) {
+        Some(name) if !host.as_deref().is_some_and(str::is_empty) => Ok((host, name)),
+        _ => Err("wanted a name as /O=Grid/CN=host/a.example.org, or HOST= before it".to_owned()),
+    }
+}
+
+/// What may have `HOST=` before it; hosts as URLs have them, and as they are looked for.
+fn for_host(text: &str) -> (Option<String>, &str) {
+    match text.split_once('=') {
+        // Names of hosts have no slash.
+        Some((host, value)) if !host.contains('/') => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            (Some(host.to_owned()), value)
+        }
+        _ => (None, text),
+    }
+}
+
+fn key_type(text: &str) -> Result<KeyKind, String> {
+    let bits = match text {
+        "ec" => return Ok(KeyKind::EcP256),
+        "rsa" => Some(RSA_BITS_MIN),
+        other => other
+            .strip_prefix("rsa:")
+            .and_then(|bits| bits.parse().ok()),
+    };
+    bits.filter(|bits| (RSA_BITS_MIN..=RSA_BITS_MAX).contains(bits))
+        .map(KeyKind::Rsa)
+        .ok_or_else(|| format!("wanted rsa, rsa:BITS from {RSA_BITS_MIN} to {RSA_BITS_MAX}, or ec"))
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|m| *m <= 0o7777)
+        .ok_or_else(|| "wanted octal permission bits, as 640".to_owned())
+}

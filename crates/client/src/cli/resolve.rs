@@ -1,0 +1,420 @@
+//! From raw flags to a resolved request.
+
+#[cfg(test)]
+mod tests;
+
+use std::{ffi::OsString, os::unix::ffi::OsStrExt};
+
+use clap::{ArgMatches, FromArgMatches, error::ErrorKind};
+use godwit_engine::host::net;
+use godwit_gsi::{
+    cert::files::{self, Locations},
+    ftps::Authorities,
+};
+use godwit_proto::url::{Location, RemoteUrl, masked};
+use godwit_tune::{Bounds, Method, Setting};
+
+use super::{
+    Cli, Common, CpArgs, ProxyVerb, Urls, Verb, command,
+    endpoints::{check_between, check_ends, check_nesting, check_standard},
+    sync_args,
+    transfer_args::{MaybeAlgorithm, TransferArgs},
+};
+use crate::{
+    auth::secrets::Secrets,
+    error::Exit,
+    spec::{
+        CongestionChoice, Connections, FilesFrom, Invocation, JobSpec, JournalSpec, Manage, Part,
+        Preserve, Proxy, ProxyInfo, ProxyInit, Rates, Request, Ssh, TunerSpec, Verify,
+    },
+};
+
+/// There is nothing to run: help was asked for, or the command line is wrong.
+#[derive(Debug)]
+pub struct EarlyExit {
+    /// What to print.
+    pub text: String,
+    /// [`Exit::Done`] for help and version, which go to standard output; else standard error.
+    pub exit: Exit,
+}
+
+/// What the process finds around itself.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// What it says of passwords and tokens, and whether somebody can be asked.
+    pub secrets: Secrets,
+    /// `GLOBUS_TCP_PORT_RANGE`.
+    pub port_range: Option<String>,
+    /// Where credentials and trusted CAs lie, as far as the environment says.
+    pub locations: Locations,
+    /// `GODWIT_SSH` and `GLOBUS_REMOTE_SSHFTP`, or else as usual.
+    pub ssh: Ssh,
+}
+
+impl Default for Environment {
+    /// An empty environment.
+    fn default() -> Self {
+        Self {
+            secrets: Secrets::default(),
+            port_range: None,
+            locations: Locations::new(|_| None, files::effective_uid()),
+            ssh: Ssh::default(),
+        }
+    }
+}
+
+/// Reads a command line, program name first.
+pub fn parse(arguments: &[OsString], environment: &Environment) -> Result<Invocation, EarlyExit> {
+    let early_exit = |e: clap::Error| EarlyExit {
+        exit: match e.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Done,
+            _ => Exit::Usage,
+        },
+        text: without_passwords(e.render().to_string(), arguments),
+    };
+    let matches = command()
+        .try_get_matches_from(arguments)
+        .map_err(early_exit)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(early_exit)?;
+    let (request, common) = request(cli.verb, &matches, arguments).map_err(wrong)?;
+    Ok(Invocation {
+        request,
+        verbosity: if common.quiet {
+            0
+        } else {
+            1 + common.verbose.min(2)
+        },
+        connections: connections(&common, environment).map_err(wrong)?,
+    })
+}
+
+fn wrong(text: String) -> EarlyExit {
+    EarlyExit {
+        text: format!("godwit: {text}\n"),
+        exit: Exit::Usage,
+    }
+}
+
+pub(super) type Resolved<T> = Result<T, String>;
+
+fn connections(common: &Common, environment: &Environment) -> Resolved<Connections> {
+    let port_range = match &environment.port_range {
+        None => None,
+        Some(text) if text.trim().is_empty() => None,
+        Some(text) => Some(net::parse_port_range(text).ok_or_else(|| {
+            format!("GLOBUS_TCP_PORT_RANGE={text}: wanted two ports as 50000,51000")
+        })?),
+    };
+    Ok(Connections {
+        stall_limit: common.stall_timeout,
+        secrets: Secrets {
+            password_file: common.password_file.clone(),
+            token_file: common.token.clone(),
+            token_hosts: [&environment.secrets.token_hosts[..], &common.token_host].concat(),
+            ..environment.secrets.clone()
+        },
+        authorities: match &common.ca {
+            None => Authorities::System,
+            Some(path) if path.is_dir() => Authorities::Directory(path.clone()),
+            Some(path) => Authorities::File(path.clone()),
+        },
+        port_range,
+        protect: common.protect,
+        locations: environment.locations.clone(),
+        proxies: (common.proxy.iter())
+            .map(|named| (named.host.clone(), named.file.clone()))
+            .collect(),
+        subjects: common.subject.clone(),
+        ssh: Ssh {
+            command: (common.ssh.clone()).unwrap_or_else(|| environment.ssh.command.clone()),
+            server: (common.ssh_server.clone()).or_else(|| environment.ssh.server.clone()),
+        },
+    })
+}
+
+fn request(
+    verb: Verb,
+    matches: &ArgMatches,
+    arguments: &[OsString],
+) -> Resolved<(Request, Common)> {
+    let manage = |m| Request::Manage(m);
+    Ok(match verb {
+        Verb::Cp(args) => {
+            let common = args.common.clone();
+            (Request::Copy(Box::new(job(*args, arguments)?)), common)
+        }
+        Verb::Ls {
+            long,
+            classify,
+            url,
+            common,
+        } => (
+            manage(Manage::List {
+                url: remote(&url)?,
+                long,
+                classify,
+            }),
+            common,
+        ),
+        Verb::Stat(Urls { urls, common }) => (
+            manage(Manage::Stat {
+                urls: remotes(&urls)?,
+            }),
+            common,
+        ),
+        Verb::Cksum { algorithm, urls } => {
+            let places = urls
+                .urls
+                .iter()
+                .map(location)
+                .collect::<Resolved<Vec<_>>>()?;
+            if places.contains(&Location::Standard) {
+                return Err("cksum works on files: give a path or a URL instead of -".to_owned());
+            }
+            (manage(Manage::Checksum { algorithm, places }), urls.common)
+        }
+        Verb::Mkdir { parents, urls } => (
+            manage(Manage::MakeDirectory {
+                urls: remotes(&urls.urls)?,
+                parents,
+            }),
+            urls.common,
+        ),
+        Verb::Rm { recursive, urls } => (
+            manage(Manage::Remove {
+                urls: remotes(&urls.urls)?,
+                recursive,
+            }),
+            urls.common,
+        ),
+        Verb::Mv { from, to, common } => {
+            let (from, to) = (remote(&from)?, remote(&to)?);
+            if (&from.host, from.port, &from.user) != (&to.host, to.port, &to.user) {
+                return Err(format!(
+                    "mv renames within one server: {from} and {to} are on two"
+                ));
+            }
+            (manage(Manage::Rename { from, to }), common)
+        }
+        Verb::Chmod { mode, urls } => (
+            manage(Manage::ChangeMode {
+                urls: remotes(&urls.urls)?,
+                mode,
+            }),
+            urls.common,
+        ),
+        Verb::Sync(args) => {
+            let common = args.common.clone();
+            let matches = matches.subcommand().map(|(_, matches)| matches);
+            let job = sync_args::job(*args, matches, arguments)?;
+            (Request::Copy(Box::new(job)), common)
+        }
+        Verb::Proxy(verb) => (Request::Proxy(proxy(verb)), Common::of_no_server()),
+        Verb::Guc { words } => (Request::UrlCopy(words), Common::of_no_server()),
+        Verb::Explain { json, log, common } => (Request::Explain { log, json }, common),
+        Verb::Top { json, once, common } => (Request::Top { json, once }, common),
+    })
+}
+
+fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
+    let mut places = args
+        .places
+        .iter()
+        .map(location)
+        .collect::<Resolved<Vec<_>>>()?;
+    let destination = places.pop().ok_or("no destination")?;
+    let part = match (args.offset, args.length) {
+        (None, None) => None,
+        (offset, length) => Some(Part {
+            offset: offset.unwrap_or(0),
+            length,
+            stays: false,
+        }),
+    };
+    check_ends(&places, &destination)?;
+    check_between(&places, &destination, &args.transfer)?;
+    check_standard(&places, &destination, args.recursive, part)?;
+    if args.recursive {
+        check_nesting(&places, &destination)?;
+    }
+    if let Some(Part { offset, length, .. }) = part {
+        if args.recursive || places.len() > 1 {
+            return Err(
+                "--offset and --length take one file: leave -r and other sources out".into(),
+            );
+        }
+        let end = offset.checked_add(length.unwrap_or(0));
+        if end.is_none_or(|end| end > i64::MAX.unsigned_abs()) {
+            return Err("--offset and --length reach past the end of any file".to_owned());
+        }
+    }
+    let preserve = args.preserve.unwrap_or_default();
+    if preserve != Preserve::default() {
+        if places.contains(&Location::Standard) || destination == Location::Standard {
+            return Err("--preserve needs files at both ends, - is none".to_owned());
+        }
+        if part.is_some() {
+            return Err("--preserve takes whole files: leave --offset and --length out".to_owned());
+        }
+    }
+    let files_from = args.files_from.clone().map(|file| FilesFrom::List {
+        file: (file.as_os_str() != "-").then_some(file),
+        nul: args.from0,
+    });
+    if files_from.is_some() {
+        if places.len() > 1 || part.is_some() {
+            return Err("--files-from takes one source, a directory, and whole files".to_owned());
+        }
+        if places.contains(&Location::Standard) || destination == Location::Standard {
+            return Err("--files-from needs directories at both ends, - is none".to_owned());
+        }
+    }
+    Ok(JobSpec {
+        recursive: args.recursive,
+        files_from,
+        part,
+        preserve,
+        ..job_of(args.transfer, places, destination, arguments)?
+    })
+}
+
+/// A copy of files, whole and without directories.
+pub(super) fn job_of(
+    args: TransferArgs,
+    sources: Vec<Location>,
+    destination: Location,
+    arguments: &[OsString],
+) -> Resolved<JobSpec> {
+    Ok(JobSpec {
+        sources,
+        destination,
+        recursive: false,
+        shallow: false,
+        dotted: false,
+        files_from: None,
+        part: None,
+        sync: None,
+        preserve: Preserve::default(),
+        tuner: tuner(&args)?,
+        pipelining: args.pipelining,
+        socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
+        block_bytes: args.block_size,
+        sparse: !args.no_sparse,
+        direct_io: args.direct_io,
+        processors: args.processors,
+        congestion: match args.congestion {
+            None => CongestionChoice::System,
+            Some(name) if name == "auto" => CongestionChoice::Auto,
+            Some(name) => CongestionChoice::Fixed(name),
+        },
+        verify: match (args.no_verify, args.verify) {
+            (true, _) => Verify::Never,
+            (false, Some(MaybeAlgorithm(algorithm))) => Verify::Always(algorithm),
+            (false, None) => Verify::WherePossible,
+        },
+        journal: match args.journal {
+            _ if args.no_journal => JournalSpec::Never,
+            Some(file) => JournalSpec::File(file),
+            None => JournalSpec::OfUser,
+        },
+        durability: args.durability,
+        attempts: args.retries,
+        retry_pause: args.retry_pause,
+        events: args.events,
+        metrics_file: args.metrics_file,
+        json: args.json,
+        tui: args.tui,
+        command: shown(arguments),
+    })
+}
+
+fn proxy(verb: ProxyVerb) -> Proxy {
+    match verb {
+        ProxyVerb::Init(args) => Proxy::Init(ProxyInit {
+            pair: args.cert.zip(args.key),
+            out: args.out,
+            key: args.key_type,
+            lifetime: args.hours,
+            limited: args.limited,
+            legacy: args.legacy,
+            path_length: args.path_length,
+            passphrase_on_stdin: args.passphrase_stdin,
+        }),
+        ProxyVerb::Info {
+            file,
+            valid_for,
+            json,
+        } => Proxy::Info(ProxyInfo {
+            file,
+            valid_for,
+            json,
+        }),
+    }
+}
+
+fn tuner(args: &TransferArgs) -> Resolved<TunerSpec> {
+    let method = Method::parse(&args.tuner).map_err(|e| format!("--{e}"))?;
+    let fixed = Setting::new(args.concurrency.unwrap_or(1), args.parallelism.unwrap_or(1));
+    if fixed.channels() > args.max_channels {
+        return Err(format!(
+            "{} control channels with {} data channels each are more than --max-channels {}",
+            fixed.concurrency, fixed.parallelism, args.max_channels
+        ));
+    }
+    Ok(TunerSpec {
+        method,
+        bounds: Bounds {
+            concurrency: args.concurrency,
+            parallelism: args.parallelism,
+            ..Bounds::up_to(args.max_channels)
+        },
+        epoch: args.epoch.map(|e| e.as_secs_f64()),
+        mode: args.epoch_mode,
+        remembers: !args.no_path_memory,
+        weight: Some(args.weight).filter(|_| !args.alone),
+        rates: Rates {
+            own_bps: args.max_rate,
+            host_bps: args.host_rate,
+        },
+    })
+}
+
+pub(super) fn location(text: &OsString) -> Resolved<Location> {
+    let place = Location::parse(text.as_bytes())
+        .map_err(|e| format!("{}: {e}", masked(&text.to_string_lossy())))?;
+    match &place {
+        Location::Local(path) if path.is_empty() => Err("empty path".to_owned()),
+        _ => Ok(place),
+    }
+}
+
+fn remote(text: &OsString) -> Resolved<RemoteUrl> {
+    match location(text)? {
+        Location::Remote(url) => Ok(url),
+        Location::Local(_) | Location::Standard => Err(format!(
+            "{}: wanted a URL of a server (gsiftp:// or ftp://)",
+            masked(&text.to_string_lossy())
+        )),
+    }
+}
+
+fn remotes(texts: &[OsString]) -> Resolved<Vec<RemoteUrl>> {
+    texts.iter().map(remote).collect()
+}
+
+/// What clap says, which quotes words of the command line.
+pub(crate) fn without_passwords(text: String, arguments: &[OsString]) -> String {
+    arguments.iter().fold(text, |text, argument| {
+        let argument = argument.to_string_lossy();
+        text.replace(&*argument, &masked(&argument))
+    })
+}
+
+/// The command line as a log may hold it.
+fn shown(arguments: &[OsString]) -> String {
+    arguments
+        .iter()
+        .map(|a| masked(&a.to_string_lossy()))
+        .collect::<Vec<_>>()
+        .join(" ")
+}

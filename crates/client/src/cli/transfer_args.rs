@@ -1,0 +1,155 @@
+//! How files are moved: what `cp` and `sync` understand alike.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use godwit_engine::host::cpu_affinity::CpuAffinity;
+use godwit_proto::ChecksumAlgorithm;
+
+use super::algorithm;
+use crate::{
+    spec::{Durability, EpochMode},
+    transfer::pipeline::depth::DEPTH_MAX_PATIENT,
+    units,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct TransferArgs {
+    /// Data channels per control channel
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) parallelism: Option<u32>,
+    /// Control channels, each with its own thread; large files are shared between them
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) concurrency: Option<u32>,
+    /// Small files in flight on a control channel; 1 copies one after the other, the default is
+    /// what the path needs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX_PATIENT as i64))]
+    pub(crate) pipelining: Option<u32>,
+    /// Most data channels in all
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_channels: u32,
+    /// How settings are chosen while data flows: godwit, apt, cd, cs, nm, balman, yildirim, mi,
+    /// aimd, falcon, globus (2 x 8), static[:concurrency=N,parallelism=N] (1 x 4)
+    #[arg(long, value_name = "NAME[:key=value,...]", default_value = "godwit")]
+    pub(crate) tuner: String,
+    /// Time that a setting is measured, where the tuner has no opinion; the default is that of the
+    /// method, at most 3
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    pub(crate) epoch: Option<Duration>,
+    /// live: channels and sessions come and go while data flows; restart: as published, everything
+    /// ends and begins anew with each epoch, for comparison
+    #[arg(long, value_name = "MODE", default_value = "live", value_parser = epoch_mode)]
+    pub(crate) epoch_mode: EpochMode,
+    /// Part in the channels and the rate that transfers of yours share, relative to theirs: 2 has
+    /// twice what 1 has
+    #[arg(long, value_name = "W", default_value = "1", value_parser = weight)]
+    pub(crate) weight: f64,
+    /// Run as if no other transfer of yours were running
+    #[arg(long)]
+    pub(crate) alone: bool,
+    /// Neither begin with the setting that the last transfer over this path ended with, nor keep
+    /// this one's
+    #[arg(long)]
+    pub(crate) no_path_memory: bool,
+
+    /// Socket buffers of data channels at both ends; 0 leaves them to the kernels
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = units::bytes)]
+    pub(crate) tcp_buffer: u64,
+    /// Longest block of the extended block mode; small files go in shorter ones
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::some_bytes)]
+    pub(crate) block_size: u64,
+    /// Send holes of files as zeros. Without this option they do not travel to and from servers
+    /// that know them (godwitd), and are holes again there
+    #[arg(long)]
+    pub(crate) no_sparse: bool,
+    /// Read and write files of this machine past the page cache, where their file system can, and
+    /// leave it to others. 1 MiB of memory a data channel. godwitd has the same option for its side
+    #[arg(long)]
+    pub(crate) direct_io: bool,
+    /// Processors to keep to, as 0-3,8, or near:INTERFACE for those on whose memory the network
+    /// card lies (NUMA)
+    #[arg(long, value_name = "LIST|near:INTERFACE")]
+    pub(crate) processors: Option<CpuAffinity>,
+    /// TCP congestion control of our sending sockets. auto: the system's, and bbr where packets are
+    /// lost by chance and it moves more without harm to others
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
+    /// Cap of the whole transfer in bits per second, as 200M: all channels of this command share it
+    #[arg(long, value_name = "BITS", value_parser = units::bits_per_second)]
+    pub(crate) max_rate: Option<u64>,
+    /// Cap of all transfers of yours on this host together, to whatever servers; they share it by
+    /// weight, and those without traffic leave theirs to the others. Where several were given one,
+    /// the smallest holds
+    #[arg(long, value_name = "BITS", conflicts_with = "alone", value_parser = units::bits_per_second)]
+    pub(crate) host_rate: Option<u64>,
+
+    /// Insist on comparing checksums: adler32, crc32c, md5, sha1, sha256 or sha512. Without this
+    /// option whole files are compared where the server can
+    #[arg(long, value_name = "ALG", num_args = 0..=1, require_equals = true, conflicts_with = "no_verify",
+          default_missing_value = "", value_parser = maybe_algorithm)]
+    pub(crate) verify: Option<MaybeAlgorithm>,
+    /// Compare no checksums
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+    /// Attempts per range before a file fails
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) retries: u32,
+    /// Time between attempts; the default is short, and twice as long after each attempt
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    pub(crate) retry_pause: Option<Duration>,
+
+    /// Note in FILE what is finished and what was begun; the same command, given again, moves what
+    /// is missing. By default a file of its own for each command
+    #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
+    pub(crate) journal: Option<PathBuf>,
+    /// Neither heed nor keep a journal
+    #[arg(long)]
+    pub(crate) no_journal: bool,
+    /// How safe files are that arrive here. none: the kernel has them; file: each and its name are
+    /// synced before the next; batch: all are synced before the command ends
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    pub(crate) durability: Durability,
+
+    /// Write an event log, JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
+    /// Keep FILE as Prometheus' node_exporter reads it (textfile collector; its name must end in
+    /// .prom there): replaced every 5 seconds and at the end. The file's name without .prom tells
+    /// runs apart
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
+    /// Print one JSON object with the summary at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show goodput over time, the setting and its reason, what limits it, and files on the whole
+    /// terminal
+    #[arg(long, conflicts_with_all = ["quiet", "verbose"])]
+    pub(crate) tui: bool,
+}
+
+/// `--verify` alone, or with a name. A newtype, since clap reads an `Option` field as "may be
+/// absent".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaybeAlgorithm(pub(crate) Option<ChecksumAlgorithm>);
+
+fn maybe_algorithm(text: &str) -> Result<MaybeAlgorithm, String> {
+    Ok(MaybeAlgorithm(match text {
+        "" => None,
+        name => Some(algorithm(name)?),
+    }))
+}
+
+fn weight(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(weight) if (0.01..=100.0).contains(&weight) => Ok(weight),
+        _ => Err("wanted a number from 0.01 to 100".to_owned()),
+    }
+}
+
+fn epoch_mode(text: &str) -> Result<EpochMode, String> {
+    match text {
+        "live" => Ok(EpochMode::Live),
+        "restart" => Ok(EpochMode::Restart),
+        _ => Err("wanted live or restart".to_owned()),
+    }
+}

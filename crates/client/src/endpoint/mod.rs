@@ -1,0 +1,4 @@
+//! What is known of a server.
+
+pub(crate) mod addresses;
+pub(crate) mod observed_limit;

@@ -1,0 +1,216 @@
+//! How large the pieces of shared files are.
+
+use std::{sync::Arc, time::Duration};
+
+use godwit_proto::ByteRange;
+use tokio::sync::watch;
+
+use crate::{context::SettingTarget, report::progress::Counters};
+
+/// Smallest piece that a file is cut into, bytes. Below that a round trip and a slow start cost
+/// more than a second session gains. Chosen arbitrarily within a factor of four.
+pub(crate) const PIECE_BYTES_MIN: u64 = 8 << 20;
+
+/// Pieces end at multiples of this: whole blocks of files and of MODE E.
+const PIECE_BYTES_ALIGN: u64 = 1 << 20;
+
+/// A piece of a get cannot be cut short, so it should not last longer than this, seconds: then a
+/// session that is wanted no more leaves soon. Ten round trips of 200 ms, so that asking for the
+/// next costs little.
+const PIECE_SECONDS: f64 = 2.5;
+
+/// Nor should it be shorter than this: the next is asked for one ahead, so that the path would run
+/// dry.
+const PIECE_ROUND_TRIPS: u32 = 4;
+
+/// So many may come where their number changes: the first must not hold what they could share.
+const WORKERS_TO_COME: u32 = 8;
+
+/// What the session moves that a piece is for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SessionRate {
+    /// `None`: nobody knows yet.
+    pub(crate) rate_bps: Option<f64>,
+    /// Of its control channel.
+    pub(crate) round_trip: Duration,
+}
+
+impl SessionRate {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "casts of floats saturate, and NaN is 0"
+    )]
+    fn bytes_in(self, seconds: f64) -> u64 {
+        self.rate_bps.map_or(0, |bps| (bps / 8.0 * seconds) as u64)
+    }
+}
+
+/// Cuts pieces for workers.
+pub(crate) struct PieceSizer {
+    target: watch::Receiver<SettingTarget>,
+    /// Of the job: what is left of it is shared too.
+    counters: Arc<Counters>,
+    /// The number of workers may change while files are moved.
+    may_change: bool,
+}
+
+impl PieceSizer {
+    pub(crate) fn new(
+        target: watch::Receiver<SettingTarget>,
+        counters: Arc<Counters>,
+        may_change: bool,
+    ) -> Self {
+        Self {
+            target,
+            counters,
+            may_change,
+        }
+    }
+
+    /// Whether a file of so many bytes is shared between workers, now or later.
+    pub(crate) fn shares(&self, length: u64) -> bool {
+        (self.may_change || self.workers() > 1) && length >= 2 * PIECE_BYTES_MIN
+    }
+
+    /// The next piece of `left`, which nobody has begun, from its start, for a session of `rate`.
+    /// Guided self-scheduling (Polychronopoulos, Kuck 1987): half of an equal share of the job each
+    /// time, so that pieces shrink towards its end and no session holds the tail.
+    pub(crate) fn piece(&self, left: ByteRange, rate: SessionRate) -> ByteRange {
+        let patience = match self.may_change {
+            true => rate.bytes_in(PIECE_SECONDS),
+            false => u64::MAX >> 1,
+        };
+        self.cut(left, rate, patience)
+    }
+
+    /// The same where the session can end it early, however long it lasts.
+    pub(crate) fn long_piece(&self, left: ByteRange, rate: SessionRate) -> ByteRange {
+        self.cut(left, rate, u64::MAX >> 1)
+    }
+
+    fn cut(&self, left: ByteRange, rate: SessionRate, patience: u64) -> ByteRange {
+        let now = self.counters.snapshot();
+        let of_job = now.bytes_total.saturating_sub(now.bytes).max(left.len());
+        let share = |workers: u32| of_job / (2 * u64::from(workers));
+        let share = match self.may_change {
+            true => share(self.workers().max(WORKERS_TO_COME)),
+            false => share(self.workers()),
+        };
+        let far = rate.bytes_in((PIECE_ROUND_TRIPS * rate.round_trip).as_secs_f64());
+        let length = share
+            .min(patience)
+            .max(far.min(of_job / (2 * u64::from(self.workers()))))
+            .max(PIECE_BYTES_MIN)
+            .next_multiple_of(PIECE_BYTES_ALIGN);
+        // What would remain as a crumb goes along.
+        let end = match left.start.checked_add(length) {
+            Some(end) if end < left.end && left.end - end >= PIECE_BYTES_MIN / 2 => end,
+            _ => left.end,
+        };
+        ByteRange {
+            start: left.start,
+            end,
+        }
+    }
+
+    fn workers(&self) -> u32 {
+        self.target.borrow().setting.concurrency.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use godwit_tune::Setting;
+
+    fn sizer(concurrency: u32, may_change: bool) -> PieceSizer {
+        let target = SettingTarget {
+            setting: Setting::new(concurrency, 4),
+            generation: 0,
+        };
+        PieceSizer::new(watch::channel(target).1, Arc::default(), may_change)
+    }
+
+    fn at(bps: f64, ms: u64) -> SessionRate {
+        SessionRate {
+            rate_bps: Some(bps),
+            round_trip: Duration::from_millis(ms),
+        }
+    }
+
+    #[test]
+    fn a_piece_outlasts_round_trips_and_shares_what_is_left_of_the_job() {
+        let sizer = sizer(1, true);
+        let small = ByteRange {
+            start: 0,
+            end: 100 << 20,
+        };
+        assert_eq!(sizer.piece(small, at(1e9, 0)).len(), PIECE_BYTES_MIN);
+        // 1 Gbit/s x 60 ms x 4 = 30 MB.
+        let far = sizer.piece(small, at(1e9, 60)).len();
+        assert!((30_000_000..32_000_000).contains(&far), "{far}");
+        assert_eq!(sizer.piece(small, at(1e9, 600)).len(), 50 << 20);
+        let more = &sizer.counters.bytes_found;
+        more.store(10 << 30, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(sizer.piece(small, at(1e9, 0)), small, "there are others");
+    }
+
+    #[test]
+    fn pieces_cover_the_file_once_and_shrink() {
+        for size in [0_u64, 1, 8 << 20, 100 << 20, (1 << 30) + 17] {
+            let sizer = sizer(4, false);
+            let (mut at, mut last) = (0, u64::MAX);
+            while at < size {
+                let left = ByteRange {
+                    start: at,
+                    end: size,
+                };
+                let piece = sizer.piece(left, SessionRate::default());
+                assert_eq!(piece.start, at);
+                assert!(piece.end > at && piece.end <= size);
+                assert!(piece.len() <= last.max(2 * PIECE_BYTES_MIN));
+                (at, last) = (piece.end, piece.len());
+            }
+            assert_eq!(at, size);
+        }
+    }
+
+    #[test]
+    fn the_last_piece_is_small_beside_the_file() {
+        let sizer = sizer(4, false);
+        let mut left = ByteRange {
+            start: 0,
+            end: 10_u64 << 30,
+        };
+        let mut last = 0;
+        while !left.is_empty() {
+            let piece = sizer.piece(left, SessionRate::default());
+            last = piece.len();
+            left.start = piece.end;
+        }
+        assert!(last < 3 * PIECE_BYTES_MIN, "{last}");
+    }
+
+    #[test]
+    fn pieces_last_seconds_where_workers_come_and_go() {
+        let left = ByteRange {
+            start: 0,
+            end: 16_u64 << 30,
+        };
+        let free = sizer(1, true);
+        assert_eq!(
+            free.piece(left, SessionRate::default()).len(),
+            PIECE_BYTES_MIN
+        );
+        assert_eq!(free.piece(left, at(f64::NAN, 0)).len(), PIECE_BYTES_MIN);
+        let second = free.piece(left, at(8e8, 0)).len();
+        assert!((250_000_000..252_000_000).contains(&second), "{second}");
+        assert_eq!(free.piece(left, at(f64::INFINITY, 0)).len(), 1 << 30);
+        // What can be ended early lasts as long as others may still come for their share.
+        assert_eq!(free.long_piece(left, at(8e8, 0)).len(), 1 << 30);
+        assert_eq!(free.long_piece(left, SessionRate::default()).len(), 1 << 30);
+        assert!(free.shares(2 * PIECE_BYTES_MIN) && !free.shares(PIECE_BYTES_MIN));
+        assert!(!sizer(1, false).shares(u64::MAX));
+    }
+}

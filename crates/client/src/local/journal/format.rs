@@ -1,0 +1,210 @@
+//! Lines of a journal, and what they tell.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Write},
+    path::Path,
+};
+
+use super::{HEAD, leftovers::LeftoverDirectory};
+use crate::{
+    local::{compact_set::CompactSet, files},
+    transfer::resume::SourceVersion,
+};
+
+/// Longest line that is read: two paths, each byte of them encoded.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Hexadecimal digits of what the names of a run begin with.
+const RUN_DIGITS: usize = 8;
+
+/// Files begun and not finished that are remembered. Further ones are not removed.
+const PARTIALS_MAX: usize = 100_000;
+
+/// Directories in which small files were begun that are remembered. One more, and only what follows
+/// is.
+const DIRECTORIES_MAX: usize = 100_000;
+
+/// What earlier runs have noted.
+#[derive(Debug, Default)]
+pub(crate) struct JournalContent {
+    /// Marks of files finished since the machine was started.
+    pub(crate) finished: CompactSet,
+    /// And before.
+    pub(crate) finished_before: CompactSet,
+    pub(crate) becomes: bool,
+    /// The lines that are read are of this start of the machine.
+    of_this_boot: bool,
+    /// Targets of files that were begun since and not finished, and where they lie.
+    pub(crate) partials: HashMap<Vec<u8>, Vec<u8>>,
+    /// Which versions of their sources these are of.
+    pub(crate) sources: HashMap<Vec<u8>, SourceVersion>,
+    pub(crate) leftovers: HashSet<LeftoverDirectory>,
+}
+
+/// Reads a journal; nothing where there is none.
+///
+/// # Errors
+/// It cannot be read, or is none of ours.
+pub(crate) fn read(file: &Path) -> io::Result<JournalContent> {
+    let mut noted = JournalContent::default();
+    let mut reader = match File::open(file) {
+        Ok(file) => BufReader::new(file),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(noted),
+        Err(e) => return Err(e),
+    };
+    let (mut line, mut first) = (Vec::new(), true);
+    // What follows is the rest of a line that is too long.
+    let mut too_long = false;
+    loop {
+        line.clear();
+        let mut bounded = io::Read::take(&mut reader, LINE_BYTES_MAX);
+        if bounded.read_until(b'\n', &mut line)? == 0 {
+            return Ok(noted);
+        }
+        let whole = line.strip_suffix(b"\n");
+        if first && whole != Some(HEAD.as_bytes()) {
+            // The head itself may be torn, in which case nothing follows it.
+            if HEAD.as_bytes().starts_with(&line) {
+                return Ok(noted);
+            }
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is no journal of ours",
+            ));
+        }
+        if let Some(line) = whole.filter(|l| !first && !too_long && l.ends_with(b" .")) {
+            noted.take(line);
+        }
+        first = false;
+        too_long = whole.is_none();
+    }
+}
+
+impl JournalContent {
+    /// A line that is not exactly one of those that are written counts for nothing: it may be two
+    /// that were joined.
+    fn take(&mut self, line: &[u8]) {
+        let words: Vec<_> = line.split(|b| *b == b' ').collect();
+        match words[..] {
+            [b"boot", of, _] => {
+                self.of_this_boot = boot().is_some_and(|boot| boot.as_bytes() == of)
+            }
+            [b"becomes", _] => self.becomes = true,
+            [b"part", target, path, _] if self.partials.len() < PARTIALS_MAX => {
+                self.sources.remove(target);
+                self.partials.insert(target.to_owned(), path.to_owned());
+            }
+            [b"source", target, size, changed, _] => {
+                let size = number(size, 10).and_then(|size| u64::try_from(size).ok());
+                let changed = number(changed, 10).and_then(|at| i64::try_from(at).ok());
+                // A file that was written before the machine was started may have lost any of its
+                // bytes.
+                if let (Some(size), Some(_)) = (size, changed)
+                    && self.of_this_boot
+                    && self.partials.contains_key(target)
+                {
+                    (self.sources).insert(target.to_owned(), SourceVersion { size, changed });
+                }
+            }
+            [b"parts", directory, run, _] if run.len() == RUN_DIGITS => {
+                let Some(run) = number(run, 16).and_then(|run| u32::try_from(run).ok()) else {
+                    return;
+                };
+                // What was not finished lies in the last ones.
+                if self.leftovers.len() == DIRECTORIES_MAX {
+                    self.leftovers.clear();
+                }
+                let directory = files::path_of(&decoded(directory));
+                self.leftovers.insert(LeftoverDirectory { directory, run });
+            }
+            [size, changed, _, target, _]
+                if number(size, 10).is_some() && number(changed, 10).is_some() =>
+            {
+                self.partials.remove(target);
+                self.sources.remove(target);
+                match self.of_this_boot {
+                    true => self.finished.insert(line),
+                    false => self.finished_before.insert(line),
+                };
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The number that `word` is.
+fn number(word: &[u8], radix: u32) -> Option<i128> {
+    let text = std::str::from_utf8(word).ok()?;
+    i128::from_str_radix(text, radix).ok()
+}
+
+/// What the kernel calls this start of the machine; `None` where it does not say. One word.
+pub(crate) fn boot() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    text.split_whitespace().next().map(str::to_owned)
+}
+
+/// So that it is one word of printable ASCII.
+pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    let mut rest = bytes;
+    while let Some(other) = rest
+        .iter()
+        .position(|o| *o == b'%' || !o.is_ascii_graphic())
+    {
+        let (plain, after) = rest.split_at(other);
+        out.extend_from_slice(plain);
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(out, "%{:02X}", after[0]);
+        rest = &after[1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// What [`encode`] made, as it was.
+pub(crate) fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|d| std::str::from_utf8(d).ok());
+        let byte = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+        let (byte, after) = match (first, byte) {
+            (b'%', Some(byte)) => (byte, &after[2..]),
+            _ => (*first, after),
+        };
+        out.push(byte);
+        rest = after;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_directories_the_last_are_known() {
+        let mut noted = JournalContent::default();
+        for i in 0..=DIRECTORIES_MAX {
+            noted.take(format!("parts /d/{i} 89abcdef .").as_bytes());
+        }
+        let last = LeftoverDirectory {
+            directory: format!("/d/{DIRECTORIES_MAX}").into(),
+            run: 0x89ab_cdef,
+        };
+        assert!(noted.leftovers.contains(&last) && noted.leftovers.len() <= DIRECTORIES_MAX);
+    }
+
+    #[test]
+    fn paths_are_one_word_each() {
+        let any: Vec<u8> = (0..=255).collect();
+        let encoded = |bytes: &[u8]| {
+            let mut text = Vec::new();
+            encode(bytes, &mut text);
+            text
+        };
+        assert_eq!(decoded(&encoded(&any)), any);
+        assert_eq!(encoded("a b%\n\u{fc}".as_bytes()), b"a%20b%25%0A%C3%BC");
+    }
+}

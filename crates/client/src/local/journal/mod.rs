@@ -1,0 +1,702 @@
+//! The journal of a job: files that are there already, so that the same command, given again,
+//! copies what is missing.
+//!
+//! ```text
+//!   godwit-journal 1
+//!   boot 0a9a0ba3-9d0f-4a38-8bbc-6c1f2c9c3a51 .
+//!   becomes .
+//!   part /data/a /data/.godwit-0123456789abcdef.part .
+//!   source /data/a 10240 1763730000 .
+//!   parts /data 89abcdef .
+//!   10240 1763730000000000000 /data/a ftp://host/data/a .
+//! ```
+//! One line a file that is begun, appended before anything has that name: target, and the name that
+//! it has until it is whole. Small files of this machine, which are never taken up, share one line
+//! a directory instead: the first half of the digits that all their names have in this run. One
+//! line when a file is finished: bytes of the source, its time of change, source and target. That
+//! waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded,
+//! and each line ends in a dot: one without it was torn by a crash and counts for nothing. A file
+//! that is not finished is copied once more; what was begun of it is taken up where leaves can tell
+//! what of it is right ([`godwit_proto::leaves`]), else it is removed: nothing here says which
+//! bytes are safe, so nothing need be synced for it to be true. Where a server has no leaves, what
+//! was begun is believed to be the beginning of the same version of the source, the one of a
+//! `source` line: its size and its time of change. Each run first says since which start of the
+//! machine it runs: what was finished before an earlier one may have been lost with the power, or
+//! may never have reached the disk, and is looked at more closely. Where a destination was no
+//! directory and becomes the copy of one, that is noted too: the next run finds a directory, and
+//! must not copy into it. When all of a job is done its journal goes.
+
+mod format;
+mod leftovers;
+mod sources;
+
+use std::{
+    collections::{HashMap, HashSet},
+    env,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, BufRead, BufReader, Write},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use godwit_engine::storage::digest::Digest;
+use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
+
+use self::format::{boot, decoded, encode, read};
+pub(crate) use self::leftovers::LeftoverDirectory;
+use super::{compact_set::CompactSet, files};
+use crate::{
+    error::{Error, Result},
+    plan::SourceFile,
+    transfer::resume::{self, SourceVersion},
+};
+
+const HEAD: &str = "godwit-journal 1";
+
+/// Directories of this run that are remembered as noted. One more, and all are noted anew.
+const DIRECTORIES_MAX: usize = 1000;
+
+/// Bytes of notes that wait for the next write. A killed process copies those files again.
+const BUFFERED_BYTES_MAX: usize = 4 << 10;
+
+/// The journal of one job.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: PathBuf,
+    /// Marks of files finished since the machine was started.
+    finished: CompactSet,
+    /// And before.
+    finished_before: CompactSet,
+    /// The destination was none when an earlier run began, and became the copy of a directory.
+    becomes: bool,
+    /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
+    partials: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    /// Of which version of their sources these are, by target, where that was noted since the
+    /// machine was started.
+    sources: HashMap<Vec<u8>, SourceVersion>,
+    /// Where an earlier run has begun small files, until somebody asks.
+    leftovers: Mutex<HashSet<LeftoverDirectory>>,
+    /// Small files of ours begin with it.
+    run: u32,
+    /// Nothing but begun files of more than so many bytes is noted.
+    least: Option<u64>,
+    /// Holds a lock, so that another run of the same job sees that we live.
+    _lock: Option<File>,
+    /// When the last of them was noted.
+    last_record_time: Option<SystemTime>,
+    out: Mutex<JournalWriter>,
+}
+
+#[derive(Debug, Default)]
+struct JournalWriter {
+    /// Opened with the first line that is written.
+    file: Option<File>,
+    /// Whole lines.
+    waiting: Vec<u8>,
+    /// The last write failed, perhaps in the middle of a line.
+    torn: bool,
+    /// Directories in which this run is known to begin small files.
+    directories: HashSet<PathBuf>,
+}
+
+/// What a journal tells of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Completion {
+    No,
+    /// Before the machine was started: what the kernel had may not have reached the disk.
+    BeforeBoot,
+    Yes,
+}
+
+/// What tells a finished file from others, and from itself when it has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CompletedFile(Vec<u8>);
+
+impl CompletedFile {
+    /// `None` where nothing would tell whether the source has changed since.
+    pub(crate) fn of(source_file: &SourceFile) -> Option<Self> {
+        let (size, changed) = (source_file.size?, source_file.changed?);
+        let (source, target) = (source_file.source(), source_file.target());
+        // And two numbers.
+        let mut mark = Vec::with_capacity(source.len() + target.len() + 48);
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(mark, "{size} {changed} ");
+        encode(source.as_bytes(), &mut mark);
+        mark.push(b' ');
+        encode(target.as_bytes(), &mut mark);
+        mark.extend_from_slice(b" .");
+        Some(Self(mark))
+    }
+}
+
+impl Journal {
+    /// Reads what there is. `key` names the job where the user names no file. A job of `one` file
+    /// notes nothing but where it lies while it is not whole, and that only where it is large.
+    ///
+    /// # Errors
+    /// A file that the user names cannot be read, or is none of ours. Our own folder out of reach
+    /// is no reason to copy nothing: then there is no journal.
+    pub(crate) fn open(file: Option<&Path>, key: &str, one: bool) -> Result<Option<Self>> {
+        let named = file.is_some();
+        let Some(file) = file.map(Path::to_owned).or_else(|| of_user(key)) else {
+            return Ok(None);
+        };
+        let last_record_time = fs::metadata(&file).and_then(|m| m.modified()).ok();
+        let lock = File::open(&file).ok();
+        let others_live = lock
+            .as_ref()
+            .is_some_and(|f| matches!(f.try_lock(), Err(TryLockError::WouldBlock)));
+        match read(&file) {
+            Ok(mut noted) => {
+                if others_live {
+                    noted.partials.clear();
+                    noted.leftovers.clear();
+                }
+                Ok(Some(Self {
+                    file,
+                    finished: noted.finished,
+                    finished_before: noted.finished_before,
+                    becomes: noted.becomes,
+                    partials: Mutex::new(noted.partials),
+                    sources: noted.sources,
+                    leftovers: Mutex::new(noted.leftovers),
+                    run: (files::random() >> 32) as u32,
+                    least: one.then_some(resume::BYTES_MIN),
+                    _lock: lock,
+                    last_record_time,
+                    out: Mutex::default(),
+                }))
+            }
+            Err(error) if named => {
+                let doing = format!("read journal {}", file.display());
+                Err(Error::local(doing, &error))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether an earlier run has finished any file.
+    pub(crate) fn has_any(&self) -> bool {
+        !(self.finished.is_empty() && self.finished_before.is_empty())
+    }
+
+    /// Whether an earlier run has finished this file, as it seems: see [`CompactSet`].
+    pub(crate) fn has(&self, mark: &CompletedFile) -> Completion {
+        if self.finished.contains(&mark.0) {
+            Completion::Yes
+        } else if self.finished_before.contains(&mark.0) {
+            Completion::BeforeBoot
+        } else {
+            Completion::No
+        }
+    }
+
+    /// Whether a directory at the destination is one to copy into. One that is the copy of a
+    /// directory, begun by an earlier run, is not; and what is none now will be such a copy.
+    pub(crate) fn copies_into(&self, is_directory: bool) -> bool {
+        let copies_into = is_directory && !self.becomes;
+        if !copies_into && !self.becomes {
+            let mut out = self.out();
+            out.take(b"becomes .");
+            // Where it cannot be noted, a repeated command does what cp does.
+            let _ = out.write(&self.file);
+        }
+        copies_into
+    }
+
+    /// When the last file of an earlier run was noted; `None` where there was none.
+    pub(crate) fn last_record_time(&self) -> Option<SystemTime> {
+        self.last_record_time
+    }
+
+    /// Where a copy lies that a run which is no more had begun for `target`. Once: who asks is to
+    /// go on with it.
+    pub(crate) fn take_partial(&self, target: &str) -> Option<Vec<u8>> {
+        let mut partials = self.partials();
+        if partials.is_empty() {
+            return None;
+        }
+        let mut name = Vec::new();
+        encode(target.as_bytes(), &mut name);
+        let path = partials.remove(&name)?;
+        Some(decoded(&path)).filter(|path| is_ours(path))
+    }
+
+    /// The other such paths, once. They bear names that only we give.
+    pub(crate) fn orphans(&self) -> Vec<Vec<u8>> {
+        let partials = std::mem::take(&mut *self.partials());
+        let paths = partials.into_values().map(|path| decoded(&path));
+        paths.filter(|path| is_ours(path)).collect()
+    }
+
+    /// The directories in which it has begun small files, once.
+    pub(crate) fn leftovers(&self) -> Vec<LeftoverDirectory> {
+        let leftovers = self.leftovers.lock();
+        let leftovers = std::mem::take(&mut *leftovers.unwrap_or_else(PoisonError::into_inner));
+        leftovers.into_iter().collect()
+    }
+
+    fn partials(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
+        self.partials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a file of `size` bytes on its way to `target`, which is at `destination` on this
+    /// machine, is written to before it is whole. It is beside, and noted.
+    pub(crate) fn temp_beside(
+        &self,
+        destination: &Path,
+        size: Option<u64>,
+        target: impl FnOnce() -> String,
+    ) -> PathBuf {
+        let is_pipelinable = size.is_some_and(|size| size <= resume::BYTES_MIN);
+        if self.least.is_some() || !is_pipelinable {
+            let beside = destination.with_file_name(files::temporary_name());
+            self.record_temp(&target(), beside.as_os_str().as_bytes(), size);
+            return beside;
+        }
+        let directory = match destination.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        self.record_small_files_in(directory);
+        let digits = u64::from(self.run) << 32 | files::random() >> 32;
+        destination.with_file_name(temporary_name(digits))
+    }
+
+    fn record_small_files_in(&self, directory: &Path) {
+        let mut out = self.out();
+        if out.directories.contains(directory) {
+            return;
+        }
+        if out.directories.len() == DIRECTORIES_MAX {
+            out.directories.clear();
+        }
+        out.directories.insert(directory.to_owned());
+        out.waiting.extend_from_slice(b"parts ");
+        encode(directory.as_os_str().as_bytes(), &mut out.waiting);
+        // Writing to a `Vec` cannot fail.
+        let _ = writeln!(out.waiting, " {:08x} .", self.run);
+        let _ = out.write(&self.file);
+    }
+
+    /// A file is written to at `path` before it is `target`. Where that cannot be noted, the path
+    /// stays where it is after a crash.
+    pub(crate) fn record_temp(&self, target: &str, path: &[u8], size: Option<u64>) {
+        if self
+            .least
+            .is_some_and(|least| size.is_none_or(|size| size <= least))
+        {
+            return;
+        }
+        let mut out = self.out();
+        out.waiting.extend_from_slice(b"part ");
+        encode(target.as_bytes(), &mut out.waiting);
+        out.waiting.push(b' ');
+        encode(path, &mut out.waiting);
+        out.waiting.extend_from_slice(b" .\n");
+        let _ = out.write(&self.file);
+    }
+
+    /// A file is there. That is written soon, or by [`Self::flush`].
+    ///
+    /// # Errors
+    /// It cannot be noted. It would be copied again.
+    pub(crate) fn record_done(&self, mark: &CompletedFile) -> io::Result<()> {
+        // Of one file that is all, and the journal goes.
+        if self.least.is_some() {
+            return Ok(());
+        }
+        let mut out = self.out();
+        out.take(&mark.0);
+        match out.waiting.len() < BUFFERED_BYTES_MAX {
+            true => Ok(()),
+            false => out.write(&self.file),
+        }
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// As [`Self::record_done`].
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.out().write(&self.file)
+    }
+
+    fn out(&self) -> MutexGuard<'_, JournalWriter> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of the job is done: nobody needs it any more.
+    pub(crate) fn remove(&self) {
+        self.out().waiting.clear();
+        // Gone already is as good. One that stays is read in vain.
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Whoever can do something about it has flushed.
+        let _ = self.flush();
+    }
+}
+
+impl JournalWriter {
+    fn take(&mut self, line: &[u8]) {
+        self.waiting.extend_from_slice(line);
+        self.waiting.push(b'\n');
+    }
+
+    fn write(&mut self, path: &Path) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let file = match &mut self.file {
+            Some(file) => Ok(file),
+            None => create(path).map(|file| self.file.insert(file)),
+        };
+        // One write: another run of the same job appends whole lines too.
+        let written = file.and_then(|file| append(file, &self.waiting, &mut self.torn));
+        self.waiting.clear();
+        written
+    }
+}
+
+/// Appends whole lines. Where the last write may have left part of a line (`torn`), that ends
+/// first.
+fn append(file: &mut impl Write, lines: &[u8], torn: &mut bool) -> io::Result<()> {
+    let written = match *torn {
+        true => file.write_all(&[b"\n", lines].concat()),
+        false => file.write_all(lines),
+    };
+    *torn = written.is_err();
+    written
+}
+
+/// It bears a name that only we give.
+fn is_ours(path: &[u8]) -> bool {
+    path.rsplit(|b| *b == b'/')
+        .next()
+        .is_some_and(files::is_temporary)
+}
+
+/// `$XDG_STATE_HOME/godwit/journals/HASH`, `~/.local/state/...` where that is unset.
+fn of_user(key: &str) -> Option<PathBuf> {
+    let set = |name| {
+        env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+    // Of an algorithm that stays, whatever the next version is built with.
+    let mut digest = Digest::new(ChecksumAlgorithm::Md5);
+    digest.update(key.as_bytes());
+    let name = digest.finish();
+    Some(state.join("godwit/journals").join(name))
+}
+
+fn create(file: &Path) -> io::Result<File> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let mut out = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .read(true)
+        .open(file)?;
+    // Who has read this file already holds the lock; if it is another run, it lives and needs none
+    // of ours.
+    let _ = out.try_lock();
+    let mut text = Vec::new();
+    BufReader::new(&out).read_until(b'\n', &mut text)?;
+    if text != format!("{HEAD}\n").as_bytes() {
+        // Empty, or its head was torn.
+        out.set_len(0)?;
+        writeln!(out, "{HEAD}")?;
+    } else {
+        // Ends what a crash may have torn; an empty line is none.
+        out.write_all(b"\n")?;
+    }
+    if let Some(boot) = boot() {
+        writeln!(out, "boot {boot} .")?;
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(text: &str) -> CompletedFile {
+        CompletedFile(format!("{text} .").into_bytes())
+    }
+
+    fn has(journal: &Journal, text: &str) -> bool {
+        journal.has(&mark(text)) != Completion::No
+    }
+
+    #[test]
+    fn what_was_finished_before_the_machine_was_started_is_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
+        let boot = boot().unwrap();
+        fs::write(&file, format!("{HEAD}\n1 1 a b .\nboot x .\n2 2 a b .\n")).unwrap();
+        open().record_done(&mark("3 3 a b")).unwrap();
+        let journal = open();
+        let of = |text| journal.has(&mark(text));
+        assert_eq!(of("1 1 a b"), Completion::BeforeBoot);
+        assert_eq!(of("2 2 a b"), Completion::BeforeBoot);
+        assert_eq!(of("3 3 a b"), Completion::Yes);
+        assert_eq!(of("4 4 a b"), Completion::No);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(
+            text.contains(&format!("\nboot {boot} .\n3 3 a b .\n")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_was_noted_is_there_the_next_time_and_gone_when_all_is_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("deep/journal");
+        let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
+        let journal = open();
+        assert!(!file.exists(), "nothing is done yet");
+        journal.record_done(&mark("1 2 a b")).unwrap();
+        journal.record_done(&mark("3 4 c d")).unwrap();
+        journal.flush().unwrap();
+        let again = open();
+        assert!(has(&again, "1 2 a b") && has(&again, "3 4 c d"));
+        assert!(!has(&again, "1 3 a b"), "another time of change");
+        again.record_done(&mark("5 6 e f")).unwrap();
+        again.flush().unwrap();
+        assert!(has(&open(), "1 2 a b") && has(&open(), "5 6 e f"));
+        again.remove();
+        assert!(!has(&open(), "1 2 a b"));
+    }
+
+    #[test]
+    fn torn_lines_count_for_nothing_wherever_they_are_torn() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let whole = format!("{HEAD}\n1 2 /a/f1 x .\n1 2 /a/f10 x .\n");
+        for end in 0..=whole.len() {
+            fs::write(&file, &whole[..end]).unwrap();
+            let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+            assert!(!has(&journal, "1 2 /a/f x"));
+            assert_eq!(has(&journal, "1 2 /a/f10 x"), end == whole.len());
+            journal.record_done(&mark("7 8 y z")).unwrap();
+            journal.flush().unwrap();
+            let again = Journal::open(Some(&file), "", false).unwrap().unwrap();
+            assert!(has(&again, "7 8 y z"), "cut at {end}");
+            assert!(!has(&again, "1 2 /a/f x"));
+        }
+    }
+
+    #[test]
+    fn somebody_elses_file_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("thesis");
+        fs::write(&file, "chapter 1\n").unwrap();
+        assert!(Journal::open(Some(&file), "", false).is_err());
+        assert_eq!(fs::read(&file).unwrap(), b"chapter 1\n");
+    }
+
+    #[test]
+    fn what_was_begun_and_not_finished_is_found_unless_its_run_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
+        let part = |digit: &str| format!("/d e/.godwit-{}.part", digit.repeat(16));
+        let journal = open();
+        for digit in ["1", "2", "3"] {
+            journal.record_temp(&format!("ftp://h/{digit}"), part(digit).as_bytes(), None);
+        }
+        journal.record_temp("ftp://h/thesis", b"/d/thesis", None);
+        journal.record_done(&mark("1 2 /s/1 ftp://h/1")).unwrap();
+        assert_eq!(open().orphans().len(), 0, "its run lives");
+        drop(journal);
+        let again = open();
+        let mut left = again.orphans();
+        left.sort();
+        assert_eq!(left, [part("2").into_bytes(), part("3").into_bytes()]);
+        assert!(again.orphans().is_empty());
+        assert!(has(&again, "1 2 /s/1 ftp://h/1"));
+        drop(again);
+        let once_more = open();
+        assert_eq!(
+            once_more.take_partial("ftp://h/2"),
+            Some(part("2").into_bytes())
+        );
+        assert_eq!(once_more.take_partial("ftp://h/2"), None);
+        assert_eq!(once_more.take_partial("ftp://h/thesis"), None);
+        assert_eq!(once_more.orphans(), [part("3").into_bytes()]);
+    }
+
+    #[test]
+    fn what_is_finished_waits_for_what_is_begun_for_enough_of_it_or_to_be_flushed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+        let text = || fs::read_to_string(&file).unwrap_or_default();
+        journal.record_done(&mark("1 1 a b")).unwrap();
+        assert_eq!(text(), "");
+        journal.record_temp("c", b"/d/.godwit-0123456789abcdef.part", Some(1));
+        assert!(
+            text().contains("1 1 a b .\npart c "),
+            "before anything has that name: {}",
+            text()
+        );
+        journal.record_done(&mark("2 2 a b")).unwrap();
+        assert!(!text().contains("2 2 a b"));
+        journal.flush().unwrap();
+        assert!(text().ends_with("2 2 a b .\n"));
+        let long = "x".repeat(BUFFERED_BYTES_MAX);
+        journal.record_done(&mark(&long)).unwrap();
+        assert!(text().ends_with(&format!("{long} .\n")));
+        journal.record_done(&mark("3 3 a b")).unwrap();
+        drop(journal);
+        assert!(text().ends_with("3 3 a b .\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_noted_is_told_and_does_not_pile_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+        // Nothing can be appended to it any more.
+        fs::create_dir(&file).unwrap();
+        journal.record_done(&mark("1 1 a b")).unwrap();
+        assert!(journal.flush().is_err());
+        assert!(journal.flush().is_ok());
+        fs::remove_dir(&file).unwrap();
+        journal.record_done(&mark("2 2 a b")).unwrap();
+        drop(journal);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.ends_with("2 2 a b .\n") && !text.contains("1 1 a b"));
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_has_torn_does_not_join_the_next() {
+        /// Takes so many bytes until it is told that there is room again.
+        struct Disk(Vec<u8>, usize);
+        impl Write for Disk {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let taken = bytes.len().min(self.1);
+                if taken == 0 && !bytes.is_empty() {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                self.1 -= taken;
+                self.0.extend_from_slice(&bytes[..taken]);
+                Ok(taken)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = "part /d/a /d/.godwit-0123456789abcdef.part .\n1 2 /s/a /d/a .\n";
+        for room in 0..lines.len() {
+            let mut disk = Disk(format!("{HEAD}\n").into(), room);
+            let mut torn = false;
+            assert!(append(&mut disk, lines.as_bytes(), &mut torn).is_err());
+            disk.1 = usize::MAX;
+            append(&mut disk, b"3 4 /s/b /d/b .\n", &mut torn).unwrap();
+            append(&mut disk, b"5 6 /s/c /d/c .\n", &mut torn).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("journal");
+            fs::write(&file, &disk.0).unwrap();
+            let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+            for noted in ["3 4 /s/b /d/b", "5 6 /s/c /d/c"] {
+                assert!(has(&journal, noted), "{room} bytes were written");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_two_counts_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let part = "/d/.godwit-0123456789abcdef.part";
+        let long = "x".repeat(70_000);
+        for glued in [
+            format!("part /d/apart /d/b {part} ."),
+            format!("part /d/a {part}1 2 /s/a /d/a ."),
+            format!("part /d/a {part} /d/b ."),
+            "1 2 /s/a1 2 /s/b /d/b .".to_owned(),
+            format!("parts {} 89abcdef0 .", folder.path().display()),
+            format!("parts {} 89abcdef 1 .", folder.path().display()),
+            "1 2 /s/abecomes .".to_owned(),
+            "becomes becomes .".to_owned(),
+            format!("1 2 {long}part /d/a {part} ."),
+            format!("{} part /d/a {part} .", &long[..65_536 - 1]),
+            format!("{}part /d/a {part} .", &long[..65_536]),
+        ] {
+            fs::write(&file, format!("{HEAD}\n{glued}\n")).unwrap();
+            let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
+            let shown = &glued[glued.len().saturating_sub(80)..];
+            assert!(journal.orphans().is_empty(), "{shown}");
+            assert!(
+                journal.leftovers().is_empty() && !journal.becomes,
+                "{shown}"
+            );
+            assert!(!journal.has_any(), "{shown}");
+        }
+    }
+
+    #[test]
+    fn of_one_file_only_where_it_lies_is_noted_and_only_if_it_is_large() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let open = || Journal::open(Some(&file), "", true).unwrap().unwrap();
+        let (journal, part) = (open(), b"/d/.godwit-0123456789abcdef.part");
+        journal.record_temp("ftp://h/f", part, Some(resume::BYTES_MIN));
+        journal.record_done(&mark("1 2 a b")).unwrap();
+        assert!(!file.exists());
+        journal.record_temp("ftp://h/f", part, Some(resume::BYTES_MIN + 1));
+        drop(journal);
+        assert_eq!(open().take_partial("ftp://h/f").as_deref(), Some(&part[..]));
+    }
+
+    #[test]
+    fn small_files_share_a_line_a_directory_and_what_they_leave_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, data) = (folder.path().join("journal"), folder.path().join("d e"));
+        fs::create_dir(&data).unwrap();
+        let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
+        let lines = || fs::read_to_string(&file).unwrap().matches("\npart").count();
+        let found = |journal: &Journal| {
+            let mut files: Vec<_> = (journal.leftovers().iter())
+                .flat_map(|leftovers| leftovers.files().unwrap())
+                .collect();
+            files.sort();
+            files
+        };
+        let (journal, other) = (open(), data.join(files::temporary_name()));
+        fs::write(&other, "of another job").unwrap();
+        let target = || unreachable!("their directory is enough");
+        let small = |name| journal.temp_beside(&data.join(name), Some(1), target);
+        let mut begun: Vec<_> = ["f", "g", "h"].map(small).into();
+        assert_eq!(lines(), 1);
+        begun.iter().for_each(|path| fs::write(path, "x").unwrap());
+        for size in [None, Some(resume::BYTES_MIN + 1)] {
+            journal.temp_beside(&data.join("large"), size, || "ftp://h/large".into());
+        }
+        assert_eq!(lines(), 3);
+        assert!(found(&open()).is_empty(), "its run lives");
+        drop(journal);
+        fs::remove_file(begun.remove(1)).unwrap();
+        begun.sort();
+        let again = open();
+        assert_eq!(found(&again), begun);
+        assert!(again.leftovers().is_empty(), "once");
+        assert_eq!(again.orphans().len(), 1);
+    }
+}

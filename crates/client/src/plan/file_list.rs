@@ -1,0 +1,427 @@
+//! Sources that are named one by one (`--files-from`), relative to one directory.
+//!
+//! The grammar is rsync's: a path a line, relative to the source whether it begins with a slash or
+//! not; empty lines and those that begin with `#` or `;` mean nothing. With NUL at the end of each
+//! name there is no comment. A directory is made; what is in it is copied with `-r`. Names are read
+//! while copying goes on.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use godwit_proto::{
+    FtpPath,
+    url::{Location, RemoteUrl},
+};
+use tokio::sync::mpsc;
+
+use super::{
+    LocalEnd, Planner, RemotePath,
+    copy_path::CopyPath,
+    local_walk::put,
+    parallel_listing::PendingDirectory,
+    remote_walk::{get, step},
+    trail::Trail,
+};
+use crate::{
+    context::Endpoint,
+    error::{Error, Result},
+    local::{attributes::FileAttributes, files},
+    panics::{caught_now, test_point},
+    session::{Found, Session},
+    spec::{FilesFrom, without_end_slash},
+};
+
+/// Names that are looked at together.
+const BATCH_MAX: usize = 100;
+/// Longest name that is read.
+const NAME_BYTES_MAX: u64 = 64 << 10;
+
+/// Where names of a source at a server go.
+enum ListBase {
+    Here(PathBuf),
+    There(RemoteUrl),
+}
+
+/// A name of the list, relative, without `.` and empty components.
+type Name = Vec<u8>;
+
+impl Planner {
+    /// Exactly one source, a directory, and a destination that is or becomes one.
+    pub(super) async fn plan_listed(&mut self, list: &FilesFrom) -> Result<()> {
+        let spec = Arc::clone(&self.spec);
+        let mut names = read(list)?;
+        let mut made = HashSet::new();
+        loop {
+            let mut batch = Vec::new();
+            if names.recv_many(&mut batch, BATCH_MAX).await == 0 || self.context.stop.is_set() {
+                return Ok(());
+            }
+            let mut good = Vec::with_capacity(batch.len());
+            for name in batch {
+                match name {
+                    Ok(name) => good.push(name),
+                    Err(error) => self.fail(list.to_string(), error).await,
+                }
+            }
+            match (spec.sources.first(), &spec.destination) {
+                (Some(Location::Remote(url)), Location::Local(to)) => {
+                    let to = ListBase::Here(files::path_of(to));
+                    self.listed_gets(url, &to, &good, &mut made).await?;
+                }
+                (Some(Location::Remote(url)), Location::Remote(to)) => {
+                    let to = ListBase::There(to.clone());
+                    self.listed_gets(url, &to, &good, &mut made).await?;
+                }
+                (Some(Location::Local(from)), Location::Remote(url)) => {
+                    let from = files::path_of(from);
+                    self.listed_puts(&from, url, &good, &mut made).await?;
+                }
+                // The flags have seen to it.
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn listed_gets(
+        &mut self,
+        url: &RemoteUrl,
+        to: &ListBase,
+        names: &[Name],
+        made: &mut HashSet<FtpPath>,
+    ) -> Result<()> {
+        let endpoint = self.context.endpoint(url);
+        let mut wanted = Vec::with_capacity(names.len());
+        for name in names {
+            match below(url, name) {
+                Ok(remote) => wanted.push((name, remote)),
+                Err(error) => self.fail(shown(name), error).await,
+            }
+        }
+        let remotes: Vec<_> = wanted.iter().map(|(_, remote)| remote.clone()).collect();
+        let server = endpoint.name();
+        let look = async |session: &mut Session| session.stat_all(&remotes, false).await;
+        let found = self.carrier.attempt(step(&endpoint, &server), look).await?;
+        if let ListBase::There(url) = to {
+            let there = found.iter().zip(&wanted);
+            let folders = there.flat_map(|(found, (name, _))| {
+                ancestors(url, name, matches!(found, Ok(Found::Directory(_))))
+            });
+            self.make_folders(&self.context.endpoint(url), folders.collect(), made)
+                .await?;
+        }
+        for ((name, remote), found) in wanted.into_iter().zip(found) {
+            let what = endpoint.url(&remote);
+            let listed = match self.destination(to, name) {
+                Ok(destination) => self.listed_get(&endpoint, remote, destination, found).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = listed {
+                self.fail(what, error).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn destination(&self, to: &ListBase, name: &[u8]) -> Result<CopyPath> {
+        Ok(match to {
+            ListBase::Here(folder) => CopyPath::Here(folder.join(files::path_of(name))),
+            ListBase::There(url) => CopyPath::There(RemotePath {
+                endpoint: self.context.endpoint(url),
+                path: below(url, name)?,
+            }),
+        })
+    }
+
+    async fn listed_get(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        remote: FtpPath,
+        destination: CopyPath,
+        found: Result<Found>,
+    ) -> Result<()> {
+        let facts = match found? {
+            Found::Missing => {
+                let what = endpoint.url(&remote);
+                return Err(Error::Missing { what });
+            }
+            Found::Directory(facts) => {
+                if let CopyPath::Here(here) = &destination {
+                    make_all_local(here)?;
+                }
+                let attributes = FileAttributes::of_facts(&facts);
+                if !self.spec.recursive {
+                    self.preserve_directory(&destination, attributes).await;
+                } else {
+                    let branch = PendingDirectory {
+                        trail: Trail::new(&remote),
+                        remote,
+                        destination,
+                        is_new: false,
+                        attributes: Some(attributes),
+                        above: facts.unique.into_iter().collect(),
+                        depth: 0,
+                    };
+                    self.walk_remote(endpoint, branch).await;
+                }
+                return Ok(());
+            }
+            Found::File(facts) => *facts,
+            Found::Unknown => Default::default(),
+        };
+        if let CopyPath::Here(here) = &destination
+            && let Some(folder) = here.parent()
+        {
+            make_all_local(folder)?;
+        }
+        self.submit(get(endpoint, remote, destination, &facts))
+            .await;
+        Ok(())
+    }
+
+    /// Makes directories at a server, each once.
+    async fn make_folders(
+        &mut self,
+        endpoint: &Arc<Endpoint>,
+        mut folders: Vec<FtpPath>,
+        made: &mut HashSet<FtpPath>,
+    ) -> Result<()> {
+        folders.retain(|folder| made.insert(folder.clone()));
+        // What could not be made is told by the files that find no place.
+        for result in self.make_all_remote(endpoint, &folders).await? {
+            if let Err(error) = result {
+                self.context.note(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn listed_puts(
+        &mut self,
+        from: &Path,
+        url: &RemoteUrl,
+        names: &[Name],
+        made: &mut HashSet<FtpPath>,
+    ) -> Result<()> {
+        let endpoint = self.context.endpoint(url);
+        let mut found = Vec::with_capacity(names.len());
+        let mut folders = Vec::new();
+        for name in names {
+            match stat_local(from, url, name) {
+                Ok((here, remote, metadata)) => {
+                    folders.extend(ancestors(url, name, metadata.is_dir()));
+                    found.push((name, here, remote, metadata));
+                }
+                Err(error) => self.fail(shown(name), error).await,
+            }
+        }
+        self.make_folders(&endpoint, folders, made).await?;
+        for (name, here, remote, metadata) in found {
+            if !metadata.is_dir() {
+                let file = put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata));
+                self.submit(file).await;
+            } else if self.spec.recursive {
+                let what = here.display().to_string();
+                if let Err(error) = self.walk_from(&endpoint, here, remote, &metadata).await {
+                    self.fail(what, error).await;
+                }
+            } else {
+                let destination = self.destination(&ListBase::There(url.clone()), name)?;
+                let attributes = FileAttributes::of_metadata(&metadata);
+                self.preserve_directory(&destination, attributes).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn stat_local(
+    from: &Path,
+    url: &RemoteUrl,
+    name: &[u8],
+) -> Result<(PathBuf, FtpPath, fs::Metadata)> {
+    let here = from.join(files::path_of(name));
+    let metadata = files::stat(&here)?.ok_or_else(|| Error::Missing {
+        what: here.display().to_string(),
+    })?;
+    Ok((here, below(url, name)?, metadata))
+}
+
+/// `name` below the directory of `url`.
+fn below(url: &RemoteUrl, name: &[u8]) -> Result<FtpPath> {
+    let mut path = without_end_slash(&url.path).as_bytes().to_vec();
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    FtpPath::new(path)
+        .map_err(|e| Error::Usage(format!("{}: cannot be named at a server: {e}", shown(name))))
+}
+
+/// The directories that `name` needs below that of `url`, that one first, the name itself where it
+/// `is_directory`.
+fn ancestors(url: &RemoteUrl, name: &[u8], is_directory: bool) -> Vec<FtpPath> {
+    let mut folders = vec![without_end_slash(&url.path)];
+    let ends = name.iter().enumerate().filter(|(_, b)| **b == b'/');
+    let ends = ends
+        .map(|(at, _)| at)
+        .chain(is_directory.then_some(name.len()));
+    folders.extend(ends.filter_map(|end| below(url, &name[..end]).ok()));
+    folders
+}
+
+fn make_all_local(folder: &Path) -> Result<()> {
+    let doing = || format!("make directory {}", folder.display());
+    fs::create_dir_all(folder).map_err(|e| Error::local(doing(), &e))
+}
+
+/// Names of the list, read on a thread of its own: standard input may block. Bounded: nobody reads
+/// far ahead.
+fn read(list: &FilesFrom) -> Result<mpsc::Receiver<Result<Name>>> {
+    let failed = |e: io::Error| Error::local(format!("read {list}"), &e);
+    let (reader, nul): (Box<dyn Read + Send>, _) = match list {
+        FilesFrom::List {
+            file: Some(path),
+            nul,
+        } => (Box::new(File::open(path).map_err(failed)?), *nul),
+        FilesFrom::List { file: None, nul } => (Box::new(io::stdin()), *nul),
+        FilesFrom::Names(names) => (Box::new(io::Cursor::new(names.join(&0))), true),
+    };
+    let (sender, names) = mpsc::channel(BATCH_MAX);
+    let shown = list.to_string();
+    std::thread::Builder::new()
+        .name("godwit-list".to_owned())
+        .spawn(move || {
+            let reading = || read_names(BufReader::new(reader), nul, &shown, &sender);
+            if let Err(bug) = caught_now(|| format!("read {shown}"), reading) {
+                // Else the list would seem to end there.
+                let _ = sender.blocking_send(Err(bug));
+            }
+        })
+        .map_err(failed)?;
+    Ok(names)
+}
+
+/// Sends the names until the list ends or nobody wants more.
+fn read_names(
+    mut reader: impl BufRead,
+    nul: bool,
+    shown: &str,
+    sender: &mpsc::Sender<Result<Name>>,
+) {
+    loop {
+        test_point("list", &shown);
+        let name = match next_name(&mut reader, nul) {
+            Ok(Some(name)) => name,
+            Ok(None) => return,
+            Err(e) => Some(Err(Error::local(format!("read {shown}"), &e))),
+        };
+        let ends = matches!(&name, Some(Err(Error::Local(_))));
+        if name.is_some_and(|name| sender.blocking_send(name).is_err()) || ends {
+            return;
+        }
+    }
+}
+
+/// The next line: `None` at the end, `Some(None)` where it means nothing.
+#[allow(
+    clippy::type_complexity,
+    reason = "a line may be an end, nothing, bad or a name"
+)]
+fn next_name(reader: &mut impl BufRead, nul: bool) -> io::Result<Option<Option<Result<Name>>>> {
+    let end = if nul { 0 } else { b'\n' };
+    let mut line = Vec::new();
+    if reader.take(NAME_BYTES_MAX).read_until(end, &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.len() as u64 == NAME_BYTES_MAX {
+        let why = format!("a name of more than {NAME_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    let line = line.strip_suffix(&[end]).unwrap_or(&line);
+    let line = match nul {
+        true => line,
+        false => line.strip_suffix(b"\r").unwrap_or(line),
+    };
+    let comment = !nul && matches!(line.first(), Some(b'#' | b';'));
+    Ok(Some((!line.is_empty() && !comment).then(|| relative(line))))
+}
+
+/// Without what means nothing in a path. A name that leads out is refused.
+fn relative(line: &[u8]) -> Result<Name> {
+    let components = line.split(|b| *b == b'/');
+    let kept: Vec<_> = components.filter(|c| !c.is_empty() && *c != b".").collect();
+    if kept.contains(&&b".."[..]) {
+        return Err(Error::Usage(format!(
+            "{}: leads out of the source",
+            shown(line)
+        )));
+    }
+    if kept.is_empty() {
+        return Err(Error::Usage(format!("{}: names no file", shown(line))));
+    }
+    Ok(kept.join(&b'/'))
+}
+
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &[u8], nul: bool) -> Vec<std::result::Result<String, String>> {
+        let mut reader = text;
+        let mut names = Vec::new();
+        while let Some(line) = next_name(&mut reader, nul).unwrap() {
+            names.extend(line.map(|name| match name {
+                Ok(name) => Ok(String::from_utf8(name).unwrap()),
+                Err(error) => Err(error.to_string()),
+            }));
+        }
+        names
+    }
+
+    #[test]
+    fn lines_are_paths_below_the_source() {
+        let text = b"a\n\n# no\n; no\n/b//c/./d \r\n./e\n../out\nx/../y\n/\nlast";
+        let out = |name: &str| Err(format!("{name}: leads out of the source"));
+        assert_eq!(
+            names(text, false),
+            [
+                Ok("a".to_owned()),
+                Ok("b/c/d ".to_owned()),
+                Ok("e".to_owned()),
+                out("../out"),
+                out("x/../y"),
+                Err("/: names no file".to_owned()),
+                Ok("last".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn names_that_end_in_nul_hold_anything_else() {
+        let text = b"#a\0b\nc\0\0d";
+        let expected = ["#a", "b\nc", "d"].map(|n| Ok(n.to_owned()));
+        assert_eq!(names(text, true), expected);
+    }
+
+    #[test]
+    fn folders_come_from_the_top_down() {
+        let Ok(Location::Remote(url)) = Location::parse(b"ftp://h/top/") else {
+            panic!("a URL");
+        };
+        let shown = |name: &[u8], dir| -> Vec<_> {
+            let all = ancestors(&url, name, dir);
+            all.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(shown(b"a/b/f", false), ["/top", "/top/a", "/top/a/b"]);
+        assert_eq!(shown(b"a/b", true), ["/top", "/top/a", "/top/a/b"]);
+    }
+}

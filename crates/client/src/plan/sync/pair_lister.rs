@@ -1,0 +1,311 @@
+//! A directory at both ends, listed at the same time; several of these pairs at once, since each
+//! costs round trips.
+
+use std::{fs, io, os::unix::ffi::OsStrExt, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+
+use godwit_proto::facts::{FactType, Facts};
+use godwit_proto::timestamp::Timestamp;
+use tokio::task::JoinSet;
+
+use super::{
+    DirectoryPair,
+    spooled_listing::{SpooledListing, essential, in_buckets},
+};
+use crate::{
+    error::{Error, Result},
+    local::files,
+    panics::{caught, on_thread, test_point},
+    plan::{
+        RemotePath,
+        copy_path::CopyPath,
+        parallel_listing::{ListingItem, gather},
+        remote_walk::{hostile, step},
+    },
+    session::{
+        self, CompleteListing, DirectoryEntry, Session,
+        retry::{AttemptError, RetryingSession, SessionPool},
+    },
+};
+
+/// Pairs that are listed at once: as many sessions list at each server as for a copy.
+const PAIRS_MAX: usize = 4;
+
+/// Names without facts that are looked at together.
+const TOGETHER: usize = 100;
+
+/// Names of a directory that cannot be used and are told one by one.
+const BAD_MAX: usize = 16;
+
+/// What a directory has at one end.
+pub(super) struct DirectoryContents {
+    pub(super) listing: SpooledListing,
+    /// Names that cannot be used, where they are, and why.
+    pub(super) bad: Vec<(String, Error)>,
+    /// Unless names may be missing, or were not looked at.
+    pub(super) complete: Option<CompleteListing>,
+}
+
+/// What came of listing a pair.
+pub(super) enum PairListing {
+    /// Source and target.
+    Both(DirectoryContents, DirectoryContents),
+    /// One of them, by name, could not be listed.
+    Failed(String, Error),
+    /// There was no session for it: others go on.
+    Later,
+}
+
+/// Sessions that list, those of a pair together.
+pub(super) struct PairLister {
+    pool: Arc<SessionPool>,
+    idle: Vec<[RetryingSession; 2]>,
+    busy: JoinSet<([RetryingSession; 2], DirectoryPair, PairListing)>,
+    /// Servers let no more in.
+    most: usize,
+}
+
+impl PairLister {
+    pub(super) fn new(pool: &Arc<SessionPool>) -> Self {
+        Self {
+            pool: Arc::clone(pool),
+            idle: Vec::new(),
+            busy: JoinSet::new(),
+            most: PAIRS_MAX,
+        }
+    }
+
+    /// Whether a further pair is to be begun while so many wait: a login must be worth it.
+    pub(super) fn wants(&self, waiting: usize) -> bool {
+        let busy = self.busy.len();
+        busy < self.most && (!self.idle.is_empty() || busy == 0 || waiting >= 2 * busy)
+    }
+
+    pub(super) fn begin(&mut self, pair: DirectoryPair) {
+        let mut carriers = self.idle.pop().unwrap_or_else(|| {
+            let carrier = || RetryingSession::new(Arc::clone(&self.pool));
+            [carrier(), carrier()]
+        });
+        for carrier in &mut carriers {
+            // The first must get in, the others may.
+            carrier.requeue_on_session_limit = !self.busy.is_empty();
+        }
+        self.busy.spawn_local(async move {
+            let shown = pair.source.as_ref().unwrap_or(&pair.target).to_string();
+            let list = async {
+                test_point("pair", &shown);
+                list_both(&mut carriers, &pair).await
+            };
+            let listed = caught(|| format!("list {shown}"), list).await;
+            let listed = listed.unwrap_or_else(|bug| {
+                carriers.iter_mut().for_each(RetryingSession::discard);
+                PairListing::Failed(shown, bug)
+            });
+            (carriers, pair, listed)
+        });
+    }
+
+    /// The next pair that is listed; `None` where none is under way. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<(DirectoryPair, PairListing)> {
+        // The task catches the panics of its listing.
+        let (carriers, pair, listed) = self.busy.join_next().await?.expect("no panic passes");
+        match listed {
+            PairListing::Later => self.most = (self.idle.len() + self.busy.len()).max(1),
+            _ => self.idle.push(carriers),
+        }
+        Some((pair, listed))
+    }
+
+    /// Trades the sessions of source and target that have listed last for others: what is done
+    /// about the names needs no further ones, which servers might not let in.
+    pub(super) fn swap_sessions(
+        &mut self,
+        source: &mut RetryingSession,
+        target: &mut RetryingSession,
+    ) {
+        if let Some([one, other]) = self.idle.last_mut() {
+            std::mem::swap(one, source);
+            std::mem::swap(other, target);
+            (
+                source.requeue_on_session_limit,
+                target.requeue_on_session_limit,
+            ) = (false, false);
+        }
+    }
+
+    /// Leaves the sessions that list nothing now to whoever needs one next.
+    pub(super) fn rest(&mut self) {
+        self.idle
+            .iter_mut()
+            .flatten()
+            .for_each(RetryingSession::release);
+    }
+}
+
+async fn list_both([one, other]: &mut [RetryingSession; 2], pair: &DirectoryPair) -> PairListing {
+    let (ours, theirs) = SpooledListing::pair();
+    let there = pair.is_there.then_some(&pair.target);
+    let (source, target) = tokio::join!(
+        list(one, pair.source.as_ref(), ours),
+        list(other, there, theirs)
+    );
+    match (source, target) {
+        (Ok(source), Ok(target)) => PairListing::Both(source, target),
+        (Err((what, setback)), _) | (_, Err((what, setback))) => match setback {
+            AttemptError::Failed(error) => PairListing::Failed(what, error),
+            AttemptError::SessionLimit(..) => PairListing::Later,
+        },
+    }
+}
+
+async fn list(
+    carrier: &mut RetryingSession,
+    place: Option<&CopyPath>,
+    listing: SpooledListing,
+) -> std::result::Result<DirectoryContents, (String, AttemptError)> {
+    let mut side = DirectoryContents::new(listing);
+    match place {
+        None => Ok(side),
+        Some(CopyPath::There(at)) => match list_there(carrier, at, &mut side).await {
+            Ok(()) => Ok(side),
+            Err(setback) => Err((at.url(), setback)),
+        },
+        Some(CopyPath::Here(path)) => {
+            let path = path.clone();
+            let shown = path.display().to_string();
+            let doing = || format!("read directory {shown}");
+            let read = on_thread(doing, move || list_here(&path, &mut side).map(|()| side));
+            let read = read.await.and_then(|read| read);
+            read.map_err(|error| (shown, AttemptError::Failed(error)))
+        }
+    }
+}
+
+fn list_here(path: &Path, side: &mut DirectoryContents) -> Result<()> {
+    test_point("read", &path.display());
+    let complete = session::list_here(path, |path| {
+        let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+        if name.iter().any(|b| matches!(b, b'\r' | b'\n')) {
+            let why = Error::Usage(format!("{}: cannot be named at a server", path.display()));
+            side.refuse(path.display().to_string(), why);
+            return Ok(());
+        }
+        let failed = |e: io::Error| Error::local(format!("look at {}", path.display()), &e);
+        let facts = facts_here(&path).map_err(failed)?;
+        let pushed = side.listing.push(&DirectoryEntry { name, facts });
+        pushed.map_err(|e| Error::local(files::spool_context(), &e))
+    })?;
+    side.complete = Some(complete);
+    Ok(())
+}
+
+/// What a server would tell of a file of this machine; without a kind, a link that leads nowhere.
+pub(super) fn facts_here(path: &Path) -> io::Result<Facts> {
+    let own = fs::symlink_metadata(path)?;
+    let is_link = own.is_symlink();
+    let metadata = match is_link {
+        true => fs::metadata(path).ok(),
+        false => Some(own),
+    };
+    let unix_slink = is_link.then(|| b".".to_vec());
+    let Some(metadata) = metadata else {
+        return Ok(Facts {
+            unix_slink,
+            ..Facts::default()
+        });
+    };
+    let kind = match metadata.file_type() {
+        kind if kind.is_file() => FactType::File,
+        kind if kind.is_dir() => FactType::Dir,
+        _ => FactType::Other("special".to_owned()),
+    };
+    Ok(Facts {
+        size: (kind == FactType::File).then_some(metadata.len()),
+        kind: Some(kind),
+        modify: Some(Timestamp(metadata.mtime())),
+        unix_mode: Some(metadata.mode() & 0o7777),
+        unique: Some(format!("{:x}-{:x}", metadata.dev(), metadata.ino())),
+        unix_slink,
+        ..Facts::default()
+    })
+}
+
+async fn list_there(
+    carrier: &mut RetryingSession,
+    at: &RemotePath,
+    side: &mut DirectoryContents,
+) -> std::result::Result<(), AttemptError> {
+    let mut unclear = false;
+    side.complete = gather(carrier, &at.endpoint, &at.path, |told| {
+        match told {
+            ListingItem::Again => *side = DirectoryContents::new(side.listing.like()),
+            ListingItem::Name(Ok(DirectoryEntry { name, facts })) => {
+                let facts = essential(facts);
+                let entry = DirectoryEntry { name, facts };
+                unclear |= entry.is_unclear() || entry.lacks_time();
+                let pushed = side.listing.push(&entry);
+                pushed.map_err(|e| Error::local(files::spool_context(), &e))?;
+            }
+            ListingItem::Name(Err(bad)) => side.refuse(at.url(), hostile(at.url(), bad)),
+        }
+        Ok(())
+    })
+    .await?;
+    match unclear {
+        true => stat_entry(carrier, at, side).await,
+        false => Ok(()),
+    }
+}
+
+/// Asks what a listing does not tell of names. One that cannot be looked at is bad.
+async fn stat_entry(
+    carrier: &mut RetryingSession,
+    at: &RemotePath,
+    side: &mut DirectoryContents,
+) -> std::result::Result<(), AttemptError> {
+    let failed = |e: io::Error| Error::local(files::spool_context(), &e);
+    let empty = side.listing.like();
+    let known = side.listing.like();
+    let listed = std::mem::replace(&mut side.listing, known);
+    for part in in_buckets(listed, empty).map_err(failed)? {
+        let (entries, _) = part.map_err(failed)?;
+        for entries in entries.chunks(TOGETHER) {
+            let shown = at.url();
+            let look = async |session: &mut Session| session.stat_entries(&at.path, entries).await;
+            let looked = carrier.attempt(step(&at.endpoint, &shown), look).await?;
+            for (entry, looked) in entries.iter().zip(looked) {
+                match looked {
+                    Ok(facts) => {
+                        let name = entry.name.clone();
+                        let entry = DirectoryEntry {
+                            name,
+                            facts: essential(facts),
+                        };
+                        side.listing.push(&entry).map_err(failed)?;
+                    }
+                    Err(error) => {
+                        side.complete = None;
+                        let what = at.path.join(&entry.name).map(|path| at.endpoint.url(&path));
+                        side.refuse(what.unwrap_or(shown.clone()), error);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl DirectoryContents {
+    fn new(listing: SpooledListing) -> Self {
+        Self {
+            listing,
+            bad: Vec::new(),
+            complete: None,
+        }
+    }
+
+    fn refuse(&mut self, what: String, why: Error) {
+        if self.bad.len() < BAD_MAX {
+            self.bad.push((what, why));
+        }
+    }
+}

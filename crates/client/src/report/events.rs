@@ -1,0 +1,331 @@
+//! What a job tells while it runs, and the event log.
+//!
+//! One JSON object a line. Every object has `event` (its name) and `t` (seconds since the start of
+//! the process); keys are in snake case and carry their units. Readers must ignore keys and events
+//! that they do not know.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::Path,
+    sync::Mutex,
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Something happened.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// First of a job.
+    Start {
+        /// The command line, secrets masked.
+        command: String,
+        /// Sources and, last, the destination.
+        endpoints: Vec<String>,
+        /// Ours.
+        version: &'static str,
+    },
+    /// All that is to be done is known.
+    Plan {
+        /// Files.
+        files: u64,
+        /// Bytes of those whose size is known.
+        bytes: u64,
+    },
+    /// The ends of a sync differ.
+    Difference {
+        /// What is done about it: `copy`, `make` (a directory), `set` (permissions), `delete`.
+        action: &'static str,
+        /// `missing`, `size`, `mtime`, `unknown` (of what size a file is), `mode`, `extra`.
+        reason: &'static str,
+        /// Below the top, lossy; directories end in a slash.
+        path: String,
+        /// Nothing is done about it.
+        dry_run: bool,
+    },
+    /// A setting was measured.
+    Epoch {
+        /// What was in force.
+        setting: SettingView,
+        /// Time that counts: neither settling nor standstill.
+        seconds: f64,
+        /// Bytes that arrived in it.
+        bytes: u64,
+        /// `bytes` x 8 / `seconds`.
+        goodput_bps: f64,
+        /// Data channels at its end.
+        channels: u32,
+        /// Segments sent again over segments sent; absent where the kernel does not tell.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        loss_ratio: Option<f64>,
+        /// Smoothed round-trip time; absent where the kernel does not tell.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rtt_ms: Option<f64>,
+        /// What bound it, a word of [`godwit_tune::Limit`]; absent where nothing tells.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limited_by: Option<&'static str>,
+    },
+    /// A setting was chosen.
+    Decision {
+        /// What was in force; absent at the beginning.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<SettingView>,
+        /// What is now.
+        to: SettingView,
+        /// Why.
+        reason: String,
+    },
+    /// A session with proven identities began.
+    Secured {
+        /// URL without path.
+        endpoint: String,
+        /// Who the server is, `/C=.../CN=...`.
+        server: String,
+        /// Who we are.
+        user: String,
+        /// TLS version and cipher suite of the control channel.
+        control: String,
+        /// What holds for data channels: `DCAU N`, or `DCAU A, PROT P`.
+        data: String,
+    },
+    /// Data channels came or went.
+    Channel {
+        /// What happened to them.
+        state: ChannelState,
+        /// How many.
+        count: u32,
+        /// URL without path.
+        endpoint: String,
+    },
+    /// Something failed and is tried again.
+    Retry {
+        /// URL or path of the source.
+        path: String,
+        /// Bytes concerned, half-open; absent where the whole file is.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        range: Option<[u64; 2]>,
+        /// Which attempt failed, from 1.
+        attempt: u32,
+        /// Why.
+        error: String,
+    },
+    /// A file that goes by itself, and not among small ones, is begun.
+    Begins {
+        /// URL or path of the source.
+        path: String,
+        /// Bytes of it; absent where nobody knows.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
+    },
+    /// A file is done or given up.
+    File {
+        /// URL or path of the source.
+        path: String,
+        /// Bytes moved, those that were moved again included.
+        bytes: u64,
+        /// Bytes of the copy; absent where it failed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+        /// From its first attempt to its end.
+        seconds: f64,
+        /// `ALGORITHM:hex` where both ends agreed on it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        checksum: Option<String>,
+        /// What each end computed it from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        computed: Option<Computed>,
+        /// How it ended.
+        state: FileState,
+        /// Why it failed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// Last of a job.
+    Summary(crate::report::summary::Summary),
+    /// Something is done without, and why.
+    Note {
+        /// One line.
+        text: String,
+    },
+    /// Something the user must see though the job goes on.
+    Warning {
+        /// One line.
+        text: String,
+    },
+    /// A line of the dialogue with a server, secrets masked.
+    #[serde(skip)]
+    Dialogue {
+        /// Host of the server.
+        host: String,
+        /// True for what we sent.
+        sent: bool,
+        /// The line.
+        line: String,
+    },
+}
+
+/// A setting as logs hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // godwit_tune::Setting, whose words the log keeps
+pub struct SettingView {
+    pub concurrency: u32,
+    pub parallelism: u32,
+    pub pipelining: u32,
+}
+
+impl From<godwit_tune::Setting> for SettingView {
+    fn from(s: godwit_tune::Setting) -> Self {
+        Self {
+            concurrency: s.concurrency,
+            parallelism: s.parallelism,
+            pipelining: s.pipelining_depth,
+        }
+    }
+}
+
+/// What happened to data channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the word is the documentation
+pub enum ChannelState {
+    Opened,
+    Retired,
+    Lost,
+}
+
+/// What checksums were computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct Computed {
+    pub source: ByteSource,
+    pub destination: ByteSource,
+}
+
+/// Whose bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ByteSource {
+    /// What a server read back.
+    ServerFile,
+    /// What was read back here.
+    ClientFile,
+    /// What passed by here.
+    ClientStream,
+}
+
+/// How a file ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileState {
+    /// There, and both ends have the same checksum.
+    Verified,
+    /// There, not compared.
+    Done,
+    /// Not there.
+    Failed,
+}
+
+/// Sees what happens. Called from the job's own thread, in order; must not block for long.
+pub trait Observer: Send + Sync {
+    /// Something happened.
+    fn on_event(&self, event: &Event);
+    /// Whether [`Event::Dialogue`] is of use: else none is made.
+    fn hears_dialogue(&self) -> bool {
+        false
+    }
+    /// Progress is to be drawn: `None` at the end.
+    fn on_progress(&self, progress: Option<&crate::report::progress::Snapshot>) {
+        let _ = progress;
+    }
+    /// A line for standard output, without line end: results of `ls`, `stat` and the like.
+    fn on_output(&self, line: &[u8]) {
+        let _ = line;
+    }
+}
+
+/// The event log.
+pub struct EventLog {
+    out: Mutex<BufWriter<File>>,
+    started: Instant,
+}
+
+#[derive(Serialize)]
+struct LogLine<'a> {
+    t: f64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+impl EventLog {
+    /// Creates or empties `path`; `started` is when the process began.
+    pub fn create(path: &Path, started: Instant) -> Result<Self> {
+        let file = File::create(path)
+            .map_err(|e| Error::local(format!("write event log {}", path.display()), &e))?;
+        Ok(Self {
+            out: Mutex::new(BufWriter::new(file)),
+            started,
+        })
+    }
+
+    /// Appends a line. A log that cannot be written must not end a transfer: errors are returned
+    /// once, by `finish`.
+    pub fn append(&self, event: &Event) {
+        if matches!(event, Event::Dialogue { .. }) {
+            return;
+        }
+        let line = LogLine {
+            t: self.started.elapsed().as_secs_f64(),
+            event,
+        };
+        if let (Ok(text), Ok(mut out)) = (serde_json::to_string(&line), self.out.lock()) {
+            let _ = writeln!(out, "{text}");
+        }
+    }
+
+    /// Writes what is still buffered.
+    pub fn finish(&self) -> std::io::Result<()> {
+        match self.out.lock() {
+            Ok(mut out) => out.flush(),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_carry_name_and_time_and_no_dialogue() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events");
+        let log = EventLog::create(&path, Instant::now()).unwrap();
+        log.append(&Event::Plan { files: 2, bytes: 7 });
+        log.append(&Event::Dialogue {
+            host: "h".into(),
+            sent: true,
+            line: "PASS ***".into(),
+        });
+        log.append(&Event::Retry {
+            path: "/x".into(),
+            range: Some([0, 5]),
+            attempt: 1,
+            error: "lost".into(),
+        });
+        log.finish().unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0]["event"], "plan");
+        assert_eq!(lines[0]["bytes"], 7);
+        assert!(lines[0]["t"].as_f64().unwrap() >= 0.0);
+        assert_eq!(lines[1]["range"], serde_json::json!([0, 5]));
+    }
+}

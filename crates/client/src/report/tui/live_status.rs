@@ -1,0 +1,96 @@
+//! Each transfer tells the user's others how it is.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::history::TransferHistory;
+use crate::{
+    local::presence::{Presence, user_folder},
+    report::{
+        events::{Event, Observer},
+        progress::Snapshot,
+    },
+};
+
+/// Where they meet.
+pub(crate) const NAME: &str = "running";
+
+/// Between two tellings.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Stands between a job and its observer.
+pub(crate) struct LiveStatus {
+    observer: Arc<dyn Observer>,
+    presence: Presence,
+    told: Mutex<StatusState>,
+}
+
+struct StatusState {
+    history: TransferHistory,
+    began: Instant,
+    last: Option<Instant>,
+}
+
+impl LiveStatus {
+    /// `observer`, and the user's others too, where they can be told.
+    pub(crate) fn through(observer: Arc<dyn Observer>) -> Arc<dyn Observer> {
+        let presence = user_folder().and_then(|folder| Presence::join(&folder, NAME));
+        match presence {
+            Ok(presence) => Arc::new(Self {
+                observer,
+                presence,
+                told: Mutex::new(StatusState {
+                    history: TransferHistory {
+                        pid: std::process::id(),
+                        ..TransferHistory::default()
+                    },
+                    began: Instant::now(),
+                    last: None,
+                }),
+            }),
+            Err(error) => {
+                tracing::debug!(%error, "this transfer will not be seen by godwit top");
+                observer
+            }
+        }
+    }
+}
+
+impl Observer for LiveStatus {
+    fn on_event(&self, event: &Event) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.history.on_event(event);
+        drop(told);
+        self.observer.on_event(event);
+    }
+
+    fn hears_dialogue(&self) -> bool {
+        self.observer.hears_dialogue()
+    }
+
+    fn on_progress(&self, progress: Option<&Snapshot>) {
+        if let Some(now) = progress {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let StatusState {
+                history,
+                began,
+                last,
+            } = &mut *told;
+            history.on_progress(now, began.elapsed().as_secs_f64());
+            if last.is_none_or(|last| last.elapsed() >= EVERY) {
+                *last = Some(Instant::now());
+                if let Ok(text) = serde_json::to_string(history) {
+                    // Where that cannot be written there is nobody to see it.
+                    let _ = self.presence.publish(&text);
+                }
+            }
+        }
+        self.observer.on_progress(progress);
+    }
+
+    fn on_output(&self, line: &[u8]) {
+        self.observer.on_output(line);
+    }
+}

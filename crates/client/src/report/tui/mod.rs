@@ -1,0 +1,18 @@
+//! What people look at while transfers run: `--tui` shows one, `top` all of the user's.
+//!
+//! # Map
+//! - [`history`]: what is known of a transfer, without a terminal
+//! - [`draw`]: a story as a picture; [`screen`]: the terminal, and its keys
+//! - [`live_status`]: each transfer tells the user's others; [`top`]: who looks at them
+
+mod draw;
+mod history;
+mod live_status;
+mod screen;
+mod top;
+
+pub(crate) use self::live_status::LiveStatus;
+pub use self::{
+    screen::{Screen, give_back},
+    top::run,
+};

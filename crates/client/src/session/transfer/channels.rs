@@ -1,0 +1,400 @@
+//! Data channels before a transfer: which mode, who connects, and what to do when a server refuses
+//! some of it.
+//!
+//! MODE E wants the receiver to listen: PORT for a get, PASV for a put. Where a server or the path
+//! between refuses that, or never heard of MODE E, MODE S with whatever address command works is
+//! what is left.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use godwit_engine::{
+    data::{ChannelParams, ChannelSecurity, ChannelSet},
+    host::net,
+};
+use godwit_proto::{
+    Command, Reply,
+    command::{EpsvArgument, Mode},
+    error::TransferFailure,
+    hostport,
+    pi::transfer::Direction,
+};
+
+use super::data_address::{DataProof, data_address};
+use crate::{
+    context::{Capabilities, known},
+    error::{Error, Result},
+    session::Session,
+};
+
+/// Time for the first data connection to a server that listens: three attempts of TCP. A firewall
+/// often says nothing, and there may be another way.
+const FIRST_CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Address and mode commands tried before we give up; each turn of the loop has learned something
+/// new.
+pub(crate) const TURNS_MAX: usize = 6;
+
+impl Session {
+    /// Makes data channels ready for a transfer in `direction`, in the best mode that works here.
+    /// `stream` insists on MODE S. Returns the mode.
+    pub(crate) async fn make_channels(
+        &mut self,
+        direction: Direction,
+        stream: bool,
+        doing: &str,
+    ) -> Result<Mode> {
+        for _ in 0..TURNS_MAX {
+            let mode = self.best_mode(direction, stream);
+            let settings = self.settings(mode, direction);
+            let cached = self.set.as_ref().is_some_and(|set| set.cached() > 0);
+            if cached && self.server.can_reuse(direction) {
+                if self.settle(&settings, doing).await? {
+                    return Ok(mode);
+                }
+                continue;
+            }
+            self.set = None;
+            self.server.cached = None;
+            let made = if self.server_listens(direction, mode) {
+                self.let_server_listen(mode, settings, doing).await?
+            } else {
+                self.listen(mode, settings, doing).await?
+            };
+            if let Some(set) = made {
+                self.set = Some(set);
+                return Ok(mode);
+            }
+        }
+        Err(Error::MissingFeature {
+            endpoint: self.endpoint.name(),
+            feature: "way to open a data connection that it accepts".to_owned(),
+            consequence: doing.to_owned(),
+        })
+    }
+
+    fn best_mode(&self, direction: Direction, stream: bool) -> Mode {
+        let capabilities = &self.endpoint.capabilities;
+        let no_address = match direction {
+            Direction::Get => known(&capabilities.no_port),
+            Direction::Put => known(&capabilities.no_pasv),
+        };
+        if stream || no_address || !self.has_mode_e() {
+            Mode::Stream
+        } else {
+            Mode::ExtendedBlock
+        }
+    }
+
+    /// It does MODE E, as far as is known.
+    pub(crate) fn has_mode_e(&self) -> bool {
+        let capabilities = &self.endpoint.capabilities;
+        if !self.server.features.parallel && !known(&capabilities.no_mode_e) {
+            Capabilities::learn(
+                &capabilities.no_mode_e,
+                &self.context,
+                format!(
+                    "{}: no PARALLEL in FEAT: one data channel per file, opened anew for each",
+                    self.endpoint.name()
+                ),
+            );
+        }
+        !known(&capabilities.no_mode_e)
+    }
+
+    /// TYPE, MODE, buffers and OPTS, as far as the server has not heard them.
+    pub(crate) fn settings(&mut self, mode: Mode, direction: Direction) -> Vec<Command> {
+        let capabilities = &self.endpoint.capabilities;
+        let buffers = self
+            .params
+            .socket_buffer_bytes
+            .filter(|_| !known(&capabilities.no_buffers));
+        self.server
+            .prepare(mode, direction, self.params.parallelism, buffers)
+    }
+
+    /// Asks for the settings. False where MODE E was refused.
+    pub(crate) async fn settle(&mut self, settings: &[Command], doing: &str) -> Result<bool> {
+        let replies = self.ask_all(settings.iter().cloned(), doing).await?;
+        self.settled(settings, replies, doing)
+    }
+
+    /// What the server said of its settings. False where MODE E was refused.
+    fn settled(&mut self, settings: &[Command], replies: Vec<Reply>, doing: &str) -> Result<bool> {
+        for (command, reply) in settings.iter().zip(replies) {
+            if reply.code.is_success() {
+                continue;
+            }
+            if !self.is_usable() {
+                return Err(Error::refused(doing, reply));
+            }
+            match command {
+                Command::Mode(Mode::ExtendedBlock) => {
+                    self.server.forget();
+                    self.lesson(
+                        |l| &l.no_mode_e,
+                        &reply,
+                        "MODE E",
+                        "one data channel per file",
+                    );
+                    return Ok(false);
+                }
+                Command::Mode(Mode::Stream) | Command::Type(_) => {
+                    self.server.forget();
+                    return Err(Error::refused(doing, reply));
+                }
+                // The server goes on with what it has: slower, not wrong.
+                Command::Opts(options) => self.context.note(format!(
+                    "{}: refused OPTS {options} and goes on as before: {reply}",
+                    self.endpoint.name()
+                )),
+                _ => self.lesson(
+                    |l| &l.no_buffers,
+                    &reply,
+                    "SBUF",
+                    "its TCP buffers stay as they are",
+                ),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Asks for the settings and for one command more, which depends on none of them: one round
+    /// trip for all. `None` where MODE E was refused.
+    pub(crate) async fn ask_with(
+        &mut self,
+        settings: &[Command],
+        last: &Command,
+        doing: &str,
+    ) -> Result<Option<Reply>> {
+        let together = settings.iter().chain([last]).cloned();
+        let mut replies = self.ask_all(together, doing).await?;
+        let reply = replies.pop();
+        let settled = self.settled(settings, replies, doing)?;
+        Ok(reply.filter(|_| settled))
+    }
+
+    /// PORT or EPRT. `None` where the server refuses: the lesson is learned, try without.
+    async fn listen(
+        &mut self,
+        mode: Mode,
+        settings: Vec<Command>,
+        doing: &str,
+    ) -> Result<Option<ChannelSet>> {
+        let (set, command) = self.open_listener(mode)?;
+        let Some(reply) = self.ask_with(&settings, &command, doing).await? else {
+            return Ok(None);
+        };
+        if reply.code.is_success() {
+            return Ok(Some(set));
+        }
+        if !self.is_usable() || known(&self.endpoint.capabilities.no_port) {
+            return Err(Error::refused(doing, reply));
+        }
+        self.lesson(
+            |l| &l.no_port,
+            &reply,
+            command.verb(),
+            "it will not connect to us, so gets use one data channel (MODE S)",
+        );
+        Ok(None)
+    }
+
+    /// Asks for the data channels of gets in MODE E as the target wants them and waits for no
+    /// answer: what follows is refused where one of them was.
+    pub(crate) fn listen_ahead(&mut self) -> Result<()> {
+        self.params.parallelism = self.channels_wanted();
+        self.set = None;
+        let (set, address) = self.open_listener(Mode::ExtendedBlock)?;
+        let settings = self.settings(Mode::ExtendedBlock, Direction::Get);
+        for command in settings.iter().chain([&address]) {
+            self.control.submit(command);
+        }
+        self.server.cached = None;
+        self.set = Some(set);
+        Ok(())
+    }
+
+    /// A listener, and the command that tells the server of it.
+    fn open_listener(&mut self, mode: Mode) -> Result<(ChannelSet, Command)> {
+        let [here, _] = self.addresses;
+        let range = self.context.connections.port_range.as_ref();
+        let no_listener = |error: std::io::Error| Error::System {
+            doing: format!("listen for data connections on {here}"),
+            error: error.into(),
+        };
+        let listener =
+            net::listen(here, range, self.params.socket_buffer_bytes).map_err(no_listener)?;
+        let address = listener.local_addr().map_err(no_listener)?;
+        let command = Self::connect_command(address);
+        let movers = [self.mover()?];
+        let set =
+            ChannelSet::passive(&movers, listener, self.params_for(mode)).map_err(no_listener)?;
+        Ok((set, command))
+    }
+
+    /// Tells a server where to connect to.
+    pub(crate) fn connect_command(address: SocketAddr) -> Command {
+        match address.ip() {
+            IpAddr::V4(_) => Command::Port(address),
+            IpAddr::V6(_) => Command::Eprt(address),
+        }
+    }
+
+    /// PASV or EPSV. `None` where the server refuses both.
+    async fn let_server_listen(
+        &mut self,
+        mode: Mode,
+        settings: Vec<Command>,
+        doing: &str,
+    ) -> Result<Option<ChannelSet>> {
+        let Some(address) = self.ask_to_listen(settings, doing).await? else {
+            return Ok(None);
+        };
+        let movers = [self.mover()?];
+        let mut params = self.params_for(mode);
+        if !known(&self.endpoint.capabilities.data_reached) {
+            params.connect_limit = params.connect_limit.min(FIRST_CONNECT_LIMIT);
+        }
+        Ok(Some(ChannelSet::active(
+            &movers,
+            vec![address],
+            None,
+            params,
+        )))
+    }
+
+    /// Asks for the settings, and for PASV or EPSV. `None` where the server refuses MODE E, or
+    /// both.
+    pub(crate) async fn ask_to_listen(
+        &mut self,
+        mut settings: Vec<Command>,
+        doing: &str,
+    ) -> Result<Option<SocketAddr>> {
+        let [_, peer] = self.addresses;
+        let epsv = Command::Epsv(EpsvArgument::Any);
+        // RFC 2428 §3: PASV cannot carry an IPv6 address.
+        let commands = match peer {
+            IpAddr::V4(_) => vec![Command::Pasv, epsv],
+            IpAddr::V6(_) => vec![epsv],
+        };
+        let mut last = None;
+        for command in commands {
+            let settings = std::mem::take(&mut settings);
+            let Some(reply) = self.ask_with(&settings, &command, doing).await? else {
+                return Ok(None);
+            };
+            if reply.code.is_success() {
+                return self.announced(&command, &reply, peer, doing).map(Some);
+            }
+            if !self.is_usable() || reply.code.is_transient() {
+                return Err(Error::refused(doing, reply));
+            }
+            last = Some(reply);
+        }
+        if let Some(reply) = last {
+            if known(&self.endpoint.capabilities.no_pasv) {
+                return Err(Error::refused(doing, reply));
+            }
+            self.lesson(
+                |l| &l.no_pasv,
+                &reply,
+                "PASV",
+                "it must connect to us, with one data channel (MODE S)",
+            );
+        }
+        Ok(None)
+    }
+
+    /// The address in a 227 or 229, where a connection may lead there ([`data_address`]).
+    fn announced(
+        &self,
+        command: &Command,
+        reply: &Reply,
+        peer: IpAddr,
+        doing: &str,
+    ) -> Result<SocketAddr> {
+        let text = reply.text();
+        let parsed = match command {
+            Command::Pasv => hostport::parse_227(&text),
+            _ => hostport::parse_229(&text, peer),
+        };
+        let announced = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
+        let proof = match self.params.security {
+            Some(ChannelSecurity::Gsi(_)) => DataProof::Identities,
+            _ => DataProof::None,
+        };
+        let address = data_address(announced, peer, proof).ok_or_else(|| Error::LowPort {
+            endpoint: self.endpoint.name(),
+            announced,
+        })?;
+        if address != announced {
+            self.context.note(format!(
+                "{}: announced {announced} for data: using {address}, the host of the control \
+                 connection",
+                self.endpoint.name()
+            ));
+        }
+        Ok(address)
+    }
+
+    /// Who waits for data connections, as far as is known of the server: it, or we.
+    pub(crate) fn server_listens(&self, direction: Direction, mode: Mode) -> bool {
+        match mode {
+            Mode::ExtendedBlock => direction == Direction::Put,
+            Mode::Stream => !known(&self.endpoint.capabilities.no_pasv),
+        }
+    }
+
+    /// What a transfer over connections that the server listened for says of its data ports.
+    pub(crate) fn learn_of_ports(&self, result: &std::result::Result<(), TransferFailure>) {
+        let capabilities = &self.endpoint.capabilities;
+        match result {
+            Ok(()) => capabilities.data_reached.store(true, Ordering::Relaxed),
+            // It cannot come to us either: the next attempt may do better.
+            Err(TransferFailure::NoConnection(_)) if known(&capabilities.no_port) => {}
+            Err(TransferFailure::NoConnection(why)) if !known(&capabilities.data_reached) => {
+                let name = self.endpoint.name();
+                let text = format!(
+                    "{name}: its data ports are closed to us: it must connect to us, with one data channel (MODE S) ({why})"
+                );
+                Capabilities::learn(&capabilities.no_pasv, &self.context, text);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Holes of what is put do not travel.
+    pub(crate) fn sends_holes(&self) -> bool {
+        self.params.holes && self.server.features.holes
+    }
+
+    fn params_for(&self, mode: Mode) -> ChannelParams {
+        let mut params = self.params.clone();
+        params.holes = self.sends_holes();
+        if mode == Mode::Stream {
+            params.parallelism = 1;
+        }
+        params
+    }
+
+    pub(crate) fn lesson(
+        &self,
+        which: impl Fn(&Capabilities) -> &std::sync::atomic::AtomicBool,
+        reply: &Reply,
+        what: &str,
+        consequence: &str,
+    ) {
+        Capabilities::learn(
+            which(&self.endpoint.capabilities),
+            &self.context,
+            format!(
+                "{}: no {what}: {consequence} (server said: {reply})",
+                self.endpoint.name()
+            ),
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! Where data connections may lead that a server has asked for (PASV, EPSV).
+//!
+//! A server that announces the address of another host would have the client send its file there,
+//! or connect to services that only the client can reach. So connections lead to the host of the
+//! control connection, whatever is announced, unless each of them proves who is at its end (DCAU):
+//! then the server may have other hosts that move its data. They never lead to ports of well-known
+//! services.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Ports below belong to well-known services, and servers of FTP listen for data above.
+const PORT_MIN: u16 = 1024;
+
+/// What each data connection shows before data flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataProof {
+    /// That the user's own identity, or one that was named, is at the other end (DCAU A and S).
+    Identities,
+    /// Nothing that other hosts of the server could have.
+    None,
+}
+
+/// Where to connect to for what the server at `peer` has announced. `None`: nowhere, the port is
+/// low.
+pub(crate) fn data_address(
+    announced: SocketAddr,
+    peer: IpAddr,
+    proof: DataProof,
+) -> Option<SocketAddr> {
+    if announced.port() < PORT_MIN {
+        return None;
+    }
+    let (host, peer) = (announced.ip().to_canonical(), peer.to_canonical());
+    let follows = host == peer || proof == DataProof::Identities && !is_implausible(host, peer);
+    let host = if follows { announced.ip() } else { peer };
+    Some(SocketAddr::new(host, announced.port()))
+}
+
+/// `address` cannot be meant by a server at `peer`: to us it is another place, perhaps one that the
+/// server itself could not reach. Servers behind address translation announce such addresses.
+fn is_implausible(address: IpAddr, peer: IpAddr) -> bool {
+    address.is_unspecified()
+        || address.is_loopback() && !peer.is_loopback()
+        || is_private(address) && !is_private(peer)
+}
+
+/// An address that means something else, or nothing, outside its own network.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(announced: &str, peer: &str, proof: DataProof) -> String {
+        let [announced, peer] = [announced, peer].map(|text| text.parse::<IpAddr>().unwrap());
+        let address = data_address(SocketAddr::new(announced, 50_000), peer, proof).unwrap();
+        assert_eq!(address.port(), 50_000);
+        address.ip().to_canonical().to_string()
+    }
+
+    const CASES: [(&str, &str, bool); 13] = [
+        ("192.0.2.1", "192.0.2.1", true),
+        ("::ffff:192.0.2.1", "192.0.2.1", true),
+        // Movers may have addresses of their own.
+        ("192.0.2.7", "192.0.2.1", true),
+        ("10.0.0.7", "10.0.0.1", true),
+        ("127.0.0.1", "192.0.2.1", false),
+        ("127.8.0.1", "10.0.0.1", false),
+        ("::ffff:127.0.0.1", "2001:db8::1", false),
+        ("::1", "fd00::1", false),
+        ("10.0.0.7", "192.0.2.1", false),
+        ("::ffff:10.0.0.7", "2001:db8::1", false),
+        ("169.254.0.1", "192.0.2.1", false),
+        ("0.0.0.0", "127.0.0.1", false),
+        ("::", "::1", false),
+    ];
+
+    #[test]
+    fn proven_connections_follow_addresses_that_can_be_meant() {
+        for (announced, peer, follows) in CASES {
+            let wanted = if follows { announced } else { peer };
+            let wanted: IpAddr = wanted.parse().unwrap();
+            let host = host(announced, peer, DataProof::Identities);
+            assert_eq!(
+                host,
+                wanted.to_canonical().to_string(),
+                "{announced} {peer}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_connections_lead_to_the_host_of_the_control_connection() {
+        for (announced, peer, _) in CASES {
+            assert_eq!(host(announced, peer, DataProof::None), peer, "{announced}");
+        }
+    }
+
+    #[test]
+    fn no_connection_leads_to_a_low_port() {
+        let peer: IpAddr = "192.0.2.1".parse().unwrap();
+        for proof in [DataProof::Identities, DataProof::None] {
+            for (port, allowed) in [(0, false), (22, false), (1023, false), (1024, true)] {
+                let address = data_address(SocketAddr::new(peer, port), peer, proof);
+                assert_eq!(address.is_some(), allowed, "{port}");
+            }
+        }
+    }
+}

@@ -1,0 +1,628 @@
+//! One file from a server.
+
+use std::{
+    io::{self, Write},
+    os::fd::AsFd,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use godwit_engine::{
+    data::{Sink, TransferJob},
+    storage::{FileRef, digest::Digest},
+};
+use godwit_proto::{
+    ByteRange, ChecksumAlgorithm, Command, RangeSet, RestartPoint,
+    command::Mode,
+    error::{FailureKind, TransferFailure},
+    pi::transfer::Direction,
+};
+
+use super::{
+    remote_source::RemoteSource,
+    resume::{self, Replica, SourceVersion},
+    verify::{self, AgreedChecksum, Regions},
+};
+use crate::{
+    context::{Capabilities, known},
+    error::{Error, Result},
+    local::{
+        attributes::FileAttributes,
+        durability::LocalDurability,
+        files::{self, PartialFile, TempFile},
+    },
+    plan::{LocalEnd, SourceFile, is_worth_resuming},
+    session::{NextTransfer, Session, TransferOutcome, TransferPlan},
+    spec::{Part, Verify},
+};
+
+/// Bytes of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are
+/// here soon enough to see.
+const SHORTAGE_CHECK_BYTES_MIN: u64 = 64 << 20;
+
+/// Bytes of a range that are fetched again where all of it is here and only the server's word is
+/// missing. Chosen arbitrarily.
+pub(crate) const PROOF_BYTES: u64 = 64 << 10;
+
+/// A get that has begun: its destination is open.
+pub(crate) struct Download {
+    from: RemoteSource,
+    /// URL.
+    url: String,
+    verify_mode: Verify,
+    attributes: Option<FileAttributes>,
+    to: DownloadTarget,
+    /// What is here is the beginning of the file, and the server sends the rest:
+    /// [`resume::is_in_order`].
+    in_order: bool,
+    /// Bytes of it that an earlier run has left.
+    resumed_bytes: u64,
+    /// Which version of the source it is of.
+    version: Mutex<Option<SourceVersion>>,
+}
+
+enum DownloadTarget {
+    File {
+        target: Mutex<TempFile>,
+        file: FileRef,
+        /// Where in it the first byte goes.
+        at: u64,
+    },
+    StdoutSink(Arc<StdoutSink>),
+}
+
+impl Download {
+    /// Opens the destination, once it is sure that the server understands the name.
+    pub(crate) async fn begin(
+        session: &mut Session,
+        source_file: &SourceFile,
+        to: &LocalEnd,
+        part: Option<Part>,
+        verify_mode: Verify,
+    ) -> Result<Self> {
+        session.check_name(&source_file.remote).await?;
+        let is_asked = resume::is_in_order(session)
+            && matches!(to, LocalEnd::Path(_))
+            && is_worth_resuming(source_file, part);
+        let version = match is_asked {
+            true => Box::pin(resume::version(session, &source_file.remote)).await?,
+            false => None,
+        };
+        Self::open_version(session, source_file, to, part, verify_mode, version)
+    }
+
+    /// Opens the destination. Asks nothing of the server.
+    pub(crate) fn open(
+        session: &Session,
+        source_file: &SourceFile,
+        to: &LocalEnd,
+        part: Option<Part>,
+        verify_mode: Verify,
+    ) -> Result<Self> {
+        Self::open_version(session, source_file, to, part, verify_mode, None)
+    }
+
+    /// The same of a known version of the source: what is here of it is gone on with in order.
+    fn open_version(
+        session: &Session,
+        source_file: &SourceFile,
+        to: &LocalEnd,
+        part: Option<Part>,
+        verify_mode: Verify,
+        version: Option<SourceVersion>,
+    ) -> Result<Self> {
+        let journal = session.context.journal.get();
+        let goes_on = version.is_some_and(|version| {
+            let noted = journal.and_then(|journal| journal.source_of(&source_file.target()));
+            version.changed.is_some() && noted == Some(version)
+        });
+        let url = source_file.endpoint.url(&source_file.remote);
+        let from = RemoteSource::new(&source_file.remote, source_file.size, part, &url)?;
+        let algorithm = verify::choose(session, verify_mode, part.is_some())?;
+        let to = match to {
+            LocalEnd::Path(path) => {
+                let begun = source_file.begun.as_deref().map(|begun| PartialFile {
+                    at: files::path_of(begun),
+                    most: match version {
+                        // Nothing tells what it is of.
+                        Some(_) if !goes_on => 0,
+                        _ => source_file.size.unwrap_or(0),
+                    },
+                });
+                let beside = |destination: &Path| match journal {
+                    Some(journal) => {
+                        journal.temp_beside(destination, source_file.size, || source_file.target())
+                    }
+                    None => destination.with_file_name(files::temporary_name()),
+                };
+                let stays = part.filter(|part| part.stays);
+                let (target, file) = match stays {
+                    None => {
+                        let storage = &session.context.storage;
+                        TempFile::create(storage, path, source_file.is_new, begun, &beside)?
+                    }
+                    Some(_) => TempFile::in_place(&session.context.storage, path)?,
+                };
+                (session.context).warn_no_direct_io(&file, path.display());
+                if stays.is_none() && !target.is_in_place() {
+                    warn_of_shortage(session, path, &file, from.length);
+                }
+                DownloadTarget::File {
+                    target: Mutex::new(target),
+                    file,
+                    at: stays.map_or(0, |part| part.offset),
+                }
+            }
+            LocalEnd::Standard => DownloadTarget::StdoutSink(Arc::new(StdoutSink::new(algorithm)?)),
+        };
+        let in_order = match &to {
+            DownloadTarget::File { target, .. } => {
+                version.is_some() && from.length.is_some() && !lock(target).is_in_place()
+            }
+            DownloadTarget::StdoutSink(_) => false,
+        };
+        let resumed_bytes = match &to {
+            DownloadTarget::File { file, .. } if in_order && source_file.begun.is_some() => {
+                file.metadata().map_err(Error::Local)?.size
+            }
+            _ => 0,
+        };
+        if let (true, Some(version), Some(journal)) = (in_order, version, journal) {
+            journal.record_source(&source_file.target(), version);
+        }
+        Ok(Self {
+            from,
+            url,
+            verify_mode,
+            attributes: source_file.attributes,
+            to,
+            in_order,
+            resumed_bytes,
+            version: Mutex::new(version),
+        })
+    }
+
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.from.length
+    }
+
+    /// Which bytes of the whole file are not here; `None` where nobody can tell.
+    pub(crate) async fn missing(&self, session: &mut Session) -> Result<Option<Vec<ByteRange>>> {
+        let whole = self.from.length.and_then(|l| ByteRange::new(0, l));
+        if self.in_order {
+            let left = whole.and_then(|whole| ByteRange::new(self.resumed_bytes, whole.end));
+            let left = left.filter(|_| self.resumed_bytes > 0);
+            return Ok(left.map(|left| Vec::from_iter(Some(left).filter(|r| !r.is_empty()))));
+        }
+        let (true, Some(whole), DownloadTarget::File { file, .. }) =
+            (self.can_split(session), whole, &self.to)
+        else {
+            return Ok(None);
+        };
+        let copies = (Replica::Remote(&self.from.path), Replica::Local(file));
+        resume::missing(session, copies, whole, true).await
+    }
+
+    /// Leaves what is here for a later attempt or run; where it lies.
+    pub(crate) fn keep(&self) -> Option<Vec<u8>> {
+        match &self.to {
+            DownloadTarget::File { target, .. } => lock(target).keep(),
+            DownloadTarget::StdoutSink(_) => None,
+        }
+    }
+
+    /// What is here of it is its beginning.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// The server does not send what is behind the beginning, or not so.
+    pub(crate) fn is_refused_in_order(
+        &self,
+        range: Option<ByteRange>,
+        result: &Result<u64>,
+    ) -> bool {
+        let goes_on = self.in_order && range.is_some_and(|range| range.start > 0);
+        // After others the same REST is tried again. ProFTPD says 451 where it takes none.
+        let is_of_command = matches!(
+            result,
+            Err(Error::Refused { reply, started: false, .. })
+                if !matches!(reply.code.get(), 421 | 425 | 426 | 450)
+        );
+        goes_on && is_of_command
+    }
+
+    /// A later run can tell whether what is here is of the same version.
+    pub(crate) fn has_version(&self) -> bool {
+        let version = *lock(&self.version);
+        self.in_order && version.is_some_and(|version| version.changed.is_some())
+    }
+
+    /// Before more is fetched of a file of which an attempt has brought its beginning: whether the
+    /// source is still the same. One of another size is not what was asked for; of another time, it
+    /// begins at its first byte.
+    pub(crate) async fn is_unchanged(
+        &self,
+        session: &mut Session,
+        source_file: &SourceFile,
+    ) -> Result<bool> {
+        let now = resume::version(session, &self.from.path).await?;
+        let (Some(now), Some(before)) = (now, *lock(&self.version)) else {
+            return Ok(false);
+        };
+        if now.size != before.size {
+            let what = source_file.source();
+            return Err(Error::Changed { what });
+        }
+        if now != before {
+            *lock(&self.version) = Some(now);
+            if let Some(journal) = session.context.journal.get() {
+                journal.record_source(&source_file.target(), now);
+            }
+        }
+        Ok(now == before)
+    }
+
+    /// What is to be fetched after an attempt at `range` of a file in order has failed, and how
+    /// many bytes it has brought.
+    pub(crate) fn after_failure(
+        &self,
+        range: ByteRange,
+        safe: &RangeSet,
+        error: &Error,
+    ) -> (u64, Option<ByteRange>) {
+        // The server has passed over the REST.
+        let is_elsewhere = matches!(
+            error,
+            Error::Transfer {
+                failure: TransferFailure::Protocol(_),
+                ..
+            }
+        );
+        if is_elsewhere {
+            return (0, None);
+        }
+        let first_gap = safe.gaps(range).into_iter().next();
+        // All of it is here, and the server called it a failure: a little that comes well is a
+        // success.
+        let proof = range.end - range.len().min(PROOF_BYTES);
+        let start = first_gap.map_or(proof, |gap| gap.start);
+        (start - range.start, ByteRange::new(start, range.end))
+    }
+
+    /// Several sessions may each fetch a part.
+    pub(crate) fn can_split(&self, session: &Session) -> bool {
+        session.server.features.eret && matches!(self.to, DownloadTarget::File { .. })
+    }
+
+    /// What fetches `range` (`None`: all of it), where that can follow another transfer without a
+    /// pause: nothing that needs a REST or MODE S.
+    pub(crate) fn prefetch(
+        &self,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<NextTransfer> {
+        let way = self.from.way(session, range).ok()?;
+        let follows = !way.stream && way.rest.is_none() && !self.is_stream();
+        follows.then_some(NextTransfer::Get(way.command))
+    }
+
+    /// Fetches bytes of the region, `None` for all of it. On failure tells which of them are there
+    /// already. `next` is what will be asked for next, on the same session, whatever comes of this
+    /// one.
+    pub(crate) async fn fetch(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+        next: Option<NextTransfer>,
+    ) -> (Result<u64>, RangeSet) {
+        let doing = format!("get {}", self.url);
+        for last_try in [false, true] {
+            let mode_e_before = !known(&session.endpoint.capabilities.no_port);
+            let (result, safe) = self.fetch_once(session, range, next.clone(), &doing).await;
+            match result {
+                // The server cannot connect to us: addresses are translated, or something filters.
+                // Not the file's fault.
+                Err(error)
+                    if !last_try && mode_e_before && safe.is_empty() && cannot_reach_us(&error) =>
+                {
+                    if !session.server.features.parallel
+                        || known(&session.endpoint.capabilities.no_mode_e)
+                    {
+                        return (Err(error), safe);
+                    }
+                    let text = format!(
+                        "{}: cannot connect to us, so gets use one data channel (MODE S): {error}",
+                        session.endpoint.name()
+                    );
+                    Capabilities::learn(
+                        &session.endpoint.capabilities.no_port,
+                        &session.context,
+                        text,
+                    );
+                    if !session.is_usable() {
+                        return (Err(error), safe);
+                    }
+                }
+                other => return (other, safe),
+            }
+        }
+        (Err(Error::Interrupted), RangeSet::new())
+    }
+
+    async fn fetch_once(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+        next: Option<NextTransfer>,
+        doing: &str,
+    ) -> (Result<u64>, RangeSet) {
+        let way = match self.from.way(session, range) {
+            Ok(way) => way,
+            Err(error) => return (Err(error), RangeSet::new()),
+        };
+        let plan = TransferPlan {
+            doing,
+            direction: Direction::Get,
+            stream: way.stream || self.is_stream(),
+            ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
+            command: way.command,
+            length: way.cut.or(way.limit),
+            next,
+            may_block: self.is_stream(),
+            counts: true,
+            may_be_cut: false,
+            is_cut: way.cut.is_some(),
+            began: None,
+        };
+        if let (true, DownloadTarget::File { target, .. }) = (self.in_order, &self.to)
+            // A later run takes all that is there for the beginning.
+            && let Err(error) = lock(target).cut(way.rest.unwrap_or(0))
+        {
+            return (Err(error), RangeSet::new());
+        }
+        let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);
+        let outcome = session
+            .transfer(plan, |_: Mode| {
+                let sink = self.sink(base, stream_start, limit);
+                TransferJob::Receive(match way.cut {
+                    Some(bytes) => Sink::Prefix {
+                        sink: Box::new(sink),
+                        bytes,
+                    },
+                    None => sink,
+                })
+            })
+            .await;
+        self.evaluate(outcome, base, range, doing)
+    }
+
+    fn sink(&self, base: u64, stream_start: u64, limit: Option<u64>) -> Sink {
+        match &self.to {
+            DownloadTarget::File { file, at, .. } => Sink::File {
+                file: Arc::clone(file),
+                base: at + base,
+                stream_start,
+                limit,
+            },
+            DownloadTarget::StdoutSink(output) => {
+                Sink::Stream(Box::new(StdoutWriter(Arc::clone(output))))
+            }
+        }
+    }
+
+    fn evaluate(
+        &self,
+        outcome: TransferOutcome,
+        base: u64,
+        range: Option<ByteRange>,
+        doing: &str,
+    ) -> (Result<u64>, RangeSet) {
+        let mut safe = RangeSet::new();
+        let mut bytes = 0;
+        if let Some(report) = &outcome.report {
+            bytes = report.bytes;
+            for r in report.safe.iter() {
+                let shifted = (r.start.checked_add(base), r.end.checked_add(base));
+                if let (Some(start), Some(end)) = shifted {
+                    safe.insert(ByteRange { start, end });
+                }
+            }
+        }
+        if let Err(error) = outcome.result {
+            return (Err(error), safe);
+        }
+        let wanted = range.or_else(|| self.from.length.and_then(|l| ByteRange::new(0, l)));
+        let Some(wanted) = wanted else {
+            return (Ok(bytes), safe);
+        };
+        let complete = match self.to {
+            DownloadTarget::File { .. } => safe.contains(wanted) && bytes >= wanted.len(),
+            DownloadTarget::StdoutSink(_) => bytes == wanted.len(),
+        };
+        if complete {
+            (Ok(wanted.len()), safe)
+        } else {
+            let error = Error::Size {
+                doing: doing.to_owned(),
+                expected: wanted.len(),
+                got: bytes,
+            };
+            (Err(error), safe)
+        }
+    }
+
+    /// Where all of the file goes.
+    pub(crate) fn whole(&self) -> Sink {
+        self.sink(0, 0, self.from.length)
+    }
+
+    /// Whether `safe` is all that was wanted.
+    pub(crate) fn holds_all(&self, safe: &RangeSet) -> bool {
+        let wanted = self.from.length.and_then(|l| ByteRange::new(0, l));
+        wanted.is_some_and(|wanted| safe.contains(wanted))
+    }
+
+    /// What is written, where it can be read again.
+    pub(crate) fn file(&self) -> Option<&FileRef> {
+        match &self.to {
+            DownloadTarget::File { file, .. } => Some(file),
+            DownloadTarget::StdoutSink(_) => None,
+        }
+    }
+
+    /// Written under its final name, which stands for something that is no file.
+    pub(crate) fn is_in_place(&self) -> bool {
+        matches!(&self.to, DownloadTarget::File { target, .. } if lock(target).is_in_place())
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn commit(&self, durability: &LocalDurability) -> Result<()> {
+        match &self.to {
+            DownloadTarget::File { target, file, .. } => {
+                lock(target).commit(file, durability, self.attributes.as_ref())
+            }
+            DownloadTarget::StdoutSink(_) => Ok(()),
+        }
+    }
+
+    /// Bytes go to standard output.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.to, DownloadTarget::StdoutSink(_))
+    }
+
+    /// Finishing asks the server something.
+    pub(crate) fn finish_asks(&self, session: &Session) -> bool {
+        match &self.to {
+            DownloadTarget::File { .. } => !matches!(
+                verify::choose(session, self.verify_mode, self.from.is_part),
+                Ok(None)
+            ),
+            DownloadTarget::StdoutSink(_) => true,
+        }
+    }
+
+    /// Compares checksums and gives the file its name.
+    pub(crate) async fn finish(&self, session: &mut Session) -> Result<Option<AgreedChecksum>> {
+        let doing = format!("get {}", self.url);
+        let agreed = match &self.to {
+            DownloadTarget::File { file, at, .. } => {
+                let algorithm = verify::choose(session, self.verify_mode, self.from.is_part)?;
+                // What went into a device cannot be read again.
+                match algorithm.filter(|_| !self.is_in_place()) {
+                    None => None,
+                    Some(algorithm) => {
+                        let regions = Regions {
+                            doing: &doing,
+                            remote: &self.from.path,
+                            remote_offset: self.from.offset,
+                            local: file,
+                            local_offset: *at,
+                            length: self.from.length.filter(|_| self.from.is_part),
+                        };
+                        verify::compare(session, self.verify_mode, algorithm, regions).await?
+                    }
+                }
+            }
+            DownloadTarget::StdoutSink(output) => {
+                self.compare_output(session, output, &doing).await?
+            }
+        };
+        self.commit(&session.context.durability)?;
+        Ok(agreed)
+    }
+
+    async fn compare_output(
+        &self,
+        session: &mut Session,
+        output: &StdoutSink,
+        doing: &str,
+    ) -> Result<Option<AgreedChecksum>> {
+        let Some((algorithm, ours)) = output.checksum() else {
+            return Ok(None);
+        };
+        let length = self.from.length.filter(|_| self.from.is_part);
+        match session
+            .checksum(algorithm, self.from.offset, length, &self.from.path)
+            .await
+        {
+            Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
+            Err(error) => verify::unable(session, self.verify_mode, error),
+        }
+    }
+}
+
+/// Of a file whose end is far away, so that a full disk is not news when it is full.
+fn warn_of_shortage(session: &Session, path: &Path, file: &FileRef, length: Option<u64>) {
+    let Some(length) = length.filter(|length| *length >= SHORTAGE_CHECK_BYTES_MIN) else {
+        return;
+    };
+    let resumed_bytes = file.metadata().map_or(0, |metadata| metadata.stored);
+    if let Some(shortage) = files::shortage(path, length.saturating_sub(resumed_bytes)) {
+        session.context.warn(shortage);
+    }
+}
+
+/// The server could not open its data connection to us.
+fn cannot_reach_us(error: &Error) -> bool {
+    match error {
+        Error::Transfer { failure, .. } => matches!(failure, TransferFailure::NoConnection(_)),
+        Error::Refused { reply, started, .. } => {
+            let text = reply.text();
+            !started
+                && (reply.code.get() == 425
+                    || text.contains("error in connect")
+                    || text.contains("nable to connect")
+                    || text.contains("Connection refused")
+                    || text.contains("No route to host"))
+                && error.refusal() != Some(FailureKind::NotFound)
+        }
+        _ => false,
+    }
+}
+
+/// Standard output, with the checksum of what went there.
+pub(crate) struct StdoutSink {
+    /// Unbuffered: payload goes to the descriptor as it comes, and nothing is left behind at the
+    /// end.
+    file: std::fs::File,
+    digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
+}
+
+impl StdoutSink {
+    fn new(algorithm: Option<ChecksumAlgorithm>) -> Result<Self> {
+        let descriptor = io::stdout()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|e| Error::local("open standard output", &e))?;
+        Ok(Self {
+            file: descriptor.into(),
+            digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
+        })
+    }
+
+    /// Once: the digest is used up.
+    fn checksum(&self) -> Option<(ChecksumAlgorithm, String)> {
+        lock(&self.digest).take().map(|(a, d)| (a, d.finish()))
+    }
+}
+
+struct StdoutWriter(Arc<StdoutSink>);
+
+impl Write for StdoutWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let durability = (&self.0.file).write(bytes)?;
+        if let Some((_, digest)) = &mut *lock(&self.0.digest) {
+            digest.update(&bytes[..durability]);
+        }
+        Ok(durability)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

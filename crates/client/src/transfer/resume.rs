@@ -1,0 +1,285 @@
+//! What of a file is at its destination already, since an earlier run or an earlier attempt has put
+//! it there: both ends compute checksums of parts of it, and what agrees is not moved again. Nobody
+//! need have noted which bytes are safe.
+//!
+//! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order:
+//! what is there of one is its beginning ([`is_in_order`]). That beginning is believed where this
+//! command has moved it, or where the journal of an earlier one names the same [`SourceVersion`] of
+//! the source; else the file begins at its first byte.
+
+use godwit_engine::storage::{FileRef, digest};
+use godwit_proto::{
+    ByteRange, ChecksumAlgorithm, Command, FtpPath,
+    leaves::{self, LEAF_BYTES_MIN, Leaves},
+    timestamp::Timestamp,
+};
+
+use super::verify::{Computing, Verifying};
+use crate::{
+    error::Result,
+    session::{Session, TOGETHER_MAX, checksum_in},
+};
+
+/// Files of more bytes are taken up. Chosen arbitrarily: what a fault costs of a smaller one is no
+/// more than a block.
+pub(crate) const BYTES_MIN: u64 = 1 << 20;
+
+/// Parts of which a server without leaves is asked, at most: each costs it a command.
+const CHECKSUMS_MAX: u64 = 256;
+
+/// What tells whether a source is still the file that it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SourceVersion {
+    pub(crate) size: u64,
+    /// As in [`crate::plan::SourceFile::changed`]; `None` where nobody tells.
+    pub(crate) changed: Option<i64>,
+}
+
+/// Files go to and from this server in order, and from any byte on: it has MODE S and REST, and
+/// SIZE tells how much it has.
+pub(crate) fn is_in_order(session: &Session) -> bool {
+    let features = &session.server.features;
+    let has_parts = features.parallel || features.eret || features.esto;
+    features.rest_stream && features.size && !has_parts && session.source.is_none()
+}
+
+/// Which version of a file the server has; `None` where it does not tell.
+///
+/// # Errors
+/// The session is lost.
+pub(crate) async fn version(
+    session: &mut Session,
+    path: &FtpPath,
+) -> Result<Option<SourceVersion>> {
+    let mut commands = vec![Command::Size(path.clone())];
+    if session.server.features.mdtm {
+        commands.push(Command::Mdtm(path.clone()));
+    }
+    let doing = format!("look at {}", session.endpoint.url(path));
+    let replies = session.ask_all(commands.into_iter(), &doing).await?;
+    let told = |at: usize| {
+        let reply = replies.get(at).filter(|reply| reply.code.is_success())?;
+        Some(reply.text().trim().to_owned())
+    };
+    let size = told(0).and_then(|text| text.parse().ok());
+    let changed = told(1).and_then(|text| Timestamp::parse(&text));
+    Ok(size.map(|size| SourceVersion {
+        size,
+        changed: changed.map(|time| time.0),
+    }))
+}
+
+/// Where one of the two copies is.
+#[derive(Clone, Copy)]
+pub(crate) enum Replica<'a> {
+    Local(&'a FileRef),
+    /// At the server of the session.
+    Remote(&'a FtpPath),
+    /// At the server that sends to it.
+    AtSource(&'a FtpPath),
+}
+
+/// What tells whether parts agree.
+#[derive(Clone, Copy)]
+enum CompareMethod {
+    /// `SITE GODWIT LEAVES`.
+    Leaves,
+    /// CKSM of each.
+    Checksums(ChecksumAlgorithm),
+}
+
+/// Whether what an attempt or a run leaves at its destination can be told from what is missing.
+pub(crate) fn can_resume(session: &Session) -> bool {
+    compare_method(session).is_some()
+}
+
+/// Which bytes of `region` the destination does not have of those of the source. `whole`: it should
+/// have no others. `None` where nobody can tell, and where nothing is there.
+///
+/// # Errors
+/// The session is lost, or a file of ours cannot be read.
+pub(crate) async fn missing(
+    session: &mut Session,
+    (from, to): (Replica<'_>, Replica<'_>),
+    region: ByteRange,
+    whole: bool,
+) -> Result<Option<Vec<ByteRange>>> {
+    let Some(compare_method) = compare_method(session).filter(|_| !region.is_empty()) else {
+        return Ok(None);
+    };
+    // One byte more shows a copy that is too long.
+    let asked = ByteRange {
+        start: region.start,
+        end: region.end.saturating_add(u64::from(whole)),
+    };
+    let parts = BlockChecksums {
+        compare_method,
+        leaf: compare_method.leaf(asked.len()),
+    };
+    let _shown = Verifying::new(&session.context.counters);
+    // Begun first, so that both ends compute at the same time.
+    let ours = match from {
+        Replica::Local(file) => Some(parts.of_file(file, region)),
+        Replica::Remote(_) | Replica::AtSource(_) => None,
+    };
+    let there = parts.of(session, to, asked).await?;
+    let Some(there) = there.filter(|there| there.bytes > 0) else {
+        return Ok(None);
+    };
+    let all = match ours {
+        Some(ours) => Some(ours.value().await?),
+        None => parts.of(session, from, region).await?,
+    };
+    let all = all.filter(|all| all.bytes == region.len());
+    let moved = |r: ByteRange| ByteRange {
+        start: region.start + r.start,
+        end: region.start + r.end,
+    };
+    Ok(all.map(|all| all.missing_in(&there).into_iter().map(moved).collect()))
+}
+
+/// What all servers of a session know.
+fn compare_method(session: &Session) -> Option<CompareMethod> {
+    let servers = [Some(session), session.source.as_deref()];
+    let features = || servers.iter().flatten().map(|s| &s.server.features);
+    if features().all(|features| features.leaves) {
+        return Some(CompareMethod::Leaves);
+    }
+    // Those of 32 bits.
+    let algorithms = [ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Adler32];
+    let offered =
+        |algorithm: &ChecksumAlgorithm| features().all(|f| f.checksums.contains(algorithm));
+    algorithms
+        .into_iter()
+        .find(offered)
+        .map(CompareMethod::Checksums)
+}
+
+impl CompareMethod {
+    /// How long the parts of so many bytes are: as short as the bound of their number lets them be.
+    fn leaf(self, bytes: u64) -> u64 {
+        match self {
+            Self::Leaves => leaves::finest_leaf_bytes(bytes),
+            Self::Checksums(_) => bytes
+                .div_ceil(CHECKSUMS_MAX)
+                .max(LEAF_BYTES_MIN)
+                .next_power_of_two(),
+        }
+    }
+}
+
+/// How both copies are looked at.
+#[derive(Clone, Copy)]
+struct BlockChecksums {
+    compare_method: CompareMethod,
+    /// Bytes of each but the last.
+    leaf: u64,
+}
+
+impl BlockChecksums {
+    async fn of(
+        self,
+        session: &mut Session,
+        copy: Replica<'_>,
+        region: ByteRange,
+    ) -> Result<Option<Leaves>> {
+        let (session, path) = match copy {
+            Replica::Local(file) => return self.of_file(file, region).value().await.map(Some),
+            Replica::Remote(path) => (session, path),
+            Replica::AtSource(path) => match session.source.as_deref_mut() {
+                Some(source) => (source, path),
+                None => return Ok(None),
+            },
+        };
+        let asked = match self.compare_method {
+            CompareMethod::Leaves => {
+                let length = Some(region.len());
+                let leaves = session.leaves(self.leaf, region.start, length, path);
+                leaves.await.map(Some)
+            }
+            CompareMethod::Checksums(algorithm) => {
+                self.by_checksums(session, algorithm, region, path).await
+            }
+        };
+        match asked {
+            // There is nothing, or the transfer will say what is wrong.
+            Err(error) if error.refusal().is_some() => Ok(None),
+            asked => asked,
+        }
+    }
+
+    fn of_file(self, file: &FileRef, region: ByteRange) -> Computing<Leaves> {
+        let Self {
+            compare_method,
+            leaf,
+        } = self;
+        let (start, length) = (region.start, Some(region.len()));
+        Computing::begin(file, move |file, go_on| match compare_method {
+            CompareMethod::Leaves => digest::leaves_of_file(file, leaf, start, length, go_on),
+            CompareMethod::Checksums(algorithm) => {
+                let bytes = file.metadata()?.size.saturating_sub(start);
+                let bytes = bytes.min(region.len());
+                let mut digests = Vec::new();
+                for part in parts(bytes, leaf) {
+                    let (start, length) = (start + part.start, Some(part.len()));
+                    let digest = digest::of_file(file, algorithm, start, length, go_on)?;
+                    digests.extend(value(&digest));
+                }
+                Ok(Leaves {
+                    leaf,
+                    bytes,
+                    digests,
+                })
+            }
+        })
+    }
+
+    async fn by_checksums(
+        self,
+        session: &mut Session,
+        algorithm: ChecksumAlgorithm,
+        region: ByteRange,
+        path: &FtpPath,
+    ) -> Result<Option<Leaves>> {
+        let Some(size) = session.size(path).await? else {
+            return Ok(None);
+        };
+        let bytes = size.saturating_sub(region.start).min(region.len());
+        let doing = format!("compute {algorithm} of {}", session.endpoint.url(path));
+        let mut digests = Vec::new();
+        let parts: Vec<_> = parts(bytes, self.leaf).collect();
+        for parts in parts.chunks(TOGETHER_MAX) {
+            let commands = parts.iter().map(|part| Command::Cksm {
+                algorithm,
+                offset: region.start + part.start,
+                length: Some(part.len()),
+                path: path.clone(),
+            });
+            for reply in session.ask_all(commands, &doing).await? {
+                let Some(value) = value(&checksum_in(reply, doing.clone())?) else {
+                    return Ok(None);
+                };
+                digests.push(value);
+            }
+        }
+        Ok(Some(Leaves {
+            leaf: self.leaf,
+            bytes,
+            digests,
+        }))
+    }
+}
+
+/// So many bytes, cut.
+fn parts(bytes: u64, leaf: u64) -> impl Iterator<Item = ByteRange> {
+    let cut = move |n| ByteRange {
+        start: n * leaf,
+        end: bytes.min((n + 1) * leaf),
+    };
+    (0..bytes.div_ceil(leaf)).map(cut)
+}
+
+/// Some servers print Adler-32 as a bare number without leading zeros.
+fn value(digest: &str) -> Option<u32> {
+    u32::from_str_radix(digest, 16).ok()
+}

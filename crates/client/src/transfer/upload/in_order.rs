@@ -1,0 +1,85 @@
+//! A file that is sent to a server in order, and continued behind what the server has:
+//! [`crate::transfer::resume::is_in_order`].
+
+use std::sync::atomic::Ordering;
+
+use godwit_proto::ByteRange;
+
+use super::Upload;
+use crate::{
+    context::known,
+    error::{Error, Result},
+    session::Session,
+};
+
+impl Upload {
+    /// Where the server has the beginning of the file under its temporary name.
+    pub(crate) async fn missing_in_order(
+        &self,
+        session: &mut Session,
+    ) -> Result<Option<Vec<ByteRange>>> {
+        let is_refused = known(&session.endpoint.capabilities.no_append);
+        let (Some(length), true, false) = (
+            self.length,
+            self.may_exist.load(Ordering::Relaxed),
+            is_refused,
+        ) else {
+            return Ok(None);
+        };
+        let there = session.size(&self.temp_path).await?;
+        // More than the file has is none of it.
+        let there = there.filter(|there| *there <= length).unwrap_or(0);
+        let left = ByteRange::new(there, length);
+        Ok(Some(Vec::from_iter(left.filter(|left| !left.is_empty()))))
+    }
+
+    /// What the server has of it is its beginning.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// A later run can tell whether what the server has is of the same version.
+    pub(crate) fn has_version(&self) -> bool {
+        let changed = self.version.and_then(|version| version.changed);
+        self.in_order && changed.is_some()
+    }
+
+    /// The server refuses to go on with what it has: by the command after which there is another,
+    /// which is found out here.
+    pub(crate) fn can_go_on_otherwise(
+        &self,
+        session: &Session,
+        range: Option<ByteRange>,
+        result: &Result<()>,
+    ) -> bool {
+        let Err(Error::Refused {
+            reply,
+            started: false,
+            ..
+        }) = result
+        else {
+            return false;
+        };
+        // Others are for want of a connection or of room.
+        let is_of_command = matches!(reply.code.get(), 451 | 500..=504 | 550 | 551 | 553..);
+        if !self.goes_on_in_order(range) || !is_of_command || !session.is_usable() {
+            return false;
+        }
+        match known(&session.endpoint.capabilities.no_rest_stor) {
+            false => {
+                let instead = "files are gone on with by APPE";
+                session.lesson(|l| &l.no_rest_stor, reply, "REST for STOR", instead);
+            }
+            true => {
+                let instead = "files that were cut are sent from their first byte";
+                session.lesson(|l| &l.no_append, reply, "APPE", instead);
+            }
+        }
+        true
+    }
+
+    /// The server has what is before this range.
+    pub(crate) fn goes_on_in_order(&self, range: Option<ByteRange>) -> bool {
+        self.in_order && range.is_some_and(|range| range.start > 0)
+    }
+}

@@ -1,0 +1,753 @@
+//! One file to a server: of ours, or of another server ([`third_party`]).
+
+mod in_order;
+mod naming;
+mod open;
+mod stdin;
+mod third_party;
+
+use std::{
+    io::{self, Read},
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering},
+};
+
+use godwit_engine::{
+    data::{Monitor, Source, TransferJob},
+    storage::FileRef,
+};
+use godwit_proto::{
+    ByteRange, Command, FtpPath, RestartPoint, command::Mode, pi::transfer::Direction,
+};
+
+use super::{
+    remote_source::RemoteSource,
+    resume::{self, Replica, SourceVersion},
+    stealable_ranges::{RangeKey, StealableRanges},
+    verify::{self, AgreedChecksum, Regions, ServerRegions},
+};
+use crate::{
+    context::known,
+    error::{Error, Result},
+    job::RangeOutcome,
+    local::{attributes::FileAttributes, journal::Journal},
+    plan::{LocalEnd, Origin, SourceFile, is_device},
+    session::{DisplacedFile, Found, NextTransfer, Session, TransferOutcome, TransferPlan},
+    spec::{Part, Verify},
+};
+
+pub(crate) use self::naming::{IN_PLACE, NameRefused, Naming, no_dots, refuses_dot};
+
+use self::{
+    naming::temporary_beside,
+    open::{length_of, open_source},
+    stdin::{StdinReader, StdinSource},
+};
+
+/// A put that has begun: its source is open and its name at the server chosen.
+pub(crate) struct Upload {
+    /// Where the bytes go at first.
+    pub(crate) temp_path: FtpPath,
+    /// The final name, where it is another one.
+    rename_to: Option<FtpPath>,
+    /// URL of the final name.
+    url: String,
+    verify_mode: Verify,
+    attributes: Option<FileAttributes>,
+    is_part: bool,
+    offset: u64,
+    length: Option<u64>,
+    from: UploadSource,
+    /// Something may lie under the temporary name.
+    may_exist: AtomicBool,
+    /// The server was asked to give it its final name. The answer may be lost, and not what it did.
+    rename_asked: AtomicBool,
+    /// What had the final name.
+    displaced: DisplacedFile,
+    /// A session has sent bytes of it before their turn.
+    was_prefetched: AtomicBool,
+    journal: Option<Arc<Journal>>,
+    /// What sessions are sending, for those who come to help.
+    stealable: StealableRanges,
+    /// What the server has under the temporary name is the beginning of the file:
+    /// [`resume::is_in_order`].
+    in_order: bool,
+    /// Which version of the source is sent.
+    version: Option<SourceVersion>,
+    /// It was begun before, under a name that the server refused.
+    name_refused: Option<NameRefused>,
+}
+
+/// What is sent.
+enum UploadSource {
+    File(FileRef),
+    /// Read once, in order.
+    Stream(Arc<StdinSource>),
+    /// At the server of [`Session::source`].
+    Server(RemoteSource),
+}
+
+impl Upload {
+    /// Opens the source and finds out under which name the file can be written.
+    pub(crate) async fn begin(
+        session: &mut Session,
+        source_file: &SourceFile,
+        from: &Origin,
+        part: Option<Part>,
+        verify_mode: Verify,
+    ) -> Result<Self> {
+        let can_rename = match source_file.remote.parent() {
+            Some(parent) if !writes_in_place(source_file, part) => {
+                session.can_rename(&parent).await?
+            }
+            _ => false,
+        };
+        if let (Origin::Server(at), Some(source)) = (from, &mut session.source) {
+            source.check_name(&at.path).await?;
+        }
+        let put = Self::open(session, source_file, from, part, verify_mode, can_rename)?;
+        // What an earlier run has left of another version is not gone on with.
+        if let Some(may_exist) =
+            partial_beside(source_file).filter(|may_exist| *may_exist != put.temp_path)
+        {
+            Box::pin(session.remove_files(&[may_exist])).await?;
+        }
+        Ok(put)
+    }
+
+    /// Opens the source. Asks nothing of the server.
+    pub(crate) fn open(
+        session: &Session,
+        source_file: &SourceFile,
+        from: &Origin,
+        part: Option<Part>,
+        verify_mode: Verify,
+        can_rename: bool,
+    ) -> Result<Self> {
+        let url = source_file.endpoint.url(&source_file.remote);
+        let algorithm = verify::choose(session, verify_mode, part.is_some())?;
+        let offset = part.map_or(0, |p| p.offset);
+        let wanted = part.and_then(|p| p.length);
+        let (from, length) = match from {
+            Origin::Here(LocalEnd::Standard) => {
+                let stdin: Box<dyn Read + Send> = Box::new(io::stdin());
+                let input = Arc::new(StdinSource::new(stdin, algorithm));
+                (UploadSource::Stream(input), wanted)
+            }
+            Origin::Here(end @ LocalEnd::Path(path)) => {
+                let planned_file = source_file.size.is_some();
+                let (from, left) = open_source(&session.context, path, algorithm, planned_file)?;
+                let length = length_of(end, &from, left, offset, wanted)?;
+                (from, length)
+            }
+            Origin::Server(at) => {
+                let source = RemoteSource::new(&at.path, source_file.size, part, &at.url())?;
+                let length = source.length;
+                (UploadSource::Server(source), length)
+            }
+        };
+        let in_order = resume::is_in_order(session) && matches!(from, UploadSource::File(_));
+        let version = source_file.size.map(|size| SourceVersion {
+            size,
+            changed: source_file.changed,
+        });
+        let journal = session.context.journal.get();
+        let is_of_version = || {
+            let noted = journal.and_then(|journal| journal.source_of(&url));
+            noted.is_some() && noted == version
+        };
+        let may_exist = partial_beside(source_file).filter(|_| !in_order || is_of_version());
+        let goes_on = may_exist.is_some();
+        let capabilities = Naming::of(&session.endpoint.capabilities, &source_file.remote);
+        let refused = source_file.name_refused.as_ref();
+        let naming = refused.map_or(capabilities, |refused| refused.instead.max(capabilities));
+        let temp_path = match can_rename && !writes_in_place(source_file, part) {
+            // The name of what an earlier run has left was refused as well.
+            true if refused.is_some() => temporary_beside(&source_file.remote, naming),
+            true => may_exist.or_else(|| temporary_beside(&source_file.remote, naming)),
+            false => None,
+        };
+        Ok(Self {
+            in_order: in_order && part.is_none() && length.is_some() && temp_path.is_some(),
+            version,
+            rename_to: temp_path.is_some().then(|| source_file.remote.clone()),
+            temp_path: temp_path.unwrap_or_else(|| source_file.remote.clone()),
+            url,
+            verify_mode,
+            attributes: source_file.attributes,
+            is_part: part.is_some(),
+            offset,
+            length,
+            from,
+            may_exist: AtomicBool::new(goes_on),
+            rename_asked: AtomicBool::new(false),
+            displaced: DisplacedFile::default(),
+            was_prefetched: AtomicBool::new(false),
+            journal: journal.cloned(),
+            stealable: StealableRanges::default(),
+            name_refused: source_file.name_refused.clone(),
+        })
+    }
+
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Several sessions may each send a part.
+    pub(crate) fn can_split(&self, session: &Session) -> bool {
+        let sends_parts = match (&self.from, &session.source) {
+            (UploadSource::File(_), _) => true,
+            // Nothing of an older file may stay behind the last part.
+            (UploadSource::Server(_), Some(source)) => {
+                source.server.features.eret && (self.is_part || self.rename_to.is_some())
+            }
+            _ => false,
+        };
+        session.server.features.esto && sends_parts
+    }
+
+    /// A session that is wanted no more ends what it moves, and others move the rest.
+    pub(crate) fn can_be_cut(&self, session: &Session) -> bool {
+        self.can_split(session) && (!self.is_relayed() || session.can_call_off())
+    }
+
+    /// Which bytes of `range` are not at the server, `None`: of the whole file. `None` where nobody
+    /// can tell.
+    pub(crate) async fn missing(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+    ) -> Result<Option<Vec<ByteRange>>> {
+        if self.in_order {
+            return Box::pin(self.missing_in_order(session)).await;
+        }
+        let from = match &self.from {
+            UploadSource::File(file) => Replica::Local(file),
+            UploadSource::Server(source) => Replica::AtSource(&source.path),
+            UploadSource::Stream(_) => return Ok(None),
+        };
+        let whole = self.length.and_then(|l| ByteRange::new(0, l));
+        let (false, true, Some(region)) = (
+            self.is_part,
+            self.may_exist.load(Ordering::Relaxed) && self.can_split(session),
+            range.or(whole),
+        ) else {
+            return Ok(None);
+        };
+        let copies = (from, Replica::Remote(&self.temp_path));
+        resume::missing(session, copies, region, Some(region) == whole).await
+    }
+
+    /// Another server sends it.
+    pub(crate) fn is_relayed(&self) -> bool {
+        matches!(self.from, UploadSource::Server(_))
+    }
+
+    /// Bytes come from standard input or a pipe.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.from, UploadSource::Stream(_))
+    }
+
+    /// What can be read only once was not read.
+    pub(crate) fn has_whole_stream(&self) -> bool {
+        matches!(&self.from, UploadSource::Stream(input) if input.is_whole())
+    }
+
+    /// Bytes can go out behind those of another file, before the server has agreed to take them: a
+    /// final name is not in reach then.
+    pub(crate) fn can_follow(&self, session: &Session) -> bool {
+        let ours = matches!(self.from, UploadSource::File(_));
+        ours && self.rename_to.is_some() && self.can_split(session)
+    }
+
+    /// What sends a range behind another file, where that can be.
+    pub(crate) fn prefetch(
+        self: &Arc<Self>,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<NextTransfer> {
+        let range = self.region(range);
+        let command = self.store(session, range).ok()?;
+        let put = Arc::clone(self);
+        self.can_follow(session).then(|| NextTransfer::Put {
+            ahead: self.allo_command(session, range),
+            command,
+            job: Arc::new(move || {
+                put.mark_started();
+                put.was_prefetched.store(true, Ordering::Relaxed);
+                put.job(range)
+            }),
+        })
+    }
+
+    /// Bytes of it went out before their turn, on a session that is gone.
+    pub(crate) fn prefetch_wasted(&self, session: &Session) -> bool {
+        self.was_prefetched.swap(false, Ordering::Relaxed) && !session.has_begun_next()
+    }
+
+    /// A session will send a range. Whoever looks for work waits for it.
+    pub(crate) fn will_send(&self, range: Option<ByteRange>) {
+        if let Some(range) = self.region(range) {
+            self.stealable.begin(range);
+        }
+    }
+
+    fn region(&self, range: Option<ByteRange>) -> Option<ByteRange> {
+        range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)))
+    }
+
+    /// Sends bytes of the region, `None` for all of it; `began` is told when others may take of
+    /// them. `next` is what the session sends behind them, whatever comes of these.
+    pub(crate) async fn send(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+        next: Option<NextTransfer>,
+        began: &dyn Fn(),
+    ) -> RangeOutcome {
+        let carried = self.send_region(session, range, next, began).await;
+        if carried.result.is_ok() {
+            self.stored(&session.context, &session.endpoint);
+        }
+        carried
+    }
+
+    async fn send_region(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+        next: Option<NextTransfer>,
+        began: &dyn Fn(),
+    ) -> RangeOutcome {
+        let range = self.region(range);
+        if let UploadSource::Server(source) = &self.from {
+            return self.relay(session, source, range).await;
+        }
+        let mut range = range;
+        let TransferOutcome {
+            report,
+            safe,
+            result,
+            ..
+        } = loop {
+            let tail = range.filter(|_| self.can_split(session));
+            let tail = tail.map(|range| self.stealable.begin(range));
+            let outcome = self
+                .send_once(session, range, tail, next.clone(), began)
+                .await;
+            if self.can_go_on_otherwise(session, range, &outcome.result) {
+                if known(&session.endpoint.capabilities.no_append) {
+                    range = self.region(None);
+                }
+                continue;
+            }
+            // What others took meanwhile is theirs.
+            range = tail.and_then(|tail| self.stealable.end(tail)).or(range);
+            break outcome;
+        };
+        if let Err(error) = result {
+            return match range {
+                Some(range) if self.can_split(session) => {
+                    RangeOutcome::failed_but(error, range, &safe)
+                }
+                range => RangeOutcome::failed(error, 0, vec![range]),
+            };
+        }
+        let (sent, unsent) = report.map_or((0, Vec::new()), |r| (r.bytes, r.unsent));
+        let Some(range) = range else {
+            return RangeOutcome::whole(sent);
+        };
+        let left: Vec<_> = unsent
+            .into_iter()
+            .filter_map(|r| ByteRange::new(range.start + r.start, range.start + r.end))
+            .collect();
+        let expected = range.len() - left.iter().map(|r| r.len()).sum::<u64>();
+        if sent == expected {
+            return RangeOutcome {
+                result: Ok(()),
+                moved: sent,
+                left: left.into_iter().map(Some).collect(),
+            };
+        }
+        let error = Error::Size {
+            doing: self.doing(),
+            expected,
+            got: sent,
+        };
+        RangeOutcome::failed(error, 0, vec![Some(range)])
+    }
+
+    async fn send_once(
+        &self,
+        session: &mut Session,
+        range: Option<ByteRange>,
+        tail: Option<RangeKey>,
+        next: Option<NextTransfer>,
+        began: &dyn Fn(),
+    ) -> TransferOutcome {
+        let doing = self.doing();
+        let command = match self.store(session, range) {
+            Ok(command) => command,
+            Err(error) => return TransferOutcome::never_began(error),
+        };
+        let goes_on = self.goes_on_in_order(range);
+        // APPE begins where the file ends.
+        let from = range.filter(|_| goes_on && !matches!(command, Command::Appe(_)));
+        let ahead = from.map(|range| Command::Rest(RestartPoint::Offset(range.start)));
+        let ahead = match goes_on {
+            true => ahead,
+            false => self.allo_command(session, range),
+        };
+        let began = |monitor: &Monitor| {
+            if let UploadSource::Stream(input) = &self.from {
+                input.open();
+            }
+            if let Some(tail) = tail {
+                self.stealable.flows(tail, monitor);
+                began();
+            }
+        };
+        let plan = TransferPlan {
+            doing: &doing,
+            direction: Direction::Put,
+            stream: self.is_stream() || goes_on,
+            ahead,
+            command,
+            length: None,
+            next,
+            may_block: self.is_stream(),
+            counts: true,
+            is_cut: false,
+            may_be_cut: tail.is_some() && self.can_be_cut(session),
+            began: Some(&began),
+        };
+        self.mark_started();
+        let outcome = session.transfer(plan, |_: Mode| self.job(range)).await;
+        if let UploadSource::Stream(input) = &self.from {
+            input.shut();
+        }
+        outcome
+    }
+
+    /// Which command writes a range, `None` for all of it.
+    fn store(&self, session: &Session, range: Option<ByteRange>) -> Result<Command> {
+        let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
+        let from = self.offset + range.map_or(0, |r| r.start);
+        if self.goes_on_in_order(range) {
+            let path = self.temp_path.clone();
+            return Ok(match known(&session.endpoint.capabilities.no_rest_stor) {
+                false => Command::Stor(path),
+                true => Command::Appe(path),
+            });
+        }
+        // Onto a device every part is as good as the whole.
+        let device = is_device(&self.temp_path);
+        if whole && (!self.is_part || device && from == 0) {
+            return Ok(Command::Stor(self.temp_path.clone()));
+        }
+        if session.server.features.esto {
+            return Ok(Command::Esto {
+                offset: from,
+                path: self.temp_path.clone(),
+            });
+        }
+        Err(Error::MissingFeature {
+            endpoint: session.endpoint.name(),
+            feature: "ESTO".to_owned(),
+            consequence: format!("a part of {} cannot be written", self.url),
+        })
+    }
+
+    /// Sets room aside for a range. A device takes none, and a server that looks may see too little
+    /// of it.
+    fn allo_command(&self, session: &Session, range: Option<ByteRange>) -> Option<Command> {
+        let takes = !is_device(&self.temp_path) && !known(&session.endpoint.capabilities.no_allo);
+        // Holes take none.
+        let stored = match &self.from {
+            UploadSource::File(file) if session.sends_holes() => {
+                file.metadata().map(|m| m.stored).ok()
+            }
+            UploadSource::File(_) | UploadSource::Stream(_) | UploadSource::Server(_) => None,
+        };
+        let bytes = |range: ByteRange| range.len().min(stored.unwrap_or(u64::MAX));
+        range.filter(|_| takes).map(|r| Command::Allo(bytes(r)))
+    }
+
+    /// Takes the later half of what some session has not begun, at least `least` bytes.
+    pub(crate) fn steal_range(&self, least: u64) -> Option<ByteRange> {
+        self.stealable.take(least)
+    }
+
+    /// Whether [`Self::steal_range`] finds something now or may once a session has begun.
+    pub(crate) fn has_stealable_range(&self, least: u64) -> bool {
+        self.stealable.may_have(least)
+    }
+
+    fn doing(&self) -> String {
+        format!("put {}", self.url)
+    }
+
+    fn job(&self, range: Option<ByteRange>) -> TransferJob {
+        let from = self.offset + range.map_or(0, |r| r.start);
+        TransferJob::Send(self.source(from, range))
+    }
+
+    fn source(&self, from: u64, range: Option<ByteRange>) -> Source {
+        match &self.from {
+            UploadSource::File(file) => Source::File {
+                file: Arc::clone(file),
+                base: from,
+                ranges: vec![ByteRange {
+                    start: 0,
+                    end: range.map_or(0, ByteRange::len),
+                }],
+            },
+            UploadSource::Stream(input) => Source::Stream(Box::new(StdinReader(Arc::clone(input)))),
+            // Not ours to send.
+            UploadSource::Server(_) => Source::Stream(Box::new(io::empty())),
+        }
+    }
+
+    /// Compares checksums, and gives the file its stamp and its name.
+    pub(crate) async fn finish(
+        &self,
+        session: &mut Session,
+        moved: u64,
+    ) -> Result<Option<AgreedChecksum>> {
+        if let Some((from, to)) = self.names()
+            && self.rename_asked.load(Ordering::Relaxed)
+            && session.stat(from).await? == Found::Missing
+        {
+            // It was renamed and we have not heard of it, if what has the name now is the file.
+            let agreed = self.check(session, to, moved).await?;
+            session.remove_displaced(&self.displaced).await;
+            self.mark_renamed();
+            return Ok(agreed);
+        }
+        if !is_device(&self.temp_path) {
+            let checked = session.check_arrived(&self.temp_path).await;
+            checked.map_err(|error| match error {
+                // The temporary name means nothing to the user.
+                Error::Mangled { seen, .. } => Error::Mangled {
+                    url: self.url.clone(),
+                    seen,
+                },
+                other => other,
+            })?;
+        }
+        let agreed = self.check(session, &self.temp_path, moved).await?;
+        if let Some(attributes) = self.attributes {
+            let all_attributes = [(&self.temp_path, attributes)];
+            session
+                .set_attributes(&all_attributes, Some(&self.url))
+                .await?;
+        }
+        if let Some((from, to)) = self.names() {
+            self.rename_asked.store(true, Ordering::Relaxed);
+            let mark_renamed = session.rename(from, to, &self.displaced).await;
+            mark_renamed.map_err(|error| self.unrenamed(session, error))?;
+            self.mark_renamed();
+        }
+        Ok(agreed)
+    }
+
+    /// Whether what is `at` a path of the server is the file.
+    async fn check(
+        &self,
+        session: &mut Session,
+        at: &FtpPath,
+        moved: u64,
+    ) -> Result<Option<AgreedChecksum>> {
+        let doing = self.doing();
+        let agreed = match &self.from {
+            // What went into a device cannot be read again.
+            _ if is_device(at) => None,
+            UploadSource::File(file) => {
+                match verify::choose(session, self.verify_mode, self.is_part)? {
+                    None => None,
+                    Some(algorithm) => {
+                        let regions = Regions {
+                            doing: &doing,
+                            remote: at,
+                            remote_offset: self.offset,
+                            local: file,
+                            local_offset: self.offset,
+                            // Of our file what was sent, of theirs all there is: a file that is too
+                            // long must not pass.
+                            length: self.length.filter(|_| self.is_part),
+                        };
+                        verify::compare(session, self.verify_mode, algorithm, regions).await?
+                    }
+                }
+            }
+            UploadSource::Stream(input) => self.compare_input(session, input, at, &doing).await?,
+            UploadSource::Server(source) => {
+                match verify::choose(session, self.verify_mode, self.is_part)? {
+                    None => None,
+                    Some(algorithm) => {
+                        let regions = ServerRegions {
+                            doing: &doing,
+                            from: &source.path,
+                            to: at,
+                            offset: self.offset,
+                            length: self.length.filter(|_| self.is_part),
+                            bytes: self.length,
+                        };
+                        verify::compare_servers(session, self.verify_mode, algorithm, regions)
+                            .await?
+                    }
+                }
+            }
+        };
+        if agreed.is_none() && !self.is_part && !is_device(at) {
+            // Of one that was gone on with, all that there is to be.
+            let expected = self.length.unwrap_or(moved);
+            self.compare_size(session, at, expected, &doing).await?;
+        }
+        Ok(agreed)
+    }
+
+    /// What was read once is there, and cannot be sent again to a server that does not rename.
+    fn unrenamed(&self, session: &Session, error: Error) -> Error {
+        let is_kept = self.is_stream() && known(&session.endpoint.capabilities.no_rename);
+        match error.refusal().filter(|_| is_kept) {
+            Some(_) => Error::Kept {
+                error: Box::new(error),
+                kept: format!("it is whole at {}", session.endpoint.url(&self.temp_path)),
+            },
+            None => error,
+        }
+    }
+
+    fn is_rename_asked(&self) -> bool {
+        self.rename_asked.load(Ordering::Relaxed)
+    }
+
+    /// Why it failed, with where things lie that are not where they were.
+    pub(crate) fn explain(&self, session_error: Error) -> Error {
+        // Where all names were refused, the first refusal tells most.
+        let session_error = match (&self.name_refused, session_error) {
+            (Some(refused), Error::Refused { started: false, .. }) if !self.is_rename_asked() => {
+                Error::clone(&refused.error)
+            }
+            (_, error) => error,
+        };
+        let Some((at, (from, to))) = self.displaced.at().zip(self.names()) else {
+            return session_error;
+        };
+        let beside = |name: &FtpPath| String::from_utf8_lossy(name.as_bytes()).into_owned();
+        Error::Kept {
+            error: Box::new(session_error),
+            kept: format!(
+                "what was at {} may be at {}, and what was to replace it at {} or {}",
+                self.url,
+                beside(&at),
+                beside(from),
+                beside(to)
+            ),
+        }
+    }
+
+    /// Without a checksum at least the size must be right, where the server tells it.
+    async fn compare_size(
+        &self,
+        session: &mut Session,
+        at: &FtpPath,
+        moved: u64,
+        doing: &str,
+    ) -> Result<()> {
+        if !session.server.features.size {
+            return Ok(());
+        }
+        match session.size(at).await? {
+            Some(size) if size != moved => Err(Error::Size {
+                doing: doing.to_owned(),
+                expected: moved,
+                got: size,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn compare_input(
+        &self,
+        session: &mut Session,
+        input: &StdinSource,
+        at: &FtpPath,
+        doing: &str,
+    ) -> Result<Option<AgreedChecksum>> {
+        let Some((algorithm, ours)) = input.checksum() else {
+            return Ok(None);
+        };
+        match session.checksum(algorithm, 0, None, at).await {
+            Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
+            Err(error) => verify::unable(session, self.verify_mode, error),
+        }
+    }
+
+    /// All of the file.
+    pub(crate) fn whole(&self) -> Source {
+        self.source(self.offset, self.length.and_then(|l| ByteRange::new(0, l)))
+    }
+
+    /// What is read, where it can be read again.
+    pub(crate) fn file(&self) -> Option<&FileRef> {
+        match &self.from {
+            UploadSource::File(file) => Some(file),
+            UploadSource::Stream(_) | UploadSource::Server(_) => None,
+        }
+    }
+
+    /// The temporary and the final name, where they are two.
+    pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
+        self.rename_to.as_ref().map(|to| (&self.temp_path, to))
+    }
+
+    /// From now on something may lie under the temporary name.
+    pub(crate) fn mark_started(&self) {
+        let first = !self.may_exist.swap(true, Ordering::Relaxed);
+        if let Some(journal) = self
+            .journal
+            .as_ref()
+            .filter(|_| first && self.rename_to.is_some())
+        {
+            journal.record_temp(&self.url, self.temp_path.as_bytes(), self.length);
+            if let Some(version) = self.version.filter(|_| self.in_order) {
+                journal.record_source(&self.url, version);
+            }
+        }
+    }
+
+    /// What lay under the temporary name has its final one.
+    pub(crate) fn mark_renamed(&self) {
+        self.nothing_begun();
+    }
+
+    /// Nothing lies under the temporary name.
+    fn nothing_begun(&self) {
+        self.may_exist.store(false, Ordering::Relaxed);
+    }
+
+    /// Leaves what is there for a later attempt or run; where it lies.
+    pub(crate) fn keep(&self) -> Option<Vec<u8>> {
+        let lies = self.leftover()?.as_bytes().to_vec();
+        self.may_exist.store(false, Ordering::Relaxed);
+        Some(lies)
+    }
+
+    /// The temporary file that is to be removed when the put has failed.
+    pub(crate) fn leftover(&self) -> Option<&FtpPath> {
+        (self.rename_to.is_some() && self.may_exist.load(Ordering::Relaxed))
+            .then_some(&self.temp_path)
+    }
+}
+
+/// A part goes into what is there; a device cannot be renamed over.
+fn writes_in_place(source_file: &SourceFile, part: Option<Part>) -> bool {
+    part.is_some() || is_device(&source_file.remote)
+}
+
+/// Where an earlier run has begun it.
+fn partial_beside(source_file: &SourceFile) -> Option<FtpPath> {
+    let may_exist = FtpPath::new(source_file.begun.as_deref()?).ok()?;
+    (may_exist.parent() == source_file.remote.parent()).then_some(may_exist)
+}

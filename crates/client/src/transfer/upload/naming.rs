@@ -1,0 +1,206 @@
+//! Which names a server takes for a file until it is whole, and what is done where it refuses one.
+//!
+//! The order is: a temporary name with a leading dot, one without, the final name at once. The
+//! server shows what it takes in three ways, each of which is learned once:
+//!
+//! - It is asked to rename two files that are not there, one with a dot and one without
+//!   ([`Session::can_rename`]). Different refusals tell that it refuses dots.
+//! - It refuses to store a file under one name, and stores it under the next ([`Upload::stored`]).
+//!   Where it refuses all, the first refusal is what the user sees, and its directory is closed.
+//! - It stores a file and refuses to rename it ([`Session::rename`]).
+//!
+//! [`Session::can_rename`]: crate::session::Session::can_rename
+//! [`Session::rename`]: crate::session::Session::rename
+
+use godwit_proto::{
+    FtpPath, Reply,
+    error::{FailureKind, failure_kind},
+    odd_bytes::OddBytes,
+    temporary::marked_temporary_name,
+};
+
+use super::Upload;
+use crate::{
+    context::{Capabilities, Endpoint, RunContext, known},
+    error::Error,
+    local::files,
+    plan::SourceFile,
+};
+
+/// What the user is told wherever files are written in place.
+pub(crate) const IN_PLACE: &str = "files are written under their final names at once: what has \
+the name is overwritten, and a transfer that is cut leaves a partial file there";
+
+/// How a file is named at a server until it is whole. Each is tried where the one before it was
+/// refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Naming {
+    /// A temporary name that listings hide.
+    Hidden,
+    /// A temporary name without the leading dot.
+    Visible,
+    /// The final name at once.
+    InPlace,
+}
+
+impl Naming {
+    /// What the server takes for a file, as far as it has shown.
+    pub(crate) fn of(capabilities: &Capabilities, remote: &FtpPath) -> Self {
+        match known(&capabilities.no_dots) {
+            _ if known(&capabilities.no_rename) || capabilities.is_in_place(remote) => {
+                Self::InPlace
+            }
+            true => Self::Visible,
+            false => Self::Hidden,
+        }
+    }
+}
+
+/// A server has refused a name of a file, which is begun again under another one.
+#[derive(Clone, Debug)]
+pub(crate) struct NameRefused {
+    /// The first refusal.
+    pub(crate) error: Box<Error>,
+    pub(crate) instead: Naming,
+}
+
+impl Upload {
+    /// How the file is to be named instead where `error` refuses to store it under a temporary
+    /// name. Nothing was stored then.
+    pub(crate) fn refused_name(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {
+        let Error::Refused {
+            doing,
+            reply,
+            started: false,
+        } = error
+        else {
+            return None;
+        };
+        if *doing != self.doing() || self.is_part || !may_be_of_the_name(reply) {
+            return None;
+        }
+        let capabilities = &endpoint.capabilities;
+        let temporary = self.rename_to.as_ref().and(self.temp_path.file_name());
+        let is_told = failure_kind(reply) == Some(FailureKind::PermissionDenied);
+        let closed = capabilities.may_be_closed(self.target());
+        let dotted = temporary.is_some_and(|name| name.starts_with(b"."));
+        let instead = match temporary.filter(|_| !closed) {
+            // It stores such files elsewhere, or has looked whether this one is there.
+            Some(_) if dotted && known(&capabilities.dots_stored) => None,
+            Some(_) if dotted && is_told && known(&capabilities.dots_looked_up) => None,
+            Some(_) if dotted => Some(Naming::Visible),
+            Some(_) if !is_told => Some(Naming::InPlace),
+            _ => None,
+        };
+        match instead {
+            Some(_) => self.nothing_begun(),
+            // The names were not the reason.
+            None => capabilities.record_closed_directory(self.target()),
+        }
+        instead.map(|instead| self.again(error, instead))
+    }
+
+    /// The same where the file is whole under its temporary name, and `error` tells that the server
+    /// does not rename.
+    pub(crate) fn refused_rename(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {
+        let is_asked = self.rename_to.is_some() && self.is_rename_asked();
+        let is_refused = matches!(error, Error::Refused { .. });
+        (is_asked && is_refused && known(&endpoint.capabilities.no_rename))
+            .then(|| self.again(error, Naming::InPlace))
+    }
+
+    fn again(&self, error: &Error, instead: Naming) -> NameRefused {
+        let first = self.name_refused.as_ref().map(|refused| &refused.error);
+        NameRefused {
+            error: first.cloned().unwrap_or_else(|| Box::new(error.clone())),
+            instead,
+        }
+    }
+
+    /// The server has the file under the name it was written to: what that tells of names.
+    pub(crate) fn stored(&self, context: &RunContext, endpoint: &Endpoint) {
+        let capabilities = &endpoint.capabilities;
+        let is_dotted = |name: &[u8]| name.starts_with(b".");
+        let Some(refused) = &self.name_refused else {
+            if self.temp_path.file_name().is_some_and(is_dotted) {
+                capabilities
+                    .dots_stored
+                    .store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+            return;
+        };
+        let Error::Refused { reply, .. } = &*refused.error else {
+            return;
+        };
+        match refused.instead {
+            Naming::InPlace if known(&capabilities.no_rename) => {}
+            Naming::InPlace if capabilities.folder_is_in_place(self.target()) => {
+                let folder = self.target().parent().map(|folder| endpoint.url(&folder));
+                let folder = folder.unwrap_or_else(|| endpoint.name());
+                context.note(format_args!(
+                    "{folder}: the server refuses temporary names, {IN_PLACE} (server said: {reply})"
+                ));
+            }
+            Naming::InPlace | Naming::Hidden => {}
+            Naming::Visible => no_dots(context, endpoint, reply),
+        }
+    }
+
+    /// The final name.
+    fn target(&self) -> &FtpPath {
+        self.rename_to.as_ref().unwrap_or(&self.temp_path)
+    }
+}
+
+impl SourceFile {
+    /// The same file, to be begun under another name.
+    pub(crate) fn under_another_name(&self, refused: NameRefused) -> Self {
+        Self {
+            name_refused: Some(refused),
+            ..self.clone()
+        }
+    }
+}
+
+/// The server refuses names with a leading dot.
+pub(crate) fn no_dots(context: &RunContext, endpoint: &Endpoint, reply: &Reply) {
+    let text = format!(
+        "{}: the server refuses names with a leading dot, temporary names have none \
+         (godwit-*.part) (server said: {reply})",
+        endpoint.name()
+    );
+    Capabilities::learn(&endpoint.capabilities.no_dots, context, text);
+}
+
+/// Whether a server that refused a name with a dot by `dotted`, and one without by `plain`, where
+/// neither is the name of anything, refuses the dot.
+pub(crate) fn refuses_dot((name, dotted): (&str, &Reply), plain: &Reply) -> bool {
+    let bare = name.strip_prefix('.').unwrap_or(name);
+    let is_passing = |reply| failure_kind(reply) == Some(FailureKind::Transient);
+    let of_name = plain.code.is_failure() && !is_passing(dotted) && !is_passing(plain);
+    let text = |reply: &Reply, name: &str| reply.text().replace(name, "");
+    of_name && (dotted.code != plain.code || text(dotted, name) != text(plain, bare))
+}
+
+/// A refusal to store that may be one of the name: RFC 959 has 553 for that, others say 550 and
+/// 501.
+fn may_be_of_the_name(reply: &Reply) -> bool {
+    let kind = failure_kind(reply);
+    matches!(reply.code.get(), 501 | 550 | 551 | 553)
+        && matches!(
+            kind,
+            Some(FailureKind::Other | FailureKind::PermissionDenied | FailureKind::NotFound)
+        )
+}
+
+/// A name beside the final one.
+pub(crate) fn temporary_beside(remote: &FtpPath, naming: Naming) -> Option<FtpPath> {
+    // What some servers change in the final name is in the temporary name too, so that it is seen
+    // before anything is renamed.
+    let name = marked_temporary_name(files::random(), OddBytes::of(remote.as_bytes()));
+    match naming {
+        Naming::Hidden => remote.sibling(&name),
+        Naming::Visible => remote.sibling(name.strip_prefix(b".").unwrap_or(&name)),
+        Naming::InPlace => None,
+    }
+}

@@ -1,0 +1,348 @@
+//! End-to-end checksums: both ends compute at the same time, then the values are compared. Servers
+//! of ours tell them by leaves ([`godwit_proto::leaves`]), so that where they differ it is known
+//! which bytes do.
+
+use std::{
+    fmt::Display,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use godwit_engine::storage::{File, FileRef, digest};
+use godwit_proto::{
+    ChecksumAlgorithm, FtpPath,
+    error::{FailureKind, StorageFailure},
+    leaves::{ALGORITHM, Leaves, leaf_bytes},
+};
+use tokio::task::JoinHandle;
+
+use crate::{
+    context::known,
+    error::{Error, Mismatch, Result},
+    panics::joined_badly,
+    report::progress::Counters,
+    session::Session,
+    spec::Verify,
+};
+
+/// What both ends agreed on, as the event log has it: `ADLER32:0a1b2c3d`.
+pub(crate) type AgreedChecksum = String;
+
+/// The two regions that must be the same.
+pub(crate) struct Regions<'a> {
+    /// For messages: the URL.
+    pub(crate) doing: &'a str,
+    pub(crate) remote: &'a FtpPath,
+    pub(crate) remote_offset: u64,
+    pub(crate) local: &'a FileRef,
+    pub(crate) local_offset: u64,
+    /// `None`: both to their ends.
+    pub(crate) length: Option<u64>,
+}
+
+/// The regions of two servers that must be the same.
+pub(crate) struct ServerRegions<'a> {
+    /// For messages: the URL.
+    pub(crate) doing: &'a str,
+    pub(crate) from: &'a FtpPath,
+    pub(crate) to: &'a FtpPath,
+    pub(crate) offset: u64,
+    /// `None`: both to their ends.
+    pub(crate) length: Option<u64>,
+    /// How many bytes there should be; `None`: nobody knows.
+    pub(crate) bytes: Option<u64>,
+}
+
+/// The algorithm to use with this server, or these two: the cheapest that both know. `None`: do not
+/// compare.
+pub(crate) fn choose(
+    session: &Session,
+    verify_mode: Verify,
+    is_part: bool,
+) -> Result<Option<ChecksumAlgorithm>> {
+    let source = session.source.as_deref();
+    let offered = |algorithm: &ChecksumAlgorithm| {
+        let all = [Some(session), source];
+        let mut lists = all.iter().flatten().map(|s| &s.server.features.checksums);
+        lists.all(|list| list.contains(algorithm))
+    };
+    // Whose lack it is.
+    let lacking = match source {
+        Some(source) if !session.server.features.checksums.is_empty() => source,
+        _ => session,
+    };
+    let lacks = |feature: String| Error::MissingFeature {
+        endpoint: lacking.endpoint.name(),
+        feature,
+        consequence: "the file cannot be verified; --no-verify copies without".to_owned(),
+    };
+    match verify_mode {
+        Verify::Never => Ok(None),
+        Verify::WherePossible if is_part || known(&session.endpoint.capabilities.no_cksm) => {
+            Ok(None)
+        }
+        Verify::WherePossible | Verify::Always(None) => {
+            let cheapest = ChecksumAlgorithm::ALL.into_iter().find(offered);
+            if cheapest.is_none() {
+                if verify_mode != Verify::WherePossible {
+                    return Err(lacks("CKSM with an algorithm of ours".to_owned()));
+                }
+                crate::context::Capabilities::learn(
+                    &session.endpoint.capabilities.no_cksm,
+                    &session.context,
+                    format!(
+                        "{}: no CKSM in FEAT: files are not verified",
+                        lacking.endpoint.name()
+                    ),
+                );
+            }
+            Ok(cheapest)
+        }
+        Verify::Always(Some(algorithm)) if offered(&algorithm) => Ok(Some(algorithm)),
+        Verify::Always(Some(algorithm)) => Err(lacks(format!("CKSM {algorithm}"))),
+    }
+}
+
+/// Computes at both ends and compares. `None` where the server turned out to be unable and nobody
+/// insists. Where the ends differ and the server knows leaves, the error tells where.
+pub(crate) async fn compare(
+    session: &mut Session,
+    verify_mode: Verify,
+    algorithm: ChecksumAlgorithm,
+    regions: Regions<'_>,
+) -> Result<Option<AgreedChecksum>> {
+    let _shown = Verifying::new(&session.context.counters);
+    let bytes = match regions.length {
+        Some(length) => length,
+        None => {
+            let all = regions.local.metadata().map_err(Error::Local)?.size;
+            all.saturating_sub(regions.local_offset)
+        }
+    };
+    let leaf = leaf_for(&[session], bytes);
+    let whole = match leaf {
+        Some(_) if algorithm == ALGORITHM => None,
+        _ => Some(compare_whole(session, algorithm, &regions).await),
+    };
+    let compared = match (whole, leaf) {
+        (Some(Err(Error::Mismatch(mismatch))), Some(leaf)) => {
+            located(mismatch, compare_leaves(session, leaf, &regions).await)
+        }
+        (Some(compared), _) => compared,
+        (None, leaf) => compare_leaves(session, leaf.unwrap_or(bytes), &regions).await,
+    };
+    match compared {
+        Err(error) => unable(session, verify_mode, error),
+        agreed => agreed.map(Some),
+    }
+}
+
+/// The same of two servers: of the source's file from a byte on, and of ours.
+pub(crate) async fn compare_servers(
+    session: &mut Session,
+    verify_mode: Verify,
+    algorithm: ChecksumAlgorithm,
+    regions: ServerRegions<'_>,
+) -> Result<Option<AgreedChecksum>> {
+    let _shown = Verifying::new(&session.context.counters);
+    let Some(mut source) = session.source.take() else {
+        return Ok(None);
+    };
+    let leaf = (regions.bytes).and_then(|bytes| leaf_for(&[session, &source], bytes));
+    let (offset, length) = (regions.offset, regions.length);
+    let compared = match leaf {
+        Some(leaf) if algorithm == ALGORITHM => {
+            let both = tokio::join!(
+                source.leaves(leaf, offset, length, regions.from),
+                session.leaves(leaf, offset, length, regions.to),
+            );
+            both.0
+                .and_then(|there| agree_by_leaves(regions.doing, &there, &both.1?))
+        }
+        _ => {
+            let both = tokio::join!(
+                source.checksum(algorithm, offset, length, regions.from),
+                session.checksum(algorithm, offset, length, regions.to),
+            );
+            both.0
+                .and_then(|there| agree(regions.doing, algorithm, there, both.1?))
+        }
+    };
+    session.source = Some(source);
+    match compared {
+        Err(error) => unable(session, verify_mode, error),
+        agreed => agreed.map(Some),
+    }
+}
+
+/// How long leaves are by which a region of so many bytes is compared. `None` where one of the
+/// servers does not know them, and where there would be only one: then CKSM tells as much.
+fn leaf_for(sessions: &[&Session], bytes: u64) -> Option<u64> {
+    let leaf = leaf_bytes(bytes);
+    let known = sessions.iter().all(|s| s.server.features.leaves);
+    (known && bytes > leaf).then_some(leaf)
+}
+
+async fn compare_whole(
+    session: &mut Session,
+    algorithm: ChecksumAlgorithm,
+    regions: &Regions<'_>,
+) -> Result<AgreedChecksum> {
+    let (file, offset, length) = (regions.local, regions.local_offset, regions.length);
+    let ours = Computing::begin(file, move |file, go_on| {
+        digest::of_file(file, algorithm, offset, length, go_on)
+    });
+    let from = regions.remote_offset;
+    let theirs = session.checksum(algorithm, from, length, regions.remote);
+    let theirs = theirs.await?;
+    agree(regions.doing, algorithm, ours.value().await?, theirs)
+}
+
+async fn compare_leaves(
+    session: &mut Session,
+    leaf: u64,
+    regions: &Regions<'_>,
+) -> Result<AgreedChecksum> {
+    let (file, offset, length) = (regions.local, regions.local_offset, regions.length);
+    let ours = Computing::begin(file, move |file, go_on| {
+        digest::leaves_of_file(file, leaf, offset, length, go_on)
+    });
+    let from = regions.remote_offset;
+    let theirs = session.leaves(leaf, from, length, regions.remote).await?;
+    agree_by_leaves(regions.doing, &ours.value().await?, &theirs)
+}
+
+/// A checksum of ours that is being computed; it ends when this is dropped.
+pub(crate) struct Computing<T> {
+    task: JoinHandle<std::result::Result<T, StorageFailure>>,
+    give_up: Arc<AtomicBool>,
+}
+
+impl<T: Send + 'static> Computing<T> {
+    pub(crate) fn begin(
+        file: &FileRef,
+        compute: impl FnOnce(
+            &dyn File,
+            &mut dyn FnMut(u64) -> bool,
+        ) -> std::result::Result<T, StorageFailure>
+        + Send
+        + 'static,
+    ) -> Self {
+        let give_up = Arc::new(AtomicBool::new(false));
+        let (file, stop) = (Arc::clone(file), Arc::clone(&give_up));
+        let task = tokio::task::spawn_blocking(move || {
+            compute(file.as_ref(), &mut |_| !stop.load(Ordering::Relaxed))
+        });
+        Self { task, give_up }
+    }
+
+    pub(crate) async fn value(mut self) -> Result<T> {
+        let done = (&mut self.task).await;
+        done.map_err(|bug| joined_badly("compute a checksum", bug))?
+            .map_err(Error::Local)
+    }
+}
+
+impl<T> Drop for Computing<T> {
+    fn drop(&mut self) {
+        self.give_up.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A mismatch of all the bytes, with the place as far as leaves told it.
+fn located(mut mismatch: Box<Mismatch>, leaves: Result<AgreedChecksum>) -> Result<AgreedChecksum> {
+    match leaves {
+        // One of the two is not what it was a moment ago.
+        Ok(_) => {}
+        Err(Error::Mismatch(leaves)) => mismatch.ranges = leaves.ranges,
+        Err(error) => return Err(error),
+    }
+    Err(Error::Mismatch(mismatch))
+}
+
+/// What a server's refusal of CKSM means.
+pub(crate) fn unable(
+    session: &Session,
+    verify_mode: Verify,
+    error: Error,
+) -> Result<Option<AgreedChecksum>> {
+    if verify_mode == Verify::WherePossible && error.refusal() == Some(FailureKind::NotSupported) {
+        session.context.note(format!("not verified: {error}"));
+        return Ok(None);
+    }
+    Err(error)
+}
+
+pub(crate) fn agreed(algorithm: ChecksumAlgorithm, digest: &str) -> AgreedChecksum {
+    format!("{algorithm}:{digest}")
+}
+
+/// The value both have, or which they differ in.
+pub(crate) fn agree(
+    doing: impl Display,
+    algorithm: ChecksumAlgorithm,
+    ours: String,
+    theirs: String,
+) -> Result<AgreedChecksum> {
+    // Some servers print Adler-32 as a bare number without leading zeros.
+    if ours.trim_start_matches('0') == theirs.trim_start_matches('0') {
+        return Ok(agreed(algorithm, &ours));
+    }
+    Err(Error::Mismatch(Box::new(Mismatch {
+        doing: format!("verify {doing}"),
+        algorithm,
+        ours,
+        theirs,
+        ranges: Vec::new(),
+    })))
+}
+
+fn agree_by_leaves(doing: &str, ours: &Leaves, theirs: &Leaves) -> Result<AgreedChecksum> {
+    let differing = ours.differing(theirs);
+    if differing.as_ref().is_some_and(Vec::is_empty) {
+        return Ok(agreed(ALGORITHM, &digest::whole(ours)));
+    }
+    let shown = |leaves: &Leaves| format!("{} of {} bytes", digest::whole(leaves), leaves.bytes);
+    Err(Error::Mismatch(Box::new(Mismatch {
+        doing: format!("verify {doing}"),
+        algorithm: ALGORITHM,
+        ours: shown(ours),
+        theirs: shown(theirs),
+        ranges: differing.unwrap_or_default(),
+    })))
+}
+
+/// Counts for the display while it lives.
+pub(crate) struct Verifying(Arc<Counters>);
+
+impl Verifying {
+    pub(crate) fn new(counters: &Arc<Counters>) -> Self {
+        counters.verifying.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(counters))
+    }
+}
+
+impl Drop for Verifying {
+    fn drop(&mut self) {
+        self.0.verifying.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leading_zeros_do_not_matter_and_other_digits_do() {
+        let adler = ChecksumAlgorithm::Adler32;
+        let agreed = agree("x", adler, "0a0b0c0d".into(), "a0b0c0d".into());
+        assert_eq!(agreed.unwrap(), "ADLER32:0a0b0c0d");
+        let error = agree("ftp://h/x", adler, "0a0b0c0d".into(), "00000001".into()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "verify ftp://h/x: ADLER32 differs: here 0a0b0c0d, at the server 00000001"
+        );
+    }
+}

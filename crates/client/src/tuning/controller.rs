@@ -1,0 +1,417 @@
+//! Asks the tuner while data flows, and says what everybody steers towards.
+//!
+//! ```text
+//!   looks at the totals ─► Epoch ─► observation ─► Tuner ─► decision ─► Context::target
+//!                                                                        │ sessions open and retire channels
+//!                                                                        │ the crew gets workers, or lets them go
+//! ```
+
+use std::sync::Arc;
+
+use godwit_tune::{
+    Bounds, Decision, Limit, Method, Observation, Setting, Tuner,
+    congestion::{Congestion, Step},
+    limit,
+};
+use tokio::{
+    sync::Notify,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    coordination::{Coordinator, ShareChange},
+    epoch::{Epoch, EpochOutcome, EpochPlan, Measured, OBSERVE_INTERVAL, Totals},
+    path_memory::PathMemory,
+};
+use crate::{
+    context::{RunContext, SettingTarget},
+    local::files,
+    report::events::Event,
+    spec::{EpochMode, TunerSpec},
+};
+
+/// While less than this is left to do, seconds, nothing grows any more: it would not pay back.
+const END_SECONDS: f64 = 1.0;
+
+/// Epochs that a transfer must have seen before what it ends with is worth remembering.
+const REMEMBERED_EPOCHS: u32 = 3;
+
+/// The tuner of a job, and what is in force.
+pub(crate) struct Controller {
+    tuner: Box<dyn Tuner>,
+    method: Method,
+    bounds: Bounds,
+    seconds: f64,
+    mode: EpochMode,
+    /// For all of the company; our target is our share of it.
+    decided: Decision,
+    coordinator: Coordinator,
+    memory: Option<SettingMemory>,
+    congestion: Option<Congestion>,
+}
+
+/// Where the setting goes at the end.
+struct SettingMemory {
+    paths: PathMemory,
+    path: String,
+    epochs: u32,
+    goodput_bps: f64,
+}
+
+impl Controller {
+    /// The tuner that the user asked for. `path` names what the job goes over.
+    pub(crate) fn new(spec: &TunerSpec, path: &str) -> Self {
+        // The methods of others know neither memory nor company.
+        let ours = spec.method == Method::Godwit;
+        let paths = PathMemory::of_user().filter(|_| ours && spec.remembers);
+        let start = paths.as_ref().and_then(|paths| paths.recall(path));
+        let tuner = spec.method.build(start, spec.bounds, files::random());
+        let mut controller = Self::with(tuner, spec);
+        if start.is_some() {
+            let reason = "where the last transfer over this path ended";
+            controller.decided.rationale = format!("{}: {reason}", controller.decided.setting);
+        }
+        controller.memory = paths.map(|paths| SettingMemory {
+            paths,
+            path: path.to_owned(),
+            epochs: 0,
+            goodput_bps: 0.0,
+        });
+        if let Some(weight) = spec.weight {
+            let coordinator = Coordinator::on_host(weight, spec.rates);
+            controller.coordinator = if ours {
+                coordinator.on_path(path, weight)
+            } else {
+                coordinator
+            };
+        }
+        controller
+    }
+
+    /// Some tuner, without memory and company.
+    pub(crate) fn with(mut tuner: Box<dyn Tuner>, spec: &TunerSpec) -> Self {
+        let mut decided = tuner.first();
+        let fixed = spec.bounds.project(decided.setting);
+        if fixed != decided.setting {
+            decided = Decision::new(fixed, format!("{fixed}: fixed by the command line"));
+        }
+        Self {
+            tuner,
+            method: spec.method.clone(),
+            bounds: spec.bounds,
+            seconds: spec.epoch_seconds(),
+            mode: spec.mode,
+            decided,
+            coordinator: Coordinator::alone(spec.rates),
+            memory: None,
+            congestion: None,
+        }
+    }
+
+    /// Who chooses the congestion control of our sockets (`--congestion auto`).
+    pub(crate) fn chooses_congestion(&mut self, chooser: Option<Congestion>) {
+        self.congestion = chooser;
+    }
+
+    /// Publishes the first setting. Before anything is opened.
+    pub(crate) fn begin(&mut self, context: &RunContext) {
+        context.rate.set(self.coordinator.rate_bps());
+        if let Some(total) = self.coordinator.followed() {
+            self.decided = Coordinator::follow_decision(total);
+        }
+        self.coordinator.demand_for(self.decided.setting);
+        let setting = self.share(context);
+        context.target.send_replace(SettingTarget {
+            setting,
+            generation: 0,
+        });
+        context.emit(&Event::Decision {
+            from: None,
+            to: context.view(setting),
+            reason: self.reason(),
+        });
+        self.coordinator.publish(self.decided.setting, context);
+    }
+
+    /// Measures and decides until `on_path` is told; then what the last epoch has seen is told too.
+    pub(crate) async fn run(mut self, context: Arc<RunContext>, on_path: Arc<Notify>) {
+        let mut looks = interval(OBSERVE_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut settles = true;
+        let on_path = on_path.notified();
+        tokio::pin!(on_path);
+        loop {
+            let mut epoch = Epoch::new(self.plan(&context, settles));
+            let outcome = loop {
+                tokio::select! {
+                    () = &mut on_path => {
+                        if let Some(seen) = epoch.partial() {
+                            report(&context, &seen);
+                        }
+                        self.remember(&context);
+                        return;
+                    }
+                    _ = looks.tick() => {
+                        let mut totals_now = totals_now(&context);
+                        let change = self.coordinator.observe(totals_now.at, totals_now.totals.bytes, &context);
+                        if let Some(change) = change {
+                            self.follow(change, &context);
+                            break EpochOutcome::Dropped;
+                        }
+                        totals_now.others_bytes = self.coordinator.others_bytes();
+                        if let Some(outcome) = epoch.observe(totals_now) {
+                            break outcome;
+                        }
+                    }
+                }
+            };
+            settles = match outcome {
+                EpochOutcome::Dropped => true,
+                EpochOutcome::Measured(seen) => {
+                    report(&context, &seen);
+                    self.decide(&context, &seen)
+                }
+            };
+        }
+    }
+
+    fn plan(&self, context: &RunContext, settles: bool) -> EpochPlan {
+        let restarts = self.mode == EpochMode::Restart;
+        let setting = context.target.borrow().setting;
+        let seconds = self.decided.epoch_seconds.unwrap_or(self.seconds);
+        EpochPlan {
+            setting,
+            channels: setting.channels(),
+            seconds,
+            settles: settles && !restarts,
+            counts_idle: restarts,
+            chunk_bytes: (self.decided.chunk_bytes(seconds)).filter(|_| restarts),
+        }
+    }
+
+    /// Our part of what was decided.
+    fn share(&self, context: &RunContext) -> Setting {
+        let share = self.coordinator.share(self.decided.setting);
+        self.bounds.project(context.clamp_to_limits(share))
+    }
+
+    /// Asks the tuner and publishes what it says. True where anything changes.
+    fn decide(&mut self, context: &RunContext, seen: &Measured) -> bool {
+        let alone = self.coordinator.is_alone();
+        if let Some(chooser) = &mut self.congestion
+            && let Some(step) = chooser.decide(&seen.observation, alone)
+        {
+            return self.send_with(step, context);
+        }
+        if (self.congestion.as_ref()).is_some_and(Congestion::is_trying) {
+            return false;
+        }
+        if self.coordinator.followed().is_some() {
+            return false;
+        }
+        #[allow(clippy::cast_precision_loss)] // a rate
+        let observation = Observation {
+            setting: self.decided.setting,
+            bytes: seen.observation.bytes.saturating_add(seen.others_bytes),
+            rate_cap_bps: self.coordinator.path_rate_bps().map(|bps| bps as f64),
+            ..seen.observation
+        };
+        if let Some(memory) = &mut self.memory {
+            memory.epochs = memory.epochs.saturating_add(1);
+            memory.goodput_bps = observation.goodput_bps();
+        }
+        let before = self.decided.setting;
+        let mut decision = self.tuner.decide(&observation);
+        decision.setting = self
+            .bounds
+            .project(context.clamp_to_limits(decision.setting));
+        let grows = decision.setting.channels() > before.channels();
+        if grows && ends_soon(context, seen.observation.goodput_bps()) {
+            decision = Decision {
+                setting: before,
+                rationale: format!("{before}: stays, the end is near"),
+                ..decision
+            };
+        }
+        if decision.setting != before {
+            self.coordinator.publish(decision.setting, context);
+        }
+        let news = decision.rationale != self.decided.rationale;
+        self.decided = decision;
+        self.publish(context, news)
+    }
+
+    /// The congestion control changes, or is to stay. The setting goes with it, unless another
+    /// decides. True where anything changes.
+    fn send_with(&mut self, step: Step, context: &RunContext) -> bool {
+        context.congestion.set(&step.control);
+        if self.coordinator.followed().is_none() {
+            let anew = self.tuner.begin_anew(step.setting);
+            self.decided = anew.unwrap_or(Decision::new(step.setting, String::new()));
+            self.decided.setting = self
+                .bounds
+                .project(context.clamp_to_limits(self.decided.setting));
+            self.coordinator.publish(self.decided.setting, context);
+        }
+        self.decided.rationale = step.rationale;
+        self.publish(context, true);
+        true
+    }
+
+    /// The company changed: other members, or another decision of the one who leads it.
+    fn follow(&mut self, change: ShareChange, context: &RunContext) {
+        match change {
+            ShareChange::Total(total) => self.decided = Coordinator::follow_decision(total),
+            ShareChange::ShareChanged | ShareChange::Allocation => {
+                self.decided.rationale = format!("{} for all", self.decided.setting);
+            }
+            ShareChange::BecameLeader => {
+                // Whoever led before has ended; what it had found is where we go on.
+                let total = self.decided.setting;
+                self.tuner = (self.method).build(Some(total), self.bounds, files::random());
+                self.decided = self.tuner.first();
+                self.coordinator.publish(self.decided.setting, context);
+            }
+        }
+        self.publish(context, true);
+    }
+
+    /// Makes our share of what was decided the target. True where that changes anything.
+    fn publish(&mut self, context: &RunContext, news: bool) -> bool {
+        self.coordinator.demand_for(self.decided.setting);
+        let before = *context.target.borrow();
+        let setting = self.share(context);
+        let restarts = self.mode == EpochMode::Restart;
+        let changes = setting != before.setting || restarts;
+        if changes {
+            context.target.send_replace(SettingTarget {
+                setting,
+                generation: before.generation + u64::from(restarts),
+            });
+        }
+        // Those who never move have the same to say after every epoch.
+        if changes || news {
+            context.emit(&Event::Decision {
+                from: Some(context.view(before.setting)),
+                to: context.view(setting),
+                reason: self.reason(),
+            });
+        }
+        changes
+    }
+
+    fn reason(&self) -> String {
+        let rationale = &self.decided.rationale;
+        match self.coordinator.describe_share(self.decided.setting) {
+            None => rationale.clone(),
+            Some(describe_share) => format!("{rationale} ({describe_share})"),
+        }
+    }
+
+    fn remember(&self, context: &RunContext) {
+        let Some(memory) = &self.memory else { return };
+        // A share of what several have says little about one.
+        if memory.epochs < REMEMBERED_EPOCHS || !self.coordinator.is_alone() {
+            return;
+        }
+        // The next one begins with the usual congestion control, and what is right for another is
+        // not for that.
+        if self
+            .congestion
+            .as_ref()
+            .is_some_and(Congestion::has_changed)
+        {
+            return;
+        }
+        let setting = self.decided.setting;
+        if let Err(error) = memory
+            .paths
+            .remember(&memory.path, setting, memory.goodput_bps)
+        {
+            context.note(format!(
+                "the setting is not kept for the next time: {error}"
+            ));
+        }
+    }
+}
+
+fn totals_now(context: &RunContext) -> Totals {
+    let (totals, running) = context.counters.totals();
+    Totals {
+        // The totals are of that moment; with the present one short epochs would be fast by as much
+        // as they are old.
+        at: context
+            .started
+            .elapsed()
+            .saturating_sub(totals.age)
+            .as_secs_f64(),
+        totals,
+        round_trip: context.counters.round_trip().as_secs_f64(),
+        others_bytes: 0,
+        running,
+        rate_cap_bps: context.rate.get(),
+    }
+}
+
+/// Tells everybody what an epoch has seen.
+fn report(context: &RunContext, seen: &Measured) {
+    let o = &seen.observation;
+    let limited_by = limit::judge(o);
+    context.counters.limited(limited_by, o.bytes);
+    context.emit(&Event::Epoch {
+        setting: context.view(o.setting),
+        seconds: o.seconds,
+        bytes: o.bytes,
+        goodput_bps: o.goodput_bps(),
+        channels: seen.channels,
+        loss_ratio: o.loss_ratio,
+        rtt_ms: o.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+        limited_by: limited_by.map(Limit::as_str),
+    });
+}
+
+/// All that is to be done is known, and little of it is left.
+#[allow(clippy::cast_precision_loss)] // an estimate
+fn ends_soon(context: &RunContext, goodput_bps: f64) -> bool {
+    let now = context.counters.snapshot();
+    match now.bytes_total.checked_sub(now.bytes) {
+        // More than was announced: sources without a size.
+        None | Some(0) => false,
+        Some(left) => now.total_known && left as f64 * 8.0 < goodput_bps * END_SECONDS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Rates;
+    use godwit_tune::Method;
+
+    fn controller(method: &str, bounds: Bounds) -> Controller {
+        Controller::new(
+            &TunerSpec {
+                method: Method::parse(method).unwrap(),
+                bounds,
+                epoch: None,
+                mode: EpochMode::Live,
+                remembers: false,
+                weight: None,
+                rates: Rates::default(),
+            },
+            "",
+        )
+    }
+
+    #[test]
+    fn what_the_user_fixes_wins_over_every_tuner() {
+        for method in Method::NAMES {
+            let bounds = Bounds {
+                concurrency: Some(2),
+                parallelism: Some(3),
+                ..Bounds::up_to(128)
+            };
+            let controller = controller(method, bounds);
+            assert_eq!(controller.decided.setting, Setting::new(2, 3), "{method}");
+        }
+    }
+}
