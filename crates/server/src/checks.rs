@@ -16,7 +16,7 @@ use crate::{
     opening::system_time,
     requests::sums::{blocking, checksum, open},
     shared_writer::SharedWriter,
-    turns::TurnsOf,
+    turns::AccountTurns,
 };
 
 /// What success of a receipt still depends on.
@@ -59,7 +59,7 @@ impl Checks {
     /// `stop` ends a long checksum.
     pub(crate) async fn run(
         mut self,
-        turns: &TurnsOf,
+        turns: &AccountTurns,
         stop: &AtomicBool,
     ) -> Result<(), TransferFailure> {
         if let Some(mut writer) = self.unflushed.take() {

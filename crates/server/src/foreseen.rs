@@ -16,7 +16,7 @@ use crate::{
     durability::Committer,
     requests::{Over, PendingRequest},
     transfers::{RunningTransfer, TransferStep},
-    turns::TurnsOf,
+    turns::AccountTurns,
 };
 
 /// What the interpreter has foreseen and not asked for: opened ahead, and queued on the data
@@ -48,7 +48,7 @@ impl Foreseen {
         &mut self,
         request: TransferRequest,
         committer: &Arc<Committer>,
-        turns: &TurnsOf,
+        turns: &AccountTurns,
         channels: &mut DataChannels,
     ) {
         let ahead = Ahead::new(request);
@@ -62,7 +62,7 @@ impl Foreseen {
         &mut self,
         request: Request,
         committer: &Arc<Committer>,
-        turns: &TurnsOf,
+        turns: &AccountTurns,
         channels: &DataChannels,
     ) {
         let (pending, over) = match request {

@@ -8,7 +8,7 @@
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file,
 //!   perhaps `ahead` of its turn, to the `checks` its success depends on; `shared_writer`: the end
 //!   of a TYPE A receipt
-//! - `turns`: processors for checksums, which accounts share
+//! - `turns`: processors for checksums, which accounts share, in one process or in many
 //! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already;
 //!   `data_channels`: the session's data channel object and the addresses it announces;
 //!   `following`: what may begin there before those before it are over; `passed`: files that moved
@@ -120,7 +120,7 @@ struct Service {
     tls: Option<ftps::Server>,
     passwords: passwords::Cache,
     /// One for each core: a checksum keeps one busy.
-    turns: Arc<Turns>,
+    turns: Turns,
     /// One permit for each thread that works on a login.
     logins: Arc<Semaphore>,
     /// Of a process that meets strangers: who decides on logins.

@@ -330,6 +330,15 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
+/// With whom a login shares processors: its account. Anonymous users share one account, so their
+/// networks tell them apart.
+pub(crate) fn sharing_as(account: &Holder, address: IpAddr) -> String {
+    match account {
+        Holder::Anonymous(_) => network(address).to_string(),
+        _ => account.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

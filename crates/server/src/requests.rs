@@ -33,7 +33,7 @@ use crate::{
     login::Admitted,
     metrics::Class,
     security::{HandshakeStep, TlsStep},
-    turns::TurnsOf,
+    turns::AccountTurns,
 };
 
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
@@ -92,7 +92,11 @@ impl Over {
 impl PendingRequest {
     /// Starts `request`. Checksums keep a core busy each, and take turns with those of the whole
     /// server.
-    pub(crate) fn start(request: Request, committer: &Arc<Committer>, turns: &TurnsOf) -> Self {
+    pub(crate) fn start(
+        request: Request,
+        committer: &Arc<Committer>,
+        turns: &AccountTurns,
+    ) -> Self {
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
         spawn(request, committer, turns, Replier::new(sender));
         Self {
@@ -107,7 +111,7 @@ impl PendingRequest {
     pub(crate) fn queued(
         request: Request,
         committer: &Arc<Committer>,
-        turns: &TurnsOf,
+        turns: &AccountTurns,
         channels: &DataChannels,
         may: impl FnOnce() -> bool + Send + 'static,
         tell: impl FnOnce(bool) + Send + 'static,
@@ -284,7 +288,7 @@ impl Replier {
 }
 
 /// Carries it out, on blocking threads as far as it blocks. Inside the runtime.
-fn spawn(request: Request, committer: &Arc<Committer>, turns: &TurnsOf, mut replier: Replier) {
+fn spawn(request: Request, committer: &Arc<Committer>, turns: &AccountTurns, mut replier: Replier) {
     let storage = committer.storage();
     let computes = matches!(
         request,

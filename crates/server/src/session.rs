@@ -57,7 +57,7 @@ use crate::{
     scoped::ScopedStorage,
     security::Security,
     transfers::{RunningTransfer, TransferEnd, TransferStep},
-    turns::TurnsOf,
+    turns::AccountTurns,
 };
 
 /// Bytes taken from a control connection at a time.
@@ -175,7 +175,7 @@ struct Session {
     /// The way to storage: the service's, or after a login with limited rights one of its own.
     committer: Arc<Committer>,
     /// Of its account, for checksums.
-    turns: TurnsOf,
+    turns: AccountTurns,
     pi: ServerPi,
     outbox: Outbox,
     request: Option<PendingRequest>,

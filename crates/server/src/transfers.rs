@@ -37,7 +37,7 @@ use crate::{
     durability::{Committer, Durability, SafeRanges},
     metrics::Flow,
     opening::{self, Opened},
-    turns::TurnsOf,
+    turns::AccountTurns,
 };
 
 /// A transfer of a session. Dropping it ends it, and the data channels it runs on must then be
@@ -51,7 +51,7 @@ pub(crate) struct RunningTransfer {
     left: Arc<Mutex<Left>>,
     committer: Arc<Committer>,
     /// For checksums at the end.
-    turns: TurnsOf,
+    turns: AccountTurns,
     /// Directory of the name that a receipt makes.
     directory: Option<FtpPath>,
     safe: SafeRanges,
@@ -133,7 +133,7 @@ impl RunningTransfer {
     pub(crate) fn start(
         request: TransferRequest,
         committer: &Arc<Committer>,
-        turns: &TurnsOf,
+        turns: &AccountTurns,
         channels: &mut DataChannels,
     ) -> Self {
         let of_a_file = !matches!(request.kind, TransferKind::List { .. });
@@ -153,7 +153,7 @@ impl RunningTransfer {
     pub(crate) fn queued(
         ahead: &Arc<Ahead>,
         committer: &Arc<Committer>,
-        turns: &TurnsOf,
+        turns: &AccountTurns,
         channels: &mut DataChannels,
     ) -> Self {
         let mut transfer = Self::of(ahead.request(), committer, turns);
@@ -178,7 +178,7 @@ impl RunningTransfer {
         transfer
     }
 
-    fn of(request: &TransferRequest, committer: &Arc<Committer>, turns: &TurnsOf) -> Self {
+    fn of(request: &TransferRequest, committer: &Arc<Committer>, turns: &AccountTurns) -> Self {
         let (receiving, directory) = match &request.kind {
             TransferKind::Receive { path, .. } => (true, path.parent()),
             TransferKind::Send { .. } | TransferKind::List { .. } => (false, None),

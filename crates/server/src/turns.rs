@@ -1,80 +1,147 @@
 //! Processors for checksums, in turns.
 //!
 //! ```text
-//!   turn ends ──► the account that has waited longest ──► its session that has waited longest
+//!   a turn ends ──► the account that has waited longest ──► its session that has waited longest
 //! ```
-//! Each turn is some milliseconds long, so that a checksum of hours delays one of a moment by
-//! little. Accounts come round robin: one that asks for three hundred checksums gets as much as one
-//! that asks for one. Nothing holds a thread while it waits.
+//! Each turn lasts some milliseconds, so a checksum that takes hours delays a short one by little.
+//! Accounts take turns round robin: an account that asks for three hundred checksums gets as much
+//! as an account that asks for one. A checksum that waits for its turn holds no thread.
+//!
+//! There is one [`Queue`] for a server. Where each session is a process, the monitor has the queue
+//! and `privsep::turns` passes its turns on to the sessions.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
+
+/// Sessions of this process that wait for the monitor, before they wait for each other.
+const REQUESTS_QUEUED: usize = 16;
+
+/// Where the sessions of this process get their turns.
+pub(crate) enum Turns {
+    /// From this process.
+    Queue(Arc<Queue>),
+    /// From the monitor, one at a time.
+    Monitor(mpsc::Sender<TurnRequest>),
+}
+
+/// The channel by which a session of this process gets a turn of the monitor's.
+pub(crate) type TurnRequest = oneshot::Sender<Turn>;
 
 /// The turns of a whole server.
-pub(crate) struct Turns(Mutex<State>);
+pub(crate) struct Queue(Mutex<State>);
 
 struct State {
-    /// Turns that nobody has. Where there are some, nobody waits.
+    /// Turns that no session has. While there are any, no session waits.
     free: usize,
-    /// Accounts of which somebody waits, in the order of their turns.
+    /// Accounts with sessions that wait, in the order of their turns.
     accounts: VecDeque<Arc<str>>,
     waiting: HashMap<Arc<str>, VecDeque<oneshot::Sender<Turn>>>,
 }
 
-/// What sessions of one account use.
+/// The turns of the sessions of one account.
 #[derive(Clone)]
-pub(crate) struct TurnsOf {
-    turns: Arc<Turns>,
-    account: Arc<str>,
+pub(crate) enum AccountTurns {
+    Queue {
+        queue: Arc<Queue>,
+        account: Arc<str>,
+    },
+    Monitor(mpsc::Sender<TurnRequest>),
 }
 
 /// One turn. It ends when this is dropped.
-pub(crate) struct Turn(Option<Arc<Turns>>);
+pub(crate) struct Turn(Origin);
+
+enum Origin {
+    /// The queue passes it on.
+    Queue(Arc<Queue>),
+    /// The other end learns that the turn has ended.
+    Monitor { _ended: oneshot::Sender<()> },
+    /// Whoever gave turns is gone.
+    Nobody,
+}
 
 impl Turns {
-    /// So many at a time.
-    pub(crate) fn new(free: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State {
-            free,
+    /// `count` turns at a time.
+    pub(crate) fn new(count: usize) -> Self {
+        Self::Queue(Arc::new(Queue(Mutex::new(State {
+            free: count,
             accounts: VecDeque::new(),
             waiting: HashMap::new(),
-        })))
+        }))))
     }
 
-    pub(crate) fn of(self: &Arc<Self>, account: &str) -> TurnsOf {
-        TurnsOf {
-            turns: Arc::clone(self),
-            account: account.into(),
+    /// The turns come from the monitor, which hears of each request by the receiver.
+    pub(crate) fn of_monitor() -> (Self, mpsc::Receiver<TurnRequest>) {
+        let (sender, requests) = mpsc::channel(REQUESTS_QUEUED);
+        (Self::Monitor(sender), requests)
+    }
+
+    /// `account`: with whom the session shares. The monitor knows it already.
+    pub(crate) fn of(&self, account: &str) -> AccountTurns {
+        match self {
+            Self::Queue(queue) => AccountTurns::Queue {
+                queue: Arc::clone(queue),
+                account: account.into(),
+            },
+            Self::Monitor(requests) => AccountTurns::Monitor(requests.clone()),
         }
     }
+}
 
+impl Turn {
+    /// A turn that the monitor has given to this process, and what resolves when it ends.
+    pub(crate) fn of_monitor() -> (Self, oneshot::Receiver<()>) {
+        let (ended, receiver) = oneshot::channel();
+        (Self(Origin::Monitor { _ended: ended }), receiver)
+    }
+}
+
+impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A turn has ended.
+    /// Gives a turn that has ended to the next session that waits.
     fn pass_on(self: Arc<Self>) {
-        let mut turn = Turn(Some(self));
-        while let Some(turns) = turn.0.take() {
-            let Some(next) = turns.lock().next() else {
+        loop {
+            let Some(next) = self.lock().next() else {
                 return;
             };
-            turn.0 = Some(turns);
-            match next.send(turn) {
+            match next.send(Turn(Origin::Queue(Arc::clone(&self)))) {
                 Ok(()) => return,
-                // Who waited for it is gone.
-                Err(back) => turn = back,
+                // That session is gone. The turn must not pass itself on from within its drop.
+                Err(mut turn) => turn.0 = Origin::Nobody,
             }
         }
+    }
+
+    /// Waits for a turn. Cancel-safe.
+    async fn next(self: &Arc<Self>, account: &Arc<str>) -> Turn {
+        let given = {
+            let mut state = self.lock();
+            if state.free > 0 {
+                state.free -= 1;
+                return Turn(Origin::Queue(Arc::clone(self)));
+            }
+            let (sender, given) = oneshot::channel();
+            if !state.waiting.contains_key(account) {
+                state.accounts.push_back(Arc::clone(account));
+            }
+            let waiting = state.waiting.entry(Arc::clone(account)).or_default();
+            waiting.push_back(sender);
+            given
+        };
+        // The queue outlives us; if it did not, working at once would be the lesser harm.
+        given.await.unwrap_or(Turn(Origin::Nobody))
     }
 }
 
 impl State {
-    /// Whose turn it is. `None`: nobody waits, and the turn is free.
+    /// Who has the next turn. `None`: no session waits, and the turn is free.
     fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
         let Some(account) = self.accounts.pop_front() else {
             self.free += 1;
@@ -90,32 +157,25 @@ impl State {
     }
 }
 
-impl TurnsOf {
+impl AccountTurns {
     /// Waits for a turn. Cancel-safe.
     pub(crate) async fn next(&self) -> Turn {
-        let given = {
-            let mut state = self.turns.lock();
-            if state.free > 0 {
-                state.free -= 1;
-                return Turn(Some(Arc::clone(&self.turns)));
+        match self {
+            Self::Queue { queue, account } => queue.next(account).await,
+            Self::Monitor(requests) => {
+                let (request, given) = oneshot::channel();
+                // Without the monitor this process is about to end.
+                drop(requests.send(request).await);
+                given.await.unwrap_or(Turn(Origin::Nobody))
             }
-            let (sender, given) = oneshot::channel();
-            if !state.waiting.contains_key(&self.account) {
-                state.accounts.push_back(Arc::clone(&self.account));
-            }
-            let account = Arc::clone(&self.account);
-            state.waiting.entry(account).or_default().push_back(sender);
-            given
-        };
-        // The queue is never dropped before us; were it, to work at once is the lesser harm.
-        given.await.unwrap_or(Turn(None))
+        }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(turns) = self.0.take() {
-            turns.pass_on();
+        if let Origin::Queue(queue) = std::mem::replace(&mut self.0, Origin::Nobody) {
+            queue.pass_on();
         }
     }
 }
@@ -162,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_those_who_are_gone_are_passed_on() {
+    fn turns_of_sessions_that_are_gone_are_passed_on() {
         let turns = Turns::new(2);
         let jo = turns.of("jo");
         let first = poll(pin!(jo.next()));
@@ -177,7 +237,10 @@ mod tests {
         drop(first);
         assert!(poll(last.as_mut()).is_ready());
         drop(second);
-        let state = turns.lock();
+        let Turns::Queue(queue) = &turns else {
+            unreachable!("it was made so")
+        };
+        let state = queue.lock();
         assert_eq!(
             (state.free, state.accounts.len(), state.waiting.len()),
             (2, 0, 0)

@@ -62,7 +62,10 @@ pub(crate) fn message(bytes: &[u8]) {
                 let visit = Arc::new(Metrics::default()).enter(1, Ipv4Addr::LOCALHOST.into());
                 (0..3).for_each(|_| visit.progress(&progress));
             }
-            FromSession::Ready | FromSession::Unable { .. } => {}
+            FromSession::Ready
+            | FromSession::Unable { .. }
+            | FromSession::TurnWanted
+            | FromSession::TurnEnded => {}
         }
     }
     understood::<Answer>(bytes);

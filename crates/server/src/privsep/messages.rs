@@ -33,8 +33,8 @@ pub(crate) struct FrontSetup {
     pub(crate) settings: ServerSettings,
 }
 
-/// The first message to a session. Beside it: the relay and the share in data channels; under AUTH
-/// TLS also the certificate and the key that data channels show.
+/// The first message to a session. Beside it: the relay, the pipe by which turns come and the share
+/// in data channels; under AUTH TLS also the certificate and the key that data channels show.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SessionSetup {
     pub(crate) parent: u32,
@@ -93,6 +93,10 @@ pub(crate) enum FromSession {
     Audit(Entry),
     /// How far it is, at most once a second.
     Progress(Progress),
+    /// A checksum needs a processor for a moment. The parent answers by the pipe of turns.
+    TurnWanted,
+    /// The processor is free again, or not needed any more.
+    TurnEnded,
 }
 
 /// What the parent answers.

@@ -19,7 +19,7 @@
 //! - [`messages`]: what passes over a link (`foreign`: fuzzed); [`link`]: how; [`accounts`]: uids
 //!   and groups; [`sandbox`] and [`syscalls`]: what is given up; [`parent`]: one connection, as
 //!   root sees it, with its [`process`]es; [`child`]: how both begin; [`front`] and [`session`] go
-//!   on, [`relay`] joins them; [`log_lines`]: what it writes to the log; [`reaper`]: a process now
+//!   on, [`relay`] joins them; [`turns`]: processors for checksums; [`log_lines`]: what it writes to the log; [`reaper`]: a process now
 //!   and then that removes leftovers
 
 pub(crate) mod accounts;
@@ -37,6 +37,7 @@ mod relay;
 mod sandbox;
 mod session;
 mod syscalls;
+mod turns;
 
 pub use child::{Role, run as run_child};
 pub(crate) use reaper::reap;

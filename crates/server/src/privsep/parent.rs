@@ -27,6 +27,7 @@ use super::{
     link::{LinkError, ParentEnd},
     messages::{Answer, BadMessage, FromFront, FromSession, FrontSetup, checked_anchor},
     process::Process,
+    turns::TurnGrants,
 };
 
 mod login;
@@ -87,6 +88,8 @@ enum Trouble {
     Session,
     #[error("its session tells without end how far it is")]
     Chatter,
+    #[error("its session asks for a turn while it has one, or gives back what it has not")]
+    Turns,
 }
 
 impl From<BadMessage> for Trouble {
@@ -195,6 +198,13 @@ struct Connection {
     told: u64,
 }
 
+/// What the parent knows of a session that runs.
+struct SessionState {
+    /// It has said that its user logged out.
+    logged_out: bool,
+    turns: TurnGrants,
+}
+
 impl Connection {
     /// Greets, and waits until something comes, without reading it. `None`: nothing does.
     async fn first_word(&mut self, socket: TcpStream) -> io::Result<Option<TcpStream>> {
@@ -232,10 +242,10 @@ impl Connection {
         front.link.send(&setup, &beside).await?;
         drop(beside);
         drop(socket);
-        let Some(session) = self.before_login(&front).await? else {
+        let Some((session, turns)) = self.before_login(&front).await? else {
             return Ok(());
         };
-        self.after_login(front, session).await
+        self.after_login(front, session, turns).await
     }
 
     /// The certificate and the key that the server shows, open for reading; nothing where it shows
@@ -252,7 +262,10 @@ impl Connection {
     }
 
     /// Answers a front until it has a session, or has ended.
-    async fn before_login(&mut self, front: &Process) -> Result<Option<Process>, Trouble> {
+    async fn before_login(
+        &mut self,
+        front: &Process,
+    ) -> Result<Option<(Process, TurnGrants)>, Trouble> {
         let deadline = self.begun + self.service.settings.login_limit + LOGIN_GRACE;
         let (mut questions, mut logins, mut handshakes) = (0, 0, 0);
         loop {
@@ -294,9 +307,9 @@ impl Connection {
                         return Err(Trouble::Questions);
                     }
                     match self.log_in(*caller).await? {
-                        Ok((session, relay)) => {
+                        Ok((session, relay, turns)) => {
                             front.link.send(&Answer::Entered, &[relay.as_fd()]).await?;
-                            return Ok(Some(session));
+                            return Ok(Some((session, turns)));
                         }
                         Err(why) => front.link.send(&Answer::Refused { why }, &[]).await?,
                     }
@@ -310,18 +323,22 @@ impl Connection {
         &mut self,
         mut front: Process,
         mut session: Process,
+        turns: TurnGrants,
     ) -> Result<(), Trouble> {
         if *self.phase.borrow() != Phase::Serving {
             // It began while the server was going down.
             session.signal(Signal::TERM);
         }
-        let mut logged_out = false;
+        let mut state = SessionState {
+            logged_out: false,
+            turns,
+        };
         let ended = loop {
             tokio::select! {
                 message = session.link.receive() => match message {
                     Err(LinkError::Closed) => break Ok(()),
                     Err(error) => break Err(error.into()),
-                    Ok(message) => match self.answer(&session.link, message, &mut logged_out).await {
+                    Ok(message) => match self.answer(&session.link, message, &mut state).await {
                         Ok(()) => {}
                         Err(why) => break Err(why),
                     },
@@ -341,7 +358,7 @@ impl Connection {
         if ended.is_ok() {
             let last_words = async {
                 while let Ok(message) = session.link.receive().await {
-                    self.answer(&session.link, message, &mut logged_out).await?;
+                    self.answer(&session.link, message, &mut state).await?;
                 }
                 front.ended().await;
                 session.ended().await;
@@ -349,7 +366,7 @@ impl Connection {
             };
             drop(timeout(FAREWELL, last_words).await);
         }
-        if !logged_out {
+        if !state.logged_out {
             self.record(&Entry::new(What::Logout).ended(Some("its process ended without a word")));
         }
         ended
@@ -359,7 +376,7 @@ impl Connection {
         &mut self,
         link: &ParentEnd,
         message: FromSession,
-        logged_out: &mut bool,
+        state: &mut SessionState,
     ) -> Result<(), Trouble> {
         match message {
             FromSession::Trust { name } => self.lend(link, name).await,
@@ -367,7 +384,7 @@ impl Connection {
                 if !entry.is_of_session() {
                     return Err(Trouble::Session);
                 }
-                *logged_out |= entry.is_logout();
+                state.logged_out |= entry.is_logout();
                 self.record(&entry.bounded());
                 Ok(())
             }
@@ -379,6 +396,8 @@ impl Connection {
                 self.pass.visit().progress(&progress.bounded());
                 Ok(())
             }
+            FromSession::TurnWanted => state.turns.wanted().ok_or(Trouble::Turns),
+            FromSession::TurnEnded => state.turns.ended().ok_or(Trouble::Turns),
             FromSession::Ready | FromSession::Unable { .. } => Err(Trouble::Session),
         }
     }

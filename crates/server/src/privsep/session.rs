@@ -14,7 +14,7 @@ use super::{
     child,
     link::{ChildEnd, LinkError, opener, session_asks},
     messages::{FromSession, SessionSetup},
-    relay, sandbox,
+    relay, sandbox, turns,
 };
 use crate::{
     Service,
@@ -25,6 +25,7 @@ use crate::{
     security::Security,
     session::{self, Entered},
     shares::Share,
+    turns::Turns,
 };
 
 /// Time for a front to hand over what was delegated.
@@ -71,9 +72,12 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     pass.set_number(session);
     let audit = Arc::new(Audit::to_parent(Arc::clone(&link)));
     let storage = storage.with_direct_io(settings.direct_io);
-    let service = Service::on(Arc::new(storage), settings, audit, gsi);
+    let (turns, requests) = Turns::of_monitor();
+    let mut service = Service::on(Arc::new(storage), settings, audit, gsi);
+    service.turns = turns;
     let mut beside = beside.into_iter();
-    let relay = beside.next().ok_or(LinkError::Descriptors.to_string())?;
+    let mut descriptor = || beside.next().ok_or(LinkError::Descriptors.to_string());
+    let (relay, granted) = (descriptor()?, descriptor()?);
     let share = Share::of_descriptors(&mut beside, service.settings.bounds);
     let share = share.ok_or(LinkError::Descriptors.to_string())?;
     let tls = match channel {
@@ -104,6 +108,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         tokio::select! {
             () = session::go_on(relay, peer, pass, Arc::new(service), phase, entered) => {}
             () = signals => {}
+            Err(error) = turns::fetch(&link, granted, requests) => return Err(error.to_string()),
         }
         Ok(())
     })

@@ -16,7 +16,7 @@ use godwit_proto::{
 use rustix::io::Errno;
 
 use super::work::{give_name, other_digest, other_size};
-use crate::{failure, turns::TurnsOf};
+use crate::{failure, turns::AccountTurns};
 
 /// Hears how many bytes were taken so far; false: nobody waits for the result any more.
 pub(crate) type GoOn<'a> = &'a mut (dyn FnMut(u64) -> bool + Send);
@@ -25,7 +25,7 @@ pub(crate) type GoOn<'a> = &'a mut (dyn FnMut(u64) -> bool + Send);
 pub(super) async fn answer(
     request: Request,
     storage: Arc<dyn Storage>,
-    turns: &TurnsOf,
+    turns: &AccountTurns,
     go_on: GoOn<'_>,
 ) -> Result<Outcome, StorageFailure> {
     match request {
@@ -63,7 +63,7 @@ pub(crate) async fn checksum(
     algorithm: ChecksumAlgorithm,
     offset: u64,
     length: Option<u64>,
-    turns: &TurnsOf,
+    turns: &AccountTurns,
     go_on: GoOn<'_>,
 ) -> Result<String, StorageFailure> {
     let digest = Digest::new(algorithm);
@@ -77,7 +77,7 @@ async fn in_turns<S: Sum>(
     mut sum: S,
     offset: u64,
     length: Option<u64>,
-    turns: &TurnsOf,
+    turns: &AccountTurns,
     go_on: GoOn<'_>,
 ) -> Result<S, StorageFailure> {
     let mut region = {
@@ -111,7 +111,7 @@ async fn commit(
     from: FtpPath,
     to: FtpPath,
     expected: Expected,
-    turns: &TurnsOf,
+    turns: &AccountTurns,
     go_on: GoOn<'_>,
 ) -> Result<Outcome, StorageFailure> {
     let file = open(Arc::clone(&storage), from.clone()).await?;

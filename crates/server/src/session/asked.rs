@@ -15,7 +15,7 @@ use crate::{
     attempts::Attempt,
     failure,
     gsi::refusal,
-    limits::{Refusal, network},
+    limits::{Refusal, sharing_as},
     login::{self, Admitted, Caller, Holder},
     metrics::Class,
     requests::{Answer, PendingRequest},
@@ -162,18 +162,9 @@ impl Session {
         });
         let share = entered.map_err(|why| refusal(&why.to_string()))?;
         self.channels.set_share(Arc::new(share));
-        self.take_turns_as(account);
+        self.turns = self.service.turns.of(&sharing_as(account, self.peer.ip()));
         self.user = Some(account.to_string());
         Ok(())
-    }
-
-    /// Those who need not prove who they are share an account, and are told apart by where they
-    /// are.
-    pub(super) fn take_turns_as(&mut self, account: &Holder) {
-        self.turns = match account {
-            Holder::Anonymous(_) => (self.service.turns).of(&network(self.peer.ip()).to_string()),
-            _ => self.service.turns.of(&account.to_string()),
-        };
     }
 }
 

@@ -154,8 +154,8 @@ fn survive(program: &Program, root: &Path, sessions: usize) {
     }
 }
 
-fn sessions(usually: usize) -> usize {
-    std::env::var("GODWIT_ABANDONED").map_or(usually, |count| count.parse().unwrap())
+fn sessions() -> usize {
+    std::env::var("GODWIT_ABANDONED").map_or(60, |count| count.parse().unwrap())
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_server_of_one_process_survives_those_who_lose_interest() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_str().unwrap();
     let program = Program::start(&["--anonymous", "rw", "--root", root, "--privsep=false"]);
-    survive(&program, folder.path(), sessions(60));
+    survive(&program, folder.path(), sessions());
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_server_of_processes_survives_those_who_lose_interest() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_str().unwrap();
     let program = Program::start(&["--anonymous", "rw", "--root", root, "--privsep"]);
-    survive(&program, folder.path(), sessions(20));
+    survive(&program, folder.path(), sessions());
 }
 
 /// There are more of them than processors.

@@ -31,6 +31,8 @@ const MESSAGE_MAX: usize = 64 * 1024;
 const LOGIN: &str =
     r#"{"Login":{"user":"games","password":"x","identity":null,"disbelief":null,"channel":"Tls"}}"#;
 const PUT: &str = r#"{"Audit":{"event":"put","path":"/f","result":"done"}}"#;
+const TURN_WANTED: &str = "\"TurnWanted\"";
+const TURN_ENDED: &str = "\"TurnEnded\"";
 const FAR: &str =
     r#"{"Progress":{"transfer":null,"channels":{"now":4294967295,"opened":18446744073709551615}}}"#;
 
@@ -213,6 +215,8 @@ fn a_session_that_breaks_the_rules_ends_with_its_connection_alone() {
             framed(&PUT.replace("\"path\"", "\"account\":\"root\",\"path\"")),
         ),
         ("progress without end", framed(FAR).repeat(100)),
+        ("two turns at a time", framed(TURN_WANTED).repeat(2)),
+        ("the end of a turn that it has not", framed(TURN_ENDED)),
     ]);
     for (what, bytes) in all {
         let (mut ftp, session) = site.with_session();
@@ -289,6 +293,55 @@ fn a_flood_of_messages_takes_no_login_from_others() {
         site.serves();
     }
     // What it asks for it does not read, so its parent ends it; else it ends with its client.
+    ftp.send("QUIT");
+    drop(ftp);
+    floods.join().unwrap();
+    site.serves();
+}
+
+/// More of them than processors, all of the account that then asks for a checksum.
+#[test]
+fn turns_that_are_never_given_back_stop_no_checksum() {
+    let Some(site) = site() else { return };
+    site.serves();
+    let before = site.descriptors();
+    let cores = thread::available_parallelism().unwrap().get();
+    let mut held = Vec::new();
+    for _ in 0..=2 * cores {
+        let known = site.program.children("privsep-session");
+        let mut ftp = Ftp::connect(site.program.address);
+        ftp.await_code(220);
+        log_in(&mut ftp);
+        let mut sessions = site.program.children("privsep-session");
+        sessions.retain(|session| !known.contains(session));
+        let mut up = File::from(taken(sessions[0], UP));
+        up.write_all(&framed(TURN_WANTED)).unwrap();
+        held.push(ftp);
+    }
+    let mut asks = Ftp::connect(site.program.address);
+    asks.await_code(220);
+    log_in(&mut asks);
+    asks.expect("CKSM MD5 0 -1 /jo/f", 213);
+    drop(held);
+    drop(asks);
+    site.gives_descriptors_back(before);
+}
+
+#[test]
+fn turns_that_are_asked_for_and_not_read_stop_no_checksum() {
+    let Some(site) = site() else { return };
+    let (mut ftp, session) = site.with_session();
+    let mut up = File::from(taken(session, UP));
+    let pairs = [framed(TURN_WANTED), framed(TURN_ENDED)].concat();
+    let flood = pairs.repeat(100);
+    let floods = thread::spawn(move || while up.write_all(&flood).is_ok() {});
+    site.serves();
+    let mut asks = Ftp::connect(site.program.address);
+    asks.await_code(220);
+    log_in(&mut asks);
+    for _ in 0..10 {
+        asks.expect("CKSM MD5 0 -1 /jo/f", 213);
+    }
     ftp.send("QUIT");
     drop(ftp);
     floods.join().unwrap();

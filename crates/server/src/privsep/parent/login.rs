@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use super::{Connection, Trouble};
 use crate::{
     audit::{Entry, What, cut},
+    limits::sharing_as,
     login::{self, Actor, Admitted, Caller, Channel, Method},
     metrics::Class,
     privsep::{
@@ -23,6 +24,7 @@ use crate::{
         link::relay_pair,
         messages::{FromSession, SessionSetup, checked_name},
         process::Process,
+        turns::TurnGrants,
     },
     shares::Share,
 };
@@ -41,7 +43,7 @@ impl Connection {
     pub(super) async fn log_in(
         &mut self,
         mut caller: Caller,
-    ) -> Result<Result<(Process, OwnedFd), String>, Trouble> {
+    ) -> Result<Result<(Process, OwnedFd, TurnGrants), String>, Trouble> {
         caller.disbelief = caller.disbelief.map(cut);
         let user = checked_name(&caller.user)?.to_owned();
         let identity = caller.identity.as_ref().map(DistinguishedName::as_str);
@@ -50,11 +52,11 @@ impl Connection {
         let peer = self.peer;
         let entry = Entry::new(What::Login).to(&user);
         match self.try_log_in(caller).await? {
-            Ok((session, relay, method)) => {
+            Ok((session, relay, turns, method)) => {
                 let account = self.account.as_deref().unwrap_or_default();
                 info!(session = self.pass.number(), %peer, ?user, account, "login");
                 self.record(&entry.by(method));
-                Ok(Ok((session, relay)))
+                Ok(Ok((session, relay, turns)))
             }
             Err((class, why)) => {
                 warn!(session = self.pass.number(), %peer, ?user, ?why, "login refused");
@@ -67,7 +69,7 @@ impl Connection {
     async fn try_log_in(
         &mut self,
         caller: Caller,
-    ) -> Result<Result<(Process, OwnedFd, Method), Refused>, Trouble> {
+    ) -> Result<Result<(Process, OwnedFd, TurnGrants, Method), Refused>, Trouble> {
         let costly = login::is_costly(&self.service.settings, &caller);
         let turn = self.pass.attempt(costly);
         let attempt = tokio::select! {
@@ -109,7 +111,10 @@ impl Connection {
             Ok(share) => share,
             Err(why) => return Ok(Err((Class::Sessions, why.to_string()))),
         };
-        let session = match self.start_session(setup, other, &share).await? {
+        let turns = self.service.turns.of(&sharing_as(&name, self.peer.ip()));
+        let (turns, granted) = TurnGrants::new(turns)?;
+        let beside = [other, granted];
+        let session = match self.start_session(setup, &beside, &share).await? {
             Ok(session) => session,
             Err(why) => return Ok(Err((Class::Account, why))),
         };
@@ -118,7 +123,7 @@ impl Connection {
         }
         self.share = Some(share);
         self.account = Some(name.to_string());
-        Ok(Ok((session, relay, method)))
+        Ok(Ok((session, relay, turns, method)))
     }
 
     fn session_setup(
@@ -159,7 +164,7 @@ impl Connection {
     async fn start_session(
         &self,
         setup: SessionSetup,
-        relay: OwnedFd,
+        beside: &[OwnedFd],
         share: &Share,
     ) -> Result<Result<Process, String>, Trouble> {
         let session = Process::start(Role::Session).map_err(Trouble::Start)?;
@@ -167,7 +172,7 @@ impl Connection {
             Channel::Tls => self.host()?,
             Channel::Clear | Channel::Gssapi => Vec::new(),
         };
-        let mut beside = vec![relay.as_fd()];
+        let mut beside: Vec<_> = beside.iter().map(OwnedFd::as_fd).collect();
         beside.extend(share.descriptors());
         beside.extend(host.iter().map(File::as_fd));
         session.link.send(&setup, &beside).await?;
