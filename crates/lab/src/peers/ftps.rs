@@ -112,6 +112,51 @@ impl Kind {
     }
 }
 
+/// What a server refuses besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refuses {
+    /// Nothing.
+    Nothing,
+    /// Sessions beyond the first.
+    MoreSessions,
+    /// Every change. Pure-FTPd refuses none by its settings.
+    Changes,
+}
+
+impl Refuses {
+    /// Lines of a settings file of a server whose folder this is.
+    fn settings(self, kind: Kind, folder: &Path) -> String {
+        match (self, kind) {
+            (Self::MoreSessions, Kind::Vsftpd) => "max_clients=1\n".to_owned(),
+            // It counts sessions in a file.
+            (Self::MoreSessions, Kind::Proftpd) => {
+                let scoreboard = folder.join("scoreboard");
+                format!("ScoreboardFile {}\nMaxClients 1\n", scoreboard.display())
+            }
+            (Self::Changes, Kind::Vsftpd) => "write_enable=NO\n".to_owned(),
+            (Self::Changes, Kind::Proftpd) => "<Limit WRITE>\nDenyAll\n</Limit>\n".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    /// What Pure-FTPd and pyftpdlib may have of sessions. The latter counts its listener.
+    fn sessions_max(self, kind: Kind) -> &'static str {
+        match (self, kind) {
+            (Self::MoreSessions, Kind::Pyftpdlib) => "2",
+            (Self::MoreSessions, _) => "1",
+            (Self::Nothing | Self::Changes, _) => "512",
+        }
+    }
+
+    /// What pyftpdlib calls permissions.
+    fn permissions(self) -> &'static str {
+        match self {
+            Self::Changes => "elr",
+            Self::Nothing | Self::MoreSessions => "elradfmwMT",
+        }
+    }
+}
+
 /// A running server, which serves a directory of its own. Dropping it ends it and its sessions.
 #[derive(Debug)]
 pub struct FtpsServer {
@@ -137,13 +182,24 @@ impl FtpsServer {
     /// As [`FtpsServer::start`].
     pub fn start_with(kind: Kind, demands_resumption: bool, more: &[&str]) -> Result<Self, Error> {
         on_a_free_port(Ipv4Addr::LOCALHOST.into(), |addr| {
-            Self::start_at(kind, demands_resumption, more, addr)
+            Self::start_at(kind, demands_resumption, Refuses::Nothing, more, addr)
+        })
+    }
+
+    /// The same, of a server that refuses more than others.
+    ///
+    /// # Errors
+    /// As [`FtpsServer::start`].
+    pub fn start_that(kind: Kind, refuses: Refuses) -> Result<Self, Error> {
+        on_a_free_port(Ipv4Addr::LOCALHOST.into(), |addr| {
+            Self::start_at(kind, false, refuses, &[], addr)
         })
     }
 
     fn start_at(
         kind: Kind,
         demands_resumption: bool,
+        refuses: Refuses,
         more: &[&str],
         addr: SocketAddr,
     ) -> Result<Self, Error> {
@@ -205,6 +261,7 @@ impl FtpsServer {
             }
         };
         settings.push('\n');
+        settings.push_str(&refuses.settings(kind, folder.path()));
         fs::write(at("conf"), settings).map_err(os())?;
         let mut command = std::process::Command::new(kind.program()?);
         match kind {
@@ -214,7 +271,7 @@ impl FtpsServer {
                 .args(["-S", &format!("{},{}", addr.ip(), addr.port())])
                 .args(["--login", &format!("puredb:{}", text(&at("base")))])
                 .args(["--noanonymous", "--dontresolve", "--minuid", "1"])
-                .args(["--maxclientsnumber", "1000"])
+                .args(["--maxclientsnumber", refuses.sessions_max(kind)])
                 .args(["--tls", "1", "--certfile"])
                 .arg(at("pair.pem"))
                 .arg("--pidfile")
@@ -227,7 +284,8 @@ impl FtpsServer {
                     &addr.ip().to_string(),
                     &addr.port().to_string(),
                 ])
-                .args([at("data"), at("cert.pem"), at("key.pem")]),
+                .args([at("data"), at("cert.pem"), at("key.pem")])
+                .args([refuses.sessions_max(kind), refuses.permissions()]),
         };
         let mut process = Process::spawn(command, Options::default())?;
         process.await_listening(addr, Process::log)?;

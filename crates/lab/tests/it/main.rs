@@ -19,6 +19,7 @@ mod compatibility;
 mod congestion;
 mod control;
 mod credentials;
+mod error_texts;
 mod faults;
 mod ftpes;
 mod gct_settings;

@@ -14,7 +14,7 @@ pub(super) fn failure_kind(reply: &Reply) -> Option<FailureKind> {
     Some(
         by_errno(&text)
             .or_else(|| by_word(&text))
-            .or_else(|| by_certain_code(reply.code.get()))
+            .or_else(|| by_certain_code(reply.code.get(), &text))
             .or_else(|| by_phrase(&text))
             .unwrap_or_else(|| by_code(reply.code.get(), &text)),
     )
@@ -41,6 +41,10 @@ fn by_errno(text: &str) -> Option<FailureKind> {
         EAGAIN | EBUSY | ECONNREFUSED | ECONNRESET | ECONNABORTED | ETIMEDOUT => {
             FailureKind::Transient
         }
+        // No repetition helps. GCT answers 451 all the same.
+        EXDEV | EINVAL | EFBIG | EMLINK | ENAMETOOLONG | ENOTEMPTY | ELOOP | EILSEQ => {
+            FailureKind::Other
+        }
         _ => return None,
     })
 }
@@ -64,13 +68,21 @@ fn by_word(text: &str) -> Option<FailureKind> {
 }
 
 /// Codes that say more than any text behind them.
-fn by_certain_code(code: u16) -> Option<FailureKind> {
+fn by_certain_code(code: u16, text: &str) -> Option<FailureKind> {
     match code {
         421 => Some(FailureKind::Transient),
+        530 if is_session_limit(text) => Some(FailureKind::Transient),
         452 | 552 => Some(FailureKind::NoSpace),
         530 | 532 | 534 => Some(FailureKind::PermissionDenied),
         _ => None,
     }
+}
+
+/// RFC 959 has 421 for a server that is full; ProFTPD and wu-ftpd answer the login with 530.
+fn is_session_limit(text: &str) -> bool {
+    ["maximum number of", "too many"]
+        .iter()
+        .any(|words| find_ignoring_case(text, words).is_some())
 }
 
 /// Texts of the C library, which most servers pass on, then loose words of others. A text that a
@@ -81,11 +93,18 @@ const PHRASES: &[(&str, FailureKind)] = &[
     ("permission denied", FailureKind::PermissionDenied),
     ("operation not permitted", FailureKind::PermissionDenied),
     ("read-only file system", FailureKind::PermissionDenied),
+    // GCT, of paths outside those that it is restricted to.
+    ("path not allowed", FailureKind::PermissionDenied),
     ("file exists", FailureKind::Exists),
     ("not a directory", FailureKind::NotADirectory),
     ("is a directory", FailureKind::IsADirectory),
     ("not a regular file", FailureKind::IsADirectory),
     ("not a plain file", FailureKind::IsADirectory),
+    ("only retrieve regular files", FailureKind::IsADirectory),
+    // No repetition helps, whatever the code says.
+    ("file name too long", FailureKind::Other),
+    ("directory not empty", FailureKind::Other),
+    ("invalid cross-device link", FailureKind::Other),
     ("no space left", FailureKind::NoSpace),
     ("not enough space", FailureKind::NoSpace),
     ("quota exceeded", FailureKind::NoSpace),

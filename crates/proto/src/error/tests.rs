@@ -251,7 +251,7 @@ fn texts_of_ftp_servers_are_read_for_what_they_say() {
         ),
         (550, "Can't check for file existence", Other),
         (550, "Can't create directory: File exists", Exists),
-        (550, "I can only retrieve regular files", Other),
+        (550, "I can only retrieve regular files", IsADirectory),
         (
             553,
             "Can't open that file: Permission denied",

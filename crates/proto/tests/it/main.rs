@@ -13,6 +13,7 @@ mod pair;
 mod parsers;
 mod properties;
 mod ranges;
+mod refusals;
 mod roundtrip;
 mod slicing;
 mod strategies;
