@@ -6,7 +6,7 @@
 //!   alike
 //! - [`resolve`]: what it means, with [`endpoints`]: every contradiction is found there and nowhere
 //!   else
-//! - [`crate::units`]: `8M`, `60`, and back
+//! - [`globus_url_copy`]: the command line of `globus-url-copy`
 
 mod endpoints;
 pub mod globus_url_copy;

@@ -1,4 +1,9 @@
-//! What people and programs are told: events, progress, summaries.
+//! What people and programs are told.
+//!
+//! # Map
+//! - [`events`]: what happens, and the event log; [`explain`]: a log summarised
+//! - [`progress`]: counters and the progress line; [`tui`]: the terminal screen and `top`
+//! - [`summary`]: the result of a job; [`metrics_file`]: for Prometheus' node_exporter
 
 pub mod events;
 pub mod explain;

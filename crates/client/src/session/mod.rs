@@ -1,22 +1,15 @@
-//! A logged-in control channel, what we believe of the server's state, one mover, and the data
-//! channels between files.
+//! A logged-in control channel, what is known of the server's state, one mover, and the data
+//! channels that stay open between files.
 //!
 //! # Map
-//! - this file: single commands; [`login`]: from a connection to a session, with identities and
-//!   protection; [`tls`]: the same without a grid; [`ssh`]: through the user's ssh
-//! - [`transfer::channels`]: which mode, who connects, and everything a server may refuse of it
-//! - [`transfer`]: one transfer command with its data, to the end of both; [`state`]: what is
-//!   known of it;
-//!   [`live_requests`]: what is asked of the server meanwhile; [`prefetched`]: the command of the next transfer, sent during the present one
-//! - [`third_party`]: the same between two servers; [`third_party::state`]: what is known of it;
-//!   [`third_party::channels`]: the channels from one to the other;
-//!   [`delegation`]: servers that know the user by different credentials
-//! - [`crate::transfer::pipeline`]: many small files in flight; [`in_flight_files`]: whose reply is
-//!   whose, and whose turn it is; [`crate::transfer::pipeline::local_data`]: their transfers, one
-//!   after the other; [`crate::transfer::pipeline::remote_data`]: those of another server
-//! - [`commands::files`]: sizes, directories, renames, checksums; [`attribute_commands`]: times and
-//!   permissions;
-//!   [`commands::listing`]: names that servers list
+//! - [`retry`]: sessions that are opened again when they fail, and the pool of idle ones
+//! - [`connect`]: from a host name to a greeting; [`login`]: from a greeting to a session; [`tls`]:
+//!   `ftpes://`; [`ssh`]: `sshftp://`; [`delegation`]: servers that know the user by different
+//!   credentials; [`home`]: paths that begin at the user's home
+//! - [`commands`]: files, directories, listings, renames, attributes
+//! - [`transfer`]: one transfer command with its data: channels, state, requests while it runs, the
+//!   next transfer begun ahead
+//! - [`third_party`]: the same between two servers
 
 mod commands;
 mod connect;

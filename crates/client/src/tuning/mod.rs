@@ -1,4 +1,9 @@
-//! Which setting a job runs under: control epochs, the tuner, transfers that share a path.
+//! Which setting a job runs under.
+//!
+//! # Map
+//! - [`controller`]: asks the tuner while data flows; [`epoch`]: what one control epoch measures
+//! - [`coordination`]: other transfers of the user over the same path and on this host
+//! - [`path_memory`]: settings of earlier transfers; [`congestion`]: `--congestion auto`
 
 pub(crate) mod congestion;
 pub(crate) mod controller;

@@ -2,8 +2,8 @@
 //! `godwit sync`.
 //!
 //! ```text
-//!   words ─► asked: what the options say (pure) ─► list: pairs of URLs (pure) ─► translate: words of `godwit cp` ─► flags ─► job
-//!                table: each option, once                                                       show: what the original would say ◄─┘
+//!   words ─► options: what the options say (pure) ─► file_list: pairs of URLs (pure) ─► translate: words of `godwit cp` ─► cli ─► job
+//!                table: each option, once                                                       report: what the original would print ◄─┘
 //! ```
 //! Nothing is moved here. Source: `globus_url_copy.c` 10.12 of the Grid Community Toolkit, and the
 //! papers on GridFTP-APT.

@@ -2,8 +2,8 @@
 //!
 //! # Map
 //! - [`history`]: what is known of a transfer, without a terminal
-//! - [`draw`]: a story as a picture; [`screen`]: the terminal, and its keys
-//! - [`live_status`]: each transfer tells the user's others; [`top`]: who looks at them
+//! - [`draw`]: a history as a picture; [`screen`]: the terminal, and its keys
+//! - [`live_status`]: each transfer publishes its state for `top`; [`top`]: the user's transfers
 
 mod draw;
 mod history;
