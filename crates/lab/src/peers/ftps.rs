@@ -144,7 +144,7 @@ impl Refuses {
         match (self, kind) {
             (Self::MoreSessions, Kind::Pyftpdlib) => "2",
             (Self::MoreSessions, _) => "1",
-            (Self::Nothing | Self::Changes, _) => "512",
+            (Self::Nothing | Self::Changes, _) => "1000",
         }
     }
 
