@@ -9,7 +9,7 @@
 //!   perhaps `ahead` of its turn, to the `checks` its success depends on; `shared_writer`: the end
 //!   of a TYPE A receipt
 //! - `turns`: processors for checksums, which accounts share, in one process or in many
-//! - `durability`: what 226 promises; `foreseen`: transfers whose commands wait, begun already;
+//! - `durability`: what 226 promises; `speculative`: transfers whose commands wait, begun already;
 //!   `data_channels`: the session's data channel object and the addresses it announces;
 //!   `following`: what may begin there before those before it are over; `passed`: files that moved
 //!   last, for whoever asks for their checksums
@@ -18,52 +18,30 @@
 //! - `audit`: the audit log and the transfer log; `imported`: settings of another server;
 //!   `privsep`: processes without privileges; `reaper`: leftovers of uploads
 //! - `metrics`: what is counted, and who is there, for monitoring
-//! - `login`: who may log in and what they may do; [`passwords`]: the file of those who have one;
-//!   `tokens`: bearer tokens; `rights`: what may be done where, which `scoped` storage keeps to
+//! - `login`: who may log in and what they may do; [`access::passwords`]: the file of those who
+//!   have one; `tokens`: bearer tokens; `rights`: what may be done where, which `scoped` storage
+//!   keeps to
 //! - `ssh`: a session that sshd has started; [`activation`]: a server that a service manager has
 //!   started
-//! - `outbox`: replies not yet read; [`log`]: the log
+//! - `reply_buffer`: replies not yet read; [`observe::log`]: the log
 //!
 //! # Contract
 //! [`Server::bind`] or [`Server::on_sockets`], print [`Server::local_addrs`], then [`Server::run`]
 //! until its shutdown future is ready. Nothing here prints or exits.
 
+pub mod access;
 pub mod activation;
-mod ahead;
-mod attempts;
-mod audit;
-mod checks;
-mod data_channels;
-mod durability;
-mod following;
-mod foreseen;
-mod gate;
-mod gsi;
-mod imported;
-mod limits;
-mod listener;
-mod login;
-mod metrics;
-mod opening;
-mod outbox;
-mod passed;
-pub mod passwords;
-mod privsep;
-mod reaper;
-mod requests;
-mod rights;
-mod scoped;
-mod security;
-mod session;
-mod shared_writer;
-mod shares;
-mod ssh;
-mod tokens;
-mod transfers;
-mod turns;
-
 pub mod config;
-pub mod log;
+mod import_gct;
+mod listener;
+mod lookahead;
+pub mod observe;
+mod privsep;
+mod requests;
+mod session;
+mod ssh;
+mod storage;
+mod transfers;
 
 use std::sync::Arc;
 
@@ -72,30 +50,31 @@ use godwit_proto::error::StorageFailure;
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
-use audit::Audit;
-use durability::Committer;
+use self::{
+    access::{gsi::Gsi, turns::Turns},
+    observe::audit::Audit,
+    privsep::{link::ChildEnd, monitor::Accounts},
+    storage::durability::Committer,
+};
 use godwit_gsi::{
     cert::{CredentialError, files},
     ftps,
     verify::Anchors,
 };
-use gsi::Gsi;
-use privsep::{link::ChildEnd, parent::Accounts};
-use turns::Turns;
 
-pub use audit::AuditError;
-pub use durability::Durability;
-pub use imported::{ImportError, Imported};
-
-pub use config::{
-    Anonymous, Arguments, ConfigError, GsiSettings, IssuerSettings, PasswdArguments,
-    PasswordSettings, ServerSettings, SshSettings, TlsSettings, TokenSettings, Verb,
+pub use self::{
+    access::{gsi::GsiError, limits::Bounds},
+    config::{
+        Anonymous, Arguments, ConfigError, GsiSettings, IssuerSettings, PasswdArguments,
+        PasswordSettings, ServerSettings, SshSettings, TlsSettings, TokenSettings, Verb,
+    },
+    import_gct::{ImportError, ImportedConfig},
+    listener::{Reloader, Server, ServerError, Status},
+    observe::audit::AuditError,
+    privsep::{Protection, Role, Separation, run_child},
+    ssh::serve as serve_ssh,
+    storage::durability::Durability,
 };
-pub use gsi::GsiError;
-pub use limits::Bounds;
-pub use listener::{Reloader, Server, ServerError, Status};
-pub use privsep::{Protection, Role, Separation, run_child};
-pub use ssh::serve as serve_ssh;
 
 /// For the fuzz target: bytes of a process that somebody has taken over.
 #[cfg(fuzzing)]
@@ -103,7 +82,7 @@ pub fn hear_foreign_message(bytes: &[u8]) {
     privsep::foreign::message(bytes);
 }
 
-/// Threads that work on logins at a time: each reads files, or asks a parent, and is soon done.
+/// Threads that work on logins at a time: each reads files, or asks a monitor, and is soon done.
 const LOGIN_THREADS_MAX: usize = 64;
 
 /// What all sessions that began under the same settings share.
@@ -112,20 +91,20 @@ struct Service {
     /// Also the way to storage.
     committer: Arc<Committer>,
     /// By logins that may create files and not change them.
-    made: scoped::MadeBy,
+    made: storage::scoped::CreatedFiles,
     /// Where users prove who they are.
     gsi: Option<Arc<Gsi>>,
     audit: Arc<Audit>,
     /// AUTH TLS.
     tls: Option<ftps::Server>,
-    passwords: passwords::Cache,
+    passwords: access::passwords::Cache,
     /// One for each core: a checksum keeps one busy.
     turns: Turns,
     /// One permit for each thread that works on a login.
     logins: Arc<Semaphore>,
     /// Of a process that meets strangers: who decides on logins.
-    parent: Option<Arc<ChildEnd>>,
-    /// Of a privileged parent: whom its processes are.
+    monitor: Option<Arc<ChildEnd>>,
+    /// Of a privileged monitor: whom its processes are.
     accounts: Option<Arc<Accounts>>,
     /// The one user there is, whom sshd has let in.
     owner: Option<ssh::Owner>,
@@ -154,13 +133,13 @@ impl Service {
             None => None,
         };
         if let Some(passwords) = &settings.passwords {
-            passwords::check(&passwords.file).map_err(|error| ServerError::Passwords {
+            access::passwords::check(&passwords.file).map_err(|error| ServerError::Passwords {
                 path: passwords.file.clone(),
                 error,
             })?;
         }
         for issuer in settings.tokens.iter().flat_map(|tokens| &tokens.issuers) {
-            tokens::keys_of(issuer).map_err(|error| ServerError::Keys {
+            access::tokens::keys_of(issuer).map_err(|error| ServerError::Keys {
                 path: issuer.keys.clone(),
                 error,
             })?;
@@ -184,15 +163,15 @@ impl Service {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             committer: Committer::new(settings.durability, storage),
-            made: scoped::MadeBy::default(),
+            made: storage::scoped::CreatedFiles::default(),
             gsi: gsi.map(Arc::new),
             tls: None,
             settings,
             audit,
-            passwords: passwords::Cache::default(),
+            passwords: access::passwords::Cache::default(),
             turns: Turns::new(cores),
             logins: Arc::new(Semaphore::new(LOGIN_THREADS_MAX)),
-            parent: None,
+            monitor: None,
             accounts: None,
             owner: None,
         }

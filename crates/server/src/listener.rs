@@ -21,14 +21,12 @@ use tracing::{debug, info, warn};
 
 use crate::{
     AuditError, GsiError, Service,
+    access::{admission::Admission, gsi::Gsi, limits::Refusal},
     config::{DEFAULT_PORT, ServerSettings},
-    gate::Gate,
-    gsi::Gsi,
-    limits::Refusal,
-    metrics::{self, Metrics},
-    privsep::parent,
-    reaper,
+    observe::metrics::{self, Metrics},
+    privsep::monitor,
     session::{self, Phase},
+    storage::reaper,
 };
 
 /// Connections that the kernel completes while we are busy.
@@ -40,7 +38,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Time for sessions to say their last words once they are cut. Sessions that are stuck on storage
 /// are left behind.
-pub(crate) const CUT_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const ABORT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +121,7 @@ pub struct Server {
     listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
     service: Arc<watch::Sender<Arc<Service>>>,
-    gate: Arc<Gate>,
+    gate: Arc<Admission>,
     /// Who asks for metrics, and where.
     metrics: Option<(TcpListener, SocketAddr)>,
 }
@@ -132,7 +130,7 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Reloader {
     service: Arc<watch::Sender<Arc<Service>>>,
-    gate: Arc<Gate>,
+    gate: Arc<Admission>,
 }
 
 impl Server {
@@ -199,7 +197,7 @@ impl Server {
         Ok(Self {
             listeners,
             addresses,
-            gate: Gate::new(service.settings.bounds),
+            gate: Admission::new(service.settings.bounds),
             service: Arc::new(watch::Sender::new(service)),
             metrics,
         })
@@ -260,8 +258,8 @@ impl Server {
         phase.send_replace(Phase::Draining);
         if timeout(drain, phase.closed()).await.is_err() {
             warn!(sessions = phase.receiver_count(), "cutting what still runs");
-            phase.send_replace(Phase::Cutting);
-            if timeout(CUT_LIMIT, phase.closed()).await.is_err() {
+            phase.send_replace(Phase::Aborting);
+            if timeout(ABORT_LIMIT, phase.closed()).await.is_err() {
                 warn!(sessions = phase.receiver_count(), "sessions left behind");
             }
         }
@@ -303,7 +301,7 @@ impl Reloader {
 async fn accept_all(
     listeners: &[TcpListener],
     service: &watch::Sender<Arc<Service>>,
-    gate: &Arc<Gate>,
+    gate: &Arc<Admission>,
     phase: &watch::Sender<Phase>,
 ) {
     let mut next_listener = 0;
@@ -311,8 +309,8 @@ async fn accept_all(
         match poll_fn(|context| accept_any(listeners, &mut next_listener, context)).await {
             Ok((socket, peer)) => {
                 let service = Arc::clone(&service.borrow());
-                let pass = match gate.admit(peer.ip()) {
-                    Ok(pass) => pass,
+                let permit = match gate.admit(peer.ip()) {
+                    Ok(permit) => permit,
                     Err(why) => {
                         warn!(%peer, %why, "connection refused");
                         refuse(socket, &why);
@@ -322,10 +320,10 @@ async fn accept_all(
                 prepare(&socket);
                 let phase = phase.subscribe();
                 match service.accounts.clone() {
-                    None => tokio::spawn(session::run(socket, peer, pass, service, phase)),
-                    Some(accounts) => {
-                        tokio::spawn(parent::attend(socket, peer, pass, service, accounts, phase))
-                    }
+                    None => tokio::spawn(session::run(socket, peer, permit, service, phase)),
+                    Some(accounts) => tokio::spawn(monitor::serve_connection(
+                        socket, peer, permit, service, accounts, phase,
+                    )),
                 };
             }
             Err(error) if is_out_of_resources(&error) => {

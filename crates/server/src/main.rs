@@ -13,9 +13,11 @@ use godwit_engine::host::{
     terminal::{self, Secret, SecretError},
 };
 use godwit_server::{
-    Arguments, Imported, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings,
-    Status, Verb, activation, log,
-    passwords::{self, Change},
+    Arguments, ImportedConfig, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings,
+    Status, Verb,
+    access::passwords::{self, Change},
+    activation,
+    observe::log,
     run_child, serve_ssh,
 };
 use tokio::{
@@ -80,7 +82,7 @@ fn main() -> ExitCode {
 
 /// Prints settings that do what another server's do.
 fn import(path: &Path) -> ExitCode {
-    match Imported::read(path) {
+    match ImportedConfig::read(path) {
         Ok(imported) => match write!(io::stdout(), "{imported}") {
             Ok(()) if imported.is_undecided() => ExitCode::from(EXIT_UNDECIDED),
             Ok(()) => ExitCode::SUCCESS,

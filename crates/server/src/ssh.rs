@@ -16,10 +16,12 @@ use tracing::warn;
 
 use crate::{
     Service,
+    access::{
+        admission::Admission,
+        login::{Actor, Admitted, Method, Principal, user_account},
+    },
     config::SshSettings,
-    gate::Gate,
-    listener::{CUT_LIMIT, ServerError},
-    login::{Actor, Admitted, Holder, Method, user_account},
+    listener::{ABORT_LIMIT, ServerError},
     privsep::{self, accounts},
     session::{self, Control, Phase},
 };
@@ -46,7 +48,7 @@ impl Owner {
 
     pub(crate) fn admitted(&self) -> Admitted {
         Admitted {
-            name: Holder::Account(self.name.clone()),
+            name: Principal::Account(self.name.clone()),
             actor: Actor::Account(self.name.clone()),
             account: Account {
                 home: self.home.clone(),
@@ -92,15 +94,15 @@ pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
     let ended = runtime.block_on(async {
         let control = Control::of_standard().map_err(failed("wait for standard input"))?;
         let mut terminate = signal(SignalKind::terminate()).map_err(failed("handle signals"))?;
-        let pass = Gate::new(service.settings.bounds).admit(peer.ip());
-        let pass = pass.map_err(|why| failed("begin")(io::Error::other(why.to_string())))?;
+        let permit = Admission::new(service.settings.bounds).admit(peer.ip());
+        let permit = permit.map_err(|why| failed("begin")(io::Error::other(why.to_string())))?;
         let drain = service.settings.drain;
         let phase = watch::Sender::new(Phase::Serving);
-        let session = session::attend(
+        let session = session::serve_connection(
             control,
             peer,
             local,
-            pass,
+            permit,
             Arc::new(service),
             phase.subscribe(),
         );
@@ -115,9 +117,9 @@ pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
             _ = terminate.recv() => {}
             () = sleep(drain) => {}
         }
-        phase.send_replace(Phase::Cutting);
+        phase.send_replace(Phase::Aborting);
         // What is stuck on storage is left behind.
-        drop(timeout(CUT_LIMIT, session).await);
+        drop(timeout(ABORT_LIMIT, session).await);
         Ok(())
     });
     runtime.shutdown_background();

@@ -11,7 +11,7 @@ use godwit_gsi::cert::files;
 use godwit_proto::security::Floor;
 use godwit_server::{
     Anonymous, PasswordSettings, TlsSettings, TokenSettings,
-    passwords::{self, Change},
+    access::passwords::{self, Change},
 };
 use serde_json::json;
 use tempfile::TempDir;

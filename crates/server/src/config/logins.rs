@@ -19,7 +19,7 @@ pub struct TlsSettings {
 /// Who may log in by password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PasswordSettings {
-    /// See [`crate::passwords`].
+    /// See [`crate::access::passwords`].
     pub file: PathBuf,
     /// Also without TLS.
     pub in_clear: bool,
@@ -163,7 +163,8 @@ pub(super) fn wants_tls(options: &Options) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::gsi::gsi_of, *};
+    use super::*;
+    use crate::config::gsi::gsi_of;
 
     fn environment(name: &str) -> Option<String> {
         (name == "X509_CERT_DIR").then(|| "/".to_owned())

@@ -1,5 +1,5 @@
-//! How fronts, sessions and reapers begin: this program again, with nothing but the link to its
-//! parent.
+//! How pre-login processes, sessions and reapers begin: this program again, with nothing but the
+//! link to its parent.
 
 use std::{fs::File, future::Future, io::Read as _, os::fd::OwnedFd, process::ExitCode, sync::Arc};
 
@@ -13,13 +13,12 @@ use tokio::{
 use tracing::{Level, error, warn};
 
 use super::{
-    front,
     link::{ChildEnd, LinkError},
-    reaper,
+    pre_login, reaper,
     sandbox::Protection,
     session,
 };
-use crate::{log, session::Phase};
+use crate::{observe::log, session::Phase};
 
 /// Bytes of a certificate with its chain, or of a key.
 const PEM_MAX: u64 = 1024 * 1024;
@@ -28,7 +27,7 @@ const PEM_MAX: u64 = 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Meets a stranger.
-    Front,
+    PreLogin,
     /// Acts as an account.
     Session,
     /// Removes leftovers of uploads, whoever's they are.
@@ -38,14 +37,14 @@ pub enum Role {
 impl Role {
     /// What a hidden first argument says.
     pub fn of_argument(argument: &str) -> Option<Self> {
-        [Self::Front, Self::Session, Self::Reaper]
+        [Self::PreLogin, Self::Session, Self::Reaper]
             .into_iter()
             .find(|role| role.argument() == argument)
     }
 
     pub(super) fn argument(self) -> &'static str {
         match self {
-            Self::Front => "privsep-front",
+            Self::PreLogin => "privsep-front",
             Self::Session => "privsep-session",
             Self::Reaper => "privsep-reaper",
         }
@@ -55,7 +54,7 @@ impl Role {
 /// Runs to the end of one connection, or one sweep. Standard input and output must be the link of a
 /// parent, and there must be no thread yet.
 pub fn run(role: Role) -> ExitCode {
-    // A terminal of the parent's, to which the log may go, is none of ours: what is typed there is
+    // A terminal of the monitor's, to which the log may go, is none of ours: what is typed there is
     // for others, and its signals are.
     if setsid().is_err() {
         return ExitCode::FAILURE;
@@ -65,7 +64,7 @@ pub fn run(role: Role) -> ExitCode {
         Err(_) => return ExitCode::FAILURE,
     };
     let ended = match role {
-        Role::Front => front::run(link),
+        Role::PreLogin => pre_login::run(link),
         Role::Session => session::run(link),
         Role::Reaper => reaper::run(&link),
     };
@@ -78,7 +77,7 @@ pub fn run(role: Role) -> ExitCode {
     }
 }
 
-/// Makes sure that the parent is who it was: one that is gone would never end us.
+/// Makes sure that the monitor is who it was: one that is gone would never end us.
 pub(super) fn begin(parent: u32, log_json: bool) -> Result<(), String> {
     log::init(log_json, Level::INFO);
     let ours = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
@@ -129,13 +128,13 @@ pub(super) fn with_phases(
     let _within = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
-    // It is for the parent, and comes to all of us where a service manager sends it to all: unheard
-    // it would end us.
+    // It is for the monitor, and comes to all of us where a service manager sends it to all:
+    // unheard it would end us.
     let asked = signal(SignalKind::user_defined1())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
     let (sender, receiver) = watch::channel(Phase::Serving);
     let signals = async move {
-        for phase in [Phase::Draining, Phase::Cutting] {
+        for phase in [Phase::Draining, Phase::Aborting] {
             if terminate.recv().await.is_some() {
                 sender.send_replace(phase);
             }

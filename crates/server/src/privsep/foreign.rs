@@ -1,5 +1,5 @@
-//! What the fuzz target `privsep_message` does with the bytes of a front or a session that somebody
-//! has taken over; the test below replays its corpus through the same.
+//! What the fuzz target `privsep_message` does with the bytes of a pre-login process or a session
+//! that somebody has taken over; the test below replays its corpus through the same.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -11,10 +11,10 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::messages::{
-    Answer, FromFront, FromSession, FrontSetup, PACKET_MAX, SessionSetup, checked_anchor,
+    Answer, FromPreLogin, FromSession, PACKET_MAX, PreLoginSetup, SessionSetup, checked_anchor,
     checked_name, decode, encode,
 };
-use crate::{
+use crate::observe::{
     audit::{self, TEXT_MAX, Who},
     metrics::Metrics,
 };
@@ -23,20 +23,20 @@ use crate::{
 /// is around them.
 const LINE_MAX: usize = 3 * TEXT_MAX * "\\u0000".len() + 512;
 
-/// Nothing panics, what was understood survives being written and read again, and what the parent
+/// Nothing panics, what was understood survives being written and read again, and what the monitor
 /// acts on is bounded.
 pub(crate) fn message(bytes: &[u8]) {
     if let Some(message) = understood(bytes) {
         match message {
-            FromFront::Trust { name } => anchor(&name),
-            FromFront::Login(caller) => {
+            FromPreLogin::Trust { name } => anchor(&name),
+            FromPreLogin::Login(caller) => {
                 let identity = caller.identity.as_ref().map(|name| name.as_str());
                 for name in identity.into_iter().chain([caller.user.as_str()]) {
                     let passes = checked_name(name).is_ok();
                     assert!(!passes || !name.contains(['\0', '\r', '\n']));
                 }
             }
-            FromFront::HandshakeFailed { .. } => {}
+            FromPreLogin::HandshakeFailed { .. } => {}
         }
     }
     if let Some(message) = understood(bytes) {
@@ -59,8 +59,9 @@ pub(crate) fn message(bytes: &[u8]) {
                 let path = progress.transfer.as_ref().map_or("", |t| &t.path);
                 assert!(path.len() <= TEXT_MAX, "{} bytes", path.len());
                 // Nothing runs over, however often it is told.
-                let visit = Arc::new(Metrics::default()).enter(1, Ipv4Addr::LOCALHOST.into());
-                (0..3).for_each(|_| visit.progress(&progress));
+                let connection_metrics =
+                    Arc::new(Metrics::default()).enter(1, Ipv4Addr::LOCALHOST.into());
+                (0..3).for_each(|_| connection_metrics.progress(&progress));
             }
             FromSession::Ready
             | FromSession::Unable { .. }
@@ -69,7 +70,7 @@ pub(crate) fn message(bytes: &[u8]) {
         }
     }
     understood::<Answer>(bytes);
-    understood::<FrontSetup>(bytes);
+    understood::<PreLoginSetup>(bytes);
     understood::<SessionSetup>(bytes);
 }
 
@@ -112,7 +113,7 @@ mod tests {
             let told = format!("while replaying {}", file.display());
             assert!(bytes.len() <= 2048, "{told}: keep inputs small");
             catch_unwind(|| message(&bytes)).unwrap_or_else(|panic| panic!("{told}: {panic:?}"));
-            understood += usize::from(decode::<FromFront>(&bytes).is_ok());
+            understood += usize::from(decode::<FromPreLogin>(&bytes).is_ok());
             understood += usize::from(decode::<FromSession>(&bytes).is_ok());
         }
         assert!(understood > 5, "only {understood} inputs are messages");

@@ -1,6 +1,6 @@
-//! A link: from the parent to a process a socket that keeps the bounds of packets and carries
+//! A link: from the monitor to a process a socket that keeps the bounds of packets and carries
 //! descriptors, back a pipe, which carries none: a process that somebody has taken over can neither
-//! make the parent keep descriptors nor make it wait while it closes them.
+//! make the monitor keep descriptors nor make it wait while it closes them.
 
 use std::{
     fs::File,
@@ -27,8 +27,8 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-use super::messages::{Answer, BadMessage, FromFront, FromSession, PACKET_MAX, decode, encode};
-use crate::login::Caller;
+use super::messages::{Answer, BadMessage, FromPreLogin, FromSession, PACKET_MAX, decode, encode};
+use crate::access::login::LoginRequest;
 
 /// Descriptors beside a message.
 const DESCRIPTORS_MAX: usize = 8;
@@ -36,13 +36,13 @@ const DESCRIPTORS_MAX: usize = 8;
 /// Time for a process to read what it has asked for.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
-/// Bytes that the parent takes from a process in a second, in the long run.
+/// Bytes that the monitor takes from a process in a second, in the long run.
 const PACE_BYTES: u32 = 8 * 1024 * 1024;
 
 /// Seconds of them that may come at once.
 const PACE_BURST: Duration = Duration::from_secs(4);
 
-/// A message counts as so many bytes at least: each takes time of the parent.
+/// A message counts as so many bytes at least: each takes time of the monitor.
 const MESSAGE_BYTES_MIN: usize = 512;
 
 /// Bytes of a message that say how long it is.
@@ -74,7 +74,7 @@ impl From<Errno> for LinkError {
 
 /// Both ends of a link.
 pub(crate) struct Ends {
-    pub(crate) parent: ParentEnd,
+    pub(crate) parent: MonitorEnd,
     /// Standard input of the process.
     pub(crate) input: OwnedFd,
     /// Its standard output.
@@ -89,7 +89,7 @@ pub(crate) fn pair() -> io::Result<Ends> {
     shutdown(&down, Shutdown::Read)?;
     let (up, output) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok(Ends {
-        parent: ParentEnd::new(down, up)?,
+        parent: MonitorEnd::new(down, up)?,
         input,
         output,
     })
@@ -153,8 +153,8 @@ fn receive<T: DeserializeOwned>(link: BorrowedFd<'_>) -> Result<(T, Vec<OwnedFd>
     Ok((decode(&bytes[..received.bytes])?, beside))
 }
 
-/// The parent's end. (To tokio a socket that keeps the bounds of packets is a datagram socket.)
-pub(crate) struct ParentEnd {
+/// The monitor's end. (To tokio a socket that keeps the bounds of packets is a datagram socket.)
+pub(crate) struct MonitorEnd {
     down: UnixDatagram,
     up: pipe::Receiver,
     incoming: Mutex<Incoming>,
@@ -209,7 +209,7 @@ impl Incoming {
     }
 }
 
-impl ParentEnd {
+impl MonitorEnd {
     fn new(down: OwnedFd, up: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&down, true)?;
         rustix::io::ioctl_fionbio(&up, true)?;
@@ -235,7 +235,7 @@ impl ParentEnd {
         }
     }
 
-    /// What was asked for takes as much of the parent's time as a message of so many bytes.
+    /// What was asked for takes as much of the monitor's time as a message of so many bytes.
     pub(crate) fn charge(&self, bytes: usize) {
         self.incoming().pace.count(Instant::now(), bytes);
     }
@@ -296,7 +296,7 @@ impl ParentEnd {
     }
 }
 
-/// The end of a front or a session. Its calls block.
+/// The end of a pre-login process or a session. Its calls block.
 pub(crate) struct ChildEnd {
     down: OwnedFd,
     /// Messages of several threads leave one behind the other.
@@ -306,7 +306,7 @@ pub(crate) struct ChildEnd {
 }
 
 impl ChildEnd {
-    /// Takes the link that the parent made our standard input and output.
+    /// Takes the link that the monitor made our standard input and output.
     pub(crate) fn of_standard_streams() -> io::Result<Self> {
         Ok(Self {
             down: io::stdin().as_fd().try_clone_to_owned()?,
@@ -319,7 +319,7 @@ impl ChildEnd {
         receive(self.down.as_fd())
     }
 
-    pub(crate) fn tell<T: Serialize>(&self, message: &T) -> Result<(), LinkError> {
+    pub(crate) fn send<T: Serialize>(&self, message: &T) -> Result<(), LinkError> {
         let bytes = encode(message)?;
         let length = u32::try_from(bytes.len()).map_err(|_| BadMessage::TooLong(bytes.len()))?;
         let framed = [&length.to_be_bytes()[..], &bytes].concat();
@@ -332,14 +332,14 @@ impl ChildEnd {
 
     fn ask<T: Serialize>(&self, question: &T) -> Result<(Answer, Option<OwnedFd>), LinkError> {
         let _turn = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        self.tell(question)?;
+        self.send(question)?;
         let (answer, beside) = self.receive()?;
         Ok((answer, beside.into_iter().next()))
     }
 
     /// Asks for a session of `caller`; the relay to it, or why there is none.
-    pub(crate) fn log_in(&self, caller: Box<Caller>) -> Result<OwnedFd, String> {
-        match self.ask(&FromFront::Login(caller)) {
+    pub(crate) fn log_in(&self, caller: Box<LoginRequest>) -> Result<OwnedFd, String> {
+        match self.ask(&FromPreLogin::Login(caller)) {
             Ok((Answer::Entered, Some(relay))) => Ok(relay),
             Ok((Answer::Refused { why }, _)) => Err(why),
             Ok(_) => Err("internal error, see the server's log".to_owned()),
@@ -349,15 +349,15 @@ impl ChildEnd {
 }
 
 impl ChildEnd {
-    /// Of a front: somebody has proven nothing.
+    /// Of a pre-login process: somebody has proven nothing.
     pub(crate) fn handshake_failed(&self, why: &str) -> Result<(), LinkError> {
-        self.tell(&FromFront::HandshakeFailed {
+        self.send(&FromPreLogin::HandshakeFailed {
             why: why.to_owned(),
         })
     }
 }
 
-/// Opens CA files through the parent, for `question`'s side.
+/// Opens CA files through the monitor, for `question`'s side.
 pub(crate) fn opener<T>(
     link: &Arc<ChildEnd>,
     question: fn(String) -> T,
@@ -375,8 +375,8 @@ where
 }
 
 /// For [`opener`].
-pub(crate) fn front_asks(name: String) -> FromFront {
-    FromFront::Trust { name }
+pub(crate) fn pre_login_asks(name: String) -> FromPreLogin {
+    FromPreLogin::Trust { name }
 }
 
 /// For [`opener`].
@@ -414,7 +414,7 @@ mod tests {
         for byte in bytes.iter().chain(&bytes) {
             assert!(incoming.bytes.len() < bytes.len());
             incoming.bytes.push(*byte);
-            let taken = incoming.take::<FromFront>().unwrap();
+            let taken = incoming.take::<FromPreLogin>().unwrap();
             assert_eq!(taken.is_some(), incoming.bytes.is_empty());
         }
         // A length that no message has is refused before anything of it is kept.
@@ -422,6 +422,6 @@ mod tests {
             .unwrap()
             .to_be_bytes()
             .to_vec();
-        assert!(incoming.take::<FromFront>().is_err());
+        assert!(incoming.take::<FromPreLogin>().is_err());
     }
 }

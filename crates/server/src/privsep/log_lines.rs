@@ -1,13 +1,13 @@
-//! What a front or a session writes into its standard error, on its way to the server's log. It has
-//! a pipe of its own: one that somebody has taken over can write untrue lines, but neither close,
-//! cut nor overwrite the log, nor write what an administrator's terminal would obey.
+//! What a pre-login process or a session writes into its standard error, on its way to the server's
+//! log. It has a pipe of its own: one that somebody has taken over can write untrue lines, but
+//! neither close, cut nor overwrite the log, nor write what an administrator's terminal would obey.
 
 use std::{io, mem, time::Instant};
 
 use tokio::{net::unix::pipe, time::sleep_until};
 
 use super::link::Pace;
-use crate::log;
+use crate::observe::log;
 
 /// Longest line; the rest stands on another.
 const LINE_MAX: usize = 16 * 1024;

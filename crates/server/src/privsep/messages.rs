@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::accounts::Ids;
 use crate::{
-    audit::Entry,
+    access::{
+        login::{ControlProtection, LoginRequest},
+        rights::{Rights, path_text},
+    },
     config::ServerSettings,
-    login::{Caller, Channel},
-    metrics::Progress,
-    rights::{Rights, path_text},
+    observe::{audit::Entry, metrics::Progress},
 };
 
 /// Bytes of a message. The kernel's default for a packet is 208 KiB.
@@ -21,10 +22,10 @@ pub(crate) const PACKET_MAX: usize = 64 * 1024;
 /// Bytes of a user's name as it came from a client, and of an identity.
 const NAME_MAX: usize = 4096;
 
-/// The first message to a front. Beside it: the control connection, the certificate and the key
-/// that the server shows.
+/// The first message to a pre-login process. Beside it: the control connection, the certificate and
+/// the key that the server shows.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct FrontSetup {
+pub(crate) struct PreLoginSetup {
     pub(crate) parent: u32,
     pub(crate) session: u64,
     pub(crate) peer: SocketAddr,
@@ -49,8 +50,8 @@ pub(crate) struct SessionSetup {
     pub(crate) account: Account,
     /// What of storage is theirs; `None`: all that the account may have.
     pub(crate) rights: Option<Rights>,
-    /// Of the control connection, which the front has.
-    pub(crate) channel: Channel,
+    /// Of the control connection, which the pre-login process has.
+    pub(crate) channel: ControlProtection,
     pub(crate) settings: ServerSettings,
 }
 
@@ -64,15 +65,15 @@ struct AccountText {
     foreign_data_hosts: bool,
 }
 
-/// From a front.
+/// From a pre-login process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) enum FromFront {
+pub(crate) enum FromPreLogin {
     /// A file of the directory of CAs, please.
     Trust { name: String },
-    /// Somebody wants to log in. An identity was proven to the front; a password or a token is for
-    /// the parent to verify.
-    Login(Box<Caller>),
+    /// Somebody wants to log in. An identity was proven to the pre-login process; a password or a
+    /// token is for the monitor to verify.
+    Login(Box<LoginRequest>),
     /// Somebody has proven nothing.
     HandshakeFailed { why: String },
 }
@@ -93,13 +94,13 @@ pub(crate) enum FromSession {
     Audit(Entry),
     /// How far it is, at most once a second.
     Progress(Progress),
-    /// A checksum needs a processor for a moment. The parent answers by the pipe of turns.
+    /// A checksum needs a processor for a moment. The monitor answers by the pipe of turns.
     TurnWanted,
     /// The processor is free again, or not needed any more.
     TurnEnded,
 }
 
-/// What the parent answers.
+/// What the monitor answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum Answer {
@@ -141,7 +142,8 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage>
     Ok(serde_json::from_slice(bytes)?)
 }
 
-/// A user's name or an identity, as a front tells it: bounded, and without what no name holds.
+/// A user's name or an identity, as a pre-login process tells it: bounded, and without what no name
+/// holds.
 pub(crate) fn checked_name(name: &str) -> Result<&str, BadMessage> {
     let fits = (1..=NAME_MAX).contains(&name.len()) && !name.contains(['\0', '\r', '\n']);
     fits.then_some(name).ok_or(BadMessage::Name)
@@ -202,19 +204,19 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_message() {
-        let login = FromFront::Login(Box::new(Caller {
+        let login = FromPreLogin::Login(Box::new(LoginRequest {
             user: "jo".to_owned(),
             password: Password::new("secret"),
             identity: DistinguishedName::parse("/O=Grid/CN=Jo"),
             disbelief: None,
-            channel: Channel::Tls,
+            channel: ControlProtection::Tls,
         }));
         assert!(!format!("{login:?}").contains("secret"));
         let bytes = encode(&login).unwrap();
-        assert!(decode::<FromFront>(&bytes).is_ok());
+        assert!(decode::<FromPreLogin>(&bytes).is_ok());
         assert!(decode::<FromSession>(&bytes).is_err());
         for cut in 0..bytes.len() {
-            assert!(decode::<FromFront>(&bytes[..cut]).is_err());
+            assert!(decode::<FromPreLogin>(&bytes[..cut]).is_err());
         }
         for bytes in [
             &br#"{"Login":{"user":"jo","password":"","identity":null,"disbelief":null,"channel":"Tls","uid":0}}"#[..],
@@ -225,7 +227,7 @@ mod tests {
             &[b' '; PACKET_MAX + 1],
             "[".repeat(PACKET_MAX).as_bytes(),
         ] {
-            assert!(decode::<FromFront>(bytes).is_err());
+            assert!(decode::<FromPreLogin>(bytes).is_err());
         }
     }
 }

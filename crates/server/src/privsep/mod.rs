@@ -12,25 +12,25 @@
 //!       control connection                          data connections
 //! ```
 //! Both are this program again, under a hidden argument, with the link as standard input and
-//! output. The parent greets a connection and starts a front when the peer has said something, so
-//! that silence costs a descriptor only. A session's success is told to the front, and so to the
-//! peer, when the account is taken on and the root is open.
+//! output. The monitor greets a connection and starts a pre-login process when the peer has said
+//! something, so that silence costs a descriptor only. A session's success is told to the pre-login
+//! process, and so to the peer, when the account is taken on and the root is open.
 //!
 //! - [`messages`]: what passes over a link (`foreign`: fuzzed); [`link`]: how; [`accounts`]: uids
-//!   and groups; [`sandbox`] and [`syscalls`]: what is given up; [`parent`]: one connection, as
-//!   root sees it, with its [`process`]es; [`child`]: how both begin; [`front`] and [`session`] go
-//!   on, [`relay`] joins them; [`turns`]: processors for checksums; [`log_lines`]: what it writes to the log; [`reaper`]: a process now
-//!   and then that removes leftovers
+//!   and groups; [`sandbox`] and [`syscalls`]: what is given up; [`monitor`]: one connection, as
+//!   root sees it, with its [`process`]es; [`child`]: how both begin; [`pre_login`] and [`session`]
+//!   go on, [`relay`] joins them; [`turns`]: processors for checksums; [`log_lines`]: what it
+//!   writes to the log; [`reaper`]: a process now and then that removes leftovers
 
 pub(crate) mod accounts;
 mod child;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod foreign;
-mod front;
 pub(crate) mod link;
 mod log_lines;
 pub(crate) mod messages;
-pub(crate) mod parent;
+pub(crate) mod monitor;
+mod pre_login;
 mod process;
 mod reaper;
 mod relay;
@@ -39,9 +39,11 @@ mod session;
 mod syscalls;
 mod turns;
 
-pub use child::{Role, run as run_child};
-pub(crate) use reaper::reap;
-pub use sandbox::Protection;
+pub(crate) use self::reaper::reap;
+pub use self::{
+    child::{Role, run as run_child},
+    sandbox::Protection,
+};
 
 /// Makes sure that privileges can be separated here, as `separation` demands it.
 pub(crate) fn prepare(separation: &Separation) -> Result<(), String> {

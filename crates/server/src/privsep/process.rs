@@ -1,4 +1,4 @@
-//! A front or a session, as the parent has it.
+//! A pre-login process or a session, as the monitor has it.
 
 use std::{io, process::Stdio};
 
@@ -14,15 +14,15 @@ use tokio::{
 
 use super::{
     Role,
-    link::{ParentEnd, pair},
+    link::{MonitorEnd, pair},
     log_lines::pass_on,
 };
-use crate::log;
+use crate::observe::log;
 
 /// A process of ours. Dropping it kills it.
 pub(super) struct Process {
     pub(super) process: Child,
-    pub(super) link: ParentEnd,
+    pub(super) link: MonitorEnd,
     /// Until all that it wrote is in the log.
     log: JoinHandle<()>,
 }

@@ -1,5 +1,5 @@
-//! A front once its session runs: opens what the client sends, protects what the session answers,
-//! and understands neither.
+//! A pre-login process once its session runs: opens what the client sends, protects what the
+//! session answers, and understands neither.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use tokio::{
 };
 use tracing::info;
 
-use crate::{outbox::UNSENT_PAUSE, session::HandedOver};
+use crate::session::{HandedOver, reply_buffer::UNSENT_PAUSE};
 
 /// Bytes of a delegated credential: a key and a chain.
 const DELEGATED_MAX: u32 = 256 * 1024;
@@ -32,7 +32,7 @@ pub(super) async fn run(handed: HandedOver) {
     let id = handed.id();
     match begin(handed).await {
         Ok(mut relay) => match relay.join().await {
-            Ok(()) => relay.handed.say_last_words().await,
+            Ok(()) => relay.handed.send_last_replies().await,
             Err(why) => {
                 info!(session = id, %why, "the control connection ends");
                 // What was put up before leaves where there is room.
@@ -142,7 +142,7 @@ impl Relay {
                     let ready = ready.map_err(lost)?;
                     if reads_client
                         && (ready.is_readable() || ready.is_read_closed())
-                        && self.hear_client()?
+                        && self.read_client()?
                     {
                         return Ok(());
                     }
@@ -151,7 +151,7 @@ impl Relay {
                     let ready = ready.map_err(lost)?;
                     if reads_session
                         && (ready.is_readable() || ready.is_read_closed())
-                        && self.hear_session()?
+                        && self.read_session()?
                     {
                         return Ok(());
                     }
@@ -166,7 +166,7 @@ impl Relay {
     }
 
     /// True where no more comes, in good order.
-    fn hear_client(&mut self) -> Result<bool, String> {
+    fn read_client(&mut self) -> Result<bool, String> {
         let mut buffer = [0; READ_BYTES];
         match self.handed.control().try_read(&mut buffer) {
             Ok(0) => Err("closed by the client".to_owned()),
@@ -181,7 +181,7 @@ impl Relay {
     }
 
     /// True at the end.
-    fn hear_session(&mut self) -> Result<bool, String> {
+    fn read_session(&mut self) -> Result<bool, String> {
         let mut buffer = [0; READ_BYTES];
         let count = match self.session.try_read(&mut buffer) {
             Ok(count) => count,
@@ -197,7 +197,7 @@ impl Relay {
         };
         let replies: Vec<u8> = self.replies.drain(..whole).collect();
         if !replies.is_empty() {
-            self.handed.say(replies)?;
+            self.handed.push_replies(replies)?;
         }
         Ok(count == 0)
     }

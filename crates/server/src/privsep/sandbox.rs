@@ -19,7 +19,8 @@ use seccompiler::BpfProgram;
 
 use super::{accounts::Ids, syscalls};
 
-/// What fronts see of the file system where the kernel lacks Landlock, and where it does not.
+/// What pre-login processes see of the file system where the kernel lacks Landlock, and where it
+/// does not.
 const EMPTY: &str = "/run/godwitd-empty";
 
 /// What everybody may read, for names of owners and groups. Where the system has them from
@@ -93,14 +94,14 @@ impl fmt::Display for Protection {
     }
 }
 
-/// Becomes a front: no files, no sockets, nobody in particular. Needs to be root.
-pub(super) fn confine_front(ids: &Ids) -> Result<Protection, NotConfined> {
+/// Becomes a pre-login process: no files, no sockets, nobody in particular. Needs to be root.
+pub(super) fn confine_pre_login(ids: &Ids) -> Result<Protection, NotConfined> {
     enter_empty_root()?;
     become_account(ids)?;
     Ok(renounce_everything())
 }
 
-/// What a front has no use for: files and most system calls.
+/// What a pre-login process has no use for: files and most system calls.
 fn renounce_everything() -> Protection {
     let mut protection = Protection::default();
     let files = landlock_rules()
@@ -194,8 +195,8 @@ fn enter_empty_root() -> Result<(), NotConfined> {
     rustix::process::chdir("/").map_err(cannot("enter the empty root"))
 }
 
-/// Makes the directory that fronts have as root, or finds that it is what it should be. Needs to be
-/// root.
+/// Makes the directory that pre-login processes have as root, or finds that it is what it should
+/// be. Needs to be root.
 pub(crate) fn prepare_empty_root() -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{EMPTY}: {error}"));
     match fs::create_dir(EMPTY) {
@@ -387,7 +388,7 @@ mod tests {
         let Some(place) = Place::new() else { return };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Fronts are processes of one account.
+        // pre-login processes are processes of one account.
         let parent = rustix::process::getppid();
         let same = getrlimit(Resource::Core);
         let limits_of = |pid| prlimit(pid, Resource::Core, same).map(drop);

@@ -18,17 +18,18 @@ use super::{
 };
 use crate::{
     Service,
-    audit::Audit,
-    gate::Gate,
-    gsi::{DataContext, Gsi},
-    login::Channel,
-    security::Security,
-    session::{self, Entered},
-    shares::Share,
-    turns::Turns,
+    access::{
+        admission::Admission,
+        channel_quota::ChannelQuota,
+        gsi::{DataContext, Gsi},
+        login::ControlProtection,
+        turns::Turns,
+    },
+    observe::audit::Audit,
+    session::{self, Entered, security::Security},
 };
 
-/// Time for a front to hand over what was delegated.
+/// Time for a pre-login process to hand over what was delegated.
 const DELEGATED_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
@@ -47,7 +48,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         Ok(storage) => storage,
         Err(why) => {
             let unable = FromSession::Unable { why: why.clone() };
-            link.tell(&unable).map_err(|error| error.to_string())?;
+            link.send(&unable).map_err(|error| error.to_string())?;
             return Err(why);
         }
     };
@@ -67,10 +68,10 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         let anchors = Directory::opened_by(path, opener(&link, session_asks));
         Gsi::of_session(Arc::new(anchors))
     });
-    let pass = Gate::new(settings.bounds).admit(peer.ip());
-    let mut pass = pass.map_err(|why| why.to_string())?;
-    pass.set_number(session);
-    let audit = Arc::new(Audit::to_parent(Arc::clone(&link)));
+    let permit = Admission::new(settings.bounds).admit(peer.ip());
+    let mut permit = permit.map_err(|why| why.to_string())?;
+    permit.set_number(session);
+    let audit = Arc::new(Audit::to_monitor(Arc::clone(&link)));
     let storage = storage.with_direct_io(settings.direct_io);
     let (turns, requests) = Turns::of_monitor();
     let mut service = Service::on(Arc::new(storage), settings, audit, gsi);
@@ -78,13 +79,13 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     let mut beside = beside.into_iter();
     let mut descriptor = || beside.next().ok_or(LinkError::Descriptors.to_string());
     let (relay, granted) = (descriptor()?, descriptor()?);
-    let share = Share::of_descriptors(&mut beside, service.settings.bounds);
-    let share = share.ok_or(LinkError::Descriptors.to_string())?;
+    let quota = ChannelQuota::of_descriptors(&mut beside, service.settings.bounds);
+    let quota = quota.ok_or(LinkError::Descriptors.to_string())?;
     let tls = match channel {
-        Channel::Tls => Some(tls_server(&mut beside)?),
-        Channel::Clear | Channel::Gssapi => None,
+        ControlProtection::Tls => Some(tls_server(&mut beside)?),
+        ControlProtection::Clear | ControlProtection::Gssapi => None,
     };
-    link.tell(&FromSession::Ready)
+    link.send(&FromSession::Ready)
         .map_err(|error| error.to_string())?;
     runtime.block_on(async {
         let mut relay = tokio::net::UnixStream::from_std(UnixStream::from(relay))
@@ -103,10 +104,10 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
             local,
             channel,
             security,
-            share,
+            quota,
         };
         tokio::select! {
-            () = session::go_on(relay, peer, pass, Arc::new(service), phase, entered) => {}
+            () = session::serve_after_login(relay, peer, permit, Arc::new(service), phase, entered) => {}
             () = signals => {}
             Err(error) = turns::fetch(&link, granted, requests) => return Err(error.to_string()),
         }

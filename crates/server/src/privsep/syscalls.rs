@@ -1,4 +1,4 @@
-//! System calls: the few that a front has, and those that a session has no use for.
+//! System calls: the few that a pre-login process has, and those that a session has no use for.
 //!
 //! A refused call fails with ENOSYS, which the C library and everybody else take for an old kernel
 //! and go on.
@@ -10,9 +10,9 @@ use seccompiler::{
     SeccompRule, sock_filter,
 };
 
-/// What a front may do: read and write what it has, wait, map memory, start threads. It opens no
-/// file, makes no socket and starts no program.
-const FRONT: &[i64] = &[
+/// What a pre-login process may do: read and write what it has, wait, map memory, start threads. It
+/// opens no file, makes no socket and starts no program.
+const PRE_LOGIN: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -74,9 +74,9 @@ const FRONT: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// Calls of a front that reach its own process and descriptors only with these arguments: fronts
-/// share an account, so that the kernel would let one send signals to another (also by way of a
-/// descriptor's owner) and limit what it may use.
+/// Calls of a pre-login process that reach its own process and descriptors only with these
+/// arguments: pre-login processes share an account, so that the kernel would let one send signals
+/// to another (also by way of a descriptor's owner) and limit what it may use.
 fn reaching_nobody_else() -> [(i64, u8, Vec<u64>); 4] {
     let of = |commands: &[i32]| {
         commands
@@ -101,7 +101,7 @@ fn reaching_nobody_else() -> [(i64, u8, Vec<u64>); 4] {
 
 /// The older names that some architectures have beside them.
 #[cfg(target_arch = "x86_64")]
-const FRONT_OLD: &[i64] = &[
+const PRE_LOGIN_OLD: &[i64] = &[
     libc::SYS_poll,
     libc::SYS_epoll_wait,
     libc::SYS_arch_prctl,
@@ -109,7 +109,7 @@ const FRONT_OLD: &[i64] = &[
     libc::SYS_time,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const FRONT_OLD: &[i64] = &[];
+const PRE_LOGIN_OLD: &[i64] = &[];
 
 /// What a session never does: start programs, change who it is or what it sees, reach into other
 /// processes or the kernel.
@@ -193,7 +193,7 @@ const NOT_FOR_SESSIONS: &[i64] = &[
 ];
 
 /// Calls of a session that reach its own process with this argument, and others of its account with
-/// any other: anonymous users share one, perhaps with fronts.
+/// any other: anonymous users share one, perhaps with pre-login processes.
 fn only_for_oneself() -> [(i64, u8, u64); 3] {
     [
         (libc::SYS_prlimit64, 0, 0),
@@ -231,7 +231,7 @@ const NOT_FOR_SESSIONS_OLD: &[i64] = &[];
 
 /// A filter, or why there is none (an architecture that it is not made for).
 pub(super) fn for_front() -> Result<BpfProgram, String> {
-    let mut rules = without_conditions(&[FRONT, FRONT_OLD]);
+    let mut rules = without_conditions(&[PRE_LOGIN, PRE_LOGIN_OLD]);
     // Threads, but no processes. What asks for clone3 is told that there is none, and falls back to
     // this.
     rules.insert(libc::SYS_clone, vec![thread(true)?]);
@@ -333,7 +333,7 @@ mod tests {
     fn filters_compile_and_the_lists_do_not_overlap() {
         assert!(!for_front().unwrap().is_empty());
         assert!(!for_session().unwrap().is_empty());
-        for call in FRONT.iter().chain(FRONT_OLD) {
+        for call in PRE_LOGIN.iter().chain(PRE_LOGIN_OLD) {
             assert!(!NOT_FOR_SESSIONS.contains(call), "{call}");
         }
     }

@@ -5,7 +5,7 @@
 //!           ◄── one byte ────         by a pipe: other answers must not wait behind a turn
 //!           ── TurnEnded ───►         the next session has its turn
 //! ```
-//! The parent believes nothing of it. A session has one turn at a time, and the parent takes it
+//! The monitor believes nothing of it. A session has one turn at a time, and the monitor takes it
 //! back after [`TURN_MAX`] and when the session has ended.
 
 use std::{
@@ -27,14 +27,14 @@ use super::{
     link::{ChildEnd, LinkError},
     messages::FromSession,
 };
-use crate::turns::{AccountTurns, Turn, TurnRequest};
+use crate::access::turns::{AccountTurns, Turn, TurnRequest};
 
 /// Time that a session has a turn at most: many times what a step of a checksum takes
 /// (`engine::digest`). A session that needs longer waits for a slow disk, or somebody has taken it
 /// over: the next session does not wait for it.
 const TURN_MAX: Duration = Duration::from_millis(500);
 
-/// The parent's side, one for each session.
+/// The monitor's side, one for each session.
 pub(super) struct TurnGrants {
     turns: AccountTurns,
     granted: Arc<OwnedFd>,
@@ -46,7 +46,7 @@ impl TurnGrants {
     /// Also the session's end of the pipe.
     pub(super) fn new(turns: AccountTurns) -> io::Result<(Self, OwnedFd)> {
         let (receiver, granted) = pipe_with(PipeFlags::CLOEXEC)?;
-        // A session that does not read must not stop the parent.
+        // A session that does not read must not stop the monitor.
         rustix::io::ioctl_fionbio(&granted, true)?;
         let grants = Self {
             turns,
@@ -102,14 +102,14 @@ pub(super) async fn fetch(
         if request.is_closed() {
             continue;
         }
-        link.tell(&FromSession::TurnWanted)?;
+        link.send(&FromSession::TurnWanted)?;
         granted.read_u8().await?;
         let (turn, ended) = Turn::of_monitor();
         // Where the request is gone meanwhile, the turn ends at once.
         drop(request.send(turn));
         // An error says that it was dropped, which is its end.
         let _ = ended.await;
-        link.tell(&FromSession::TurnEnded)?;
+        link.send(&FromSession::TurnEnded)?;
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
-    use crate::turns::Turns;
+    use crate::access::turns::Turns;
 
     #[tokio::test]
     async fn a_turn_that_is_never_given_back_is_taken_back() {

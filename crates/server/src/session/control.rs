@@ -1,5 +1,5 @@
-//! The control connection of a session: the client's own, a relay where a front has that, or
-//! standard input and output where sshd has.
+//! The control connection of a session: the client's own, a relay where a pre-login process has
+//! that, or standard input and output where sshd has.
 
 use std::{
     io,
@@ -17,10 +17,10 @@ use tokio::{
 use super::READ_BYTES;
 
 /// Time that a client has to read our last words.
-const FAREWELL: Duration = Duration::from_secs(2);
+const LAST_REPLIES_LIMIT: Duration = Duration::from_secs(2);
 
 /// Bytes of a client that goes on sending after our last words.
-const FAREWELL_BYTES: usize = 4 * 1024 * 1024;
+const LAST_REPLIES_BYTES: usize = 4 * 1024 * 1024;
 
 /// A connected stream. Nothing here blocks.
 pub(crate) enum Control {
@@ -94,7 +94,7 @@ impl Control {
     /// Closes our direction and lets the client read: closing with unread bytes of the client in
     /// our buffers would reset the connection, and the client would lose the reply that explains it
     /// all.
-    pub(crate) async fn say_farewell(&self) {
+    pub(crate) async fn close_gracefully(&self) {
         let closed = match self {
             Self::Client(socket) => rustix::net::shutdown(socket, Shutdown::Write),
             Self::Relay(socket) => rustix::net::shutdown(socket, Shutdown::Write),
@@ -105,7 +105,7 @@ impl Control {
             return;
         }
         let drained = async {
-            let mut bytes_left = FAREWELL_BYTES;
+            let mut bytes_left = LAST_REPLIES_BYTES;
             while self.ready(Interest::READABLE).await.is_ok() {
                 match self.discard() {
                     Ok(0) => return,
@@ -116,7 +116,7 @@ impl Control {
                 }
             }
         };
-        drop(timeout_at((Instant::now() + FAREWELL).into(), drained).await);
+        drop(timeout_at((Instant::now() + LAST_REPLIES_LIMIT).into(), drained).await);
     }
 
     /// Apart from its caller, so that the buffer lives on the thread's stack and not in every

@@ -1,5 +1,5 @@
-//! Sessions of which one part runs elsewhere: a front begins one and hands over at login, a session
-//! of its own process goes on.
+//! Sessions of which one part runs elsewhere: a pre-login process begins one and hands over at
+//! login, a session of its own process goes on.
 
 use std::{
     io, mem,
@@ -19,13 +19,16 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{Control, Phase, Session};
+use super::{Control, Phase, Session, reply_buffer::ReplyBuffer, security::Security};
 use crate::{
-    Service, gate::Pass, login::Channel, outbox::Outbox, rights::Rights, security::Security,
-    shares::Share,
+    Service,
+    access::{
+        admission::ConnectionPermit, channel_quota::ChannelQuota, login::ControlProtection,
+        rights::Rights,
+    },
 };
 
-/// Who logged in through a front.
+/// Who logged in through a pre-login process.
 pub(crate) struct Entered {
     /// For the reply and the log.
     pub(crate) name: String,
@@ -35,11 +38,11 @@ pub(crate) struct Entered {
     /// The control connection's address on our side.
     pub(crate) local: SocketAddr,
     /// What protects the control connection.
-    pub(crate) channel: Channel,
+    pub(crate) channel: ControlProtection,
     /// What data channels prove themselves with.
     pub(crate) security: Security,
     /// In the data channels of its account and address.
-    pub(crate) share: Share,
+    pub(crate) quota: ChannelQuota,
 }
 
 /// A control connection whose commands are somebody else's from now on.
@@ -47,23 +50,23 @@ pub(crate) struct HandedOver {
     id: u64,
     control: Control,
     security: Security,
-    outbox: Outbox,
+    reply_buffer: ReplyBuffer,
     relay: Option<OwnedFd>,
     held: Vec<u8>,
     unread_limit: Duration,
 }
 
-/// Serves a stranger whom the parent has greeted, up to the login that the parent allows.
-pub(crate) async fn meet(
+/// Serves a stranger whom the monitor has greeted, up to the login that the monitor allows.
+pub(crate) async fn serve_until_login(
     socket: TcpStream,
     peer: SocketAddr,
-    pass: Pass,
+    permit: ConnectionPermit,
     service: Arc<Service>,
     phase: watch::Receiver<Phase>,
 ) -> Option<HandedOver> {
     let local = canonical(socket.local_addr().ok()?);
     let socket = Control::Client(socket);
-    let mut session = Session::new(socket, peer, local, pass, service, |config, now| {
+    let mut session = Session::new(socket, peer, local, permit, service, |config, now| {
         ServerPi::new(config, now)
     });
     let greeting = session.pi.poll_output();
@@ -72,10 +75,10 @@ pub(crate) async fn meet(
 }
 
 /// Serves who has logged in, over the relay.
-pub(crate) async fn go_on(
+pub(crate) async fn serve_after_login(
     relay: UnixStream,
     peer: SocketAddr,
-    pass: Pass,
+    permit: ConnectionPermit,
     service: Arc<Service>,
     phase: watch::Receiver<Phase>,
     entered: Entered,
@@ -87,17 +90,17 @@ pub(crate) async fn go_on(
         local,
         channel,
         security,
-        share,
+        quota,
     } = entered;
     let socket = Control::Relay(relay);
     let told = name.clone();
-    let mut session = Session::new(socket, peer, local, pass, service, |config, now| {
+    let mut session = Session::new(socket, peer, local, permit, service, |config, now| {
         ServerPi::entered(config, told, account, channel.mechanism(), now)
     });
     session.security = security;
-    session.channels.set_share(Arc::new(share));
+    session.channels.set_quota(Arc::new(quota));
     if let Some(rights) = rights {
-        session.keep_to(rights, &name);
+        session.confine_to_rights(rights, &name);
     }
     session.user = Some(name);
     drop(session.live(phase).await);
@@ -106,7 +109,7 @@ pub(crate) async fn go_on(
 impl Session {
     /// Commands behind the login are not ours to run, so lines are taken one by one, and held while
     /// a login is decided on.
-    pub(super) fn hear_lines(&mut self, bytes: &[u8]) {
+    pub(super) fn receive_lines(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let end = rest.iter().position(|&byte| byte == b'\n');
@@ -127,9 +130,9 @@ impl Session {
     }
 
     /// The login failed.
-    pub(super) fn hear_what_was_held(&mut self) {
+    pub(super) fn receive_held_lines(&mut self) {
         let held = mem::take(&mut self.held);
-        self.hear_lines(&held);
+        self.receive_lines(&held);
     }
 
     pub(super) fn hand_over(&mut self, relay: OwnedFd) {
@@ -142,7 +145,7 @@ impl Session {
             id: self.id,
             control: self.socket,
             security: self.security,
-            outbox: self.outbox,
+            reply_buffer: self.reply_buffer,
             relay: Some(self.relay?),
             held: self.held,
             unread_limit: self.service.settings.unread_limit,
@@ -183,10 +186,10 @@ impl HandedOver {
         for one in opened.map_err(|error| error.to_string())? {
             match one {
                 Received::Commands(lines) => commands.extend(lines),
-                Received::Telnet(answer) => self.outbox.push(&answer),
+                Received::Telnet(answer) => self.reply_buffer.push(&answer),
                 Received::Closed => closed = true,
                 Received::Unprotected => {
-                    self.say(
+                    self.push_replies(
                         b"533 Commands must be protected, closing control connection.\r\n".to_vec(),
                     )?;
                     return Err("a command came in clear".to_owned());
@@ -197,19 +200,20 @@ impl HandedOver {
     }
 
     /// Protects replies and puts them up for sending.
-    pub(crate) fn say(&mut self, replies: Vec<u8>) -> Result<(), String> {
+    pub(crate) fn push_replies(&mut self, replies: Vec<u8>) -> Result<(), String> {
         let bytes = self.security.seal(replies);
-        self.outbox.push(&bytes.map_err(|error| error.to_string())?);
+        self.reply_buffer
+            .push(&bytes.map_err(|error| error.to_string())?);
         Ok(())
     }
 
     pub(crate) fn send(&mut self) -> io::Result<()> {
-        self.outbox.send(&self.control, Instant::now())
+        self.reply_buffer.send(&self.control, Instant::now())
     }
 
     /// The session has ended: the client gets what is left for it.
-    pub(crate) async fn say_last_words(&mut self) {
-        self.outbox.push(&self.security.close());
+    pub(crate) async fn send_last_replies(&mut self) {
+        self.reply_buffer.push(&self.security.close());
         while self.send().is_ok() && self.unsent() > 0 {
             let deadline = self.deadline().unwrap_or_else(Instant::now);
             let room = self.control.ready(Interest::WRITABLE);
@@ -217,16 +221,16 @@ impl HandedOver {
                 return;
             }
         }
-        self.control.say_farewell().await;
+        self.control.close_gracefully().await;
     }
 
     pub(crate) fn unsent(&self) -> usize {
-        self.outbox.unsent()
+        self.reply_buffer.unsent()
     }
 
     /// When to give the client up.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.outbox.deadline(self.unread_limit)
+        self.reply_buffer.deadline(self.unread_limit)
     }
 }
 

@@ -6,21 +6,23 @@ use godwit_engine::control::protection::Received;
 use godwit_proto::pi::server::Input;
 use tracing::{error, info, warn};
 
-use super::Session;
-use crate::{
-    login::Channel,
-    requests::{Answer, PendingRequest},
+use super::{
+    Session,
     security::{self, TlsProgress, TlsStep},
+};
+use crate::{
+    access::login::ControlProtection,
+    requests::{Answer, PendingRequest},
 };
 
 impl Session {
-    pub(super) fn hear(&mut self, bytes: &[u8]) {
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
         let now = Instant::now();
         if let Some(handshake) = self.security.take_handshake() {
             let bytes = bytes.to_vec();
             let permits = &self.service.logins;
             self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
-                Answer::Tls(Box::new(security::hear_tls(handshake, &bytes)))
+                Answer::Tls(Box::new(security::receive_tls(handshake, &bytes)))
             }));
             return;
         }
@@ -39,7 +41,7 @@ impl Session {
                             self.pi.handle_input(now, Input::Unreadable);
                         }
                         Received::Unprotected => self.pi.handle_input(now, Input::Unprotected),
-                        Received::Telnet(answer) => self.outbox.push(&answer),
+                        Received::Telnet(answer) => self.reply_buffer.push(&answer),
                         Received::Closed => self.pi.handle_input(now, Input::Closed),
                     }
                 }
@@ -48,8 +50,8 @@ impl Session {
                 warn!(session = self.id, peer = %self.peer, %error, "protection broke");
                 match self.security.channel() {
                     // Nothing can be sealed on a broken stream.
-                    Channel::Tls => self.give_up(),
-                    Channel::Gssapi | Channel::Clear => {
+                    ControlProtection::Tls => self.give_up(),
+                    ControlProtection::Gssapi | ControlProtection::Clear => {
                         self.pi.handle_input(now, Input::Unreadable)
                     }
                 }
@@ -58,15 +60,15 @@ impl Session {
     }
 
     fn take_commands(&mut self, bytes: &[u8]) {
-        match self.service.parent {
-            Some(_) => self.hear_lines(bytes),
+        match self.service.monitor {
+            Some(_) => self.receive_lines(bytes),
             None => self.pi.handle_input(Instant::now(), Input::Bytes(bytes)),
         }
     }
 
-    pub(super) fn say(&mut self, replies: Vec<u8>) {
+    pub(super) fn push_replies(&mut self, replies: Vec<u8>) {
         match self.security.seal(replies) {
-            Ok(bytes) => self.outbox.push(&bytes),
+            Ok(bytes) => self.reply_buffer.push(&bytes),
             Err(error) => {
                 // A reply is lost, so every further one would answer the wrong command.
                 error!(session = self.id, peer = %self.peer, %error, "a reply cannot be protected");
@@ -84,14 +86,14 @@ impl Session {
 
     /// A step of a handshake of TLS is made.
     pub(super) fn on_tls(&mut self, mut step: TlsStep) {
-        self.outbox.push(&std::mem::take(&mut step.output));
+        self.reply_buffer.push(&std::mem::take(&mut step.output));
         match self.security.keep_tls(step) {
             TlsProgress::More => {}
             TlsProgress::Established { how, rest } => {
                 let identity = self.security.identity().map(ToString::to_string);
                 let disbelief = self.security.disbelief();
                 info!(session = self.id, peer = %self.peer, tls = how, ?identity, disbelief, "TLS established");
-                self.hear(&rest);
+                self.receive(&rest);
             }
             TlsProgress::Failed(error) => {
                 warn!(session = self.id, peer = %self.peer, error, "TLS handshake failed");

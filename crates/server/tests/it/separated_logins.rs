@@ -9,7 +9,7 @@ use std::{
 };
 
 use godwit_gsi::cert::files;
-use godwit_server::passwords::{self, Change};
+use godwit_server::access::passwords::{self, Change};
 use tempfile::TempDir;
 
 use crate::{

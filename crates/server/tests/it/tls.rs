@@ -13,7 +13,7 @@ use godwit_gsi::cert::files;
 use godwit_proto::security::Floor;
 use godwit_server::{
     Anonymous, GsiSettings, PasswordSettings, TlsSettings, TokenSettings,
-    passwords::{self, Change},
+    access::passwords::{self, Change},
 };
 use tempfile::TempDir;
 

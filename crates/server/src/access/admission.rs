@@ -1,0 +1,233 @@
+//! [`Limits`] as the accept loop and the sessions use them: who comes in gets a
+//! [`ConnectionPermit`], and hears through it that it must go.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    io,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::{Instant, SystemTime},
+};
+
+use tokio::sync::{Notify, oneshot};
+use tracing::{error, warn};
+
+use super::{
+    attempts::{Attempt, Attempts, GrantedAttempts, deliver},
+    channel_quota::{ChannelQuota, SharedCounter},
+    limits::{Bounds, Limits, Refusal, network},
+    login::Principal,
+};
+use crate::observe::metrics::{ConnectionMetrics, Metrics};
+
+/// The door of a server.
+pub(crate) struct Admission {
+    inner: Mutex<Inner>,
+    metrics: Arc<Metrics>,
+}
+
+struct Inner {
+    limits: Limits,
+    attempts: Attempts,
+    next_id: u64,
+    /// What sessions of one account share, and those of one address; gone with the last of them.
+    accounts: HashMap<Principal, Weak<SharedCounter>>,
+    addresses: HashMap<IpAddr, Weak<SharedCounter>>,
+    /// How those who wait hear that they must go.
+    waiting: HashMap<u64, Arc<Notify>>,
+    /// When those began that are there, in their order.
+    begun: BTreeMap<u64, SystemTime>,
+}
+
+/// One connection's place. Dropping it makes room.
+pub(crate) struct ConnectionPermit {
+    gate: Arc<Admission>,
+    /// What the limits know it by.
+    place: u64,
+    /// For the log.
+    number: u64,
+    address: IpAddr,
+    must_go: Arc<Notify>,
+    connection_metrics: ConnectionMetrics,
+}
+
+impl Admission {
+    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+        let inner = Mutex::new(Inner {
+            limits: Limits::new(bounds),
+            attempts: Attempts::default(),
+            next_id: 1,
+            accounts: HashMap::new(),
+            addresses: HashMap::new(),
+            waiting: HashMap::new(),
+            begun: BTreeMap::new(),
+        });
+        Arc::new(Self {
+            inner,
+            metrics: Arc::default(),
+        })
+    }
+
+    /// What is counted of those who come.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    pub(crate) fn change(&self, bounds: Bounds) {
+        self.lock().limits.change(bounds);
+    }
+
+    /// Lets a connection of `address` in, perhaps in the place of another.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, Refusal> {
+        let mut inner = self.lock();
+        let id = inner.next_id;
+        let admitted = inner.limits.admit(Instant::now(), address, id);
+        let goes = admitted.inspect_err(|why| self.metrics.turned_away(why))?;
+        if let Some(notify) = goes.and_then(|id| inner.waiting.remove(&id)) {
+            notify.notify_one();
+        }
+        inner.next_id += 1;
+        let must_go = Arc::new(Notify::new());
+        inner.waiting.insert(id, Arc::clone(&must_go));
+        inner.begun.insert(id, SystemTime::now());
+        Ok(ConnectionPermit {
+            gate: Arc::clone(self),
+            place: id,
+            number: id,
+            address,
+            must_go,
+            connection_metrics: self.metrics.enter(id, address),
+        })
+    }
+
+    /// When the first of the connections began that are there now.
+    pub(crate) fn oldest(&self) -> Option<SystemTime> {
+        self.lock().begun.values().next().copied()
+    }
+
+    pub(crate) fn with_attempts(
+        &self,
+        work: impl FnOnce(&mut Attempts, &mut Limits) -> GrantedAttempts,
+    ) -> GrantedAttempts {
+        let mut inner = self.lock();
+        let Inner {
+            attempts, limits, ..
+        } = &mut *inner;
+        work(attempts, limits)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Numbers that a panic left half changed are off by one at worst.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionPermit {
+    /// Takes the number that the connection has in another process.
+    pub(crate) fn set_number(&mut self, id: u64) {
+        self.number = id;
+    }
+
+    /// The connection's number, for the log.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The connection, as it is counted.
+    pub(crate) fn connection_metrics(&self) -> &ConnectionMetrics {
+        &self.connection_metrics
+    }
+
+    /// Ready when somebody else needs the room. Cancel-safe.
+    pub(crate) async fn evicted(&self) {
+        self.must_go.notified().await;
+    }
+
+    pub(crate) fn received_first_byte(&self) {
+        self.gate.lock().limits.received_first_byte(self.place);
+    }
+
+    pub(crate) fn may_try(&self) -> Result<(), Refusal> {
+        self.gate
+            .lock()
+            .limits
+            .may_try(Instant::now(), self.address)
+    }
+
+    /// Something was shown that proves nothing.
+    pub(crate) fn failed(&self) {
+        self.gate.lock().limits.failed(Instant::now(), self.address);
+    }
+
+    /// Ready when a login may be tried, or is refused. `costly`: a password is verified, which
+    /// takes memory and a processor.
+    pub(crate) fn attempt(
+        &self,
+        costly: bool,
+    ) -> impl Future<Output = Result<Attempt, Refusal>> + Send + use<> {
+        let (turn, told) = oneshot::channel();
+        let (gate, address, now) = (Arc::clone(&self.gate), self.address, Instant::now());
+        let mut begun = Ok(());
+        let handed_on = gate.with_attempts(|attempts, limits| {
+            begun = attempts.begin(limits, now, address, costly, turn);
+            attempts.grant_next(&gate, limits, now)
+        });
+        deliver(handed_on);
+        async move {
+            begun?;
+            // Whoever has the other side answers, or drops it with the gate.
+            told.await.unwrap_or(Err(Refusal::Descriptors))
+        }
+    }
+
+    /// From now on nobody sends it away.
+    pub(crate) fn logged_in(&self, account: &Principal) -> Result<(), Refusal> {
+        let mut inner = self.gate.lock();
+        inner.limits.logged_in(self.place, account)?;
+        inner.waiting.remove(&self.place);
+        Ok(())
+    }
+
+    /// The part of a session of `account` in the data channels of that and of its address.
+    pub(crate) fn quota(&self, account: &Principal) -> Result<ChannelQuota, Refusal> {
+        let mut inner = self.gate.lock();
+        let bounds = inner.limits.bounds();
+        let account = account.clone();
+        let account = pool(&mut inner.accounts, account, bounds.channels_per_account);
+        let address = network(self.address);
+        let address = pool(&mut inner.addresses, address, bounds.channels_per_address);
+        let quota = account.and_then(|account| ChannelQuota::new(account, address?, bounds));
+        quota.map_err(|error| {
+            error!(%error, "a session cannot be told how many data channels it may have");
+            Refusal::Descriptors
+        })
+    }
+}
+
+fn pool<K: Hash + Eq>(
+    pools: &mut HashMap<K, Weak<SharedCounter>>,
+    key: K,
+    channels: u32,
+) -> io::Result<Arc<SharedCounter>> {
+    if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
+        match pool.is_sound() {
+            true => return Ok(pool),
+            false => warn!("a session has raised a limit of data channels: it is set again"),
+        }
+    }
+    // Those that are gone are found here; the rest are as many as sessions at most.
+    pools.retain(|_, pool| pool.strong_count() > 0);
+    let pool = Arc::new(SharedCounter::new(channels)?);
+    pools.insert(key, Arc::downgrade(&pool));
+    Ok(pool)
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let mut inner = self.gate.lock();
+        inner.limits.left(self.place);
+        inner.waiting.remove(&self.place);
+        inner.begun.remove(&self.place);
+    }
+}

@@ -1,0 +1,125 @@
+//! What may begin on a data channel that is through with the transfer before, while others are not.
+//!
+//! What is sent changes nothing. What is received under a temporary name of godwit's client touches
+//! a file that nobody else names: neither the transfers before it nor what is asked between them
+//! can mean it, unless the name came up shortly before.
+
+use std::collections::VecDeque;
+
+use godwit_proto::{
+    FtpPath,
+    pi::server::{Request, TransferKind},
+    temporary::temporary_digits,
+};
+
+/// More transfers than can wait on a set.
+const NAMES_MAX: usize = 128;
+
+/// The temporary names that came last, as their digits.
+#[derive(Default)]
+pub(crate) struct RecentNames(VecDeque<u64>);
+
+impl RecentNames {
+    /// Whether this transfer, which comes behind all that came before, may follow so.
+    pub(crate) fn may_follow(&mut self, kind: &TransferKind) -> bool {
+        let path = match kind {
+            TransferKind::Send { .. } => return true,
+            TransferKind::List { .. } => return false,
+            TransferKind::Receive { path, .. } => path,
+        };
+        let Some(name) = temporary(path) else {
+            return false;
+        };
+        if self.0.contains(&name) {
+            return false;
+        }
+        if self.0.len() == NAMES_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(name);
+        true
+    }
+}
+
+/// Whether what may follow need not wait for this request either: it changes nothing, or a file
+/// whose transfer is over.
+pub(crate) fn is_passable(request: &Request) -> bool {
+    match request {
+        Request::Stat(_)
+        | Request::CheckExists(_)
+        | Request::Checksum { .. }
+        | Request::Leaves { .. }
+        | Request::SetModified { .. } => true,
+        Request::Commit { from, to, .. } | Request::Rename { from, to } => {
+            temporary(from).is_some() && temporary(to).is_none()
+        }
+        _ => false,
+    }
+}
+
+/// What tells the last part of the path from others, where it is a temporary name.
+pub(crate) fn temporary(path: &FtpPath) -> Option<u64> {
+    temporary_digits(path.as_bytes().rsplit(|byte| *byte == b'/').next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_proto::pi::server::Placement;
+
+    use super::*;
+
+    fn path(text: &str) -> FtpPath {
+        FtpPath::new(text).unwrap()
+    }
+
+    fn receive(name: &str) -> TransferKind {
+        TransferKind::Receive {
+            path: path(name),
+            placement: Placement::Replace,
+            restart: None,
+            expected_bytes: None,
+            checksums: Vec::new(),
+            modify: None,
+        }
+    }
+
+    const ONE: &str = "/d/.godwit-0000000000000001.part";
+
+    #[test]
+    fn only_names_that_nobody_else_means_follow() {
+        let mut names = RecentNames::default();
+        assert!(!names.may_follow(&receive("/d/f")));
+        assert!(names.may_follow(&receive(ONE)));
+        assert!(!names.may_follow(&receive(ONE)), "again");
+        let elsewhere = "/e/.godwit-0000000000000001.part";
+        assert!(!names.may_follow(&receive(elsewhere)), "perhaps a link");
+        for i in 2..1000 {
+            assert!(names.may_follow(&receive(&format!("/d/.godwit-{i:016x}.part"))));
+        }
+        assert_eq!(names.0.len(), NAMES_MAX);
+        assert!(names.may_follow(&receive(ONE)), "long ago");
+        assert!(names.may_follow(&TransferKind::Send {
+            path: path("/d/f"),
+            region: None,
+            restart: None
+        }));
+    }
+
+    #[test]
+    fn requests_that_others_could_mean_are_waited_for() {
+        let rename = |from: &str, to: &str| Request::Rename {
+            from: path(from),
+            to: path(to),
+        };
+        for (request, passable) in [
+            (Request::Stat(path("/d/f")), true),
+            (rename(ONE, "/d/f"), true),
+            (rename("/d", "/e"), false),
+            (rename("/d/f", ONE), false),
+            (rename(ONE, "/d/.godwit-0000000000000002.part"), false),
+            (Request::RemoveFile(path("/d/f")), false),
+        ] {
+            assert_eq!(is_passable(&request), passable, "{request:?}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What was begun before its command's turn.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use godwit_proto::pi::server::{Request, TransferRequest};
+
+use super::preopen::{self, PreopenedTransfer};
+use crate::{
+    access::turns::AccountTurns,
+    requests::{PendingRequest, WorkDone},
+    storage::durability::Committer,
+    transfers::{RunningTransfer, TransferStep, data_channels::DataChannels},
+};
+
+/// What the interpreter has foreseen and not asked for: opened ahead, and queued on the data
+/// channels in its order. So a mover goes from one small file to the next, and gives it its name,
+/// without us.
+#[derive(Default)]
+pub(crate) struct SpeculativeWork {
+    waiting: VecDeque<Waiting>,
+    /// To be opened ahead.
+    fresh: Vec<Arc<PreopenedTransfer>>,
+    /// Was the source of the rename there that is told next?
+    source: Option<Arc<AtomicBool>>,
+    /// Forgotten, and not yet at their end.
+    ending: VecDeque<Ending>,
+}
+
+enum Waiting {
+    Transfer(Arc<PreopenedTransfer>, Box<RunningTransfer>),
+    Request(PendingRequest, WorkDone),
+}
+
+enum Ending {
+    Transfer(Box<RunningTransfer>),
+    Request(WorkDone),
+}
+
+impl SpeculativeWork {
+    pub(crate) fn add_transfer(
+        &mut self,
+        request: TransferRequest,
+        committer: &Arc<Committer>,
+        turns: &AccountTurns,
+        channels: &mut DataChannels,
+    ) {
+        let preopened = PreopenedTransfer::new(request);
+        let transfer = RunningTransfer::queued(&preopened, committer, turns, channels);
+        self.fresh.push(Arc::clone(&preopened));
+        self.waiting
+            .push_back(Waiting::Transfer(preopened, Box::new(transfer)));
+    }
+
+    pub(crate) fn add_request(
+        &mut self,
+        request: Request,
+        committer: &Arc<Committer>,
+        turns: &AccountTurns,
+        channels: &DataChannels,
+    ) {
+        let (pending, over) = match request {
+            Request::CheckExists(path) => {
+                let found = Arc::new(AtomicBool::new(false));
+                self.source = Some(Arc::clone(&found));
+                let tell = move |ok| found.store(ok, Ordering::Relaxed);
+                let request = Request::CheckExists(path);
+                PendingRequest::queued(request, committer, turns, channels, || true, tell)
+            }
+            Request::Rename { .. } => {
+                // Nothing was told of the source: it has had its turn, and was there.
+                let source = self.source.take();
+                let may = move || source.is_none_or(|found| found.load(Ordering::Relaxed));
+                PendingRequest::queued(request, committer, turns, channels, may, |_| ())
+            }
+            other => PendingRequest::queued(other, committer, turns, channels, || true, |_| ()),
+        };
+        self.waiting.push_back(Waiting::Request(pending, over));
+    }
+
+    /// Those that have not had their turn, where they are requests.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.waiting.iter().filter_map(|waiting| match waiting {
+            Waiting::Request(pending, _) => pending.request(),
+            Waiting::Transfer(..) => None,
+        })
+    }
+
+    /// Those that have not had their turn, where they are transfers.
+    pub(crate) fn transfers(&self) -> impl Iterator<Item = &TransferRequest> {
+        self.waiting.iter().filter_map(|waiting| match waiting {
+            Waiting::Transfer(preopened, _) => Some(preopened.request()),
+            Waiting::Request(..) => None,
+        })
+    }
+
+    /// Opens what was added since the last call, as far as that may be done ahead.
+    pub(crate) fn prepare(&mut self, committer: &Committer) {
+        if !self.fresh.is_empty() {
+            preopen::prepare(std::mem::take(&mut self.fresh), &committer.storage());
+        }
+    }
+
+    /// The first, which must be what was foreseen; `None` where nothing was.
+    pub(crate) fn start(&mut self, request: &TransferRequest) -> Option<RunningTransfer> {
+        match self.waiting.pop_front()? {
+            Waiting::Transfer(preopened, transfer) => {
+                debug_assert_eq!(preopened.request().kind, request.kind);
+                Some(*transfer)
+            }
+            other @ Waiting::Request(..) => {
+                debug_assert!(false, "a request was foreseen");
+                self.waiting.push_front(other);
+                None
+            }
+        }
+    }
+
+    /// As [`Self::start`], of a request.
+    pub(crate) fn ask(&mut self, request: &Request) -> Option<PendingRequest> {
+        match self.waiting.pop_front()? {
+            Waiting::Request(pending, _) => {
+                debug_assert!(pending.is_of(request));
+                Some(pending)
+            }
+            other @ Waiting::Transfer(..) => {
+                debug_assert!(false, "a transfer was foreseen");
+                self.waiting.push_front(other);
+                None
+            }
+        }
+    }
+
+    /// The first does not come: a rename whose source was not there, which will do nothing.
+    pub(crate) fn skip(&mut self) {
+        self.waiting.pop_front();
+    }
+
+    /// Ends all of them: [`Self::settle`] waits for it.
+    pub(crate) fn forget(&mut self) {
+        self.fresh.clear();
+        self.source = None;
+        for waiting in self.waiting.drain(..) {
+            self.ending.push_back(match waiting {
+                Waiting::Transfer(preopened, mut transfer) => {
+                    preopened.forget();
+                    transfer.abort();
+                    Ending::Transfer(transfer)
+                }
+                // Nobody hears the answer any more, which ends long work at its next chance.
+                Waiting::Request(_, over) => Ending::Request(over),
+            });
+        }
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        !self.ending.is_empty()
+    }
+
+    /// Where something was forgotten, waits until none of it touches a file any more. Else never
+    /// ends, and lets those whose bytes have moved be made durable before their turn. Cancel-safe.
+    pub(crate) async fn settle(&mut self, channels: &DataChannels) {
+        if self.ending.is_empty() {
+            for waiting in &mut self.waiting {
+                if let Waiting::Transfer(_, transfer) = waiting {
+                    transfer.move_on(channels).await;
+                }
+            }
+            return std::future::pending().await;
+        }
+        while let Some(ending) = self.ending.front_mut() {
+            match ending {
+                Ending::Transfer(transfer) => {
+                    while let TransferStep::Ready { .. } = transfer.next(channels).await {}
+                }
+                Ending::Request(over) => over.wait().await,
+            }
+            self.ending.pop_front();
+        }
+    }
+}

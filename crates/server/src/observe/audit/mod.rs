@@ -1,0 +1,507 @@
+//! The audit log: who did what, from where, as whom, and how it ended. One JSON object a line,
+//! written at once.
+//!
+//! ```text
+//!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","octets":12,"result":"done"}
+//! ```
+//! Beside it, of transfers alone and in the form of others, the transfer log: [`transfers`].
+//!
+//! Whoever rotates them renames the file and sends SIGHUP. There is never a secret in it: passwords
+//! and tokens do not come here.
+
+mod transfers;
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    net::SocketAddr,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use godwit_proto::{FtpPath, timestamp::Timestamp};
+use serde::{Deserialize, Serialize};
+use tracing::{debug, error};
+
+use super::metrics::{Channels, Class, Progress};
+use crate::{
+    access::login::Method,
+    config::ServerSettings,
+    privsep::{link::ChildEnd, messages::FromSession},
+};
+
+pub(crate) use self::transfers::{Command, Wire};
+
+/// Bytes of each text from outside; what is longer is cut.
+pub(crate) const TEXT_MAX: usize = 4096;
+
+/// The files, or nothing.
+#[derive(Default)]
+pub(crate) struct Audit {
+    events: Mutex<Target>,
+    transfers: Mutex<Option<TransferLog>>,
+}
+
+/// Where transfers are told of, and the name of this host in it.
+struct TransferLog {
+    log: Log<File>,
+    host: String,
+}
+
+/// A file to which lines are appended.
+struct Log<W> {
+    file: W,
+    /// It ends in part of a line: a full disk, or a crash, cut that short.
+    torn: bool,
+}
+
+#[derive(Default)]
+enum Target {
+    #[default]
+    Nothing,
+    File(Log<File>),
+    /// The process that knows whose session this is, and has the file.
+    Monitor(Arc<ChildEnd>),
+}
+
+/// Why a log cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the log {path}: {error}")]
+pub struct AuditError {
+    /// Which.
+    path: PathBuf,
+    /// Why.
+    error: io::Error,
+}
+
+/// Whose event it is.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Who {
+    pub(crate) session: u64,
+    pub(crate) peer: SocketAddr,
+    /// What was proven, before it was anybody's account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) identity: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) account: Option<String>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    pub(crate) event: What,
+    /// As the client sees it, beneath the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// The new name, the mode, the group, the target of a link, the name logged in with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    /// Named `octets` in the log: sites' tools read it by that name.
+    #[serde(rename = "octets", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds: Option<f64>,
+    pub(crate) result: Verdict,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Of a transfer, and not for this log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wire: Option<Wire>,
+    /// From here on for [`crate::observe::metrics`] alone. How somebody has logged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) method: Option<Method>,
+    /// Of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) class: Option<Class>,
+    /// Of a transfer, bytes that TCP has sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retransmitted: Option<u64>,
+    /// Of the session, when a transfer has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) channels: Option<Channels>,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum What {
+    /// A handshake.
+    Prove,
+    Login,
+    Logout,
+    Get,
+    Put,
+    List,
+    Delete,
+    Rename,
+    Mkdir,
+    Rmdir,
+    Chmod,
+    Chgrp,
+    Touch,
+    Truncate,
+    Symlink,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Done,
+    Failed,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    #[serde(flatten)]
+    who: &'a Who,
+    #[serde(flatten)]
+    event: &'a Entry,
+}
+
+impl Entry {
+    pub(crate) fn new(event: What) -> Self {
+        Self {
+            event,
+            path: None,
+            to: None,
+            bytes: None,
+            seconds: None,
+            result: Verdict::Done,
+            reason: None,
+            wire: None,
+            method: None,
+            class: None,
+            retransmitted: None,
+            channels: None,
+        }
+    }
+
+    /// What a session's process says happened: with no text longer than ours.
+    pub(crate) fn bounded(mut self) -> Self {
+        self.method = None;
+        if !self.is_of_session() {
+            self.class = None;
+        }
+        for text in [&mut self.path, &mut self.to, &mut self.reason] {
+            *text = text.take().map(cut);
+        }
+        self
+    }
+
+    /// A session knows of it. Who proves an identity and who logs in is for its monitor to say.
+    pub(crate) fn is_of_session(&self) -> bool {
+        !matches!(self.event, What::Login | What::Prove)
+    }
+
+    pub(crate) fn is_logout(&self) -> bool {
+        self.event == What::Logout
+    }
+
+    pub(crate) fn path(mut self, path: &FtpPath) -> Self {
+        self.path = Some(cut(path.to_string()));
+        self
+    }
+
+    pub(crate) fn to(mut self, to: impl ToString) -> Self {
+        self.to = Some(cut(to.to_string()));
+        self
+    }
+
+    pub(crate) fn moved(mut self, bytes: u64, time: Duration) -> Self {
+        self.bytes = Some(bytes);
+        self.seconds = Some(time.as_secs_f64());
+        self
+    }
+
+    pub(crate) fn wire(mut self, wire: Wire) -> Self {
+        self.wire = Some(wire);
+        self
+    }
+
+    /// How somebody has logged in.
+    pub(crate) fn by(mut self, method: Method) -> Self {
+        self.method = Some(method);
+        self
+    }
+
+    /// What kind of failure it is, if it is one.
+    pub(crate) fn class(mut self, class: Option<Class>) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// What the wire has cost a transfer.
+    pub(crate) fn cost(mut self, retransmitted: Option<u64>, channels: Channels) -> Self {
+        self.retransmitted = retransmitted;
+        self.channels = Some(channels);
+        self
+    }
+
+    pub(crate) fn ended(mut self, failure: Option<impl ToString>) -> Self {
+        if let Some(reason) = failure {
+            self.result = Verdict::Failed;
+            self.reason = Some(cut(reason.to_string()));
+        }
+        self
+    }
+}
+
+impl Audit {
+    /// Of a session's process.
+    pub(crate) fn to_monitor(monitor: Arc<ChildEnd>) -> Self {
+        Self {
+            events: Mutex::new(Target::Monitor(monitor)),
+            transfers: Mutex::default(),
+        }
+    }
+
+    /// Opens the files that the settings name, which others may not read where they are new, for
+    /// appending; where there is none, nothing is logged from now on. What was open stays so when
+    /// this fails.
+    pub(crate) fn open(&self, settings: &ServerSettings) -> Result<(), AuditError> {
+        let events = settings.audit_log.as_deref().map(append).transpose()?;
+        let transfers = settings.transfer_log.as_deref().map(append).transpose()?;
+        *lock(&self.events) = match events {
+            Some(log) => Target::File(log),
+            None => Target::Nothing,
+        };
+        *lock(&self.transfers) = transfers.map(|log| TransferLog {
+            log,
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+        });
+        Ok(())
+    }
+
+    /// Writes one line. That it cannot be written stops nobody, and the server's log says so.
+    pub(crate) fn record(&self, who: &Who, event: &Entry) {
+        if let Some(TransferLog { log, host }) = &mut *lock(&self.transfers)
+            && let Some(line) = transfers::line(SystemTime::now(), host, who, event)
+            && let Err(error) = log.append(&line)
+        {
+            error!(%error, line, "the transfer log cannot be written");
+        }
+        match &mut *lock(&self.events) {
+            Target::Nothing => {}
+            Target::File(log) => {
+                let line = line(SystemTime::now(), who, event);
+                if let Err(error) = log.append(&line) {
+                    error!(%error, line, "the audit log cannot be written");
+                }
+            }
+            Target::Monitor(monitor) => {
+                if let Err(error) = monitor.send(&FromSession::Audit(event.clone())) {
+                    error!(%error, ?event, "the audit log cannot be written");
+                }
+            }
+        }
+    }
+
+    /// Tells the process that counts, where this one does not.
+    pub(crate) fn progress(&self, progress: Progress) {
+        if let Target::Monitor(monitor) = &*lock(&self.events)
+            && let Err(error) = monitor.send(&FromSession::Progress(progress))
+        {
+            debug!(%error, "nobody hears how far it is");
+        }
+    }
+}
+
+impl<W: io::Write> Log<W> {
+    /// One write a line. Part of an earlier line ends first: no line may look like the rest of
+    /// another.
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        let written = match self.torn {
+            true => self.file.write_all(format!("\n{line}").as_bytes()),
+            false => self.file.write_all(line.as_bytes()),
+        };
+        self.torn = written.is_err();
+        written
+    }
+}
+
+fn lock<T>(log: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic leaves a line cut short at worst.
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn append(path: &Path) -> Result<Log<File>, AuditError> {
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path);
+    let file = file.map_err(|error| AuditError {
+        path: path.to_owned(),
+        error,
+    })?;
+    let torn = ends_in_part_of_a_line(path, &file);
+    Ok(Log { file, torn })
+}
+
+/// Of a regular file; where it cannot be read, nobody knows.
+fn ends_in_part_of_a_line(path: &Path, file: &File) -> bool {
+    let Some(last) = (file.metadata().ok())
+        .filter(|found| found.is_file())
+        .and_then(|found| found.len().checked_sub(1))
+    else {
+        return false;
+    };
+    let mut byte = [0];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut byte, last));
+    read.is_ok() && byte != *b"\n"
+}
+
+pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let t = Timestamp(seconds).to_string();
+    let time = format!(
+        "{}-{}-{}T{}:{}:{}.{:03}Z",
+        &t[..4],
+        &t[4..6],
+        &t[6..8],
+        &t[8..10],
+        &t[10..12],
+        &t[12..],
+        since.subsec_millis()
+    );
+    let event = &Entry {
+        wire: None,
+        method: None,
+        class: None,
+        retransmitted: None,
+        channels: None,
+        ..event.clone()
+    };
+    let json = serde_json::to_string(&Line { time, who, event });
+    let json = json.expect("strings and numbers always have JSON");
+    let mut line = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        // JSON lets those above 0x1f stand, and terminals act on some of them.
+        match c.is_control() {
+            true => line.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => line.push(c),
+        }
+    }
+    line.push('\n');
+    line
+}
+
+pub(crate) fn cut(mut text: String) -> String {
+    if text.len() > TEXT_MAX {
+        let end = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who() -> Who {
+        Who {
+            session: 7,
+            peer: "192.0.2.1:4711".parse().unwrap(),
+            identity: Some("/O=Grid/CN=Jo".to_owned()),
+            account: Some("jo".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_line_is_an_object_that_nobody_can_break_or_grow() {
+        let path = FtpPath::new("/a\u{1b}[31m\"\u{9b}\u{7f}b".to_owned()).unwrap();
+        let event = Entry::new(What::Put)
+            .path(&path)
+            .moved(12, Duration::from_millis(1500))
+            .ended(Some("x".repeat(100_000)));
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(951_782_400_125);
+        let line = line(now, &who(), &event);
+        let start = "{\"time\":\"2000-02-29T00:00:00.125Z\",\"session\":7,\"peer\":\"192.0.2.1:4711\",\
+            \"identity\":\"/O=Grid/CN=Jo\",\"account\":\"jo\",\"event\":\"put\",\
+            \"path\":\"/a\\u001b[31m\\\"\\u009b\\u007fb\",\"octets\":12,\"seconds\":1.5,\"result\":\"failed\",\"reason\":\"xxx";
+        assert!(line.starts_with(start), "{line}");
+        assert!(line.len() < start.len() + TEXT_MAX + 10);
+        assert!(line.ends_with("\"}\n") && !line[..line.len() - 1].contains(char::is_control));
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["path"], path.to_string());
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_or_a_crash_has_torn_does_not_join_the_next() {
+        /// Has so much room.
+        struct Disk(Vec<u8>, usize);
+        impl io::Write for Disk {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let taken = bytes.len().min(self.1);
+                if taken == 0 {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                self.1 -= taken;
+                self.0.extend_from_slice(&bytes[..taken]);
+                Ok(taken)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        for room in 0..4 {
+            let mut log = Log {
+                file: Disk(Vec::new(), room),
+                torn: false,
+            };
+            assert!(log.append("one\n").is_err());
+            assert!(log.append("two\n").is_err());
+            log.file.1 = 100;
+            log.append("three\n").unwrap();
+            log.append("four\n").unwrap();
+            let text = String::from_utf8(log.file.0).unwrap();
+            assert!(text.ends_with("\nthree\nfour\n"), "{text:?}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        for (before, after) in [("", "x\n"), ("a\n", "a\nx\n"), ("a\nb", "a\nb\nx\n")] {
+            std::fs::write(&path, before).unwrap();
+            append(&path).unwrap().append("x\n").unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
+        }
+    }
+
+    #[test]
+    fn lines_go_to_the_file_that_has_the_name_when_it_was_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, old] = ["audit", "audit.1"].map(|name| folder.path().join(name));
+        let audit = Audit::default();
+        let to = |path: &Path| ServerSettings {
+            audit_log: Some(path.to_owned()),
+            ..ServerSettings::new("/", crate::Anonymous::Off)
+        };
+        let record = |name: &str| {
+            audit.record(&who(), &Entry::new(What::Login).to(name));
+        };
+        record("nobody listens");
+        audit.open(&to(&path)).unwrap();
+        record("one");
+        std::fs::rename(&path, &old).unwrap();
+        record("two");
+        audit.open(&to(&path)).unwrap();
+        record("three");
+        assert!(audit.open(&to(folder.path())).is_err());
+        record("four");
+        let lines = |path| std::fs::read_to_string(path).unwrap();
+        let texts = [lines(&old), lines(&path)].map(|text| text.lines().count());
+        assert_eq!(texts, [2, 2]);
+        assert!(lines(&old).contains("\"to\":\"two\"") && !lines(&old).contains("nobody"));
+    }
+}

@@ -1,0 +1,465 @@
+//! What the server counts, and who is there: for monitoring, and for whoever asks by SIGUSR1.
+//!
+//! ```text
+//!   Gate ── enter ──► Visit, one for each connection          Metrics ── exposition ──► http: whoever asks for /metrics
+//!                       ▲ heard: what the audit log hears        └────── status ──────► the log, at SIGUSR1
+//!                       ▲ progress: once a second while something moves
+//! ```
+//! Movers know nothing of it: numbers are taken from a transfer once a second and at its end, by
+//! the session. With privilege separation it is the monitor that counts, of what sessions tell it;
+//! what one of them says is bounded, and may be wrong. There are no labels with names of users,
+//! hosts or files in them, so the number of values does not grow with theirs.
+
+mod class;
+mod counting;
+mod exposition;
+pub(crate) mod http;
+mod status;
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use serde::{Deserialize, Serialize};
+
+use self::counting::{Counter, Counters};
+pub(crate) use self::{class::Class, counting::Kind};
+
+use super::audit::{Entry, Verdict, What, Who, cut};
+use crate::access::{limits::Refusal, login::Method};
+
+/// Bytes, or anything else, that a session may add at once: more are a lie, and must not make
+/// counters run over.
+const AT_ONCE_MAX: u64 = 1 << 50;
+
+/// A year: no transfer takes longer.
+const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
+
+/// All of it, since the server has begun.
+pub(crate) struct Metrics {
+    began: SystemTime,
+    connections: Counter,
+    refused: Counters<ConnectionRefusal, { ConnectionRefusal::COUNT }>,
+    logins: Counters<Method, { Method::COUNT }>,
+    logins_refused: Counters<Class, { Class::COUNT }>,
+    moves: [Moves; Direction::COUNT],
+    changes: [Counter; 2],
+    errors: Counters<Class, { Class::COUNT }>,
+    channels_opened: Counter,
+    retransmitted: Counter,
+    visits: Mutex<BTreeMap<u64, Arc<Mutex<ConnectionState>>>>,
+}
+
+/// Transfers of one direction.
+#[derive(Default)]
+struct Moves {
+    done: Counter,
+    failed: Counter,
+    bytes: Counter,
+    microseconds: Counter,
+}
+
+/// Which way bytes go, as the server sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+    /// Out, and of no file.
+    List,
+}
+
+/// Why a connection was not even greeted.
+#[derive(Clone, Copy, Debug)]
+enum ConnectionRefusal {
+    Connections,
+    Address,
+    Failures,
+}
+
+/// One connection, for as long as it is there.
+pub(crate) struct ConnectionMetrics {
+    metrics: Arc<Metrics>,
+    number: u64,
+    seen: Arc<Mutex<ConnectionState>>,
+}
+
+/// What is known of it.
+struct ConnectionState {
+    address: IpAddr,
+    since: SystemTime,
+    login: Option<Login>,
+    doing: Option<ActiveTransfer>,
+    channels: Channels,
+    bytes: [u64; Direction::COUNT],
+    transfers: u64,
+}
+
+struct Login {
+    method: Method,
+    account: Option<String>,
+    identity: Option<String>,
+}
+
+/// A transfer that runs, as far as it was told.
+struct ActiveTransfer {
+    running: Running,
+    since: SystemTime,
+}
+
+/// What a session tells while something moves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Progress {
+    pub(crate) transfer: Option<Running>,
+    pub(crate) channels: Channels,
+}
+
+/// A transfer in the midst.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Running {
+    pub(crate) what: What,
+    pub(crate) path: String,
+    pub(crate) flow: Flow,
+}
+
+/// What has passed in a transfer so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Flow {
+    pub(crate) bytes: u64,
+    /// Of those that were sent, bytes that TCP has sent again.
+    pub(crate) retransmitted: u64,
+}
+
+/// Data channels of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Channels {
+    pub(crate) now: u32,
+    /// Since it began, those of now among them.
+    pub(crate) opened: u64,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            began: SystemTime::now(),
+            connections: Counter::default(),
+            refused: Counters::default(),
+            logins: Counters::default(),
+            logins_refused: Counters::default(),
+            moves: Default::default(),
+            changes: Default::default(),
+            errors: Counters::default(),
+            channels_opened: Counter::default(),
+            retransmitted: Counter::default(),
+            visits: Mutex::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A connection was let in.
+    pub(crate) fn enter(self: &Arc<Self>, number: u64, address: IpAddr) -> ConnectionMetrics {
+        self.connections.add(1);
+        let seen = Arc::new(Mutex::new(ConnectionState {
+            address,
+            since: SystemTime::now(),
+            login: None,
+            doing: None,
+            channels: Channels::default(),
+            bytes: Default::default(),
+            transfers: 0,
+        }));
+        lock(&self.visits).insert(number, Arc::clone(&seen));
+        ConnectionMetrics {
+            metrics: Arc::clone(self),
+            number,
+            seen,
+        }
+    }
+
+    /// A connection was not let in.
+    pub(crate) fn turned_away(&self, why: &Refusal) {
+        self.refused.add(match why {
+            Refusal::Address(_) => ConnectionRefusal::Address,
+            Refusal::Failures(_) => ConnectionRefusal::Failures,
+            Refusal::Connections(_)
+            | Refusal::Account { .. }
+            | Refusal::Attempts(_)
+            | Refusal::Descriptors => ConnectionRefusal::Connections,
+        });
+    }
+
+    /// Those that are there, in the order of their numbers. What is known of them may change
+    /// meanwhile.
+    fn visits(&self) -> Vec<(u64, Arc<Mutex<ConnectionState>>)> {
+        let visits = lock(&self.visits);
+        visits
+            .iter()
+            .map(|(number, seen)| (*number, Arc::clone(seen)))
+            .collect()
+    }
+
+    fn moved(&self, direction: Direction, seen: &mut ConnectionState, flow: Flow) {
+        let told = seen.doing.as_ref().map(|doing| doing.running.flow);
+        let told = told.unwrap_or_default();
+        let bytes = growth(flow.bytes, told.bytes);
+        self.moves[direction as usize].bytes.add(bytes);
+        seen.bytes[direction as usize] = seen.bytes[direction as usize].saturating_add(bytes);
+        self.retransmitted
+            .add(growth(flow.retransmitted, told.retransmitted));
+    }
+
+    fn channels(&self, seen: &mut ConnectionState, channels: Channels) {
+        self.channels_opened
+            .add(growth(channels.opened, seen.channels.opened));
+        seen.channels = channels;
+    }
+
+    fn transfer_ended(&self, direction: Direction, seen: &mut ConnectionState, entry: &Entry) {
+        let moves = &self.moves[direction as usize];
+        let ended = match entry.result {
+            Verdict::Done => &moves.done,
+            Verdict::Failed => &moves.failed,
+        };
+        ended.add(1);
+        seen.transfers = seen.transfers.saturating_add(1);
+        // Else it was begun ahead and never moved: what is told of moves on.
+        if let Some(bytes) = entry.bytes {
+            let flow = Flow {
+                bytes,
+                retransmitted: entry.retransmitted.unwrap_or(0),
+            };
+            self.moved(direction, seen, flow);
+            seen.doing = None;
+        }
+        if let Some(channels) = entry.channels {
+            self.channels(seen, channels);
+        }
+        let seconds = entry.seconds.unwrap_or(0.0).clamp(0.0, SECONDS_MAX);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // bounded above
+        moves.microseconds.add((seconds * 1e6) as u64);
+    }
+}
+
+impl ConnectionMetrics {
+    /// Counts what the audit log hears.
+    pub(crate) fn observe(&self, who: &Who, entry: &Entry) {
+        let metrics = &self.metrics;
+        let mut seen = lock(&self.seen);
+        match (entry.event, entry.method) {
+            (What::Login, Some(method)) => {
+                metrics.logins.add(method);
+                seen.login = Some(Login {
+                    method,
+                    account: who.account.clone(),
+                    identity: who.identity.clone(),
+                });
+            }
+            (What::Login | What::Prove, None) => {
+                if let Some(class) = entry.class {
+                    metrics.logins_refused.add(class);
+                }
+                return;
+            }
+            (What::Prove | What::Logout, _) => return,
+            (event, _) => match Direction::of(event) {
+                Some(direction) => metrics.transfer_ended(direction, &mut seen, entry),
+                None => metrics.changes[entry.result as usize].add(1),
+            },
+        }
+        if let Some(class) = entry.class {
+            metrics.errors.add(class);
+        }
+    }
+
+    /// Counts what has passed since it was told last.
+    pub(crate) fn progress(&self, progress: &Progress) {
+        let mut seen = lock(&self.seen);
+        self.metrics.channels(&mut seen, progress.channels);
+        let Some(running) = &progress.transfer else {
+            return;
+        };
+        if let Some(direction) = Direction::of(running.what) {
+            self.metrics.moved(direction, &mut seen, running.flow);
+            let since = seen.doing.take().map(|doing| doing.since);
+            seen.doing = Some(ActiveTransfer {
+                running: running.clone(),
+                since: since.unwrap_or_else(SystemTime::now),
+            });
+        }
+    }
+}
+
+impl Drop for ConnectionMetrics {
+    fn drop(&mut self) {
+        lock(&self.metrics.visits).remove(&self.number);
+    }
+}
+
+impl Progress {
+    /// What another process tells, with no text longer than ours.
+    pub(crate) fn bounded(mut self) -> Self {
+        if let Some(running) = &mut self.transfer {
+            running.path = cut(std::mem::take(&mut running.path));
+        }
+        self
+    }
+}
+
+impl Direction {
+    const COUNT: usize = 3;
+
+    fn of(event: What) -> Option<Self> {
+        match event {
+            What::Put => Some(Self::In),
+            What::Get => Some(Self::Out),
+            What::List => Some(Self::List),
+            _ => None,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+            Self::List => "list",
+        }
+    }
+}
+
+impl ConnectionRefusal {
+    const COUNT: usize = 3;
+}
+
+impl Kind for ConnectionRefusal {
+    const ALL: &'static [Self] = &[Self::Connections, Self::Address, Self::Failures];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Address => "address",
+            Self::Failures => "failures",
+        }
+    }
+}
+
+/// By how much a running total has grown, as far as that can be believed.
+fn growth(now: u64, told: u64) -> u64 {
+    now.saturating_sub(told).min(AT_ONCE_MAX)
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic leaves numbers that are off by one at worst.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Ipv4Addr, time::Duration};
+
+    use super::*;
+
+    fn visit() -> (Arc<Metrics>, ConnectionMetrics) {
+        let metrics = Arc::new(Metrics::default());
+        let visit = metrics.enter(7, Ipv4Addr::LOCALHOST.into());
+        (metrics, visit)
+    }
+
+    fn who() -> Who {
+        Who {
+            session: 7,
+            peer: "192.0.2.1:4711".parse().unwrap(),
+            identity: None,
+            account: Some("jo".to_owned()),
+        }
+    }
+
+    fn far(bytes: u64, retransmitted: u64, opened: u64) -> Progress {
+        let flow = Flow {
+            bytes,
+            retransmitted,
+        };
+        Progress {
+            transfer: Some(Running {
+                what: What::Put,
+                path: "/f".to_owned(),
+                flow,
+            }),
+            channels: Channels { now: 2, opened },
+        }
+    }
+
+    fn ended(bytes: u64, retransmitted: u64, opened: u64) -> Entry {
+        Entry::new(What::Put)
+            .moved(bytes, Duration::from_millis(1500))
+            .cost(Some(retransmitted), Channels { now: 0, opened })
+    }
+
+    fn counts(metrics: &Metrics) -> [u64; 4] {
+        let moves = &metrics.moves[Direction::In as usize];
+        [
+            moves.bytes.count(),
+            metrics.retransmitted.count(),
+            metrics.channels_opened.count(),
+            moves.microseconds.count(),
+        ]
+    }
+
+    #[test]
+    fn what_was_told_in_the_midst_is_not_counted_again_at_the_end() {
+        let (metrics, visit) = visit();
+        visit.progress(&far(10, 1, 2));
+        visit.progress(&far(30, 1, 3));
+        assert_eq!(counts(&metrics), [30, 1, 3, 0]);
+        // Begun ahead and given up: it is no end of what moves.
+        visit.observe(&who(), &Entry::new(What::Put).ended(Some("cut short")));
+        visit.progress(&far(40, 1, 3));
+        visit.observe(&who(), &ended(50, 2, 4));
+        assert_eq!(counts(&metrics), [50, 2, 4, 1_500_000]);
+        visit.observe(&who(), &ended(5, 0, 4));
+        assert_eq!(counts(&metrics), [55, 2, 4, 3_000_000]);
+    }
+
+    #[test]
+    fn lies_of_a_session_are_bounded_and_take_nothing_back() {
+        let (metrics, visit) = visit();
+        for _ in 0..3 {
+            visit.progress(&far(u64::MAX, u64::MAX, u64::MAX));
+            visit.progress(&far(0, 0, 0));
+        }
+        let most = 3 * AT_ONCE_MAX;
+        assert_eq!(counts(&metrics), [most, most, most, 0]);
+        let mut entry = ended(1, 0, 0);
+        for seconds in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
+            entry.seconds = Some(seconds);
+            visit.observe(&who(), &entry);
+        }
+        // It says nothing of who has logged in, as a session's process tells it.
+        for what in [What::Login, What::Prove] {
+            let entry = Entry::new(what).by(Method::Gsi).class(Some(Class::Pause));
+            visit.observe(&who(), &entry.bounded());
+        }
+        assert_eq!(metrics.logins.of(Method::Gsi), 0);
+        assert_eq!(metrics.logins_refused.of(Class::Pause), 0);
+    }
+
+    #[test]
+    fn who_has_left_is_not_there() {
+        let (metrics, visit) = visit();
+        visit.observe(&who(), &Entry::new(What::Login).by(Method::Token));
+        assert_eq!(metrics.visits().len(), 1);
+        drop(visit);
+        assert!(metrics.visits().is_empty());
+        assert_eq!(metrics.logins.of(Method::Token), 1);
+    }
+}

@@ -1,0 +1,77 @@
+//! Who is there and what they do, for the log.
+
+use std::time::SystemTime;
+
+use tracing::info;
+
+use super::{ConnectionState, Direction, Metrics, exposition::DIRECTIONS, lock};
+use crate::observe::audit::What;
+
+/// Connections that are told of one by one; of more there is only the number.
+const TOLD_MAX: usize = 1000;
+
+impl Metrics {
+    /// One line each, and one on all. Names and paths are escaped as everywhere in the log.
+    pub(crate) fn log_status(&self) {
+        let now = SystemTime::now();
+        let visits = self.visits();
+        for (number, seen) in visits.iter().take(TOLD_MAX) {
+            lock(seen).log(*number, now);
+        }
+        if visits.len() > TOLD_MAX {
+            info!(connections = visits.len() - TOLD_MAX, "status: and others");
+        }
+        let [in_, out, list] = DIRECTIONS.map(|direction| &self.moves[direction as usize]);
+        info!(
+            connections = visits.len(),
+            connections_total = self.connections.count(),
+            received = in_.done.count(),
+            received_bytes = in_.bytes.count(),
+            sent = out.done.count(),
+            sent_bytes = out.bytes.count(),
+            lists = list.done.count(),
+            failed = in_.failed.count() + out.failed.count() + list.failed.count(),
+            retransmitted_bytes = self.retransmitted.count(),
+            seconds = seconds(self.began, now),
+            "status"
+        );
+    }
+}
+
+impl ConnectionState {
+    fn log(&self, number: u64, now: SystemTime) {
+        let login = self.login.as_ref();
+        let doing = self.doing.as_ref();
+        let verb = doing.map(|doing| match doing.running.what {
+            What::Put => "receive",
+            What::Get => "send",
+            _ => "list",
+        });
+        info!(
+            session = number,
+            from = %self.address,
+            seconds = seconds(self.since, now),
+            user = login.and_then(|login| login.account.as_deref()).map(tracing::field::debug),
+            identity = login.and_then(|login| login.identity.as_deref()).map(tracing::field::debug),
+            method = login.map(|login| tracing::field::debug(login.method)),
+            verb,
+            path = doing.map(|doing| tracing::field::debug(&doing.running.path)),
+            path_bytes = doing.map(|doing| doing.running.flow.bytes),
+            path_seconds = doing.map(|doing| seconds(doing.since, now)),
+            channels = self.channels.now,
+            transfers = self.transfers,
+            received_bytes = self.bytes[Direction::In as usize],
+            sent_bytes = self.bytes[Direction::Out as usize],
+            "{}",
+            match (login, doing) {
+                (None, _) => "status: has not logged in",
+                (Some(_), None) => "status: idle",
+                (Some(_), Some(_)) => "status: transfers",
+            }
+        );
+    }
+}
+
+fn seconds(since: SystemTime, now: SystemTime) -> u64 {
+    now.duration_since(since).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,5 @@
+//! What the server tells of itself: logs, audit log, metrics.
+
+pub(crate) mod audit;
+pub mod log;
+pub(crate) mod metrics;

@@ -1,0 +1,185 @@
+//! What the interpreter asks for that is no transfer.
+
+use std::{future::ready, sync::Arc, time::Instant};
+
+use godwit_proto::{
+    error::StorageFailure,
+    pi::server::{Input, Outcome, Request},
+};
+use rustix::io::Errno;
+use tracing::debug;
+
+use super::{Session, security, session_log::change_of};
+use crate::{
+    Service,
+    access::{
+        attempts::Attempt,
+        gsi::refusal,
+        limits::{Refusal, sharing_as},
+        login::{self, Admitted, LoginRequest, Principal},
+    },
+    failure,
+    observe::metrics::Class,
+    requests::{Answer, PendingRequest},
+};
+
+impl Session {
+    pub(super) fn carry_out_request(&mut self, request: Request) {
+        debug!(session = self.id, request = ?request, "request");
+        let settings = &self.service.settings;
+        let result = match request {
+            Request::Adat { token, first } => {
+                let Some(gsi) = self.service.gsi.clone() else {
+                    let refused = failure(Errno::OPNOTSUPP, "prove an identity");
+                    return self
+                        .pi
+                        .handle_input(Instant::now(), Input::Done(Err(refused)));
+                };
+                if let Err(why) = self.permit.may_try() {
+                    let refused = refusal(&why.to_string());
+                    return self
+                        .pi
+                        .handle_input(Instant::now(), Input::Done(Err(refused)));
+                }
+                let context = self.security.take_context(first);
+                let permits = &self.service.logins;
+                self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
+                    Answer::Handshake(Box::new(security::shake_hands(&gsi, context, &token)))
+                }));
+                return;
+            }
+            Request::StartTls => {
+                let allowed = self
+                    .permit
+                    .may_try()
+                    .map_err(|why| refusal(&why.to_string()));
+                allowed
+                    .and_then(|()| self.security.prepare_tls(self.service.tls.as_ref()))
+                    .map(|()| Outcome::Done)
+            }
+            Request::DataContext(token) => {
+                let chosen = self
+                    .security
+                    .choose(self.service.gsi.as_deref(), token.as_ref());
+                chosen.map(|()| Outcome::Done)
+            }
+            Request::Login { user, password } => {
+                let caller = LoginRequest {
+                    user,
+                    password,
+                    identity: self.security.identity().cloned(),
+                    disbelief: self.security.disbelief().map(str::to_owned),
+                    channel: self.security.channel(),
+                };
+                if let Some(monitor) = &self.service.monitor {
+                    let monitor = Arc::clone(monitor);
+                    self.entering = true;
+                    let permits = &self.service.logins;
+                    self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
+                        Answer::Entered(monitor.log_in(Box::new(caller)))
+                    }));
+                    return;
+                }
+                let turn = self.permit.attempt(login::is_costly(settings, &caller));
+                let service = Arc::clone(&self.service);
+                let permits = &self.service.logins;
+                self.request = Some(PendingRequest::of_login(permits, turn, move |turn| {
+                    Answer::Login {
+                        admitted: try_login(&service, &caller, turn),
+                        user: caller.user,
+                    }
+                }));
+                return;
+            }
+            Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
+            Request::Listen(spec, family) => {
+                let hosts = (self.local.ip(), self.peer.ip());
+                let guard = self.security.guard(&spec, self.peer.ip());
+                let plan = guard.and_then(|guard| {
+                    self.channels
+                        .plan_listen(spec, guard, family, hosts, settings)
+                });
+                match plan {
+                    Ok(plan) => {
+                        self.request = Some(PendingRequest::listen(plan));
+                        return;
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
+            Request::ConnectTo(spec, peers) => self
+                .security
+                .guard(&spec, self.peer.ip())
+                .and_then(|guard| self.channels.connect_to(&spec, guard, peers, settings))
+                .map(|()| Outcome::Done),
+            other => {
+                self.change = change_of(&other);
+                match self.speculative.ask(&other) {
+                    Some(begun) => self.request = Some(begun),
+                    None => self.begin_request(other),
+                }
+                return;
+            }
+        };
+        self.pi.handle_input(Instant::now(), Input::Done(result));
+    }
+
+    /// Begins what only touches storage.
+    pub(super) fn begin_request(&mut self, request: Request) {
+        // What passed before is told on the data channels only: this one may change it, and later
+        // requests too.
+        self.channels.recent_files().forget();
+        self.request = Some(PendingRequest::start(request, &self.committer, &self.turns));
+    }
+
+    /// Lets somebody in who may come in.
+    pub(super) fn decide(
+        &mut self,
+        user: &str,
+        admitted: Result<Box<Admitted>, (Class, StorageFailure)>,
+    ) -> Result<Outcome, StorageFailure> {
+        let entered = admitted.and_then(|admitted| {
+            let entered = self.enters(&admitted.name);
+            entered.map_err(|why| (Class::Sessions, why))?;
+            Ok(admitted)
+        });
+        let told = entered.as_ref().map(|admitted| admitted.method);
+        self.log_login(user, told.map_err(|(class, why)| (*class, why)));
+        let Admitted {
+            name,
+            account,
+            rights,
+            ..
+        } = *entered.map_err(|(_, why)| why)?;
+        let name = name.to_string();
+        if let Some(rights) = rights {
+            self.confine_to_rights(rights, &name);
+        }
+        Ok(Outcome::Account { name, account })
+    }
+
+    /// Somebody logs in to `account`, unless there are too many of it.
+    pub(super) fn enters(&mut self, account: &Principal) -> Result<(), StorageFailure> {
+        let entered = self.permit.quota(account).and_then(|quota| {
+            self.permit.logged_in(account)?;
+            Ok(quota)
+        });
+        let quota = entered.map_err(|why| refusal(&why.to_string()))?;
+        self.channels.set_quota(Arc::new(quota));
+        self.turns = self.service.turns.of(&sharing_as(account, self.peer.ip()));
+        self.user = Some(account.to_string());
+        Ok(())
+    }
+}
+
+/// May block. `turn`: to try it.
+fn try_login(
+    service: &Service,
+    caller: &LoginRequest,
+    turn: Result<Attempt, Refusal>,
+) -> Result<Box<Admitted>, (Class, StorageFailure)> {
+    let attempt = turn.map_err(|why| (Class::Pause, refusal(&why.to_string())))?;
+    let admitted = login::admit(service, caller).map_err(|why| (Class::Credentials, why))?;
+    attempt.succeeded(admitted.is_proven());
+    Ok(Box::new(admitted))
+}

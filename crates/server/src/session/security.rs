@@ -1,0 +1,379 @@
+//! A session's security: the handshake in ADAT or of TLS, who the client is, protected lines, and
+//! what data channels prove themselves with.
+//!
+//! ```text
+//!   socket ──bytes──► Security::open ──clear commands──► ServerPi ──replies──► Security::seal ──► outbox
+//!                          ADAT ──► a blocking thread: `shake_hands` ──► 335 or 235, then `protect`
+//!                      AUTH TLS ──► 234, then `protect`: bytes go to a blocking thread, `receive_tls`, until it is established
+//! ```
+
+use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
+
+use godwit_engine::control::protection::{
+    Encapsulation, ProtectedServer, ProtectionError, Received,
+};
+use godwit_engine::data::ChannelSecurity;
+use godwit_gsi::{
+    Context, Established, Wrap, adat,
+    cert::{Certificate, Credential, CredentialError, credential::certificates_from_pem},
+    ftps::{self, Secured},
+    name::DistinguishedName,
+    verify::{Anchors, Bundle, Extended},
+};
+use godwit_proto::{
+    error::StorageFailure,
+    pi::server::{AdatStep, DataChannelSpec},
+    security::{Protection, Token},
+};
+
+use crate::access::{
+    gsi::{DataContext, Gsi, refusal},
+    login::ControlProtection,
+};
+
+/// What a session has of security. Nothing, before AUTH.
+#[derive(Default)]
+pub(crate) struct Security {
+    /// Between two ADATs.
+    context: Option<Box<Context>>,
+    identity: Option<DistinguishedName>,
+    /// Why a certificate shown under TLS is not believed.
+    disbelief: Option<String>,
+    /// What was delegated.
+    delegated: Option<DataContext>,
+    /// DCSC P.
+    chosen: Option<DataContext>,
+    /// Agreed on; counts from [`Self::protect`] on.
+    agreed: Option<Agreed>,
+    lines: Option<ProtectedServer>,
+    tls: Tls,
+}
+
+enum Agreed {
+    Gssapi(Wrap),
+    /// With what data channels show.
+    Tls(Box<ftps::Handshake>, ftps::Server),
+}
+
+/// How far AUTH TLS is.
+#[derive(Default)]
+enum Tls {
+    #[default]
+    Unused,
+    /// `None`: a step of it is made.
+    Shaking(Option<Box<ftps::Handshake>>, ftps::Server),
+    Established(ftps::Server),
+}
+
+/// What bytes of a handshake of TLS have come to.
+pub(crate) struct TlsStep {
+    handshake: Box<ftps::Handshake>,
+    /// For the peer.
+    pub(crate) output: Vec<u8>,
+    fault: Option<String>,
+}
+
+/// How a handshake of TLS stands.
+pub(crate) enum TlsProgress {
+    /// More bytes are needed.
+    More,
+    /// Lines are protected from here on. What came behind the handshake, to be opened.
+    Established {
+        /// Version and suite.
+        how: String,
+        rest: Vec<u8>,
+    },
+    /// Nothing can be said any more.
+    Failed(String),
+}
+
+impl fmt::Debug for TlsStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut step = f.debug_struct("TlsStep");
+        step.field("fault", &self.fault).finish_non_exhaustive()
+    }
+}
+
+/// Continues a handshake of TLS. Takes some milliseconds of a processor, and reads certificates of
+/// CAs where the client shows one.
+pub(crate) fn receive_tls(mut handshake: Box<ftps::Handshake>, bytes: &[u8]) -> TlsStep {
+    let heard = handshake.handle_input(SystemTime::now(), bytes);
+    TlsStep {
+        output: handshake.poll_output().unwrap_or_default(),
+        fault: heard.err().map(|error| error.to_string()),
+        handshake,
+    }
+}
+
+/// What came of one ADAT.
+pub(crate) struct HandshakeStep {
+    context: Option<Box<Context>>,
+    established: Option<Box<Established>>,
+    /// For the interpreter.
+    pub(crate) result: Result<AdatStep, StorageFailure>,
+}
+
+/// What it holds is nothing for a log.
+impl fmt::Debug for HandshakeStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut step = f.debug_struct("HandshakeStep");
+        step.field("established", &self.established.is_some());
+        step.finish_non_exhaustive()
+    }
+}
+
+/// Continues a handshake, or begins one where there is no `context`. Takes some milliseconds of a
+/// processor.
+pub(crate) fn shake_hands(
+    gsi: &Gsi,
+    context: Option<Box<Context>>,
+    token: &Token,
+) -> HandshakeStep {
+    let mut step = HandshakeStep {
+        context: None,
+        established: None,
+        result: Err(refusal("the handshake has failed before")),
+    };
+    let context = context.map_or_else(|| gsi.acceptor().map(Box::new), Ok);
+    let mut context = match context {
+        Ok(context) => context,
+        Err(error) => {
+            step.result = Err(refusal(&error.to_string()));
+            return step;
+        }
+    };
+    let heard = adat::decode(token.reveal())
+        .map_err(|error| format!("the token is {error}"))
+        .and_then(|bytes| {
+            let heard = context.handle_input(SystemTime::now(), &bytes);
+            heard.map_err(|error| error.to_string())
+        });
+    let output = context.poll_output().map(|token| adat::encode(&token));
+    step.result = match heard {
+        Err(why) => Err(refusal(&why)),
+        Ok(()) => match context.outcome() {
+            Some(established) => {
+                step.established = Some(Box::new(established));
+                Ok(AdatStep::Established(output))
+            }
+            None => {
+                step.context = Some(context);
+                Ok(AdatStep::More(output.unwrap_or_default()))
+            }
+        },
+    };
+    step
+}
+
+impl Security {
+    /// Who the client has proven to be.
+    pub(crate) fn identity(&self) -> Option<&DistinguishedName> {
+        self.identity.as_ref()
+    }
+
+    /// Of a session that a front has begun under AUTH GSSAPI, or in clear: lines are its part.
+    pub(crate) fn handed(delegated: Option<DataContext>) -> Self {
+        Self {
+            delegated,
+            ..Self::default()
+        }
+    }
+
+    /// The same under AUTH TLS: data channels show what `server` has.
+    pub(crate) fn handed_tls(server: ftps::Server) -> Self {
+        Self {
+            tls: Tls::Established(server),
+            ..Self::default()
+        }
+    }
+
+    /// What was delegated, with its key; empty: nothing.
+    pub(crate) fn delegated_pem(&self) -> Result<Vec<u8>, CredentialError> {
+        match &self.delegated {
+            Some(context) => context.credential.to_pem(),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The context for the next ADAT; none where it is the `first`.
+    pub(crate) fn take_context(&mut self, first: bool) -> Option<Box<Context>> {
+        let context = self.context.take();
+        context.filter(|_| !first)
+    }
+
+    /// Keeps what an ADAT has brought.
+    pub(crate) fn keep(
+        &mut self,
+        gsi: &Gsi,
+        step: HandshakeStep,
+    ) -> Result<AdatStep, StorageFailure> {
+        self.context = step.context;
+        if let Some(established) = step.established {
+            let Established {
+                peer,
+                delegated,
+                wrap,
+                ..
+            } = *established;
+            self.identity = Some(peer.identity().clone());
+            self.delegated = delegated.map(|credential| DataContext {
+                credential,
+                anchors: gsi.anchors(),
+            });
+            self.agreed = Some(Agreed::Gssapi(wrap));
+        }
+        step.result
+    }
+
+    /// Gets ready for AUTH TLS.
+    pub(crate) fn prepare_tls(
+        &mut self,
+        server: Option<&ftps::Server>,
+    ) -> Result<(), StorageFailure> {
+        let server = server.ok_or_else(|| refusal("AUTH TLS is not offered"))?;
+        let handshake = server
+            .accept()
+            .map_err(|error| refusal(&error.to_string()))?;
+        self.agreed = Some(Agreed::Tls(Box::new(handshake), server.clone()));
+        Ok(())
+    }
+
+    /// From now on lines are protected, or a handshake of TLS begins. Says how, for the log, where
+    /// that is known; `None`: nothing was agreed on.
+    pub(crate) fn protect(&mut self) -> Option<Option<String>> {
+        match self.agreed.take()? {
+            Agreed::Gssapi(wrap) => {
+                let lines = ProtectedServer::new(wrap, Encapsulation::Lines);
+                let how = lines.describe();
+                self.lines = Some(lines);
+                Some(Some(how))
+            }
+            Agreed::Tls(handshake, server) => {
+                self.tls = Tls::Shaking(Some(handshake), server);
+                Some(None)
+            }
+        }
+    }
+
+    /// Bytes are for a handshake of TLS: the machine, for [`receive_tls`].
+    pub(crate) fn take_handshake(&mut self) -> Option<Box<ftps::Handshake>> {
+        match &mut self.tls {
+            Tls::Shaking(handshake, _) => handshake.take(),
+            Tls::Unused | Tls::Established(_) => None,
+        }
+    }
+
+    /// A step of a handshake is made: no byte may be read meanwhile.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.tls, Tls::Shaking(None, _))
+    }
+
+    /// Takes the machine back.
+    pub(crate) fn keep_tls(&mut self, mut step: TlsStep) -> TlsProgress {
+        if let Some(fault) = step.fault {
+            return TlsProgress::Failed(fault);
+        }
+        let Tls::Shaking(handshake, server) = &mut self.tls else {
+            return TlsProgress::Failed("there is no handshake".to_owned());
+        };
+        let Some(Secured {
+            client, wrap, rest, ..
+        }) = step.handshake.outcome()
+        else {
+            *handshake = Some(step.handshake);
+            return TlsProgress::More;
+        };
+        match client {
+            Some(Ok(peer)) => self.identity = Some(peer.identity().clone()),
+            Some(Err(refusal)) => self.disbelief = Some(refusal.to_string()),
+            None => {}
+        }
+        self.tls = Tls::Established(server.clone());
+        let lines = ProtectedServer::new(wrap, Encapsulation::Records);
+        let how = lines.describe();
+        self.lines = Some(lines);
+        TlsProgress::Established { how, rest }
+    }
+
+    /// What protects the control channel.
+    pub(crate) fn channel(&self) -> ControlProtection {
+        match (&self.tls, &self.lines) {
+            (Tls::Established(_), _) => ControlProtection::Tls,
+            (_, Some(_)) => ControlProtection::Gssapi,
+            (_, None) => ControlProtection::Clear,
+        }
+    }
+
+    /// Why the certificate that the client has shown under TLS says nothing.
+    pub(crate) fn disbelief(&self) -> Option<&str> {
+        self.disbelief.as_deref()
+    }
+
+    /// What bytes of the socket are; `None`: themselves, nothing is protected.
+    pub(crate) fn open(&mut self, bytes: &[u8]) -> Option<Result<Vec<Received>, ProtectionError>> {
+        self.lines.as_mut().map(|lines| lines.open(bytes))
+    }
+
+    /// Replies as they leave. In a handshake of TLS there is no way to say anything.
+    pub(crate) fn seal(&mut self, replies: Vec<u8>) -> Result<Vec<u8>, ProtectionError> {
+        let Some(lines) = &mut self.lines else {
+            return Ok(match self.tls {
+                Tls::Shaking(..) => Vec::new(),
+                Tls::Unused | Tls::Established(_) => replies,
+            });
+        };
+        let mut sealed = Vec::new();
+        lines.seal(&replies, &mut sealed)?;
+        Ok(sealed)
+    }
+
+    /// What is said when nothing follows.
+    pub(crate) fn close(&mut self) -> Vec<u8> {
+        let mut sealed = Vec::new();
+        if let Some(lines) = &mut self.lines {
+            lines.close(&mut sealed);
+        }
+        sealed
+    }
+
+    /// DCSC: what data channels prove themselves with from now on; `None`: what was delegated.
+    pub(crate) fn choose(
+        &mut self,
+        gsi: Option<&Gsi>,
+        token: Option<&Token>,
+    ) -> Result<(), StorageFailure> {
+        // Where nobody has to prove anything, nobody is believed but who comes with it.
+        let anchors = || gsi.map_or_else(|| Arc::new(Bundle::default()) as _, Gsi::anchors);
+        let chosen = token.map(|token| chosen(anchors(), token));
+        self.chosen = chosen.transpose().map_err(|why| refusal(&why))?;
+        Ok(())
+    }
+
+    /// What guards data channels made now; `client`: the host of the control channel's other end.
+    pub(crate) fn guard(
+        &self,
+        spec: &DataChannelSpec,
+        client: IpAddr,
+    ) -> Result<Option<ChannelSecurity>, StorageFailure> {
+        if let Tls::Established(server) = &self.tls {
+            let private = spec.protection != Protection::Clear;
+            return Ok(private.then(|| ChannelSecurity::TlsServer {
+                server: server.clone(),
+                client,
+            }));
+        }
+        let context = self.chosen.as_ref().or(self.delegated.as_ref());
+        DataContext::guard(context, spec)
+    }
+}
+
+/// A certificate with its key, its chain, and CAs that its peers may have certificates of.
+fn chosen(anchors: Arc<dyn Anchors>, token: &Token) -> Result<DataContext, String> {
+    let pem = adat::decode(token.reveal()).map_err(|error| format!("the text is {error}"))?;
+    let credential = Credential::from_pem(&pem, &pem, None).map_err(|error| error.to_string())?;
+    let all: Vec<Certificate> = certificates_from_pem(&pem).map_err(|error| error.to_string())?;
+    Ok(DataContext {
+        credential,
+        anchors: Arc::new(Extended::new(anchors, all)),
+    })
+}

@@ -1,0 +1,230 @@
+//! Leftovers of uploads whose client never came back to finish or remove them: files under the
+//! temporary names of godwit's client, which are removed some time after their last change.
+//!
+//! The time is that of the inode (ctime), which nobody can set: a file that is whole may have got
+//! the time of its source already, and wait for its name. And no file goes that has changed since
+//! the oldest of the sessions began that are there now: whatever a session has written is safe
+//! until it ends, however slow it is.
+
+use std::{
+    io,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use godwit_proto::temporary::is_temporary;
+use rustix::{
+    fd::{BorrowedFd, OwnedFd},
+    fs::{
+        AtFlags, Dir, DirEntry, FileType, Mode, OFlags, Stat, fstat, open, openat, statat, unlinkat,
+    },
+    io::Errno,
+};
+use tokio::{sync::watch, task::spawn_blocking, time::sleep};
+use tracing::{info, warn};
+
+use crate::{Service, access::admission::Admission, privsep};
+
+/// Parts of the age at which files go that lie between two sweeps.
+const SWEEPS_PER_AGE: u32 = 4;
+
+/// Shortest and longest time between two sweeps: a tree is walked whole.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
+
+/// What the clocks of storage and of this machine may differ by.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
+
+/// Directories that are open at a time, each inside the one before. What lies deeper is left alone.
+const DEPTH_MAX: usize = 256;
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// Sweeps as often as the settings want, for ever.
+pub(crate) async fn run(service: &watch::Sender<Arc<Service>>, gate: &Admission) {
+    let mut changes = service.subscribe();
+    loop {
+        let now = Arc::clone(&changes.borrow_and_update());
+        let Some(age) = now.settings.reap_after else {
+            // The sender is ours, so there is always another change to wait for.
+            let _ = changes.changed().await;
+            continue;
+        };
+        let pause = (age / SWEEPS_PER_AGE).clamp(PAUSES[0], PAUSES[1]);
+        tokio::select! {
+            _ = changes.changed() => continue,
+            () = sleep(pause) => {}
+        }
+        let Some(before) = limit(SystemTime::now(), age, gate.oldest()) else {
+            continue;
+        };
+        let root = now.settings.root.clone();
+        match &now.settings.separation {
+            Some(_) => privsep::reap(&now.settings, before).await,
+            None => drop(spawn_blocking(move || sweep_and_tell(&root, before)).await),
+        }
+    }
+}
+
+/// Files that have changed since stay. `oldest`: when the first of the sessions began that are
+/// there now.
+fn limit(now: SystemTime, age: Duration, oldest: Option<SystemTime>) -> Option<SystemTime> {
+    let by_age = now.checked_sub(age)?;
+    match oldest {
+        None => Some(by_age),
+        Some(oldest) => Some(by_age.min(oldest.checked_sub(CLOCKS_DIFFER_MAX)?)),
+    }
+}
+
+/// One sweep, and a word on it in the log. Blocks.
+pub(crate) fn sweep_and_tell(root: &Path, before: SystemTime) {
+    match sweep(root, before) {
+        Ok(Swept {
+            removed,
+            failed,
+            last_failure: None,
+        }) => info!(removed, failed, "looked for leftovers of uploads"),
+        Ok(Swept {
+            removed,
+            failed,
+            last_failure: Some(why),
+        }) => warn!(removed, failed, %why, "looked for leftovers of uploads"),
+        Err(error) => warn!(%error, ?root, "cannot look for leftovers of uploads"),
+    }
+}
+
+/// What a sweep came to.
+#[derive(Debug, Default)]
+struct Swept {
+    removed: u64,
+    /// Names that could not be looked at, or not removed.
+    failed: u64,
+    last_failure: Option<Errno>,
+}
+
+impl Swept {
+    fn note(&mut self, result: Result<(), Errno>) {
+        match result {
+            // Somebody else was faster.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => {
+                self.failed += 1;
+                self.last_failure = Some(errno);
+            }
+        }
+    }
+}
+
+/// Removes what is left over beneath `root`, on its file system alone. No link is followed: each
+/// directory is opened in the one above it.
+fn sweep(root: &Path, before: SystemTime) -> io::Result<Swept> {
+    let mut swept = Swept::default();
+    let top = open(root, DIRECTORY, Mode::empty())?;
+    let device = fstat(&top)?.st_dev;
+    let mut branch = vec![Dir::new(top)?];
+    while let Some(here) = branch.last_mut() {
+        let deeper = match here.read() {
+            None => {
+                branch.pop();
+                continue;
+            }
+            Some(Ok(entry)) => visit(here.fd()?, &entry, before, &mut swept),
+            Some(Err(errno)) => {
+                branch.pop();
+                Err(errno)
+            }
+        };
+        let entered = deeper.and_then(|directory| match directory {
+            Some(directory) if branch.len() < DEPTH_MAX && fstat(&directory)?.st_dev == device => {
+                branch.push(Dir::new(directory)?);
+                Ok(())
+            }
+            _ => Ok(()),
+        });
+        swept.note(entered);
+    }
+    Ok(swept)
+}
+
+/// Removes a file that is left over; opens a directory.
+fn visit(
+    here: BorrowedFd<'_>,
+    entry: &DirEntry,
+    before: SystemTime,
+    swept: &mut Swept,
+) -> Result<Option<OwnedFd>, Errno> {
+    let name = entry.file_name();
+    if matches!(name.to_bytes(), b"." | b"..") {
+        return Ok(None);
+    }
+    let look = || statat(here, name, AtFlags::SYMLINK_NOFOLLOW);
+    let kind = match entry.file_type() {
+        FileType::Unknown => FileType::from_raw_mode(look()?.st_mode),
+        kind => kind,
+    };
+    match kind {
+        FileType::Directory => {
+            openat(here, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()).map(Some)
+        }
+        FileType::RegularFile if is_temporary(name.to_bytes()) => {
+            let stat = look()?;
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            if is_file && changed(&stat) < before {
+                unlinkat(here, name, AtFlags::empty())?;
+                swept.removed += 1;
+            }
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn changed(stat: &Stat) -> SystemTime {
+    let seconds = u64::try_from(stat.st_ctime).unwrap_or_default();
+    let nanoseconds = u32::try_from(stat.st_ctime_nsec).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    const LEFT: &str = ".godwit-0123456789abcdef.part";
+
+    #[test]
+    fn what_is_older_than_the_oldest_session_and_the_age_goes() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let age = Duration::from_secs(1000);
+        assert_eq!(limit(at(5000), age, None), Some(at(4000)));
+        assert_eq!(limit(at(5000), age, Some(at(4900))), Some(at(4000)));
+        assert_eq!(limit(at(5000), age, Some(at(3000))), Some(at(2940)));
+    }
+
+    #[test]
+    fn leftovers_go_everywhere_and_nothing_else_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join("root").join(name);
+        let outside = folder.path().join(LEFT);
+        fs::create_dir_all(at("a/b c")).unwrap();
+        fs::create_dir(at(".godwit-000000000000000d.part")).unwrap();
+        fs::write(&outside, "x").unwrap();
+        symlink(folder.path(), at("a/link")).unwrap();
+        symlink(&outside, at(".godwit-1111111111111111.part")).unwrap();
+        for directory in ["", "a/", "a/b c/", ".godwit-000000000000000d.part/"] {
+            for name in [LEFT, "f.part", ".godwit-0123456789abcde.part"] {
+                fs::write(at(&format!("{directory}{name}")), "x").unwrap();
+            }
+        }
+        let before = SystemTime::now() - Duration::from_secs(3600);
+        assert_eq!(sweep(&at(""), before).unwrap().removed, 0, "all are new");
+        let after = SystemTime::now() + Duration::from_secs(3600);
+        let swept = sweep(&at(""), after).unwrap();
+        assert_eq!((swept.removed, swept.failed), (4, 0));
+        assert!(outside.exists());
+        assert!(at("a/b c/f.part").exists());
+        assert!(at(".godwit-1111111111111111.part").is_symlink());
+        assert_eq!(sweep(&at(""), after).unwrap().removed, 0);
+    }
+}

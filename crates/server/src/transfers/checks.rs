@@ -1,0 +1,86 @@
+//! What success of a receipt depends on when its bytes have come.
+
+use std::{
+    io::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use godwit_engine::storage::Storage;
+use godwit_proto::{ChecksumAlgorithm, FtpPath, error::TransferFailure, timestamp::Timestamp};
+
+use super::{open::system_time, shared_writer::SharedWriter};
+use crate::{
+    access::turns::AccountTurns,
+    failure_of,
+    requests::checksums::{blocking, checksum, open},
+};
+
+/// What success of a receipt still depends on.
+pub(crate) struct Checks {
+    /// TYPE A: a CR at the very end waits for what follows it.
+    unflushed: Option<SharedWriter>,
+    storage: Arc<dyn Storage>,
+    path: FtpPath,
+    checksums: Vec<(ChecksumAlgorithm, String)>,
+    modify: Option<Timestamp>,
+}
+
+impl Checks {
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        path: FtpPath,
+        checksums: Vec<(ChecksumAlgorithm, String)>,
+        modify: Option<Timestamp>,
+    ) -> Self {
+        Self {
+            unflushed: None,
+            storage,
+            path,
+            checksums,
+            modify,
+        }
+    }
+
+    pub(crate) fn flush_at_the_end(&mut self, writer: SharedWriter) {
+        self.unflushed = Some(writer);
+    }
+
+    /// `None` where there is nothing to check.
+    pub(crate) fn needed(self) -> Option<Self> {
+        let is_needed =
+            self.unflushed.is_some() || !self.checksums.is_empty() || self.modify.is_some();
+        is_needed.then_some(self)
+    }
+
+    /// `stop` ends a long checksum.
+    pub(crate) async fn run(
+        mut self,
+        turns: &AccountTurns,
+        stop: &AtomicBool,
+    ) -> Result<(), TransferFailure> {
+        if let Some(mut writer) = self.unflushed.take() {
+            let doing = format!("write {}", self.path);
+            blocking(move || writer.flush().map_err(|e| failure_of(&e, &doing))).await?;
+        }
+        for (algorithm, expected) in &self.checksums {
+            // The file as it now is, read back: what the bytes on the wire were proves less.
+            let file = open(Arc::clone(&self.storage), self.path.clone()).await?;
+            let go_on = &mut |_| !stop.load(Ordering::Relaxed);
+            let computed = checksum(file, *algorithm, 0, None, turns, go_on).await?;
+            if !computed.eq_ignore_ascii_case(expected) {
+                return Err(TransferFailure::Checksum {
+                    computed,
+                    expected: expected.clone(),
+                });
+            }
+        }
+        if let Some(modify) = self.modify {
+            let set = move || (self.storage).set_modified(&self.path, system_time(modify));
+            blocking(set).await?;
+        }
+        Ok(())
+    }
+}
