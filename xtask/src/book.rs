@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::tidy::{collect, read};
+use crate::files::{collect, read};
 
 /// Blocks of commands that no test runs since they take another machine.
 const ELSEWHERE_MAX: usize = 12;

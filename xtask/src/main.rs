@@ -2,8 +2,11 @@
 
 mod book;
 mod check;
+mod files;
 mod instructions;
 mod kernels;
+mod modules;
+mod source;
 mod suite;
 mod tidy;
 
@@ -22,6 +25,8 @@ usage: cargo xtask <command>
                   keeps what is counted now
   kernels         run some tests on other kernels, in an emulated machine (needs QEMU and the
                   network)
+  modules [--json] [--arrows] [CRATE]...
+                  which module imports which: arrows, upward arrows, circles, lines of code
   dist DIR        write man pages, completions and the licences of libraries, as they belong
                   below /usr/share
   bench [ARGS]    build in release mode and compare with the peers; ARGS go to `godwit-lab bench`
@@ -39,6 +44,7 @@ fn main() -> ExitCode {
         Some("instructions") => instructions::check(rest.iter().any(|word| word == "--write")),
         Some("kernels") => kernels::check(),
         Some("dist") => dist(&rest),
+        Some("modules") => modules(&rest),
         Some("bench") => bench(&rest),
         _ => Err(HELP.to_owned()),
     };
@@ -84,6 +90,15 @@ fn fuzz(rest: &[String]) -> Result<(), String> {
 
 fn dist(rest: &[String]) -> Result<(), String> {
     run(cargo(&["run", "--quiet", "--package", "godwit-dist", "--"]).args(rest))
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "what is asked for goes to standard output"
+)]
+fn modules(rest: &[String]) -> Result<(), String> {
+    print!("{}", modules::run(files::root(), rest)?);
+    Ok(())
 }
 
 fn bench(rest: &[String]) -> Result<(), String> {

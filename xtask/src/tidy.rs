@@ -2,11 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use crate::book;
+use crate::{
+    book,
+    files::{collect, read, read_dir, root},
+};
 
 /// Which crate of ours may depend on which (tests included): proto, tune and gsi on nothing, engine
 /// on proto and gsi alone.
@@ -31,9 +33,7 @@ const TEST_ARROWS: &[(&str, &str)] = &[("client", "server")];
 const UNSAFE_FILE: (&str, &str) = ("gsi", "src/sessions.rs");
 
 pub(crate) fn run() -> Result<(), String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("xtask has no parent folder")?;
+    let root = root();
     let mut faults = Vec::new();
     for (name, allowed) in ARROWS {
         let folder = root.join("crates").join(name);
@@ -195,31 +195,4 @@ fn check_sources(folder: &Path, name: &str, faults: &mut Vec<String>) -> Result<
         }
     }
     Ok(())
-}
-
-/// All files below `folder` whose names end so.
-pub(crate) fn collect(
-    folder: &Path,
-    extension: &str,
-    files: &mut Vec<PathBuf>,
-) -> Result<(), String> {
-    for path in read_dir(folder)? {
-        if path.is_dir() {
-            collect(&path, extension, files)?;
-        } else if path.extension().is_some_and(|e| e == extension) {
-            files.push(path);
-        }
-    }
-    Ok(())
-}
-
-fn read_dir(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-    paths.sort();
-    Ok(paths)
-}
-
-pub(crate) fn read(file: &Path) -> Result<String, String> {
-    fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))
 }
