@@ -6,6 +6,7 @@ mod files;
 mod instructions;
 mod kernels;
 mod modules;
+mod rules;
 mod source;
 mod suite;
 mod tidy;
@@ -16,7 +17,8 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   check           what every commit must pass: format, lints, documents, tidy, tests
-  tidy            only the rules of the tree: dead files, dependency arrows, unsafe code, the book
+  tidy            only the rules of the tree: dead files, dependency arrows, circles of modules,
+                  unsafe code, names, lines, the book
   golden          write the golden transcripts anew; review the difference
   fuzz TARGET [SECONDS]
                   run one fuzz target (needs cargo-fuzz and a nightly tool chain; default 60 s)

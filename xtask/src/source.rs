@@ -122,9 +122,42 @@ fn raw_string(rest: &[char]) -> Option<(usize, usize)> {
     Some((before, (0..body.len()).find(ends).unwrap_or(body.len())))
 }
 
+/// The identifiers of a text that holds code alone, each with its line (from 1).
+pub(crate) fn identifiers(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    code.lines().enumerate().flat_map(|(line, text)| {
+        let words = text.split(|c| !is_word(c));
+        words
+            .filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+            .map(move |word| (line + 1, word))
+    })
+}
+
+/// The words of an identifier, in lower case: `open_ahead`, `OPEN_AHEAD` and `OpenAhead` have the
+/// same ones.
+pub(crate) fn segments(identifier: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut lower_before = false;
+    let mut begins = true;
+    for c in identifier.chars() {
+        if c == '_' {
+            begins = true;
+            continue;
+        }
+        if begins || (c.is_uppercase() && lower_before) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut() {
+            word.extend(c.to_lowercase());
+        }
+        lower_before = c.is_lowercase() || c.is_numeric();
+        begins = false;
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parts;
+    use super::{identifiers, parts, segments};
 
     #[test]
     fn a_file_is_taken_apart() {
@@ -147,5 +180,16 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn identifiers_and_their_words() {
+        let code = "fn open_ahead(x: u8) {\n  OpenAhead::TCP_MAX + 0x1f\n}";
+        let found: Vec<_> = identifiers(code).collect();
+        assert_eq!(found[1], (1, "open_ahead"));
+        assert!(found.contains(&(2, "OpenAhead")) && !found.iter().any(|(_, w)| *w == "0x1f"));
+        assert_eq!(segments("OpenAhead"), segments("open_ahead"));
+        assert_eq!(segments("TCP_MAX"), ["tcp", "max"]);
+        assert_eq!(segments("_r2Is"), ["r2", "is"]);
     }
 }

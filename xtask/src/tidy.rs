@@ -8,6 +8,7 @@ use std::{
 use crate::{
     book,
     files::{collect, read, read_dir, root},
+    rules,
 };
 
 /// Which crate of ours may depend on which (tests included): proto, tune and gsi on nothing, engine
@@ -43,6 +44,7 @@ pub(crate) fn run() -> Result<(), String> {
     check_crates_listed(&root.join("crates"), &mut faults)?;
     check_spec(root, &mut faults)?;
     book::check(root, &mut faults)?;
+    rules::check(root, &mut faults)?;
     if faults.is_empty() {
         Ok(())
     } else {

@@ -197,11 +197,10 @@ fn order(weights: &[Vec<usize>]) -> Vec<usize> {
     order.sort_by_key(|room| drawn(*room));
     loop {
         let mut gained = false;
-        for room in 0..count {
+        for (room, row) in weights.iter().enumerate() {
             let at = order.iter().position(|it| *it == room).unwrap_or(0);
             order.remove(at);
             // Arrows upward with the room at each place, less those with it on top.
-            let row = &weights[room];
             let mut best = (0_i64, 0);
             let mut here = 0_i64;
             let mut now = 0_i64;

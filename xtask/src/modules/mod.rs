@@ -37,7 +37,8 @@ Prints, for each crate (all, if none is named; a FOLDER is one that holds src/):
   circles   Modules that reach one another by arrows, and the shortest way around. A parent is free
             inside its own folder: arrows between it and what lies below it make no circle, unless
             the circle leaves the folder.
-  lines     not blank and no comment; those under tests/, benches/, examples/ and #[cfg(test)] apart.
+  lines     not blank and no comment; apart from them those of tests: tests/, benches/, examples/
+            and #[cfg(test)].
 
   --arrows  prints each arrow, and what it names
   --json    prints all of it as one object a crate, in a list

@@ -1,0 +1,114 @@
+//! Eight bits are a byte in every sentence, as they are in the standard library.
+
+use super::{Fault, is_generated, place_of};
+use crate::source;
+
+const RULE: &str = "bytes, unless an RFC is quoted";
+
+/// Prose is what stands in comments, literals and pages. Excused are a quotation (`"..."`), the
+/// type OCTET STRING, and names: `octets=` on the wire, `"octets"` in a log, `InOctets` of a
+/// kernel.
+pub(super) fn check(path: &str, text: &str, faults: &mut Vec<Fault>) {
+    let is_rust = path.ends_with(".rs");
+    if is_generated(path) || path.starts_with("xtask/src/rules/") {
+        return;
+    }
+    let parts = source::parts(if is_rust { text } else { "" });
+    let comments: Vec<&str> = parts.comments.lines().collect();
+    let code: Vec<&str> = parts.code.lines().collect();
+    // Whether a quotation has begun in this paragraph and not ended.
+    let mut quoted = false;
+    for (number, line) in text.lines().enumerate() {
+        let prose = if is_rust {
+            comments.get(number).copied().unwrap_or_default()
+        } else {
+            line
+        };
+        if prose.trim_matches(['/', '!', ' ']).is_empty() {
+            quoted = false;
+        }
+        for at in places(line) {
+            // The two lines have the same columns, not the same bytes.
+            let column = line[..at].chars().count();
+            let is_code = |line: &&str| line.chars().nth(column).is_some_and(|c| c != ' ');
+            if code.get(number).is_some_and(is_code) {
+                continue;
+            }
+            let before = prose.chars().take(column).filter(|c| *c == '"').count();
+            let in_prose = prose.chars().nth(column).is_some_and(|c| c != ' ');
+            let is_quotation = in_prose && (before % 2 == 1) != quoted;
+            if !is_quotation && !is_name(line, at) {
+                faults.push(Fault {
+                    rule: RULE,
+                    place: place_of(path),
+                    text: format!("{path}:{}: octets", number + 1),
+                });
+            }
+        }
+        quoted ^= prose.matches('"').count() % 2 == 1;
+    }
+}
+
+/// Where the word stands in a line.
+fn places(line: &str) -> Vec<usize> {
+    let lower = line.to_ascii_lowercase();
+    let found: Vec<usize> = lower.match_indices("octet").map(|(at, _)| at).collect();
+    found
+}
+
+fn is_name(line: &str, at: usize) -> bool {
+    let rest = &line[at..];
+    let end = rest
+        .find(|c: char| !c.is_alphanumeric())
+        .unwrap_or(rest.len());
+    let before = line[..at].chars().next_back();
+    let after = rest[end..].chars().next();
+    let is_mark = |c: Option<char>| matches!(c, Some('"' | '`' | '\\'));
+    rest.starts_with("OCTET STRING")
+        || is_mark(before) && is_mark(after)
+        || before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+        || matches!(after, Some('=' | '(' | '_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    fn faults(path: &str, text: &str) -> usize {
+        let mut faults = Vec::new();
+        check(path, text, &mut faults);
+        faults.len()
+    }
+
+    #[test]
+    fn octets_in_sentences_are_told() {
+        for text in [
+            "// so many octets\n",
+            "let x = \"{} octets\";",
+            "/// Octet by octet.\n",
+        ] {
+            assert_ne!(faults("crates/a/src/lib.rs", text), 0, "{text}");
+        }
+        assert_eq!(faults("docs/a.md", "It has\nthree octets.\n"), 1);
+    }
+
+    #[test]
+    fn quotations_and_names_are_excused() {
+        for text in [
+            "// RFC 959: \"the octets of\n// the file, octet by octet\", it says\n",
+            "let four = address.octets();",
+            "let fact = \"octets=12;\"; // `octets` on the wire",
+            "#[serde(rename = \"octets\")]",
+            "// an OCTET STRING of DER\n",
+            "let counter = \"IpExt: InOctets OutOctets\";",
+        ] {
+            assert_eq!(faults("crates/a/src/lib.rs", text), 0, "{text}");
+        }
+        assert_eq!(faults("docs/a.md", "\"The octets\" of `octets=`.\n"), 0);
+        assert_eq!(
+            faults("docs/a.md", "A \"mark\n\nthree octets\n"),
+            1,
+            "a new paragraph"
+        );
+    }
+}

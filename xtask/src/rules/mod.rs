@@ -1,0 +1,108 @@
+//! Rules of names, lines and pages. Each takes texts, so that its test can show it fail.
+
+mod adr;
+mod allowed;
+mod bytes;
+mod circles;
+mod columns;
+mod types;
+mod words;
+
+use std::{collections::BTreeMap, path::Path};
+
+use crate::files::{collect, read};
+
+/// A breach of a rule.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    rule: &'static str,
+    /// The crate, or the folder at the root.
+    place: String,
+    text: String,
+}
+
+/// Checks the tree. Breaches that [`allowed`] counts are left out.
+pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
+    let mut found = Vec::new();
+    for folder in crate::modules::all_crates(root)? {
+        let tree = crate::modules::tree::read_crate(&folder)?;
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        circles::check(&name, &tree, &mut found);
+        types::check(&name, root, &tree, &mut found);
+    }
+    for (path, text) in texts(root)? {
+        columns::check(&path, &text, &mut found);
+        bytes::check(&path, &text, &mut found);
+        words::check(&path, &text, &mut found);
+        adr::check(&path, &text, &mut found);
+    }
+    let mut by_place: BTreeMap<(&str, &str), Vec<&Fault>> = BTreeMap::new();
+    for fault in &found {
+        by_place
+            .entry((fault.rule, &fault.place))
+            .or_default()
+            .push(fault);
+    }
+    for ((rule, place), breaches) in by_place {
+        if breaches.len() > allowed::count(rule, place) {
+            faults.extend(
+                breaches
+                    .iter()
+                    .map(|fault| format!("{}: {rule}", fault.text)),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Sources and documents, by their paths below the root.
+fn texts(root: &Path) -> Result<Vec<(String, String)>, String> {
+    let mut files = Vec::new();
+    for folder in ["changelog", "crates", "docs", "fuzz", "packaging", "xtask"] {
+        let folder = root.join(folder);
+        for extension in ["md", "rs"] {
+            if folder.is_dir() {
+                collect(&folder, extension, &mut files)?;
+            }
+        }
+    }
+    files.retain(|file| !file.components().any(|part| part.as_os_str() == "target"));
+    for file in crate::files::read_dir(root)? {
+        files.extend(file.extension().is_some_and(|e| e == "md").then_some(file));
+    }
+    let shown = |file: &Path| {
+        file.strip_prefix(root)
+            .unwrap_or(file)
+            .display()
+            .to_string()
+    };
+    files
+        .iter()
+        .map(|file| Ok((shown(file), read(file)?)))
+        .collect()
+}
+
+/// `client` of `crates/client/src/lib.rs`, else the first folder.
+fn place_of(path: &str) -> String {
+    let path = path.strip_prefix("crates/").unwrap_or(path);
+    path.split('/').next().unwrap_or(path).to_owned()
+}
+
+/// Whether a page is written by our programs: results of the lab, but for the page about them.
+fn is_generated(path: &str) -> bool {
+    path == "docs/spec/compatibility.md"
+        || path.starts_with("docs/results/") && path != "docs/results/README.md"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_generated, place_of};
+
+    #[test]
+    fn places_are_crates_and_folders() {
+        assert_eq!(place_of("crates/client/src/lib.rs"), "client");
+        assert_eq!(place_of("docs/adr/0001.md"), "docs");
+        assert_eq!(place_of("README.md"), "README.md");
+        assert!(is_generated("docs/results/soak.md") && !is_generated("docs/results/README.md"));
+    }
+}
