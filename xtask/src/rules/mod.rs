@@ -5,6 +5,7 @@ mod allowed;
 mod bytes;
 mod circles;
 mod columns;
+mod documents;
 mod types;
 mod words;
 
@@ -30,12 +31,14 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String>
         circles::check(&name, &tree, &mut found);
         types::check(&name, root, &tree, &mut found);
     }
-    for (path, text) in texts(root)? {
-        columns::check(&path, &text, &mut found);
-        bytes::check(&path, &text, &mut found);
-        words::check(&path, &text, &mut found);
-        adr::check(&path, &text, &mut found);
+    let texts = texts(root)?;
+    for (path, text) in &texts {
+        columns::check(path, text, &mut found);
+        bytes::check(path, text, &mut found);
+        words::check(path, text, &mut found);
+        adr::check(path, text, &mut found);
     }
+    documents::check(root, &texts, &mut found);
     let mut by_place: BTreeMap<(&str, &str), Vec<&Fault>> = BTreeMap::new();
     for fault in &found {
         by_place
