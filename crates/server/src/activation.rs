@@ -8,7 +8,7 @@ use rustix::net::sockopt::socket_acceptconn;
 use sd_notify::NotifyState;
 use tracing::warn;
 
-use crate::ServerError;
+use crate::error::ServerError;
 
 /// The sockets that were handed over, for [`crate::Server::on_sockets`]; none where nobody did.
 /// Takes them out of the environment, so a second call finds none.

@@ -1,29 +1,33 @@
 //! The server: godwitd.
 //!
 //! # Map
-//! - [`config`]: flags and settings file, resolved into [`ServerSettings`]
-//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `limits`: who may connect and log
-//!   in (pure); `gate`: how they are told; `shares`: how many data channels sessions have in all
-//! - `session`: one task a session: control connection, interpreter, what it waits for
-//! - `requests`: requests that touch storage; `transfers`: one transfer, from `opening` its file,
-//!   perhaps `ahead` of its turn, to the `checks` its success depends on; `shared_writer`: the end
-//!   of a TYPE A receipt
-//! - `turns`: processors for checksums, which accounts share, in one process or in many
-//! - `durability`: what 226 promises; `speculative`: transfers whose commands wait, begun already;
-//!   `data_channels`: the session's data channel object and the addresses it announces;
-//!   `following`: what may begin there before those before it are over; `passed`: files that moved
-//!   last, for whoever asks for their checksums
-//! - `security`: a session's handshake and protected lines; `gsi`: whom the server believes, and
-//!   who may come
-//! - `audit`: the audit log and the transfer log; `imported`: settings of another server;
-//!   `privsep`: processes without privileges; `reaper`: leftovers of uploads
-//! - `metrics`: what is counted, and who is there, for monitoring
-//! - `login`: who may log in and what they may do; [`access::passwords`]: the file of those who
-//!   have one; `tokens`: bearer tokens; `rights`: what may be done where, which `scoped` storage
-//!   keeps to
-//! - `ssh`: a session that sshd has started; [`activation`]: a server that a service manager has
-//!   started
-//! - `reply_buffer`: replies not yet read; [`observe::log`]: the log
+//! ```text
+//!   main ──► listener, ssh ──► privsep (monitor, pre-login, session)      processes
+//!                 └───────────────► session ◄─────────────┘               one task a session
+//!               requests, transfers ◄──┘ └──► lookahead                   what a session asks for
+//!         service ──► access, storage, observe, config                    what all sessions share
+//! ```
+//! - [`config`]: flags and settings file, resolved into [`ServerSettings`]; `import_gct`: settings
+//!   of another server
+//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `ssh`: a session that sshd has
+//!   started; [`activation`]: a server that a service manager has started; `reaper`: when leftovers
+//!   of uploads are looked for; `service`: what sessions share; `error`: why a server cannot begin
+//! - `access`: who may connect (`limits`, pure; `admission`, with its login `attempts`) and log in
+//!   (`identity`, `login`, [`access::passwords`], `tokens`, `gsi`, `owner`), what a login may do
+//!   (`rights`), handshakes and protected lines (`security`), and what accounts share
+//!   (`channel_quota`, `turns`: processors for checksums)
+//! - `session`: control connection and interpreter, what a session waits for, its replies
+//! - `requests`: requests that touch storage; `transfers`: one transfer, from `open`ing its file to
+//!   the `checks` that its success depends on, and the session's `data_channels`
+//! - `lookahead`: work before its command's turn: `speculative` transfers, files that are opened
+//!   early (`preopen`), what may begin out of order (`reorder`), files that moved last
+//!   (`recent_files`)
+//! - `storage`: what 226 promises (`durability`), what a login may touch (`scoped`), `leftovers`
+//! - `observe`: [`observe::log`], audit log and transfer log (`audit`), `metrics`, and the `event`s
+//!   that these record
+//! - `privsep`: processes without privileges
+//!
+//! No module imports another in a circle (`cargo xtask modules`).
 //!
 //! # Contract
 //! [`Server::bind`] or [`Server::on_sockets`], print [`Server::local_addrs`], then [`Server::run`]
@@ -32,165 +36,37 @@
 pub mod access;
 pub mod activation;
 pub mod config;
+mod error;
 mod import_gct;
 mod listener;
 mod lookahead;
 pub mod observe;
 mod privsep;
+mod reaper;
 mod requests;
+mod service;
 mod session;
 mod ssh;
 mod storage;
 mod transfers;
 
-use std::sync::Arc;
-
-use godwit_engine::storage::{PosixStorage, Storage};
-use godwit_proto::error::StorageFailure;
-use rustix::io::Errno;
-use tokio::sync::Semaphore;
-
-use self::{
-    access::{gsi::Gsi, turns::Turns},
-    observe::audit::Audit,
-    privsep::{link::ChildEnd, monitor::Accounts},
-    storage::durability::Committer,
-};
-use godwit_gsi::{
-    cert::{CredentialError, files},
-    ftps,
-    verify::Anchors,
-};
-
 pub use self::{
-    access::{gsi::GsiError, limits::Bounds},
+    access::gsi::GsiError,
     config::{
-        Anonymous, Arguments, ConfigError, GsiSettings, IssuerSettings, PasswdArguments,
-        PasswordSettings, ServerSettings, SshSettings, TlsSettings, TokenSettings, Verb,
+        Anonymous, Arguments, Bounds, ConfigError, Durability, GsiSettings, IssuerSettings,
+        PasswdArguments, PasswordSettings, Separation, ServerSettings, SshSettings, TlsSettings,
+        TokenSettings, Verb,
     },
+    error::ServerError,
     import_gct::{ImportError, ImportedConfig},
-    listener::{Reloader, Server, ServerError, Status},
+    listener::{Reloader, Server, Status},
     observe::audit::AuditError,
-    privsep::{Protection, Role, Separation, run_child},
+    privsep::{Protection, Role, run_child},
     ssh::serve as serve_ssh,
-    storage::durability::Durability,
 };
 
 /// For the fuzz target: bytes of a process that somebody has taken over.
 #[cfg(fuzzing)]
 pub fn hear_foreign_message(bytes: &[u8]) {
     privsep::foreign::message(bytes);
-}
-
-/// Threads that work on logins at a time: each reads files, or asks a monitor, and is soon done.
-const LOGIN_THREADS_MAX: usize = 64;
-
-/// What all sessions that began under the same settings share.
-struct Service {
-    settings: ServerSettings,
-    /// Also the way to storage.
-    committer: Arc<Committer>,
-    /// By logins that may create files and not change them.
-    made: storage::scoped::CreatedFiles,
-    /// Where users prove who they are.
-    gsi: Option<Arc<Gsi>>,
-    audit: Arc<Audit>,
-    /// AUTH TLS.
-    tls: Option<ftps::Server>,
-    passwords: access::passwords::Cache,
-    /// One for each core: a checksum keeps one busy.
-    turns: Turns,
-    /// One permit for each thread that works on a login.
-    logins: Arc<Semaphore>,
-    /// Of a process that meets strangers: who decides on logins.
-    monitor: Option<Arc<ChildEnd>>,
-    /// Of a privileged monitor: whom its processes are.
-    accounts: Option<Arc<Accounts>>,
-    /// The one user there is, whom sshd has let in.
-    owner: Option<ssh::Owner>,
-}
-
-impl Service {
-    fn new(mut settings: ServerSettings, audit: Arc<Audit>) -> Result<Self, ServerError> {
-        let storage = PosixStorage::rooted(&settings.root).map_err(|error| ServerError::Root {
-            path: settings.root.clone(),
-            error,
-        })?;
-        let storage = storage.with_direct_io(settings.direct_io);
-        let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
-        let separated = |error: &dyn std::fmt::Display| ServerError::Separation(error.to_string());
-        let accounts = match &settings.separation {
-            Some(separation) => {
-                privsep::prepare(separation).map_err(|error| separated(&error))?;
-                // Sessions begin elsewhere.
-                let root = settings.root.canonicalize();
-                settings.root = root.map_err(|error| separated(&error))?;
-                let anonymous = settings.anonymous != Anonymous::Off;
-                let accounts =
-                    Accounts::find(separation, anonymous).map_err(|error| separated(&error))?;
-                Some(Arc::new(accounts))
-            }
-            None => None,
-        };
-        if let Some(passwords) = &settings.passwords {
-            access::passwords::check(&passwords.file).map_err(|error| ServerError::Passwords {
-                path: passwords.file.clone(),
-                error,
-            })?;
-        }
-        for issuer in settings.tokens.iter().flat_map(|tokens| &tokens.issuers) {
-            access::tokens::keys_of(issuer).map_err(|error| ServerError::Keys {
-                path: issuer.keys.clone(),
-                error,
-            })?;
-        }
-        let clients = gsi.as_ref().map(Gsi::anchors);
-        let tls = settings.tls.as_ref().map(|tls| tls_of(tls, clients));
-        let tls = tls.transpose().map_err(GsiError::Credential)?;
-        Ok(Self {
-            accounts,
-            tls,
-            ..Self::on(Arc::new(storage), settings, audit, gsi)
-        })
-    }
-
-    fn on(
-        storage: Arc<dyn Storage>,
-        settings: ServerSettings,
-        audit: Arc<Audit>,
-        gsi: Option<Gsi>,
-    ) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self {
-            committer: Committer::new(settings.durability, storage),
-            made: storage::scoped::CreatedFiles::default(),
-            gsi: gsi.map(Arc::new),
-            tls: None,
-            settings,
-            audit,
-            passwords: access::passwords::Cache::default(),
-            turns: Turns::new(cores),
-            logins: Arc::new(Semaphore::new(LOGIN_THREADS_MAX)),
-            monitor: None,
-            accounts: None,
-            owner: None,
-        }
-    }
-}
-
-/// `clients`: CAs by whose certificates users may say who they are.
-fn tls_of(
-    settings: &TlsSettings,
-    clients: Option<Arc<dyn Anchors>>,
-) -> Result<ftps::Server, CredentialError> {
-    let credential = files::load_first_pair(&settings.host, None, std::time::SystemTime::now())?;
-    ftps::Server::new(&credential, clients)
-}
-
-fn failure(errno: Errno, doing: &str) -> StorageFailure {
-    failure_of(&errno.into(), doing)
-}
-
-fn failure_of(error: &std::io::Error, doing: &str) -> StorageFailure {
-    godwit_engine::storage::failure(doing, error)
 }

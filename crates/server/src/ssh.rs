@@ -1,12 +1,13 @@
 //! `godwitd --ssh`: one session over standard input and output, as the user whom sshd has let in.
 
+use crate::access::owner::Owner;
+use crate::privsep::sandbox;
 use std::{
     io::{self, IsTerminal as _},
     path::Path,
     sync::Arc,
 };
 
-use godwit_proto::{FtpPath, pi::server::Account};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -15,50 +16,13 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
-    Service,
-    access::{
-        admission::Admission,
-        login::{Actor, Admitted, Method, Principal, user_account},
-    },
+    access::admission::Admission,
     config::SshSettings,
-    listener::{ABORT_LIMIT, ServerError},
-    privsep::{self, accounts},
+    error::ServerError,
+    listener::ABORT_LIMIT,
+    service::Service,
     session::{self, Control, Phase},
 };
-
-/// Whose server it is: whatever name a client gives at login, it is this user.
-#[derive(Clone, Debug)]
-pub(crate) struct Owner {
-    name: String,
-    home: FtpPath,
-}
-
-impl Owner {
-    /// Who runs this process.
-    fn of_process(home: &Path, root: &Path) -> Self {
-        let uid = rustix::process::geteuid().as_raw();
-        let user = uzers::get_user_by_uid(uid);
-        let name = user.map(|user| user.name().to_string_lossy().into_owned());
-        Self {
-            name: name.unwrap_or_else(|| uid.to_string()),
-            home: FtpPath::new(accounts::home_beneath(home, root))
-                .unwrap_or_else(|_| FtpPath::root()),
-        }
-    }
-
-    pub(crate) fn admitted(&self) -> Admitted {
-        Admitted {
-            name: Principal::Account(self.name.clone()),
-            actor: Actor::Account(self.name.clone()),
-            account: Account {
-                home: self.home.clone(),
-                ..user_account()
-            },
-            rights: None,
-            method: Method::Ssh,
-        }
-    }
-}
 
 /// Serves the session to its end. There must be no other thread yet. Under a root of its own the
 /// process gives up all else.
@@ -81,7 +45,7 @@ pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
     service.audit.open(settings)?;
     service.owner = Some(Owner::of_process(&home, &settings.root));
     if settings.root != Path::new("/") {
-        let protection = privsep::confine_to(&settings.root);
+        let protection = sandbox::confine_to(&settings.root).map_err(io::Error::other);
         let protection = protection.map_err(failed("give up all but the root directory"))?;
         if !protection.is_complete() {
             warn!(%protection, "less protection than there could be");

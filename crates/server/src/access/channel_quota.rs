@@ -26,8 +26,8 @@ use rustix::{
     io::{read, retry_on_intr, write},
 };
 
-use super::limits::Bounds;
-use crate::observe::metrics::Channels;
+use crate::config::Bounds;
+use crate::observe::event::Channels;
 
 /// So many of something, in however many processes.
 #[derive(Debug)]

@@ -7,13 +7,14 @@
 //!                └── refused: too many, too many of the address, too many failed logins
 //! ```
 
+use crate::config::Bounds;
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
     time::{Duration, Instant},
 };
 
-use super::login::Principal;
+use super::identity::Principal;
 
 /// Addresses whose failed logins are remembered; above it the one that failed longest ago is
 /// forgotten. About 1 MiB.
@@ -27,44 +28,6 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 
 /// Longest pause. Guessing then makes one attempt a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(64);
-
-/// How much of everything there may be at a time. Raising one costs descriptors and a few KiB each;
-/// with privilege separation each connection that has spoken is a process, each session another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Bounds {
-    /// Connections of any kind.
-    pub connections: usize,
-    /// Connections of one address (IPv6: one /64).
-    pub per_address: usize,
-    /// Connections that have not logged in. One more sends the oldest of the address with most
-    /// away.
-    pub waiting: usize,
-    /// The same for one address, of whose own the oldest is sent away.
-    pub waiting_per_address: usize,
-    /// Sessions of one account.
-    pub per_account: usize,
-    /// Data channels of one account. Buffers of each take up to 448 KiB, with direct I/O 1.2 MiB.
-    pub channels_per_account: u32,
-    /// Data channels of one address.
-    pub channels_per_address: u32,
-    /// Failed logins that an address may have before it must pause.
-    pub free_failures: u32,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            connections: 10_000,
-            per_address: 2000,
-            waiting: 1000,
-            waiting_per_address: 500,
-            per_account: 2000,
-            channels_per_account: 4096,
-            channels_per_address: 8192,
-            free_failures: 10,
-        }
-    }
-}
 
 /// Why somebody must stay outside. Its text is for the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,18 +9,18 @@
 //! | nothing | any, where it is allowed | anonymous |
 //! | anything | a session that sshd has started | who sshd has let in |
 
-use std::{fmt, time::SystemTime};
+use crate::access::identity::{
+    Actor, Admitted, ControlProtection, LoginRequest, Method, Principal, user_account,
+};
+use std::time::SystemTime;
 
-use godwit_gsi::name::DistinguishedName;
 use godwit_proto::{
     FtpPath,
-    command::Password,
     error::StorageFailure,
-    pi::server::{Account, ClearLogins, Mechanism, is_anonymous},
+    pi::server::{Account, ClearLogins, is_anonymous},
     security::TOKEN_USER,
 };
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use super::{
@@ -29,144 +29,10 @@ use super::{
     tokens::{self, Bearer},
 };
 use crate::{
-    Service,
     config::{self, Anonymous, ServerSettings},
-    failure,
-    observe::metrics::Kind,
+    service::Service,
+    storage::failure,
 };
-
-/// Who says USER and PASS, and what is known of them already.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LoginRequest {
-    pub(crate) user: String,
-    #[serde(with = "secret")]
-    pub(crate) password: Password,
-    /// Proven.
-    #[serde(with = "name")]
-    pub(crate) identity: Option<DistinguishedName>,
-    /// Why a certificate that was shown is not believed.
-    pub(crate) disbelief: Option<String>,
-    /// Of the control channel.
-    pub(crate) channel: ControlProtection,
-}
-
-/// What protects a control channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ControlProtection {
-    Clear,
-    Gssapi,
-    Tls,
-}
-
-impl ControlProtection {
-    /// What AUTH has led to.
-    pub(crate) fn mechanism(self) -> Option<Mechanism> {
-        match self {
-            Self::Clear => None,
-            Self::Gssapi => Some(Mechanism::Gssapi),
-            Self::Tls => Some(Mechanism::Tls),
-        }
-    }
-}
-
-/// Whose login it is, for limits and logs. Names of accounts, of anonymous users and of the
-/// subjects of each issuer are apart: a token for `root` is not the account root.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Principal {
-    /// Of the gridmap, the password file or the system.
-    Account(String),
-    /// Only a name to log in with.
-    Anonymous(String),
-    /// Of a token.
-    Bearer { issuer: String, subject: String },
-}
-
-/// For logs, and as what a client is told that it is.
-impl fmt::Display for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Account(name) | Self::Anonymous(name) => f.write_str(name),
-            Self::Bearer { issuer, subject } => write!(f, "{issuer}#{subject}"),
-        }
-    }
-}
-
-/// Somebody who may come in.
-#[derive(Debug)]
-pub(crate) struct Admitted {
-    pub(crate) name: Principal,
-    pub(crate) account: Account,
-    /// `None`: all that storage allows.
-    pub(crate) rights: Option<Rights>,
-    pub(crate) actor: Actor,
-    /// For who counts.
-    pub(crate) method: Method,
-}
-
-impl Admitted {
-    /// It took something that others do not have.
-    pub(crate) fn is_proven(&self) -> bool {
-        self.actor != Actor::Anonymous
-    }
-}
-
-/// By what somebody has logged in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Method {
-    /// Nothing.
-    Anonymous,
-    /// A grid identity.
-    Gsi,
-    /// A certificate, under AUTH TLS.
-    Tls,
-    Password,
-    Token,
-    /// What sshd has seen.
-    Ssh,
-}
-
-impl Method {
-    pub(crate) const COUNT: usize = 6;
-}
-
-impl Kind for Method {
-    const ALL: &'static [Self] = &[
-        Self::Anonymous,
-        Self::Gsi,
-        Self::Tls,
-        Self::Password,
-        Self::Token,
-        Self::Ssh,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Anonymous => "anonymous",
-            Self::Gsi => "gsi",
-            Self::Tls => "tls",
-            Self::Password => "password",
-            Self::Token => "token",
-            Self::Ssh => "ssh",
-        }
-    }
-}
-
-/// Whose account of the system a session acts as, where it has a process of its own.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Actor {
-    /// The one of this name.
-    Account(String),
-    /// That of bearers of tokens.
-    Bearer,
-    /// That of people without an account.
-    Anonymous,
-}
 
 /// Who may log in before AUTH. Where there is AUTH, passwords of accounts are not even heard in
 /// clear, unless that is allowed.
@@ -232,16 +98,6 @@ pub(crate) fn anonymous_account(settings: &ServerSettings) -> Account {
         home: FtpPath::root(),
         writable: settings.anonymous == Anonymous::Rw,
         foreign_data_hosts: settings.foreign_data_hosts,
-    }
-}
-
-/// What a user may do who has proven an identity that is known here. Third-party transfers are what
-/// grids are for.
-pub(crate) fn user_account() -> Account {
-    Account {
-        home: FtpPath::root(),
-        writable: true,
-        foreign_data_hosts: true,
     }
 }
 
@@ -317,44 +173,12 @@ fn by_password(service: &Service, caller: &LoginRequest) -> Option<Admitted> {
     })
 }
 
-/// For `serde(with)`.
-mod secret {
-    use godwit_proto::command::Password;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(password: &Password, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(password.reveal())
-    }
-
-    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Password, D::Error> {
-        String::deserialize(from).map(Password::new)
-    }
-}
-
-/// For `serde(with)`.
-mod name {
-    use godwit_gsi::name::DistinguishedName;
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
-
-    pub(crate) fn serialize<S: Serializer>(
-        name: &Option<DistinguishedName>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        name.as_ref().map(DistinguishedName::as_str).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(
-        from: D,
-    ) -> Result<Option<DistinguishedName>, D::Error> {
-        let text = Option::<String>::deserialize(from)?;
-        let name = text.map(|text| DistinguishedName::parse(&text).ok_or("no distinguished name"));
-        name.transpose().map_err(D::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use godwit_gsi::name::DistinguishedName;
+    use godwit_proto::command::Password;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use godwit_gsi::{
 use godwit_proto::security::Floor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Anonymous, ConfigError, Options, logins::wants_tls};
+use super::{Anonymous, ConfigError, Options};
 
 /// How users prove who they are, and who may come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ pub(super) fn gsi_of(
         || options.gridmap.is_some()
         || !options.allow_subject.is_empty();
     let shows = options.cert.is_some() || options.key.is_some();
-    let implied = of_grid || shows && !wants_tls(options);
+    let implied = of_grid || shows && !options.wants_tls();
     if !options.gsi.unwrap_or(implied) {
         return Ok(None);
     }

@@ -77,7 +77,7 @@ pub(super) fn tls_of(
     gsi: &Option<GsiSettings>,
     environment: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<TlsSettings>, ConfigError> {
-    if !options.tls.unwrap_or(wants_tls(options) || gsi.is_some()) {
+    if !options.tls.unwrap_or(options.wants_tls() || gsi.is_some()) {
         return Ok(None);
     }
     let host = host_of(options, &locations(environment))?;
@@ -154,11 +154,6 @@ pub(super) fn tokens_of(
         issuers: issuers.clone(),
         audiences: audiences.clone(),
     }))
-}
-
-/// Something is asked for that belongs to TLS and not to a grid.
-pub(super) fn wants_tls(options: &Options) -> bool {
-    options.tls == Some(true) || options.password_file.is_some() || !options.token_issuer.is_empty()
 }
 
 #[cfg(test)]

@@ -25,6 +25,16 @@ use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_proto::security::Floor;
 use serde::{Deserialize, Serialize};
 
+pub use self::{
+    bounds::Bounds,
+    gsi::{GsiSettings, Protect},
+    logins::{IssuerSettings, PasswordSettings, TlsSettings, TokenSettings},
+    placement::PlacementText,
+    ports::PortRangeText,
+    separation::Separation,
+    ssh::SshSettings,
+    verbs::{PasswdArguments, Verb},
+};
 use self::{
     bounds::bounds_of,
     gsi::{floor_of, gsi_of},
@@ -32,15 +42,6 @@ use self::{
     ports::{check_data_addresses, metrics_of, port_range_of},
     separation::separation_of,
 };
-pub use self::{
-    gsi::{GsiSettings, Protect},
-    logins::{IssuerSettings, PasswordSettings, TlsSettings, TokenSettings},
-    placement::PlacementText,
-    ports::PortRangeText,
-    ssh::SshSettings,
-    verbs::{PasswdArguments, Verb},
-};
-use crate::{Bounds, Durability, Separation};
 
 /// Control port registered for GridFTP.
 pub const DEFAULT_PORT: u16 = 2811;
@@ -352,6 +353,20 @@ pub struct Options {
     pub log_json: Option<bool>,
 }
 
+/// What must have happened to a file before its 226.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// The kernel has it. A crash of the machine within some seconds may lose it; one of godwitd
+    /// does not.
+    #[default]
+    None,
+    /// It was synced by itself, and so was its name.
+    File,
+    /// As `file`, but those that end while others are synced are synced together.
+    Batch,
+}
+
 /// What people without an account may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -597,6 +612,11 @@ impl Options {
             allow_remote_metrics: self.allow_remote_metrics.or(other.allow_remote_metrics),
             log_json: self.log_json.or(other.log_json),
         }
+    }
+
+    /// Something is asked for that belongs to TLS and not to a grid.
+    fn wants_tls(&self) -> bool {
+        self.tls == Some(true) || self.password_file.is_some() || !self.token_issuer.is_empty()
     }
 
     fn resolve(

@@ -1,7 +1,21 @@
 //! Settings of processes without privileges.
 
+use serde::{Deserialize, Serialize};
+
 use super::{ConfigError, GsiSettings, Options};
-use crate::Separation;
+
+/// How privileges are separated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Separation {
+    /// Account of the processes that meet strangers.
+    pub front_user: String,
+    /// Account of the users `anonymous` and `ftp`.
+    pub anonymous_user: String,
+    /// Account of who logs in by a token; `None`: nobody does.
+    pub token_user: Option<String>,
+    /// No process runs with less than all of the kernel's protection.
+    pub require_sandbox: bool,
+}
 
 /// The account that owns nothing.
 const NOBODY: &str = "nobody";

@@ -45,7 +45,7 @@ fn a_site_configuration_becomes_settings() {
         Some(PathBuf::from("/var/log/gridftp.log"))
     );
     assert_eq!(options.banner.as_deref(), Some("all are welcome"));
-    assert_eq!(options.durability, Some(crate::Durability::Batch));
+    assert_eq!(options.durability, Some(crate::config::Durability::Batch));
     assert_eq!(options.direct_io, Some(true));
     assert_eq!(
         (options.gsi, options.root),
@@ -65,7 +65,7 @@ fn what_was_said_on_a_command_line_is_read_too() {
     assert_eq!(options.root, Some(PathBuf::from("/srv")));
     assert_eq!(
         (options.gsi, options.anonymous),
-        (None, Some(crate::Anonymous::Rw))
+        (None, Some(crate::config::Anonymous::Rw))
     );
 }
 

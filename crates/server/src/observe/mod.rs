@@ -1,5 +1,6 @@
 //! What the server tells of itself: logs, audit log, metrics.
 
 pub(crate) mod audit;
+pub(crate) mod event;
 pub mod log;
 pub(crate) mod metrics;

@@ -1,6 +1,9 @@
 //! Accounts of this system.
 
+use crate::access::identity::Actor;
+use crate::config::Separation;
 use std::{os::unix::ffi::OsStrExt as _, path::Path};
+use tracing::warn;
 
 use serde::{Deserialize, Serialize};
 use uzers::os::unix::UserExt as _;
@@ -67,6 +70,58 @@ impl SystemAccount {
 pub(crate) fn home_beneath(home: &Path, root: &Path) -> String {
     let beneath = home.strip_prefix(root).ok().and_then(Path::to_str);
     format!("/{}", beneath.unwrap_or_default())
+}
+
+/// The accounts that a separated server needs for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Accounts {
+    pub(super) pre_login: Ids,
+    anonymous: SystemAccount,
+    bearer: Option<SystemAccount>,
+    pub(super) require_sandbox: bool,
+}
+
+impl Accounts {
+    /// Looks them up; `anonymous`: there are users without an account. May block.
+    pub(crate) fn find(separation: &Separation, anonymous: bool) -> Result<Self, NoAccount> {
+        let mut pre_login = SystemAccount::find(&separation.front_user)?.ids;
+        // It needs nothing of anybody's.
+        pre_login.groups.clear();
+        let accounts = Self {
+            pre_login,
+            anonymous: SystemAccount::find(&separation.anonymous_user)?,
+            bearer: (separation.token_user.as_deref())
+                .map(SystemAccount::find)
+                .transpose()?,
+            require_sandbox: separation.require_sandbox,
+        };
+        if accounts.share_one(anonymous) {
+            warn!(
+                account = separation.front_user,
+                "fronts and users without an account act as one account: name another with --front-user"
+            );
+        }
+        Ok(accounts)
+    }
+
+    /// The kernel counts what an account uses (processes, locked memory) and knows no difference
+    /// between processes of one: system calls keep them from each other, numbers do not.
+    fn share_one(&self, anonymous: bool) -> bool {
+        let others = [anonymous.then_some(&self.anonymous), self.bearer.as_ref()];
+        others
+            .into_iter()
+            .flatten()
+            .any(|other| other.ids.uid == self.pre_login.uid)
+    }
+
+    /// Whose process serves `actor`. May block.
+    pub(super) fn of(&self, actor: &Actor) -> Result<SystemAccount, NoAccount> {
+        match actor {
+            Actor::Account(name) => SystemAccount::find(name),
+            Actor::Anonymous => Ok(self.anonymous.clone()),
+            Actor::Bearer => self.bearer.clone().ok_or(NoAccount::Bearer),
+        }
+    }
 }
 
 #[cfg(test)]

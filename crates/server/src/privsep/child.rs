@@ -1,81 +1,21 @@
 //! How pre-login processes, sessions and reapers begin: this program again, with nothing but the
 //! link to its parent.
 
-use std::{fs::File, future::Future, io::Read as _, os::fd::OwnedFd, process::ExitCode, sync::Arc};
+use std::{fs::File, future::Future, io::Read as _, os::fd::OwnedFd};
 
 use godwit_gsi::cert::Credential;
-use rustix::process::setsid;
 use tokio::{
     runtime::Runtime,
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
-use tracing::{Level, error, warn};
+use tracing::{Level, warn};
 
-use super::{
-    link::{ChildEnd, LinkError},
-    pre_login, reaper,
-    sandbox::Protection,
-    session,
-};
+use super::{link::LinkError, sandbox::Protection};
 use crate::{observe::log, session::Phase};
 
 /// Bytes of a certificate with its chain, or of a key.
 const PEM_MAX: u64 = 1024 * 1024;
-
-/// Which of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Meets a stranger.
-    PreLogin,
-    /// Acts as an account.
-    Session,
-    /// Removes leftovers of uploads, whoever's they are.
-    Reaper,
-}
-
-impl Role {
-    /// What a hidden first argument says.
-    pub fn of_argument(argument: &str) -> Option<Self> {
-        [Self::PreLogin, Self::Session, Self::Reaper]
-            .into_iter()
-            .find(|role| role.argument() == argument)
-    }
-
-    pub(super) fn argument(self) -> &'static str {
-        match self {
-            Self::PreLogin => "privsep-front",
-            Self::Session => "privsep-session",
-            Self::Reaper => "privsep-reaper",
-        }
-    }
-}
-
-/// Runs to the end of one connection, or one sweep. Standard input and output must be the link of a
-/// parent, and there must be no thread yet.
-pub fn run(role: Role) -> ExitCode {
-    // A terminal of the monitor's, to which the log may go, is none of ours: what is typed there is
-    // for others, and its signals are.
-    if setsid().is_err() {
-        return ExitCode::FAILURE;
-    }
-    let link = match ChildEnd::of_standard_streams() {
-        Ok(link) => Arc::new(link),
-        Err(_) => return ExitCode::FAILURE,
-    };
-    let ended = match role {
-        Role::PreLogin => pre_login::run(link),
-        Role::Session => session::run(link),
-        Role::Reaper => reaper::run(&link),
-    };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            error!(?role, %why, "a process cannot do its part");
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// Makes sure that the monitor is who it was: one that is gone would never end us.
 pub(super) fn begin(parent: u32, log_json: bool) -> Result<(), String> {

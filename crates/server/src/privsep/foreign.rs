@@ -15,7 +15,8 @@ use super::messages::{
     checked_name, decode, encode,
 };
 use crate::observe::{
-    audit::{self, TEXT_MAX, Who},
+    audit::{self},
+    event::{TEXT_MAX, Who},
     metrics::Metrics,
 };
 

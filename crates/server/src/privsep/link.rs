@@ -2,6 +2,8 @@
 //! descriptors, back a pipe, which carries none: a process that somebody has taken over can neither
 //! make the monitor keep descriptors nor make it wait while it closes them.
 
+use crate::observe::audit::Report;
+use crate::observe::event::{Entry, Progress};
 use std::{
     fs::File,
     io::{self, IoSlice, IoSliceMut, Write as _},
@@ -28,7 +30,7 @@ use tokio::{
 };
 
 use super::messages::{Answer, BadMessage, FromPreLogin, FromSession, PACKET_MAX, decode, encode};
-use crate::access::login::LoginRequest;
+use crate::access::identity::LoginRequest;
 
 /// Descriptors beside a message.
 const DESCRIPTORS_MAX: usize = 8;
@@ -354,6 +356,18 @@ impl ChildEnd {
         self.send(&FromPreLogin::HandshakeFailed {
             why: why.to_owned(),
         })
+    }
+}
+
+impl Report for ChildEnd {
+    fn event(&self, event: &Entry) -> io::Result<()> {
+        let sent = self.send(&FromSession::Audit(event.clone()));
+        sent.map_err(io::Error::other)
+    }
+
+    fn progress(&self, progress: Progress) -> io::Result<()> {
+        let sent = self.send(&FromSession::Progress(progress));
+        sent.map_err(io::Error::other)
     }
 }
 

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::accounts::Ids;
 use crate::{
     access::{
-        login::{ControlProtection, LoginRequest},
+        identity::{ControlProtection, LoginRequest},
         rights::{Rights, path_text},
     },
     config::ServerSettings,
-    observe::{audit::Entry, metrics::Progress},
+    observe::event::{Entry, Progress},
 };
 
 /// Bytes of a message. The kernel's default for a packet is 208 KiB.

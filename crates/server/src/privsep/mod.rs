@@ -1,26 +1,28 @@
-//! Privilege separation: what meets strangers' bytes has no privileges, and who has logged in acts
-//! as their own account.
+//! Privilege separation: the process that reads a stranger's bytes has no privileges, and each
+//! session runs as the account of its user.
 //!
 //! ```text
 //!            listens, knows gridmap and accounts, opens CA files, writes the audit log
-//!            ┌───────── parent (root) ─────────┐
-//!     link: may I be …?              link: audit events, CA files
+//!            ┌───────── monitor (root) ────────┐
+//!     link: may I be …?              link: audit events, CA files, turns
 //!            │  one for each connection        │  one for each login
-//!       front (nobody, no files) ──relay── session (the account's uid and groups)
+//!     pre-login (nobody, no files) ──relay── session (the account's uid and groups)
 //!       AUTH, TLS, protection      clear        commands, files, data channels
 //!            │                     lines                  │
 //!       control connection                          data connections
 //! ```
 //! Both are this program again, under a hidden argument, with the link as standard input and
-//! output. The monitor greets a connection and starts a pre-login process when the peer has said
-//! something, so that silence costs a descriptor only. A session's success is told to the pre-login
-//! process, and so to the peer, when the account is taken on and the root is open.
+//! output. The monitor greets a connection and starts a pre-login process when the first byte of
+//! the peer arrives, so a silent peer costs one descriptor. The pre-login process, and through it
+//! the peer, learns that a login has succeeded when the session has its account's ids and has
+//! opened the root.
 //!
-//! - [`messages`]: what passes over a link (`foreign`: fuzzed); [`link`]: how; [`accounts`]: uids
-//!   and groups; [`sandbox`] and [`syscalls`]: what is given up; [`monitor`]: one connection, as
-//!   root sees it, with its [`process`]es; [`child`]: how both begin; [`pre_login`] and [`session`]
-//!   go on, [`relay`] joins them; [`turns`]: processors for checksums; [`log_lines`]: what it
-//!   writes to the log; [`reaper`]: a process now and then that removes leftovers
+//! - [`messages`]: the messages of a link (`foreign`: fuzzed); [`link`]: its two ends
+//! - [`monitor`]: one connection as root sees it; [`process`]: a child process of the monitor
+//! - [`child`]: how child processes begin; [`pre_login`], [`session`]: their work; [`relay`]: the
+//!   bytes between the two; [`turns`]: processors for checksums; [`log_lines`]: what child
+//!   processes write to the log; [`reaper`]: a process that removes leftovers of uploads
+//! - [`accounts`]: uids and groups; [`sandbox`] and [`syscalls`]: what processes give up
 
 pub(crate) mod accounts;
 mod child;
@@ -34,45 +36,71 @@ mod pre_login;
 mod process;
 mod reaper;
 mod relay;
-mod sandbox;
+pub(crate) mod sandbox;
 mod session;
 mod syscalls;
 mod turns;
 
 pub(crate) use self::reaper::reap;
-pub use self::{
-    child::{Role, run as run_child},
-    sandbox::Protection,
-};
+pub use self::sandbox::Protection;
 
-/// Makes sure that privileges can be separated here, as `separation` demands it.
-pub(crate) fn prepare(separation: &Separation) -> Result<(), String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("that needs root".to_owned());
+use std::{process::ExitCode, sync::Arc};
+
+use rustix::process::setsid;
+use tracing::error;
+
+use self::link::ChildEnd;
+
+/// Kinds of child processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Meets a stranger.
+    PreLogin,
+    /// Acts as an account.
+    Session,
+    /// Removes leftovers of uploads, whoever's they are.
+    Reaper,
+}
+
+impl Role {
+    /// What a hidden first argument says.
+    pub fn of_argument(argument: &str) -> Option<Self> {
+        [Self::PreLogin, Self::Session, Self::Reaper]
+            .into_iter()
+            .find(|role| role.argument() == argument)
     }
-    sandbox::prepare_empty_root().map_err(|error| error.to_string())?;
-    let protection = Protection::of_this_kernel();
-    match separation.require_sandbox && !protection.is_complete() {
-        true => Err(format!("--require-sandbox: {protection}")),
-        false => Ok(()),
+
+    fn argument(self) -> &'static str {
+        match self {
+            Self::PreLogin => "privsep-front",
+            Self::Session => "privsep-session",
+            Self::Reaper => "privsep-reaper",
+        }
     }
 }
 
-/// Gives up all files but those beneath `root`, and system calls that no session needs. For a
-/// process that is its user already.
-pub(crate) fn confine_to(root: &std::path::Path) -> std::io::Result<Protection> {
-    sandbox::confine_to(root).map_err(std::io::Error::other)
-}
-
-/// How privileges are separated.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Separation {
-    /// Account of the processes that meet strangers.
-    pub front_user: String,
-    /// Account of the users `anonymous` and `ftp`.
-    pub anonymous_user: String,
-    /// Account of who logs in by a token; `None`: nobody does.
-    pub token_user: Option<String>,
-    /// No process runs with less than all of the kernel's protection.
-    pub require_sandbox: bool,
+/// Runs to the end of one connection, or one sweep. Standard input and output must be the link of a
+/// parent, and there must be no thread yet.
+pub fn run_child(role: Role) -> ExitCode {
+    // A terminal of the monitor's, to which the log may go, is none of ours: what is typed there is
+    // for others, and its signals are.
+    if setsid().is_err() {
+        return ExitCode::FAILURE;
+    }
+    let link = match ChildEnd::of_standard_streams() {
+        Ok(link) => Arc::new(link),
+        Err(_) => return ExitCode::FAILURE,
+    };
+    let ended = match role {
+        Role::PreLogin => pre_login::run(link),
+        Role::Session => session::run(link),
+        Role::Reaper => reaper::run(&link),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            error!(?role, %why, "a process cannot do its part");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -16,9 +16,9 @@ use super::{
     relay, sandbox,
 };
 use crate::{
-    Service,
     access::{admission::Admission, gsi::Gsi},
     config::ServerSettings,
+    service::Service,
     session,
 };
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::{Role, child, link::ChildEnd, process::Process, sandbox};
-use crate::{ServerSettings, storage::reaper::sweep_and_tell};
+use crate::{config::ServerSettings, storage::leftovers::sweep_and_tell};
 
 /// The first message to a reaper, and the only one.
 #[derive(Debug, Serialize, Deserialize)]

@@ -18,6 +18,7 @@ use rustix::{
 use seccompiler::BpfProgram;
 
 use super::{accounts::Ids, syscalls};
+use crate::config::Separation;
 
 /// What pre-login processes see of the file system where the kernel lacks Landlock, and where it
 /// does not.
@@ -43,7 +44,7 @@ pub struct Protection {
 /// What could not be given up. The process must not go on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing}: {error}")]
-pub(super) struct NotConfined {
+pub(crate) struct NotConfined {
     doing: &'static str,
     error: io::Error,
 }
@@ -155,7 +156,7 @@ fn open_root(root: &Path) -> Result<PathFd, NotConfined> {
 
 /// Gives up files that are not beneath `root`, system calls that no session needs, and new
 /// privileges.
-pub(super) fn confine_to(root: &Path) -> Result<Protection, NotConfined> {
+pub(crate) fn confine_to(root: &Path) -> Result<Protection, NotConfined> {
     set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
     let mut protection = Protection::default();
     let root = open_root(root)?;
@@ -197,7 +198,7 @@ fn enter_empty_root() -> Result<(), NotConfined> {
 
 /// Makes the directory that pre-login processes have as root, or finds that it is what it should
 /// be. Needs to be root.
-pub(crate) fn prepare_empty_root() -> io::Result<()> {
+fn prepare_empty_root() -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{EMPTY}: {error}"));
     match fs::create_dir(EMPTY) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(named(error)),
@@ -230,6 +231,19 @@ fn become_account(ids: &Ids) -> Result<(), NotConfined> {
     // Changing the uid has forgotten this; and others of the same uid are no friends.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the parent"))?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(cannot("forbid being looked into"))
+}
+
+/// Makes sure that privileges can be separated here, as `separation` demands it.
+pub(crate) fn prepare(separation: &Separation) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("that needs root".to_owned());
+    }
+    prepare_empty_root().map_err(|error| error.to_string())?;
+    let protection = Protection::of_this_kernel();
+    match separation.require_sandbox && !protection.is_complete() {
+        true => Err(format!("--require-sandbox: {protection}")),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -17,16 +17,17 @@ use super::{
     relay, sandbox, turns,
 };
 use crate::{
-    Service,
     access::{
         admission::Admission,
         channel_quota::ChannelQuota,
         gsi::{DataContext, Gsi},
-        login::ControlProtection,
+        identity::ControlProtection,
+        security::Security,
         turns::Turns,
     },
     observe::audit::Audit,
-    session::{self, Entered, security::Security},
+    service::Service,
+    session::{self, Entered},
 };
 
 /// Time for a pre-login process to hand over what was delegated.
@@ -71,7 +72,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     let permit = Admission::new(settings.bounds).admit(peer.ip());
     let mut permit = permit.map_err(|why| why.to_string())?;
     permit.set_number(session);
-    let audit = Arc::new(Audit::to_monitor(Arc::clone(&link)));
+    let audit = Arc::new(Audit::to_monitor(link.clone()));
     let storage = storage.with_direct_io(settings.direct_io);
     let (turns, requests) = Turns::of_monitor();
     let mut service = Service::on(Arc::new(storage), settings, audit, gsi);

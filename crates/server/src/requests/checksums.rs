@@ -16,7 +16,7 @@ use godwit_proto::{
 use rustix::io::Errno;
 
 use super::storage_calls::{give_name, other_digest, other_size};
-use crate::{access::turns::AccountTurns, failure};
+use crate::{access::turns::AccountTurns, storage::failure};
 
 /// Hears how many bytes were taken so far; false: nobody waits for the result any more.
 pub(crate) type GoOn<'a> = &'a mut (dyn FnMut(u64) -> bool + Send);

@@ -27,10 +27,13 @@ use tracing::error;
 
 use self::storage_calls::{is_long, must_be_durable, named_by, run_at_once, run_simple};
 use crate::{
-    access::{login::Admitted, turns::AccountTurns},
+    access::{
+        identity::Admitted,
+        security::{HandshakeStep, TlsStep},
+        turns::AccountTurns,
+    },
     lookahead::reorder::is_passable,
     observe::metrics::Class,
-    session::security::{HandshakeStep, TlsStep},
     storage::durability::Committer,
     transfers::data_channels::{DataChannels, ListenPlan},
 };
@@ -373,7 +376,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::{access::turns::Turns, storage::durability::Durability};
+    use crate::{access::turns::Turns, config::Durability};
 
     fn path(text: &str) -> FtpPath {
         FtpPath::new(text).unwrap()

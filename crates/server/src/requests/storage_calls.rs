@@ -11,10 +11,9 @@ use rustix::io::Errno;
 
 use super::AT_ONCE_BYTES;
 use crate::{
-    failure,
+    config::Durability,
     lookahead::recent_files::KnownFile,
-    storage::durability::{Committer, Durability},
-    transfers::open::system_time,
+    storage::{durability::Committer, failure, system_time},
 };
 
 /// S_ISUID and S_ISGID.

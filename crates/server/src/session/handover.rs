@@ -19,13 +19,13 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{Control, Phase, Session, reply_buffer::ReplyBuffer, security::Security};
+use super::{Control, Phase, Session, reply_buffer::ReplyBuffer};
 use crate::{
-    Service,
     access::{
-        admission::ConnectionPermit, channel_quota::ChannelQuota, login::ControlProtection,
-        rights::Rights,
+        admission::ConnectionPermit, channel_quota::ChannelQuota, identity::ControlProtection,
+        rights::Rights, security::Security,
     },
+    service::Service,
 };
 
 /// Who logged in through a pre-login process.

@@ -6,12 +6,12 @@ use godwit_engine::control::protection::Received;
 use godwit_proto::pi::server::Input;
 use tracing::{error, info, warn};
 
-use super::{
-    Session,
-    security::{self, TlsProgress, TlsStep},
-};
+use super::Session;
 use crate::{
-    access::login::ControlProtection,
+    access::{
+        identity::ControlProtection,
+        security::{self, TlsProgress, TlsStep},
+    },
     requests::{Answer, PendingRequest},
 };
 

@@ -16,7 +16,6 @@ mod lines;
 mod progress_report;
 pub(crate) mod reply_buffer;
 mod requests;
-pub(crate) mod security;
 mod session_log;
 
 use std::{
@@ -45,20 +44,17 @@ pub(crate) use self::{
     handover::{Entered, HandedOver, canonical, serve_after_login, serve_until_login},
 };
 
-use self::{
-    reply_buffer::{ReplyBuffer, UNSENT_MAX, UNSENT_PAUSE},
-    security::Security,
-};
+use self::reply_buffer::{ReplyBuffer, UNSENT_MAX, UNSENT_PAUSE};
 use crate::{
-    Service,
     access::{
-        admission::ConnectionPermit, gsi::refusal, login, rights::Rights, turns::AccountTurns,
+        admission::ConnectionPermit, gsi::refusal, login, rights::Rights, security::Security,
+        turns::AccountTurns,
     },
-    failure,
     lookahead::speculative::SpeculativeWork,
-    observe::audit::{Command, Entry, What},
+    observe::event::{Command, Entry, What},
     requests::{Answer, PendingRequest},
-    storage::{durability::Committer, scoped::ScopedStorage},
+    service::Service,
+    storage::{durability::Committer, failure, scoped::ScopedStorage},
     transfers::{RunningTransfer, TransferEnd, TransferStep, data_channels::DataChannels},
 };
 

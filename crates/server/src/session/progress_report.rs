@@ -3,10 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Session, Transfer};
-use crate::observe::{
-    audit::What,
-    metrics::{Progress, Running},
-};
+use crate::observe::event::{Progress, Running, What};
 
 /// Between two words on a transfer.
 const EVERY: Duration = Duration::from_secs(1);

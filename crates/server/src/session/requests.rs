@@ -9,18 +9,20 @@ use godwit_proto::{
 use rustix::io::Errno;
 use tracing::debug;
 
-use super::{Session, security, session_log::change_of};
+use super::{Session, session_log::change_of};
 use crate::{
-    Service,
     access::{
-        attempts::Attempt,
+        admission::attempts::Attempt,
         gsi::refusal,
+        identity::{Admitted, LoginRequest, Principal},
         limits::{Refusal, sharing_as},
-        login::{self, Admitted, LoginRequest, Principal},
+        login::{self},
+        security,
     },
-    failure,
     observe::metrics::Class,
     requests::{Answer, PendingRequest},
+    service::Service,
+    storage::failure,
 };
 
 impl Session {

@@ -9,9 +9,9 @@ use tracing::{info, warn};
 
 use super::{Session, Transfer};
 use crate::{
-    access::login::Method,
+    access::identity::Method,
     observe::{
-        audit::{Command, Entry, What, Who, Wire},
+        event::{Command, Entry, What, Who, Wire},
         metrics::Class,
     },
     transfers::TransferEnd,

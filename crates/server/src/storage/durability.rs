@@ -5,36 +5,21 @@
 //!   entries ──► waiting ──► round ──► verdicts          one round at a time; who comes while it runs waits for the next
 //! ```
 
+use crate::config::Durability;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use clap::ValueEnum;
 use godwit_engine::{
     data::FRESH_RANGES_MAX,
     storage::{FileRef, Storage},
 };
 use godwit_proto::{FtpPath, RangeSet, error::StorageFailure};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::failure;
-
-/// What must have happened to a file before its 226.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Durability {
-    /// The kernel has it. A crash of the machine within some seconds may lose it; one of godwitd
-    /// does not.
-    #[default]
-    None,
-    /// It was synced by itself, and so was its name.
-    File,
-    /// As `file`, but those that end while others are synced are synced together.
-    Batch,
-}
+use super::failure;
 
 /// From so many files on, one sync of their file system replaces those of the files: below it, what
 /// others have written there is not worth the wait.

@@ -227,7 +227,7 @@ impl Storage for ScopedStorage {
     /// A link would lead to where there are no rights.
     fn symlink(&self, _target: &FtpPath, link: &FtpPath) -> Result<()> {
         self.check(Operation::Modify, link)?;
-        Err(crate::failure(Errno::ACCESS, "symlink"))
+        Err(crate::storage::failure(Errno::ACCESS, "symlink"))
     }
 
     fn free_bytes(&self, path: &FtpPath) -> Result<u64> {

@@ -11,11 +11,12 @@ use std::{
 use godwit_engine::storage::Storage;
 use godwit_proto::{ChecksumAlgorithm, FtpPath, error::TransferFailure, timestamp::Timestamp};
 
-use super::{open::system_time, shared_writer::SharedWriter};
+use super::shared_writer::SharedWriter;
+use crate::storage::system_time;
 use crate::{
     access::turns::AccountTurns,
-    failure_of,
     requests::checksums::{blocking, checksum, open},
+    storage::failure_of,
 };
 
 /// What success of a receipt still depends on.

@@ -24,9 +24,9 @@ use rustix::io::Errno;
 use crate::{
     access::channel_quota::ChannelQuota,
     config::ServerSettings,
-    failure, failure_of,
     lookahead::{recent_files::RecentFiles, reorder::RecentNames},
-    observe::metrics::Channels,
+    observe::event::Channels,
+    storage::{failure, failure_of},
 };
 
 const LISTENING: &str = "listen for data connections";

@@ -38,9 +38,10 @@ use tokio::task::JoinHandle;
 use self::{checks::Checks, data_channels::DataChannels, open::Opened};
 use crate::{
     access::turns::AccountTurns,
+    config::Durability,
     lookahead::preopen::PreopenedTransfer,
-    observe::metrics::Flow,
-    storage::durability::{Committer, Durability, SafeRanges},
+    observe::event::Flow,
+    storage::durability::{Committer, SafeRanges},
 };
 
 /// A transfer of a session. Dropping it ends it, and the data channels it runs on must then be

@@ -1,10 +1,7 @@
 //! Opening what a transfer works on: which bytes of which file go out, or where those that come in
 //! belong.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::SystemTime};
 
 use godwit_engine::{
     data::{Sink, Source, TransferJob},
@@ -24,7 +21,7 @@ use godwit_proto::{
 use rustix::io::Errno;
 
 use super::{checks::Checks, shared_writer::SharedWriter};
-use crate::failure;
+use crate::storage::failure;
 
 /// Largest offset that a file can have: `off_t` is signed.
 const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
@@ -242,17 +239,6 @@ fn now() -> Timestamp {
     Timestamp(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Clamped to what the system's clock type holds; 14 digits never reach its ends.
-pub(crate) fn system_time(Timestamp(seconds): Timestamp) -> SystemTime {
-    let distance = Duration::from_secs(seconds.unsigned_abs());
-    let time = if seconds < 0 {
-        SystemTime::UNIX_EPOCH.checked_sub(distance)
-    } else {
-        SystemTime::UNIX_EPOCH.checked_add(distance)
-    };
-    time.unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,15 +298,5 @@ mod tests {
         assert_eq!(first_missing(&RangeSet::new()), 0);
         assert_eq!(first_missing(&RestartPoint::Offset(7).to_ranges()), 7);
         assert_eq!(first_missing(&ranges(&[(5, 9)]).to_ranges()), 0);
-    }
-
-    #[test]
-    fn dates_before_the_epoch_are_dates() {
-        assert_eq!(
-            system_time(Timestamp(-1)),
-            SystemTime::UNIX_EPOCH - Duration::from_secs(1)
-        );
-        system_time(Timestamp::MIN);
-        system_time(Timestamp::MAX);
     }
 }

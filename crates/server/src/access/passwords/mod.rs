@@ -30,7 +30,7 @@ use argon2::{
 use godwit_proto::{FtpPath, pi::server::is_anonymous};
 use tracing::warn;
 
-use super::attempts::VERIFICATIONS_MAX;
+use super::admission::attempts::VERIFICATIONS_MAX;
 
 pub use self::edit::{Change, EditError, edit};
 

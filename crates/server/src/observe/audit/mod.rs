@@ -11,31 +11,22 @@
 
 mod transfers;
 
+use crate::observe::event::{Entry, Who};
 use std::{
     fs::{File, OpenOptions},
     io,
-    net::SocketAddr,
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
-use godwit_proto::{FtpPath, timestamp::Timestamp};
-use serde::{Deserialize, Serialize};
+use godwit_proto::timestamp::Timestamp;
+use serde::Serialize;
 use tracing::{debug, error};
 
-use super::metrics::{Channels, Class, Progress};
-use crate::{
-    access::login::Method,
-    config::ServerSettings,
-    privsep::{link::ChildEnd, messages::FromSession},
-};
-
-pub(crate) use self::transfers::{Command, Wire};
-
-/// Bytes of each text from outside; what is longer is cut.
-pub(crate) const TEXT_MAX: usize = 4096;
+use super::event::Progress;
+use crate::config::ServerSettings;
 
 /// The files, or nothing.
 #[derive(Default)]
@@ -63,7 +54,16 @@ enum Target {
     Nothing,
     File(Log<File>),
     /// The process that knows whose session this is, and has the file.
-    Monitor(Arc<ChildEnd>),
+    Monitor(Arc<dyn Report>),
+}
+
+/// The way from a session that is a process of its own to the process that records its events.
+pub(crate) trait Report: Send + Sync {
+    /// Something has happened.
+    fn event(&self, event: &Entry) -> io::Result<()>;
+
+    /// Something moves.
+    fn progress(&self, progress: Progress) -> io::Result<()>;
 }
 
 /// Why a log cannot be written.
@@ -76,85 +76,6 @@ pub struct AuditError {
     error: io::Error,
 }
 
-/// Whose event it is.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Who {
-    pub(crate) session: u64,
-    pub(crate) peer: SocketAddr,
-    /// What was proven, before it was anybody's account.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) identity: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) account: Option<String>,
-}
-
-/// What happened.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Entry {
-    pub(crate) event: What,
-    /// As the client sees it, beneath the root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
-    /// The new name, the mode, the group, the target of a link, the name logged in with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    to: Option<String>,
-    /// Named `octets` in the log: sites' tools read it by that name.
-    #[serde(rename = "octets", default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) seconds: Option<f64>,
-    pub(crate) result: Verdict,
-    /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    /// Of a transfer, and not for this log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    wire: Option<Wire>,
-    /// From here on for [`crate::observe::metrics`] alone. How somebody has logged in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) method: Option<Method>,
-    /// Of a failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) class: Option<Class>,
-    /// Of a transfer, bytes that TCP has sent again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) retransmitted: Option<u64>,
-    /// Of the session, when a transfer has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) channels: Option<Channels>,
-}
-
-/// Kinds of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum What {
-    /// A handshake.
-    Prove,
-    Login,
-    Logout,
-    Get,
-    Put,
-    List,
-    Delete,
-    Rename,
-    Mkdir,
-    Rmdir,
-    Chmod,
-    Chgrp,
-    Touch,
-    Truncate,
-    Symlink,
-}
-
-/// How it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
-    Done,
-    Failed,
-}
-
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
@@ -164,97 +85,9 @@ struct Line<'a> {
     event: &'a Entry,
 }
 
-impl Entry {
-    pub(crate) fn new(event: What) -> Self {
-        Self {
-            event,
-            path: None,
-            to: None,
-            bytes: None,
-            seconds: None,
-            result: Verdict::Done,
-            reason: None,
-            wire: None,
-            method: None,
-            class: None,
-            retransmitted: None,
-            channels: None,
-        }
-    }
-
-    /// What a session's process says happened: with no text longer than ours.
-    pub(crate) fn bounded(mut self) -> Self {
-        self.method = None;
-        if !self.is_of_session() {
-            self.class = None;
-        }
-        for text in [&mut self.path, &mut self.to, &mut self.reason] {
-            *text = text.take().map(cut);
-        }
-        self
-    }
-
-    /// A session knows of it. Who proves an identity and who logs in is for its monitor to say.
-    pub(crate) fn is_of_session(&self) -> bool {
-        !matches!(self.event, What::Login | What::Prove)
-    }
-
-    pub(crate) fn is_logout(&self) -> bool {
-        self.event == What::Logout
-    }
-
-    pub(crate) fn path(mut self, path: &FtpPath) -> Self {
-        self.path = Some(cut(path.to_string()));
-        self
-    }
-
-    pub(crate) fn to(mut self, to: impl ToString) -> Self {
-        self.to = Some(cut(to.to_string()));
-        self
-    }
-
-    pub(crate) fn moved(mut self, bytes: u64, time: Duration) -> Self {
-        self.bytes = Some(bytes);
-        self.seconds = Some(time.as_secs_f64());
-        self
-    }
-
-    pub(crate) fn wire(mut self, wire: Wire) -> Self {
-        self.wire = Some(wire);
-        self
-    }
-
-    /// How somebody has logged in.
-    pub(crate) fn by(mut self, method: Method) -> Self {
-        self.method = Some(method);
-        self
-    }
-
-    /// What kind of failure it is, if it is one.
-    pub(crate) fn class(mut self, class: Option<Class>) -> Self {
-        self.class = class;
-        self
-    }
-
-    /// What the wire has cost a transfer.
-    pub(crate) fn cost(mut self, retransmitted: Option<u64>, channels: Channels) -> Self {
-        self.retransmitted = retransmitted;
-        self.channels = Some(channels);
-        self
-    }
-
-    pub(crate) fn ended(mut self, failure: Option<impl ToString>) -> Self {
-        if let Some(reason) = failure {
-            self.result = Verdict::Failed;
-            self.reason = Some(cut(reason.to_string()));
-        }
-        self
-    }
-}
-
 impl Audit {
     /// Of a session's process.
-    pub(crate) fn to_monitor(monitor: Arc<ChildEnd>) -> Self {
+    pub(crate) fn to_monitor(monitor: Arc<dyn Report>) -> Self {
         Self {
             events: Mutex::new(Target::Monitor(monitor)),
             transfers: Mutex::default(),
@@ -298,7 +131,7 @@ impl Audit {
                 }
             }
             Target::Monitor(monitor) => {
-                if let Err(error) = monitor.send(&FromSession::Audit(event.clone())) {
+                if let Err(error) = monitor.event(event) {
                     error!(%error, ?event, "the audit log cannot be written");
                 }
             }
@@ -308,7 +141,7 @@ impl Audit {
     /// Tells the process that counts, where this one does not.
     pub(crate) fn progress(&self, progress: Progress) {
         if let Target::Monitor(monitor) = &*lock(&self.events)
-            && let Err(error) = monitor.send(&FromSession::Progress(progress))
+            && let Err(error) = monitor.progress(progress)
         {
             debug!(%error, "nobody hears how far it is");
         }
@@ -397,17 +230,14 @@ pub(crate) fn line(now: SystemTime, who: &Who, event: &Entry) -> String {
     line
 }
 
-pub(crate) fn cut(mut text: String) -> String {
-    if text.len() > TEXT_MAX {
-        let end = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or(0));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use godwit_proto::FtpPath;
+
     use super::*;
+    use crate::observe::event::{TEXT_MAX, What};
 
     fn who() -> Who {
         Who {
@@ -485,7 +315,7 @@ mod tests {
         let audit = Audit::default();
         let to = |path: &Path| ServerSettings {
             audit_log: Some(path.to_owned()),
-            ..ServerSettings::new("/", crate::Anonymous::Off)
+            ..ServerSettings::new("/", crate::config::Anonymous::Off)
         };
         let record = |name: &str| {
             audit.record(&who(), &Entry::new(What::Login).to(name));

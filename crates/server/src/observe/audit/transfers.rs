@@ -8,56 +8,15 @@
 //! Source: `globus_i_gfs_log_transfer` of the Grid Community Toolkit 13.24. `DEST` is the client's
 //! address here, also where data goes elsewhere.
 
+use crate::observe::event::Wire;
 use std::{
     fmt::Write as _,
     time::{Duration, SystemTime},
 };
 
 use godwit_proto::timestamp::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use super::{Entry, Verdict, Who};
-
-/// What the other log has no word for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Wire {
-    pub(crate) command: Command,
-    /// Bytes that the client wants in socket buffers; 0: it said nothing.
-    pub(crate) buffer: u64,
-    /// Bytes of a block at most.
-    pub(crate) block: u64,
-    /// Data channels at a time at most.
-    pub(crate) streams: u32,
-}
-
-/// By which command it was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-#[allow(missing_docs)] // the word is the documentation
-pub(crate) enum Command {
-    Retr,
-    Eret,
-    Stor,
-    Esto,
-    List,
-    Nlst,
-    Mlsd,
-}
-
-impl Command {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Retr => "RETR",
-            Self::Eret => "ERET",
-            Self::Stor => "STOR",
-            Self::Esto => "ESTO",
-            Self::List => "LIST",
-            Self::Nlst => "NLST",
-            Self::Mlsd => "MLSD",
-        }
-    }
-}
+use crate::observe::event::{Entry, Verdict, Who};
 
 /// The line of a transfer that ended `now`; `None` for all else.
 pub(crate) fn line(now: SystemTime, host: &str, who: &Who, event: &Entry) -> Option<String> {
@@ -116,7 +75,7 @@ mod tests {
     use godwit_proto::FtpPath;
 
     use super::*;
-    use crate::observe::audit::What;
+    use crate::observe::event::{Command, What};
 
     #[test]
     fn no_name_makes_a_field_of_its_own() {

@@ -137,7 +137,7 @@ impl From<&TransferFailure> for Class {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{access::login::Method, observe::metrics::counting::assert_in_order};
+    use crate::{access::identity::Method, observe::metrics::counting::assert_in_order};
 
     #[test]
     fn nothing_is_counted_as_something_else() {

@@ -16,6 +16,7 @@ mod exposition;
 pub(crate) mod http;
 mod status;
 
+use crate::observe::event::{Channels, Flow, Progress, Running};
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -23,13 +24,11 @@ use std::{
     time::SystemTime,
 };
 
-use serde::{Deserialize, Serialize};
-
 use self::counting::{Counter, Counters};
 pub(crate) use self::{class::Class, counting::Kind};
 
-use super::audit::{Entry, Verdict, What, Who, cut};
-use crate::access::{limits::Refusal, login::Method};
+use super::event::{Entry, Verdict, What, Who};
+use crate::access::{identity::Method, limits::Refusal};
 
 /// Bytes, or anything else, that a session may add at once: more are a lie, and must not make
 /// counters run over.
@@ -107,41 +106,6 @@ struct Login {
 struct ActiveTransfer {
     running: Running,
     since: SystemTime,
-}
-
-/// What a session tells while something moves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Progress {
-    pub(crate) transfer: Option<Running>,
-    pub(crate) channels: Channels,
-}
-
-/// A transfer in the midst.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Running {
-    pub(crate) what: What,
-    pub(crate) path: String,
-    pub(crate) flow: Flow,
-}
-
-/// What has passed in a transfer so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Flow {
-    pub(crate) bytes: u64,
-    /// Of those that were sent, bytes that TCP has sent again.
-    pub(crate) retransmitted: u64,
-}
-
-/// Data channels of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Channels {
-    pub(crate) now: u32,
-    /// Since it began, those of now among them.
-    pub(crate) opened: u64,
 }
 
 impl Default for Metrics {
@@ -299,16 +263,6 @@ impl ConnectionMetrics {
 impl Drop for ConnectionMetrics {
     fn drop(&mut self) {
         lock(&self.metrics.visits).remove(&self.number);
-    }
-}
-
-impl Progress {
-    /// What another process tells, with no text longer than ours.
-    pub(crate) fn bounded(mut self) -> Self {
-        if let Some(running) = &mut self.transfer {
-            running.path = cut(std::mem::take(&mut running.path));
-        }
-        self
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use tracing::info;
 
 use super::{ConnectionState, Direction, Metrics, exposition::DIRECTIONS, lock};
-use crate::observe::audit::What;
+use crate::observe::event::What;
 
 /// Connections that are told of one by one; of more there is only the number.
 const TOLD_MAX: usize = 1000;

@@ -16,11 +16,12 @@ use super::{Connection, ConnectionError};
 use crate::{
     access::{
         channel_quota::ChannelQuota,
+        identity::{Actor, Admitted, ControlProtection, LoginRequest, Method},
         limits::sharing_as,
-        login::{self, Actor, Admitted, ControlProtection, LoginRequest, Method},
+        login::{self},
     },
     observe::{
-        audit::{Entry, What, cut},
+        event::{Entry, What, cut},
         metrics::Class,
     },
     privsep::{

@@ -3,6 +3,7 @@
 
 mod login;
 
+use crate::privsep::accounts::Accounts;
 use std::{
     fs::{File, OpenOptions},
     io,
@@ -24,8 +25,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    Role, Separation,
-    accounts::{Ids, NoAccount, SystemAccount},
+    Role,
     link::{LinkError, MonitorEnd},
     messages::{Answer, BadMessage, FromPreLogin, FromSession, PreLoginSetup, checked_anchor},
     process::Process,
@@ -33,12 +33,12 @@ use super::{
 };
 
 use crate::{
-    Service,
-    access::{admission::ConnectionPermit, channel_quota::ChannelQuota, login::Actor},
+    access::{admission::ConnectionPermit, channel_quota::ChannelQuota},
     observe::{
-        audit::{Entry, What, Who},
+        event::{Entry, What, Who},
         metrics::Class,
     },
+    service::Service,
     session::{EVICTED, Phase, canonical, interpreter_config},
 };
 
@@ -65,15 +65,6 @@ const LAST_REPLIES_LIMIT: Duration = Duration::from_secs(5);
 const TOO_SLOW: &[u8] = b"421 Login Timeout: closing control connection.\r\n";
 const GOING_DOWN: &[u8] = b"421 Service not available, closing control connection.\r\n";
 
-/// The accounts that a separated server needs for itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Accounts {
-    pre_login: Ids,
-    anonymous: SystemAccount,
-    bearer: Option<SystemAccount>,
-    require_sandbox: bool,
-}
-
 /// Why a connection ends that should have gone on.
 #[derive(Debug, thiserror::Error)]
 enum ConnectionError {
@@ -98,49 +89,6 @@ enum ConnectionError {
 impl From<BadMessage> for ConnectionError {
     fn from(error: BadMessage) -> Self {
         Self::Link(error.into())
-    }
-}
-
-impl Accounts {
-    /// Looks them up; `anonymous`: there are users without an account. May block.
-    pub(crate) fn find(separation: &Separation, anonymous: bool) -> Result<Self, NoAccount> {
-        let mut pre_login = SystemAccount::find(&separation.front_user)?.ids;
-        // It needs nothing of anybody's.
-        pre_login.groups.clear();
-        let accounts = Self {
-            pre_login,
-            anonymous: SystemAccount::find(&separation.anonymous_user)?,
-            bearer: (separation.token_user.as_deref())
-                .map(SystemAccount::find)
-                .transpose()?,
-            require_sandbox: separation.require_sandbox,
-        };
-        if accounts.share_one(anonymous) {
-            warn!(
-                account = separation.front_user,
-                "fronts and users without an account act as one account: name another with --front-user"
-            );
-        }
-        Ok(accounts)
-    }
-
-    /// The kernel counts what an account uses (processes, locked memory) and knows no difference
-    /// between processes of one: system calls keep them from each other, numbers do not.
-    fn share_one(&self, anonymous: bool) -> bool {
-        let others = [anonymous.then_some(&self.anonymous), self.bearer.as_ref()];
-        others
-            .into_iter()
-            .flatten()
-            .any(|other| other.ids.uid == self.pre_login.uid)
-    }
-
-    /// Whose process serves `actor`. May block.
-    fn of(&self, actor: &Actor) -> Result<SystemAccount, NoAccount> {
-        match actor {
-            Actor::Account(name) => SystemAccount::find(name),
-            Actor::Anonymous => Ok(self.anonymous.clone()),
-            Actor::Bearer => self.bearer.clone().ok_or(NoAccount::Bearer),
-        }
     }
 }
 

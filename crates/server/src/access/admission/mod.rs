@@ -1,6 +1,8 @@
 //! [`Limits`] as the accept loop and the sessions use them: who comes in gets a
 //! [`ConnectionPermit`], and hears through it that it must go.
 
+pub(crate) mod attempts;
+
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,
@@ -13,12 +15,13 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 use tracing::{error, warn};
 
+use self::attempts::{Attempt, Attempts, GrantedAttempts, deliver};
 use super::{
-    attempts::{Attempt, Attempts, GrantedAttempts, deliver},
     channel_quota::{ChannelQuota, SharedCounter},
-    limits::{Bounds, Limits, Refusal, network},
-    login::Principal,
+    identity::Principal,
+    limits::{Limits, Refusal, network},
 };
+use crate::config::Bounds;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 
 /// The door of a server.

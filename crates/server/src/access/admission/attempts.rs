@@ -18,10 +18,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{
-    admission::Admission,
-    limits::{Limits, Refusal, network},
-};
+use super::Admission;
+use crate::access::limits::{Limits, Refusal, network};
 
 /// Attempts of one address that may wait.
 const WAITING_MAX: usize = 256;
@@ -198,7 +196,7 @@ fn slots() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::limits::Bounds;
+    use crate::config::Bounds;
 
     type Told = oneshot::Receiver<Result<Attempt, Refusal>>;
 

@@ -26,9 +26,9 @@ use godwit_proto::{
     security::{Protection, Token},
 };
 
-use crate::access::{
+use super::{
     gsi::{DataContext, Gsi, refusal},
-    login::ControlProtection,
+    identity::ControlProtection,
 };
 
 /// What a session has of security. Nothing, before AUTH.

@@ -1,0 +1,81 @@
+//! Why a server cannot begin.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use crate::{access::gsi::GsiError, observe::audit::AuditError};
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// A socket that was handed over (`LISTEN_FDS`) cannot be served.
+    #[error("cannot serve socket {number} of LISTEN_FDS: {error}")]
+    HandedOver {
+        /// Which, from 0.
+        number: usize,
+        /// Why.
+        error: io::Error,
+    },
+    /// Addresses were named, and sockets handed over.
+    #[error(
+        "listen: the sockets are made by who has started the server (LISTEN_FDS): name addresses there, or here, not both"
+    )]
+    ListenTwice,
+    /// The root cannot be served.
+    #[error("cannot serve {path}: {error}")]
+    Root {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: godwit_proto::error::StorageFailure,
+    },
+    /// No token of an issuer could be verified.
+    #[error("cannot use the keys of a token issuer in {path}: {error}")]
+    Keys {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nobody could log in by password.
+    #[error("cannot use password file {path}: {error}")]
+    Passwords {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nobody could prove who they are.
+    #[error(transparent)]
+    Gsi(#[from] GsiError),
+    /// The session that sshd has started cannot begin.
+    #[error("--ssh: cannot {doing}: {error}")]
+    Ssh {
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Privileges cannot be separated.
+    #[error("cannot separate privileges: {0}")]
+    Separation(String),
+    /// Nobody could see what was done.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// Nobody could be told how much is done.
+    #[error("cannot listen on {address} for metrics: {error}")]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+}

@@ -1,0 +1,133 @@
+//! What all sessions share that began under the same settings.
+
+use std::sync::Arc;
+
+use godwit_engine::storage::{PosixStorage, Storage};
+use godwit_gsi::{
+    cert::{CredentialError, files},
+    ftps,
+    verify::Anchors,
+};
+use tokio::sync::Semaphore;
+
+use crate::{
+    access::{
+        gsi::{Gsi, GsiError},
+        owner::Owner,
+        passwords, tokens,
+        turns::Turns,
+    },
+    config::{Anonymous, ServerSettings, TlsSettings},
+    error::ServerError,
+    observe::audit::Audit,
+    privsep::{accounts::Accounts, link::ChildEnd, sandbox},
+    storage::{durability::Committer, scoped::CreatedFiles},
+};
+
+/// Threads that work on logins at a time: each reads files, or asks a monitor, and is soon done.
+const LOGIN_THREADS_MAX: usize = 64;
+
+/// What all sessions that began under the same settings share.
+pub(crate) struct Service {
+    pub(crate) settings: ServerSettings,
+    /// Also the way to storage.
+    pub(crate) committer: Arc<Committer>,
+    /// By logins that may create files and not change them.
+    pub(crate) made: CreatedFiles,
+    /// Where users prove who they are.
+    pub(crate) gsi: Option<Arc<Gsi>>,
+    pub(crate) audit: Arc<Audit>,
+    /// AUTH TLS.
+    pub(crate) tls: Option<ftps::Server>,
+    pub(crate) passwords: passwords::Cache,
+    /// One for each core: a checksum keeps one busy.
+    pub(crate) turns: Turns,
+    /// One permit for each thread that works on a login.
+    pub(crate) logins: Arc<Semaphore>,
+    /// Of a process that meets strangers: who decides on logins.
+    pub(crate) monitor: Option<Arc<ChildEnd>>,
+    /// Of a privileged monitor: whom its processes are.
+    pub(crate) accounts: Option<Arc<Accounts>>,
+    /// The one user there is, whom sshd has let in.
+    pub(crate) owner: Option<Owner>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        mut settings: ServerSettings,
+        audit: Arc<Audit>,
+    ) -> Result<Self, ServerError> {
+        let storage = PosixStorage::rooted(&settings.root).map_err(|error| ServerError::Root {
+            path: settings.root.clone(),
+            error,
+        })?;
+        let storage = storage.with_direct_io(settings.direct_io);
+        let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
+        let separated = |error: &dyn std::fmt::Display| ServerError::Separation(error.to_string());
+        let accounts = match &settings.separation {
+            Some(separation) => {
+                sandbox::prepare(separation).map_err(|error| separated(&error))?;
+                // Sessions begin elsewhere.
+                let root = settings.root.canonicalize();
+                settings.root = root.map_err(|error| separated(&error))?;
+                let anonymous = settings.anonymous != Anonymous::Off;
+                let accounts =
+                    Accounts::find(separation, anonymous).map_err(|error| separated(&error))?;
+                Some(Arc::new(accounts))
+            }
+            None => None,
+        };
+        if let Some(passwords) = &settings.passwords {
+            passwords::check(&passwords.file).map_err(|error| ServerError::Passwords {
+                path: passwords.file.clone(),
+                error,
+            })?;
+        }
+        for issuer in settings.tokens.iter().flat_map(|tokens| &tokens.issuers) {
+            tokens::keys_of(issuer).map_err(|error| ServerError::Keys {
+                path: issuer.keys.clone(),
+                error,
+            })?;
+        }
+        let clients = gsi.as_ref().map(Gsi::anchors);
+        let tls = settings.tls.as_ref().map(|tls| tls_of(tls, clients));
+        let tls = tls.transpose().map_err(GsiError::Credential)?;
+        Ok(Self {
+            accounts,
+            tls,
+            ..Self::on(Arc::new(storage), settings, audit, gsi)
+        })
+    }
+
+    pub(crate) fn on(
+        storage: Arc<dyn Storage>,
+        settings: ServerSettings,
+        audit: Arc<Audit>,
+        gsi: Option<Gsi>,
+    ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            committer: Committer::new(settings.durability, storage),
+            made: CreatedFiles::default(),
+            gsi: gsi.map(Arc::new),
+            tls: None,
+            settings,
+            audit,
+            passwords: passwords::Cache::default(),
+            turns: Turns::new(cores),
+            logins: Arc::new(Semaphore::new(LOGIN_THREADS_MAX)),
+            monitor: None,
+            accounts: None,
+            owner: None,
+        }
+    }
+}
+
+/// `clients`: CAs by whose certificates users may say who they are.
+fn tls_of(
+    settings: &TlsSettings,
+    clients: Option<Arc<dyn Anchors>>,
+) -> Result<ftps::Server, CredentialError> {
+    let credential = files::load_first_pair(&settings.host, None, std::time::SystemTime::now())?;
+    ftps::Server::new(&credential, clients)
+}
