@@ -548,69 +548,46 @@ fn read_file(path: &Path) -> Result<Options, ConfigError> {
     })
 }
 
+/// A setting that may be unset.
+trait Setting {
+    /// The same, or `other` where it is unset.
+    fn or_from(self, other: Self) -> Self;
+}
+
+impl<T> Setting for Option<T> {
+    fn or_from(self, other: Self) -> Self {
+        self.or(other)
+    }
+}
+
+impl<T> Setting for Vec<T> {
+    fn or_from(self, other: Self) -> Self {
+        if self.is_empty() { other } else { self }
+    }
+}
+
 impl Options {
     /// What is unset here is taken from `other`.
-    fn or(self, other: Self) -> Self {
-        fn list<T>(first: Vec<T>, second: Vec<T>) -> Vec<T> {
-            if first.is_empty() { second } else { first }
-        }
-        Self {
-            listen: list(self.listen, other.listen),
-            root: self.root.or(other.root),
-            anonymous: self.anonymous.or(other.anonymous),
-            gsi: self.gsi.or(other.gsi),
-            tls: self.tls.or(other.tls),
-            password_file: self.password_file.or(other.password_file),
-            allow_clear_passwords: self.allow_clear_passwords.or(other.allow_clear_passwords),
-            token_issuer: list(self.token_issuer, other.token_issuer),
-            token_audience: list(self.token_audience, other.token_audience),
-            cert: self.cert.clone().or(other.cert),
+    fn or(self, mut other: Self) -> Self {
+        if self.cert.is_some() {
             // A key belongs to its certificate.
-            key: match self.cert {
-                Some(_) => self.key,
-                None => self.key.or(other.key),
-            },
-            trusted_certs: self.trusted_certs.or(other.trusted_certs),
-            gridmap: self.gridmap.or(other.gridmap),
-            allow_subject: list(self.allow_subject, other.allow_subject),
-            protect: self.protect.or(other.protect),
-            port_range: self.port_range.or(other.port_range),
-            data_address: list(self.data_address, other.data_address),
-            allow_foreign_data_hosts: self
-                .allow_foreign_data_hosts
-                .or(other.allow_foreign_data_hosts),
-            drain: self.drain.or(other.drain),
-            idle_timeout: self.idle_timeout.or(other.idle_timeout),
-            data_timeout: self.data_timeout.or(other.data_timeout),
-            durability: self.durability.or(other.durability),
-            direct_io: self.direct_io.or(other.direct_io),
-            processors: self.processors.or(other.processors),
-            reap_after: self.reap_after.or(other.reap_after),
-            max_sessions: self.max_sessions.or(other.max_sessions),
-            max_sessions_per_address: self
-                .max_sessions_per_address
-                .or(other.max_sessions_per_address),
-            max_sessions_per_user: self.max_sessions_per_user.or(other.max_sessions_per_user),
-            max_logins: self.max_logins.or(other.max_logins),
-            max_logins_per_address: self.max_logins_per_address.or(other.max_logins_per_address),
-            login_failures: self.login_failures.or(other.login_failures),
-            login_timeout: self.login_timeout.or(other.login_timeout),
-            max_channels: self.max_channels.or(other.max_channels),
-            max_channels_per_user: self.max_channels_per_user.or(other.max_channels_per_user),
-            max_channels_per_address: self
-                .max_channels_per_address
-                .or(other.max_channels_per_address),
-            banner: self.banner.or(other.banner),
-            privsep: self.privsep.or(other.privsep),
-            front_user: self.front_user.or(other.front_user),
-            anonymous_user: self.anonymous_user.or(other.anonymous_user),
-            token_user: self.token_user.or(other.token_user),
-            require_sandbox: self.require_sandbox.or(other.require_sandbox),
-            audit_log: self.audit_log.or(other.audit_log),
-            transfer_log: self.transfer_log.or(other.transfer_log),
-            metrics: self.metrics.or(other.metrics),
-            allow_remote_metrics: self.allow_remote_metrics.or(other.allow_remote_metrics),
-            log_json: self.log_json.or(other.log_json),
+            other.key = None;
+        }
+        // The compiler refuses a list in which a setting is missing.
+        macro_rules! each {
+            ($($setting:ident)*) => {
+                Self { $($setting: self.$setting.or_from(other.$setting)),* }
+            };
+        }
+        each! {
+            listen root anonymous gsi tls password_file allow_clear_passwords token_issuer
+            token_audience cert key trusted_certs gridmap allow_subject protect port_range
+            data_address allow_foreign_data_hosts drain idle_timeout data_timeout durability
+            direct_io processors reap_after max_sessions max_sessions_per_address
+            max_sessions_per_user max_logins max_logins_per_address login_failures login_timeout
+            max_channels max_channels_per_user max_channels_per_address banner privsep front_user
+            anonymous_user token_user require_sandbox audit_log transfer_log metrics
+            allow_remote_metrics log_json
         }
     }
 

@@ -139,3 +139,85 @@ fn the_command_line_is_well_formed() {
     use clap::CommandFactory as _;
     Arguments::command().debug_assert();
 }
+
+/// Values of which each setting takes two at least.
+const SAMPLES: [&str; 15] = [
+    "7",
+    "8",
+    "true",
+    "false",
+    "ro",
+    "rw",
+    "file",
+    "batch",
+    "private",
+    "clear",
+    "4000-4001",
+    "5000-5001",
+    "127.0.0.1:1",
+    "127.0.0.1",
+    "https://issuer.example.org=/keys",
+];
+
+/// The second addresses, and so on, of settings that take few of the samples.
+const OTHER_SAMPLES: [&str; 3] = [
+    "127.0.0.1:2",
+    "127.0.0.2",
+    "https://other.example.org=/keys",
+];
+
+#[test]
+fn each_setting_is_taken_from_the_file_unless_a_flag_sets_it() {
+    let options_of = |argument: &str, value: &str| {
+        let flag = format!("--{argument}={value}");
+        let parsed = Arguments::try_parse_from(["godwitd", &flag]);
+        parsed.ok().map(|arguments| arguments.options)
+    };
+    let shown = |options: &Options| format!("{options:?}");
+    let unset = shown(&Options::default());
+    let mut settings = 0;
+    for argument in <Options as clap::Args>::augment_args(clap::Command::new("")).get_arguments() {
+        let name = argument.get_long().expect("each setting is a long flag");
+        let samples = SAMPLES.iter().chain(&OTHER_SAMPLES);
+        let mut found: Vec<Options> = samples
+            .filter_map(|value| options_of(name, value))
+            .collect();
+        found.dedup_by_key(|options| shown(options));
+        let [flag, file, ..] = &found[..] else {
+            panic!("--{name} takes two of the samples")
+        };
+        assert_ne!(shown(flag), unset, "--{name}");
+        let merged = |flag: &Options, file: &Options| shown(&flag.clone().or(file.clone()));
+        assert_eq!(
+            merged(flag, file),
+            shown(flag),
+            "--{name} overrides the file"
+        );
+        assert_eq!(
+            merged(&Options::default(), file),
+            shown(file),
+            "{name} of the file"
+        );
+        assert_eq!(
+            merged(flag, &Options::default()),
+            shown(flag),
+            "--{name} alone"
+        );
+        settings += 1;
+    }
+    assert!(settings > 40, "only {settings} settings");
+}
+
+#[test]
+fn a_key_of_the_file_belongs_to_no_certificate_of_a_flag() {
+    let with = |cert: Option<&str>, key: Option<&str>| Options {
+        cert: cert.map(Into::into),
+        key: key.map(Into::into),
+        ..Options::default()
+    };
+    let file = with(Some("/file"), Some("/file.key"));
+    let merged = with(Some("/flag"), None).or(file.clone());
+    assert_eq!((merged.cert, merged.key), (Some("/flag".into()), None));
+    let merged = with(None, None).or(file);
+    assert_eq!(merged.key, Some("/file.key".into()));
+}
