@@ -1,9 +1,10 @@
 //! A small file whose checksum is made of its bytes while they pass, so that nobody need read it
 //! again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use godwit_proto::ChecksumAlgorithm;
+use parking_lot::Mutex;
 
 use super::{FastPath, File, FileRef, Metadata, Result, Run};
 use crate::storage::digest::Digest;
@@ -46,13 +47,13 @@ impl HashingFile {
     /// How many bytes have passed, and their checksum, in lower-case hexadecimal. Once. `None`
     /// where they were too many, or not in order from the first.
     pub fn finish(&self) -> Option<(u64, String)> {
-        let mut sum = self.lock();
+        let mut sum = self.sum.lock();
         let bytes = sum.bytes;
         sum.digest.take().map(|digest| (bytes, digest.finish()))
     }
 
     fn passes(&self, offset: u64, bytes: &[u8]) {
-        let mut sum = self.lock();
+        let mut sum = self.sum.lock();
         let end = offset.saturating_add(bytes.len() as u64);
         let follows = offset == sum.bytes && end <= Self::BYTES_MAX;
         match &mut sum.digest {
@@ -60,10 +61,6 @@ impl HashingFile {
             other => *other = None,
         }
         sum.bytes = end;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Sum> {
-        self.sum.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,13 +100,13 @@ impl File for HashingFile {
     }
 
     fn clear_at(&self, offset: u64, bytes: u64) -> Result<u64> {
-        self.lock().digest = None;
+        self.sum.lock().digest = None;
         self.file.clear_at(offset, bytes)
     }
 
     fn fast_path(&self) -> FastPath<'_> {
         match self.file.fast_path() {
-            FastPath::Descriptor(_) if self.lock().digest.is_some() => FastPath::Copy,
+            FastPath::Descriptor(_) if self.sum.lock().digest.is_some() => FastPath::Copy,
             other => other,
         }
     }

@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 /// Names kept at a time; past this the cache starts anew.
 const NAMES_MAX: usize = 4096;
@@ -87,17 +88,14 @@ fn cached(
     look_up: impl FnOnce(u32) -> Option<String>,
 ) -> String {
     let now = Instant::now();
-    let lock = || -> MutexGuard<'static, Option<Names>> {
-        cache.lock().unwrap_or_else(PoisonError::into_inner)
-    };
-    if let Some(names) = lock().as_ref().filter(|n| now - n.since < NAMES_KEPT)
+    if let Some(names) = cache.lock().as_ref().filter(|n| now - n.since < NAMES_KEPT)
         && let Some(name) = names.by_id.get(&id)
     {
         return name.clone();
     }
     // Not under the lock: a directory service may take its time.
     let name = look_up(id).unwrap_or_else(|| id.to_string());
-    let mut slot = lock();
+    let mut slot = cache.lock();
     let names = match slot.as_mut() {
         Some(n)
             if now.saturating_duration_since(n.since) < NAMES_KEPT && n.by_id.len() < NAMES_MAX =>

@@ -7,9 +7,12 @@ use godwit_gsi::{Outgoing, Records};
 use godwit_proto::error::TransferFailure;
 
 use crate::{
-    data::channel::{
-        TurnResult, kernel_tls::KernelTls, pending_headers::PendingHeaders,
-        read_buffer::ReadBuffer, unsent_limit::UnsentLimit,
+    data::{
+        channel::{
+            kernel_tls::KernelTls, pending_headers::PendingHeaders, read_buffer::ReadBuffer,
+            turn::TurnResult,
+        },
+        shaping::unsent_limit::UnsentLimit,
     },
     storage::text_of,
 };

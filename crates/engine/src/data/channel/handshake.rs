@@ -15,8 +15,8 @@ use godwit_gsi::Wrap;
 use godwit_proto::error::TransferFailure;
 
 use crate::{
-    data::channel::{
-        connection::Connection,
+    data::{
+        channel::{connection::Connection, turn::HandshakeError},
         security::{ChannelSecurity, SecurityHandshake},
     },
     storage::text_of,
@@ -50,7 +50,7 @@ pub(crate) struct Handshake {
 }
 
 /// What a step came to.
-pub(crate) enum Step {
+pub(crate) enum HandshakeStep {
     /// Until the kernel says more.
     Wait,
     /// There may be more to do at once.
@@ -58,17 +58,6 @@ pub(crate) enum Step {
     /// The peer is known, and all that it must hear of this has left. What seals and opens the
     /// bytes that follow, and those that were read already.
     Done(Box<(Wrap, Vec<u8>)>),
-}
-
-/// Why a connection cannot be used.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum HandshakeError {
-    /// It came, said nothing and went: nobody who has to do with us.
-    Silent,
-    /// The peer is not who it must be, or does not take us for whom it must meet
-    /// ([`TransferFailure::NotAuthenticated`]); or it went away or fell silent before either has
-    /// said that ([`TransferFailure::ConnectionLost`]), and another connection may do better.
-    Failed(TransferFailure),
 }
 
 impl Handshake {
@@ -87,24 +76,24 @@ impl Handshake {
         &mut self,
         connection: &mut Connection,
         buffer: &mut [u8],
-    ) -> Result<Step, HandshakeError> {
+    ) -> Result<HandshakeStep, HandshakeError> {
         if !self.flush(connection)? {
-            return Ok(Step::Wait);
+            return Ok(HandshakeStep::Wait);
         }
         if let Some(established) = self.established.take() {
-            return Ok(Step::Done(Box::new(established)));
+            return Ok(HandshakeStep::Done(Box::new(established)));
         }
         if self.machine.is_none() {
             let machine = self.security.begin(self.role == Role::Initiator);
             self.machine = Some(machine.map_err(|e| failed(connection, &e.to_string()))?);
             self.take_output();
-            return Ok(Step::Again);
+            return Ok(HandshakeStep::Again);
         }
         let Some(count) = self.read(connection, buffer)? else {
-            return Ok(Step::Wait);
+            return Ok(HandshakeStep::Wait);
         };
         self.hear(connection, &buffer[..count])?;
-        Ok(Step::Again)
+        Ok(HandshakeStep::Again)
     }
 
     /// The time is up.

@@ -16,10 +16,9 @@ pub(crate) mod pending_headers;
 pub(crate) mod read_buffer;
 pub(crate) mod receive;
 pub(crate) mod round_robin;
-pub(crate) mod security;
 pub(crate) mod send;
 pub(crate) mod splice_pipe;
-pub(crate) mod unsent_limit;
+pub(crate) mod turn;
 pub(crate) mod write_buffer;
 
 use std::{
@@ -29,21 +28,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_proto::error::TransferFailure;
-
 use crate::{
     data::{
         channel::{
             connection::{AHEAD_BYTES, Connection},
-            handshake::{Handshake, HandshakeError, Role, Step},
+            handshake::{Handshake, HandshakeStep, Role},
             receive::{Receiving, Scratch},
-            round_robin::RoundRobin,
-            security::ChannelSecurity,
+            round_robin::{QueuePosition, RoundRobin},
             send::Sending,
+            turn::TurnResult,
         },
-        set::{IdleChannel, SetShared},
+        context::SetContext,
+        security::ChannelSecurity,
         shaping::pacing::pace,
-        transfer::{Reuse, TransferHandle, TransferShared},
+        transfer::shared::{Reuse, TransferHandle, TransferShared},
     },
     host::tcp_diag::AddressPair,
 };
@@ -61,8 +59,9 @@ pub(crate) const TURN_BYTES: u64 = 4 << 20;
 
 pub(crate) struct Channel {
     pub(crate) serial: u64,
-    pub(crate) set: Arc<SetShared>,
-    /// Index of our mover in `set.movers`.
+    /// Of its set.
+    pub(crate) context: Arc<SetContext>,
+    /// Index of our mover among those of the set.
     pub(crate) mover: usize,
     pub(crate) stripe: usize,
     /// In the mover's run queue.
@@ -79,6 +78,19 @@ pub(crate) struct Channel {
     share: RoundRobin,
     socket: Connection,
     activity: Activity,
+}
+
+/// A connection without a transfer.
+pub(crate) struct IdleChannel {
+    /// Index of its mover among those of the set.
+    pub(crate) mover: usize,
+    pub(crate) token: usize,
+    /// Tells the connection from a later one with the same token.
+    pub(crate) serial: u64,
+    pub(crate) stripe: usize,
+    /// It carried an earlier transfer (the others arrived early).
+    pub(crate) used: bool,
+    pub(crate) place: QueuePosition,
 }
 
 enum Activity {
@@ -102,43 +114,18 @@ enum Activity {
     },
 }
 
-/// What a turn came to.
-pub(crate) enum TurnResult {
-    /// Until the kernel says more.
-    Wait,
-    /// Budget used up, more can be done at once.
-    Again,
-    /// The rate limit lets nothing through before then.
-    Pause(Instant),
-    /// Part in the transfer done, keep the connection. The attachment is still held: call `let_go`
-    /// after parking.
-    Park,
-    /// Close the connection; all is well.
-    Close,
-    /// The same, once the peer has said all.
-    Leave,
-    /// The transfer has failed.
-    Failed(TransferFailure),
-    /// The connection never came up.
-    NotConnected(SocketAddr, io::Error),
-    /// The peer is known: the connection may carry the transfer that is still attached, or any.
-    Known,
-    /// The peer is not who it must be.
-    HandshakeError(HandshakeError),
-}
-
 impl Channel {
     /// A connection that is up and carries nothing.
     pub(crate) fn new(
         serial: u64,
         stream: mio::net::TcpStream,
-        set: Arc<SetShared>,
+        context: Arc<SetContext>,
         mover: usize,
         stripe: usize,
     ) -> Self {
         Self {
             serial,
-            set,
+            context,
             mover,
             stripe,
             queued: false,
@@ -156,11 +143,11 @@ impl Channel {
     pub(crate) fn connecting(
         serial: u64,
         stream: mio::net::TcpStream,
-        set: Arc<SetShared>,
+        context: Arc<SetContext>,
         mover: usize,
         stripe: usize,
     ) -> Self {
-        let mut channel = Self::new(serial, stream, set, mover, stripe);
+        let mut channel = Self::new(serial, stream, context, mover, stripe);
         channel.socket.readable = false;
         channel.socket.writable = false;
         channel
@@ -241,7 +228,7 @@ impl Channel {
                 handshake,
                 deadline,
                 ..
-            } if now >= *deadline => Some(TurnResult::HandshakeError(handshake.late(&self.socket))),
+            } if now >= *deadline => Some(TurnResult::Rejected(handshake.late(&self.socket))),
             Activity::Leaving { deadline } if now >= *deadline => Some(TurnResult::Close),
             _ => None,
         }
@@ -253,7 +240,7 @@ impl Channel {
             self.addresses = addresses_of(&self.socket.stream);
             if let Some(addresses) = self.addresses {
                 let window = self.socket.unsent_limit.window_of(&self.socket.stream);
-                self.set.connection_up(addresses, window);
+                self.context.carrying.connection_up(addresses, window);
             }
         }
         handle.channel_up(self.stripe, self.addresses, reuse);
@@ -269,7 +256,7 @@ impl Channel {
     /// A sender takes up the congestion control and the limit that are wanted now.
     pub(crate) fn follow_params(&mut self) {
         if let Activity::Sending(_) = self.activity {
-            let params = &self.set.params;
+            let params = &self.context.params;
             (params.congestion).apply(&self.socket.stream, &mut self.congestion_seen);
             let limit = params.rate.get();
             if limit != self.paced {
@@ -301,7 +288,7 @@ impl Channel {
     /// Drops the share in a transfer that has failed; what the peer sends stays in the kernel.
     pub(crate) fn halt(&mut self) {
         if let Activity::Receiving(_) = self.activity {
-            drop(self.take_attachment());
+            drop(self.take_handle());
         }
     }
 
@@ -337,10 +324,10 @@ impl Channel {
         if rests {
             self.socket.rest();
         }
-        drop(self.take_attachment());
+        drop(self.take_handle());
     }
 
-    pub(crate) fn take_attachment(&mut self) -> Option<TransferHandle> {
+    pub(crate) fn take_handle(&mut self) -> Option<TransferHandle> {
         match std::mem::replace(&mut self.activity, Activity::Idle) {
             Activity::Idle | Activity::Leaving { .. } => None,
             Activity::Connecting { handle, .. } => Some(handle),
@@ -359,15 +346,14 @@ impl Channel {
 
     /// It is being closed.
     pub(crate) fn closes(&self) {
-        self.set.closed(self.mover, self.serial);
         if let Some(addresses) = self.addresses {
-            self.set.connection_down(addresses);
+            self.context.carrying.connection_down(addresses);
         }
     }
 
     /// Waits for the peer's end; until when, and the share in the transfer.
     pub(crate) fn leave(&mut self) -> (Instant, Option<TransferHandle>) {
-        let handle = self.take_attachment();
+        let handle = self.take_handle();
         let limit = match self.socket.is_sealed_by_kernel() {
             true => LEAVE_LIMIT_OF_KERNEL,
             false => LEAVE_LIMIT,
@@ -399,7 +385,7 @@ impl Channel {
                 return flow;
             }
         }
-        let rate = &self.set.params.rate;
+        let rate = &self.context.params.rate;
         let granted = match &self.activity {
             Activity::Connecting { .. } => return TurnResult::Wait,
             Activity::Handshaking { .. } => return self.continue_handshake(&mut scratch.buffer),
@@ -457,7 +443,7 @@ impl Channel {
                         return Some(TurnResult::Wait);
                     }
                 };
-                let Some(security) = &self.set.params.security else {
+                let Some(security) = &self.context.params.security else {
                     self.begin(handle, Reuse::New);
                     return None;
                 };
@@ -483,14 +469,14 @@ impl Channel {
             return TurnResult::Wait;
         };
         let established = match handshake.step(&mut self.socket, buffer) {
-            Ok(Step::Wait) => return TurnResult::Wait,
-            Ok(Step::Again) => return TurnResult::Again,
-            Ok(Step::Done(established)) => established,
-            Err(why) => return TurnResult::HandshakeError(why),
+            Ok(HandshakeStep::Wait) => return TurnResult::Wait,
+            Ok(HandshakeStep::Again) => return TurnResult::Again,
+            Ok(HandshakeStep::Done(established)) => established,
+            Err(why) => return TurnResult::Rejected(why),
         };
         let (wrap, rest) = *established;
         // In clear only where that was asked for.
-        let security = self.set.params.security.as_ref();
+        let security = self.context.params.security.as_ref();
         let clear = security.is_some_and(ChannelSecurity::ends_with_handshake);
         let close_notify = security.is_some_and(ChannelSecurity::sends_close_notify);
         match (self.socket).begin((!clear).then(|| wrap.into_records()), close_notify, &rest) {

@@ -27,13 +27,12 @@ use rustix::{io::Errno, net::RecvFlags};
 use crate::{
     data::{
         channel::{
-            TurnResult,
             connection::Connection,
             splice_pipe::{self, LazyPipe, SplicePipe, Spliced},
+            turn::TurnResult,
             write_buffer::WriteBuffer,
         },
-        lock,
-        transfer::{TransferHandle, source_or_sink::SourceOrSink},
+        transfer::{shared::TransferHandle, source_or_sink::SourceOrSink},
     },
     storage::{FastPath, FileRef},
 };
@@ -527,7 +526,7 @@ impl Receiving {
                 write_patiently(file, base + self.offset, bytes)
             }
             SourceOrSink::ReceiveStream(sink) => {
-                let mut sink = lock(sink);
+                let mut sink = sink.lock();
                 if sink.next != self.offset {
                     return Err(TurnResult::Failed(TransferFailure::Protocol(format!(
                         "block at {} where {} must come next: a stream cannot go back",

@@ -19,8 +19,8 @@ use rustix::{
 
 use crate::{
     data::{
-        channel::{TurnResult, connection::Connection},
-        transfer::{TransferHandle, block_queue::Block, source_or_sink::SourceOrSink},
+        channel::{connection::Connection, turn::TurnResult},
+        transfer::{holes::Block, shared::TransferHandle, source_or_sink::SourceOrSink},
     },
     host::tcp_diag::AddressPair,
     storage::{FastPath, Pages, PreloadedFile},

@@ -7,29 +7,29 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    net::SocketAddr,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
 use godwit_proto::error::TransferFailure;
-use mio::{Events, Poll, Token};
+use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
 use crate::data::{
     channel::{
-        Channel, TurnResult, handshake::HandshakeError, receive::Scratch, splice_pipe::LazyPipe,
+        Channel, IdleChannel,
+        receive::Scratch,
+        splice_pipe::LazyPipe,
+        turn::{HandshakeError, TurnResult},
     },
     mover::{
-        MoverCommand, MoverShared,
-        connections::{connection_failed, not_connected},
+        commands::{ConnectionSet, INBOX, MoverCommand, MoverShared},
+        connect::{connect_socket, connection_failed, not_connected},
     },
     notification_batch,
-    set::SetShared,
-    transfer::{Reuse, TransferHandle},
+    transfer::shared::{Reuse, TransferHandle},
 };
-
-/// Token of the inbox; connections are slab keys and never reach it.
-pub(crate) const INBOX: Token = Token(usize::MAX);
 
 /// How often limits are checked while something waits.
 const TICK: Duration = Duration::from_millis(250);
@@ -50,6 +50,9 @@ const GATHER_LEAST: u64 = 256 << 10;
 /// For how long: at 100 Gbit/s some 1.2 MB.
 const GATHER_FOR: Duration = Duration::from_micros(100);
 
+/// Connections taken from a listener before other channels get their turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
 /// Bytes that all channels of a mover share as receive buffer: fits into a second-level cache.
 const SCRATCH_BYTES: usize = 256 * 1024;
 
@@ -66,7 +69,7 @@ pub(crate) struct EventLoop {
     paused_until: Option<Instant>,
     /// Tokens of idle channels that may hold last headers back.
     holding: Vec<usize>,
-    watched: HashMap<u64, Weak<SetShared>>,
+    watched: HashMap<u64, Weak<dyn ConnectionSet>>,
     /// Until then something may be late, also where no set is watched.
     deadlines_until: Instant,
     scratch: Scratch,
@@ -76,14 +79,17 @@ pub(crate) struct EventLoop {
 
 pub(crate) enum Entry {
     Listener {
-        set: Arc<SetShared>,
+        set: Arc<dyn ConnectionSet>,
         listener: mio::net::TcpListener,
         /// Accepting failed for want of descriptors: try again at the next tick.
         retry: bool,
         /// The log knows that a connection from another host came.
         told: bool,
     },
-    Channel(Box<Channel>),
+    Channel {
+        set: Arc<dyn ConnectionSet>,
+        channel: Box<Channel>,
+    },
 }
 
 impl EventLoop {
@@ -220,7 +226,7 @@ impl EventLoop {
         match self.entries.get_mut(token) {
             None => {}
             Some(Entry::Listener { .. }) => self.runnable.push_back(token),
-            Some(Entry::Channel(channel)) => {
+            Some(Entry::Channel { channel, .. }) => {
                 channel.note(event);
                 if channel.wants_turn() {
                     self.enqueue(token);
@@ -233,12 +239,13 @@ impl EventLoop {
         match order {
             MoverCommand::Listen { set, listener } => self.listen(set, listener),
             MoverCommand::StopListening(id) => {
-                self.entries
-                    .retain(|_, e| !matches!(e, Entry::Listener { set, .. } if set.id == id));
+                self.entries.retain(
+                    |_, e| !matches!(e, Entry::Listener { set, .. } if set.context().id == id),
+                );
             }
             MoverCommand::Watch(set) => {
                 if let Some(strong) = set.upgrade() {
-                    self.watched.insert(strong.id, set);
+                    self.watched.insert(strong.context().id, set);
                 }
             }
             MoverCommand::Adopt { set, mover, stream } => self.adopt(set, mover, stream),
@@ -268,7 +275,7 @@ impl EventLoop {
             }
             MoverCommand::HaltChannels(id) => {
                 for token in self.channels_of(id) {
-                    if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+                    if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
                         channel.halt();
                     }
                 }
@@ -277,17 +284,203 @@ impl EventLoop {
         }
     }
 
+    pub(crate) fn listen(
+        &mut self,
+        set: Arc<dyn ConnectionSet>,
+        mut listener: mio::net::TcpListener,
+    ) {
+        let slot = self.entries.vacant_entry();
+        let token = slot.key();
+        if let Err(e) =
+            self.poll
+                .registry()
+                .register(&mut listener, Token(token), Interest::READABLE)
+        {
+            // The transfer's connect limit tells the user.
+            tracing::error!(error = %e, "cannot watch a data listener");
+            return;
+        }
+        slot.insert(Entry::Listener {
+            set,
+            listener,
+            retry: false,
+            told: false,
+        });
+        self.runnable.push_back(token);
+    }
+
+    pub(crate) fn accept(&mut self, token: usize) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(Entry::Listener {
+                set,
+                listener,
+                retry,
+                told,
+            }) = self.entries.get_mut(token)
+            else {
+                return;
+            };
+            if set.is_halted() {
+                return;
+            }
+            match listener.accept() {
+                Ok((stream, peer)) => {
+                    if !set.context().params.admits(peer.ip()) {
+                        // A stranger could fill the log.
+                        if !std::mem::replace(told, true) {
+                            tracing::warn!(%peer, "a data connection that is not from the client's host is closed");
+                        }
+                        continue;
+                    }
+                    let set = Arc::clone(set);
+                    let Some(mover) = set.admit() else { continue };
+                    if Arc::ptr_eq(set.mover(mover), &self.shared) {
+                        self.adopt(set, mover, stream);
+                    } else {
+                        let target = Arc::clone(set.mover(mover));
+                        target.give(MoverCommand::Adopt { set, mover, stream });
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    // Out of descriptors or memory, or a connection that died in the queue:
+                    // edge-triggered readiness will not come again, so look once more later.
+                    tracing::warn!(error = %e, "cannot accept a data connection");
+                    *retry = true;
+                    self.set_deadline(Instant::now());
+                    return;
+                }
+            }
+        }
+        self.runnable.push_back(token);
+    }
+
+    pub(crate) fn adopt(
+        &mut self,
+        set: Arc<dyn ConnectionSet>,
+        mover: usize,
+        stream: mio::net::TcpStream,
+    ) {
+        if let Err(e) = stream.set_nodelay(true) {
+            tracing::debug!(error = %e, "cannot set TCP_NODELAY on a data channel");
+        }
+        self.serial += 1;
+        let channel = Channel::new(self.serial, stream, Arc::clone(set.context()), mover, 0);
+        let Some(token) = self.insert(Arc::clone(&set), channel) else {
+            set.closed(mover, self.serial);
+            return;
+        };
+        let Some(security) = set.context().params.security.clone() else {
+            return self.offer(token);
+        };
+        let deadline = Instant::now() + set.context().params.connect_limit;
+        if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
+            channel.await_handshake(security, deadline);
+        }
+        self.set_deadline(deadline);
+        self.enqueue(token);
+    }
+
+    /// An accepted connection is ready for the running transfer, or for the next one.
+    pub(crate) fn offer(&mut self, token: usize) {
+        let Some(Entry::Channel { set, channel }) = self.entries.get_mut(token) else {
+            return;
+        };
+        let idle = channel.as_idle(token, false);
+        if let Some(handle) = set.attach_or_park(idle) {
+            self.begin(token, handle, Reuse::New);
+        }
+    }
+
+    fn insert(&mut self, set: Arc<dyn ConnectionSet>, mut channel: Channel) -> Option<usize> {
+        let slot = self.entries.vacant_entry();
+        let token = slot.key();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match self
+            .poll
+            .registry()
+            .register(channel.stream_mut(), Token(token), interest)
+        {
+            Ok(()) => {
+                let channel = Box::new(channel);
+                slot.insert(Entry::Channel { set, channel });
+                Some(token)
+            }
+            Err(e) => {
+                tracing::error!(error = %e, "cannot watch a data connection");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        set: Arc<dyn ConnectionSet>,
+        mover: usize,
+        stripe: usize,
+        peer: SocketAddr,
+        deadline: Instant,
+        handle: TransferHandle,
+    ) {
+        self.serial += 1;
+        let serial = self.serial;
+        let sending = handle.is_send();
+        let attempt = connect_socket(peer, &set.context().params, sending).and_then(|stream| {
+            let context = Arc::clone(set.context());
+            let channel = Channel::connecting(serial, stream, context, mover, stripe);
+            self.insert(Arc::clone(&set), channel)
+                .ok_or_else(|| io::Error::other("the event loop refuses the socket"))
+        });
+        match attempt {
+            Ok(token) => {
+                if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
+                    channel.await_connection(handle, peer, deadline);
+                }
+                self.set_deadline(deadline);
+            }
+            Err(e) => {
+                set.closed(mover, serial);
+                connection_failed(&handle, stripe, not_connected(peer, &e));
+            }
+        }
+    }
+
+    pub(crate) fn assign(&mut self, idle: &IdleChannel, handle: TransferHandle) {
+        match self.entries.get(idle.token) {
+            Some(Entry::Channel { channel, .. })
+                if channel.serial == idle.serial && channel.is_idle() =>
+            {
+                let reuse = match idle.used {
+                    true => Reuse::Cached,
+                    false => Reuse::New,
+                };
+                self.begin(idle.token, handle, reuse);
+            }
+            // The peer closed it while it was on its way to us. A receiver loses nothing.
+            _ if handle.is_send() => handle.sender_failed_to_open(
+                idle.stripe,
+                TransferFailure::ConnectionLost(
+                    "the peer closed the cached data connection".into(),
+                ),
+            ),
+            _ => {}
+        }
+    }
+
     fn channels_of(&self, id: u64) -> Vec<usize> {
         self.entries
             .iter()
-            .filter(|(_, e)| matches!(e, Entry::Channel(c) if c.set.id == id))
+            .filter(
+                |(_, e)| matches!(e, Entry::Channel { channel, .. } if channel.context.id == id),
+            )
             .map(|(token, _)| token)
             .collect()
     }
 
     /// A connected channel begins to carry the attachment's transfer.
     pub(crate) fn begin(&mut self, token: usize, handle: TransferHandle, reuse: Reuse) {
-        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+        if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
             channel.begin(handle, reuse);
             self.enqueue(token);
         }
@@ -295,7 +488,7 @@ impl EventLoop {
 
     /// Gives a channel its turn.
     pub(crate) fn enqueue(&mut self, token: usize) {
-        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token)
+        if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token)
             && !channel.queued
         {
             channel.queued = true;
@@ -308,7 +501,7 @@ impl EventLoop {
 
     fn release(&mut self, id: u64) {
         for token in self.channels_of(id) {
-            let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+            let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) else {
                 continue;
             };
             match channel.release() {
@@ -321,11 +514,11 @@ impl EventLoop {
 
     /// The connection's part is done; it goes on with the next transfer, or waits for one.
     fn resume_or_park(&mut self, token: usize) {
-        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+        let Some(Entry::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
         };
         let idle = channel.as_idle(token, true);
-        let next = (channel.transfer()).and_then(|carried| channel.set.next_or_park(idle, carried));
+        let next = (channel.transfer()).and_then(|carried| set.next_or_park(idle, carried));
         // Only now: whoever hears that the transfer is over must find the connection parked.
         channel.let_go(next.is_none());
         if next.is_none() && channel.holds_headers() {
@@ -340,7 +533,7 @@ impl EventLoop {
     fn write_headers(&mut self) {
         for token in std::mem::take(&mut self.holding) {
             let lost = match self.entries.get_mut(token) {
-                Some(Entry::Channel(channel)) if channel.is_idle() => {
+                Some(Entry::Channel { channel, .. }) if channel.is_idle() => {
                     channel.write_headers().is_err()
                 }
                 _ => false,
@@ -352,15 +545,16 @@ impl EventLoop {
     }
 
     pub(crate) fn close(&mut self, token: usize) {
-        if let Some(Entry::Channel(mut channel)) = self.entries.try_remove(token) {
+        if let Some(Entry::Channel { set, mut channel }) = self.entries.try_remove(token) {
             // The ends of transfers that are over here, which the peer waits for. Where the
             // connection is lost they are, too.
             let _ = channel.write_headers();
+            set.closed(channel.mover, channel.serial);
             channel.closes();
             if let Err(e) = self.poll.registry().deregister(channel.stream_mut()) {
                 tracing::debug!(error = %e, "a data connection was not watched");
             }
-            let handle = channel.take_attachment();
+            let handle = channel.take_handle();
             // The connection first: whoever hears that the transfer is over may count on its end.
             drop(channel);
             drop(handle);
@@ -374,7 +568,7 @@ impl EventLoop {
                 self.accept(token);
                 return;
             }
-            Some(Entry::Channel(channel)) => {
+            Some(Entry::Channel { channel, .. }) => {
                 channel.queued = false;
                 channel.turn(&mut self.scratch)
             }
@@ -384,7 +578,7 @@ impl EventLoop {
 
     /// Does what a turn came to.
     fn follow(&mut self, token: usize, flow: TurnResult) {
-        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+        let Some(Entry::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
         };
         match flow {
@@ -405,8 +599,8 @@ impl EventLoop {
                 drop(handle);
             }
             TurnResult::Failed(why) => {
-                let untouched = channel.is_untouched().then(|| Arc::clone(&channel.set));
-                let handle = channel.take_attachment();
+                let untouched = channel.is_untouched().then(|| Arc::clone(set));
+                let handle = channel.take_handle();
                 let transfer = handle.as_deref();
                 if !transfer.is_some_and(|transfer| transfer.closes_late(&why)) {
                     self.close(token);
@@ -432,26 +626,26 @@ impl EventLoop {
             }
             TurnResult::NotConnected(peer, error) => {
                 let stripe = channel.stripe;
-                let handle = channel.take_attachment();
+                let handle = channel.take_handle();
                 self.close(token);
                 if let Some(handle) = handle {
                     connection_failed(&handle, stripe, not_connected(peer, &error));
                 }
             }
-            TurnResult::Known => match channel.take_attachment() {
+            TurnResult::Known => match channel.take_handle() {
                 Some(handle) => self.begin(token, handle, Reuse::New),
                 None => self.offer(token),
             },
-            TurnResult::HandshakeError(why) => self.reject(token, why),
+            TurnResult::Rejected(why) => self.reject(token, why),
         }
     }
 
     /// Closes a connection whose peer is not known.
     fn reject(&mut self, token: usize, why: HandshakeError) {
-        let Some(Entry::Channel(channel)) = self.entries.get_mut(token) else {
+        let Some(Entry::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
         };
-        let (set, stripe) = (Arc::clone(&channel.set), channel.stripe);
+        let (set, stripe) = (Arc::clone(set), channel.stripe);
         // Held until the connection is closed: the end of the transfer is not announced before.
         let handle = channel.take_waiting();
         match (why, &handle) {
@@ -463,7 +657,7 @@ impl EventLoop {
             }
             (HandshakeError::Failed(why), None) => set.refuse(why),
         }
-        if let Some(Entry::Channel(channel)) = self.entries.get_mut(token) {
+        if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
             channel.send_alert();
         }
         self.close(token);
@@ -485,7 +679,7 @@ impl EventLoop {
                         self.runnable.push_back(token);
                     }
                 }
-                Entry::Channel(channel) => {
+                Entry::Channel { channel, .. } => {
                     channel.follow_params();
                     if let Some(flow) = channel.overdue(now) {
                         late.push((token, flow));

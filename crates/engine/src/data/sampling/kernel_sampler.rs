@@ -1,22 +1,19 @@
 //! Asks the kernel about a transfer: seldom, and never on the way of the bytes.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
-    data::{
-        lock,
-        mover::MoverShared,
-        sampling::{
-            cpu_time::MoverTally,
-            sample::{Sample, StorageTotals},
-            tcp_tally::TcpTally,
-        },
+    data::sampling::{
+        cpu_time::{MoverClock, MoverTally},
+        sample::{Sample, StorageTotals},
+        tcp_tally::TcpTally,
     },
     host::tcp_diag::{AddressPair, TcpDiag},
 };
+use parking_lot::Mutex;
 
 /// Least time between two looks. A transfer that is over sooner, and was not asked about, is never
 /// looked at.
@@ -86,7 +83,7 @@ impl KernelSampler {
 
     fn note(&self, addresses: AddressPair, change: Change) {
         let at = Instant::now();
-        lock(&self.news).push(News {
+        self.news.lock().push(News {
             addresses,
             at,
             change,
@@ -95,39 +92,39 @@ impl KernelSampler {
 
     /// Looks, unless it was done lately. `bytes`: how many bytes have been moved, read before the
     /// call.
-    pub(crate) fn look(&self, bytes: u64, movers: &[Arc<MoverShared>]) {
-        let mut seen = lock(&self.seen);
+    pub(crate) fn look(&self, bytes: u64, clocks: &[Arc<MoverClock>]) {
+        let mut seen = self.seen.lock();
         // A look that came before the first connection has found nothing to rest on.
         let rested = !seen.tcp.is_known()
             || (seen.looked)
                 .is_none_or(|(at, took)| at.elapsed() >= PAUSE_MIN.max(took * PAUSE_FACTOR));
         if rested {
-            self.look_now(&mut seen, bytes, movers, true);
+            self.look_now(&mut seen, bytes, clocks, true);
         }
     }
 
     /// The last look, before the connections are free for other transfers.
-    pub(crate) fn close(&self, bytes: u64, movers: &[Arc<MoverShared>], elapsed: Duration) {
-        let mut seen = lock(&self.seen);
+    pub(crate) fn close(&self, bytes: u64, clocks: &[Arc<MoverClock>], elapsed: Duration) {
+        let mut seen = self.seen.lock();
         if seen.looked.is_some() || elapsed >= PAUSE_MIN {
             // A receiver's connections tell of the present only.
-            self.look_now(&mut seen, bytes, movers, self.sending);
+            self.look_now(&mut seen, bytes, clocks, self.sending);
         }
         seen.closed = true;
     }
 
-    fn look_now(&self, seen: &mut Seen, bytes: u64, movers: &[Arc<MoverShared>], asks: bool) {
+    fn look_now(&self, seen: &mut Seen, bytes: u64, clocks: &[Arc<MoverClock>], asks: bool) {
         if seen.closed {
             return;
         }
         let begun = Instant::now();
-        seen.movers.update(movers.iter().map(|m| m.clock.read()));
+        seen.movers.update(clocks.iter().map(|clock| clock.read()));
         if asks {
             for News {
                 addresses,
                 at,
                 change,
-            } in std::mem::take(&mut *lock(&self.news))
+            } in std::mem::take(&mut *self.news.lock())
             {
                 match change {
                     Change::Joined { fresh } => seen.tcp.joined(addresses, fresh, at),
@@ -141,7 +138,7 @@ impl KernelSampler {
 
     /// Fills in what the last look has found.
     pub(crate) fn tell(&self, sample: &mut Sample) {
-        let seen = lock(&self.seen);
+        let seen = self.seen.lock();
         if let Kernel::Answers(_) = seen.kernel {
             if self.sending {
                 sample.acknowledged = seen.acknowledged;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use godwit_proto::live::LiveReport;
 
-use crate::data::{MoverTotals, Sample, StorageTotals, TcpTotals};
+use crate::data::sampling::sample::{MoverTotals, Sample, StorageTotals, TcpTotals};
 
 /// A larger fact is read as this: twelve days in microseconds, a petabyte in segments. Sums over
 /// millions of transfers fit into 64 bits then, whatever a peer says.

@@ -3,6 +3,15 @@
 
 use std::time::Duration;
 
+/// Numbers of a running transfer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the source that are done so far: moved, or holes.
+    pub bytes: u64,
+    /// Channels that carry it now.
+    pub channels: u32,
+}
+
 /// Running totals of a transfer since its start; the difference of two samples describes the time
 /// between.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,33 +1,37 @@
 //! Channel sets: the listener or the peers, and the connections that live on between transfers.
 
 pub(crate) mod batch;
-pub(crate) mod begin;
 pub(crate) mod queue;
 
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use godwit_proto::{command::Mode, error::TransferFailure, mode_e::layout::StripeLayout};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-pub use crate::data::set::begin::{QueueTurn, QueuedWork};
 use crate::data::{
-    ChannelParams, JobOpener, Transfer, TransferEvent, TransferJob,
-    channel::round_robin::QueuePosition,
-    lock,
-    mover::{Mover, MoverCommand, MoverShared},
-    set::{
-        batch::CarryingConnections,
-        queue::{TransferQueue, Waiting},
+    channel::{IdleChannel, round_robin::QueuePosition},
+    context::SetContext,
+    job::{JobOpener, TransferJob},
+    mover::{
+        Mover,
+        commands::{ConnectionSet, MoverCommand, MoverShared},
     },
-    transfer::{TransferHandle, TransferShared},
+    params::ChannelParams,
+    set::{
+        batch::TransferBatch,
+        queue::{Next, QueueTurn, QueuedWork, TransferQueue, Waiting, WorkEvents},
+    },
+    transfer::{
+        Transfer,
+        events::TransferEvent,
+        shared::{SetEvents, TransferHandle, TransferShared},
+    },
 };
 
 /// Time for a connection to come up that a running transfer can do without: two repeats of a lost
@@ -38,22 +42,22 @@ const FURTHER_LIMIT: Duration = Duration::from_secs(5);
 /// that live on between transfers. Dropping it closes them all and fails a running transfer with
 /// `Aborted`.
 pub struct ChannelSet {
-    pub(crate) shared: Arc<SetShared>,
+    shared: Arc<SetShared>,
     /// Keeps the threads alive as long as the set.
     _movers: Vec<Mover>,
 }
 
-pub(crate) struct SetShared {
-    pub(crate) id: u64,
-    pub(crate) movers: Vec<Arc<MoverShared>>,
-    pub(crate) params: Arc<ChannelParams>,
+struct SetShared {
+    /// Itself, for commands to movers.
+    me: Weak<SetShared>,
+    context: Arc<SetContext>,
+    movers: Vec<Arc<MoverShared>>,
     /// Empty for a passive set.
     peers: Vec<SocketAddr>,
     layout: Option<StripeLayout>,
     /// Where peers are awaited, for messages.
     listening_at: Option<SocketAddr>,
     inner: Mutex<Inner>,
-    pub(crate) followed: Mutex<CarryingConnections>,
 }
 
 #[derive(Default)]
@@ -70,19 +74,6 @@ struct Inner {
     turn: usize,
     /// Channels that the next send shall have, see [`ChannelSet::next_channels`].
     wanted: Option<u32>,
-}
-
-/// A connection without a transfer.
-pub(crate) struct IdleChannel {
-    /// Index into `movers`.
-    pub(crate) mover: usize,
-    pub(crate) token: usize,
-    /// Tells the connection from a later one with the same token.
-    pub(crate) serial: u64,
-    pub(crate) stripe: usize,
-    /// It carried an earlier transfer (the others arrived early).
-    pub(crate) used: bool,
-    pub(crate) place: QueuePosition,
 }
 
 impl Inner {
@@ -111,7 +102,7 @@ impl ChannelSet {
         let at = listener.local_addr()?;
         let set = Self::new(movers, Vec::new(), None, Some(at), params);
         set.shared.movers[0].give(MoverCommand::Listen {
-            set: Arc::clone(&set.shared),
+            set: Arc::clone(&set.shared) as _,
             listener: mio::net::TcpListener::from_std(listener),
         });
         Ok(set)
@@ -135,20 +126,21 @@ impl ChannelSet {
         listening_at: Option<SocketAddr>,
         params: ChannelParams,
     ) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         assert!(!movers.is_empty(), "a channel set needs a mover");
-        let shared = SetShared {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            movers: movers.iter().map(Mover::shared).collect(),
-            params: Arc::new(params),
+        let shared: Vec<_> = movers.iter().map(Mover::shared).collect();
+        let clocks = shared.iter().map(|mover| Arc::clone(&mover.clock));
+        let context = SetContext::new(params, clocks.collect());
+        let shared = Arc::new_cyclic(|me| SetShared {
+            me: Weak::clone(me),
+            context: Arc::new(context),
+            movers: shared,
             peers,
             layout,
             listening_at,
             inner: Mutex::default(),
-            followed: Mutex::default(),
-        };
+        });
         Self {
-            shared: Arc::new(shared),
+            shared,
             _movers: movers.to_vec(),
         }
     }
@@ -170,7 +162,7 @@ impl ChannelSet {
             transfer.fail(why);
         }
         drop(starter);
-        Transfer::new(transfer, Arc::clone(&self.shared), events)
+        self.handle(transfer, events)
     }
 
     /// Starts a transfer when all that were queued before it have succeeded; where one of them
@@ -189,7 +181,7 @@ impl ChannelSet {
             open,
             follows,
         });
-        Transfer::new(transfer, Arc::clone(&self.shared), events)
+        self.handle(transfer, events)
     }
 
     fn transfer(
@@ -202,23 +194,49 @@ impl ChannelSet {
             sends,
             mode,
             self.shared.peers.len(),
-            Arc::clone(&self.shared.params),
-            &self.shared,
+            &self.shared.context,
+            Weak::clone(&self.shared.me) as Weak<dyn SetEvents>,
             events,
         ));
         (transfer, receiver)
+    }
+
+    fn handle(
+        &self,
+        transfer: Arc<TransferShared>,
+        events: mpsc::UnboundedReceiver<TransferEvent>,
+    ) -> Transfer {
+        let set: Arc<dyn SetEvents> = Arc::clone(&self.shared) as _;
+        Transfer::new(transfer, set, events)
+    }
+
+    /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one
+    /// of them fails, it is dropped. What takes longer than a small file does must go on elsewhere,
+    /// and take its [`QueueTurn`] along. `passable`: transfers that are queued behind it and may
+    /// follow others need not wait for it either.
+    pub fn queue_work(&self, work: QueuedWork, passable: bool) {
+        self.shared.enqueue(Waiting::Work { work, passable });
+    }
+
+    /// Transfers that are started or queued from now on are one batch, until the next begins or the
+    /// last clone of this one is gone. The connections count from now on: as senders where we
+    /// connect, else as receivers (MODE E).
+    pub fn batch(&self) -> TransferBatch {
+        TransferBatch::begin(&self.shared.context, !self.shared.peers.is_empty())
     }
 
     /// So many channels for the send that begins next on cached connections. To be said while
     /// neither end has a transfer on them: a connection does not tell which transfer it is for, and
     /// the peer takes it for the one that it is at.
     pub fn next_channels(&self, channels: u32) {
-        lock(&self.shared.inner).wanted = Some(channels);
+        self.shared.inner.lock().wanted = Some(channels);
     }
 
     /// Connections kept for the next transfer.
     pub fn cached(&self) -> usize {
-        lock(&self.shared.inner)
+        self.shared
+            .inner
+            .lock()
             .idle
             .iter()
             .filter(|c| c.used)
@@ -228,19 +246,23 @@ impl ChannelSet {
 
 impl Drop for ChannelSet {
     fn drop(&mut self) {
-        let first = lock(&self.shared.inner).queue.first().cloned();
+        let first = self.shared.inner.lock().queue.first().cloned();
         if let Some(transfer) = first {
             transfer.fail(TransferFailure::Aborted);
         }
         self.shared.close_all();
-        self.shared.movers[0].give(MoverCommand::StopListening(self.shared.id));
+        self.shared.movers[0].give(MoverCommand::StopListening(self.shared.context.id));
     }
 }
 
 impl SetShared {
+    fn params(&self) -> &ChannelParams {
+        &self.context.params
+    }
+
     /// Makes `transfer` the running one.
     fn occupy(&self, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.broken {
             return Err(lost_with_earlier_transfer());
         }
@@ -255,7 +277,7 @@ impl SetShared {
 
     /// Finds connections for the running transfer.
     fn begin(self: &Arc<Self>, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.broken {
             return Err(lost_with_earlier_transfer());
         }
@@ -266,7 +288,7 @@ impl SetShared {
             ));
         }
         // Somebody has to watch the clock, also while nobody connects.
-        let mut orders = vec![(0, MoverCommand::Watch(Arc::downgrade(self)))];
+        let mut orders = vec![(0, MoverCommand::Watch(self.me.clone() as _))];
         let refused = inner.refused.take();
         if block_mode && matches!(refused, Some(TransferFailure::Limit(_))) {
             // The peer counts that connection, so the transfer could never be whole.
@@ -306,7 +328,7 @@ impl SetShared {
         // receiver is still at this one.
         inner.wanted = None;
         let each = if block_mode {
-            transfer.params.parallelism.max(1)
+            self.params().parallelism.max(1)
         } else {
             1
         };
@@ -324,7 +346,7 @@ impl SetShared {
                     self.release_connection(&mut inner);
                     break;
                 }
-                let limit = transfer.params.connect_limit;
+                let limit = self.params().connect_limit;
                 orders.push(self.connect_order(&mut inner, stripe, limit, transfer));
             }
         }
@@ -343,11 +365,11 @@ impl SetShared {
 
     /// One connection more, or why there may be none.
     fn reserve_connection(&self, inner: &mut Inner) -> Result<(), String> {
-        let max = self.params.channels_max;
+        let max = self.params().channels_max;
         if inner.open >= max {
             return Err(format!("more than {max} data channels in one transfer"));
         }
-        if let Some(channel_limiter) = &self.params.channel_limiter {
+        if let Some(channel_limiter) = &self.params().channel_limiter {
             channel_limiter.acquire()?;
         }
         inner.open += 1;
@@ -358,7 +380,7 @@ impl SetShared {
     fn release_connection(&self, inner: &mut Inner) {
         if inner.open > 0 {
             inner.open -= 1;
-            if let Some(channel_limiter) = &self.params.channel_limiter {
+            if let Some(channel_limiter) = &self.params().channel_limiter {
                 channel_limiter.release();
             }
         }
@@ -375,7 +397,7 @@ impl SetShared {
         let mover = inner.turn % self.movers.len();
         inner.turn += 1;
         let order = MoverCommand::Connect {
-            set: Arc::clone(self),
+            set: Arc::clone(self) as _,
             mover,
             stripe,
             peer: self.peers[stripe],
@@ -385,23 +407,6 @@ impl SetShared {
         (mover, order)
     }
 
-    /// Opens further channels in the running transfer.
-    pub(crate) fn add_channels(
-        self: &Arc<Self>,
-        transfer: &Arc<TransferShared>,
-        count: u32,
-    ) -> u32 {
-        if transfer.mode != Mode::ExtendedBlock || !transfer.is_send() {
-            return 0;
-        }
-        let orders = self.connect_further(&mut lock(&self.inner), transfer, count);
-        let opened = u32::try_from(orders.len()).unwrap_or(u32::MAX);
-        for (mover, order) in orders {
-            self.movers[mover].give(order);
-        }
-        opened
-    }
-
     /// Up to `count` connections that `transfer` can do without.
     fn connect_further(
         self: &Arc<Self>,
@@ -409,7 +414,7 @@ impl SetShared {
         transfer: &Arc<TransferShared>,
         count: u32,
     ) -> Vec<(usize, MoverCommand)> {
-        let limit = transfer.params.connect_limit.min(FURTHER_LIMIT);
+        let limit = self.params().connect_limit.min(FURTHER_LIMIT);
         let mut orders = Vec::new();
         for stripe in (0..self.peers.len()).cycle().take(count as usize) {
             if self.reserve_connection(inner).is_err() {
@@ -424,10 +429,184 @@ impl SetShared {
         orders
     }
 
-    /// A connection arrived at the listener: which mover takes it. `None`: the limit is reached.
-    pub(crate) fn admit(&self) -> Option<usize> {
+    fn end(&self, order: fn(u64) -> MoverCommand) {
+        let queue = {
+            let mut inner = self.inner.lock();
+            inner.broken = true;
+            inner.idle.clear();
+            // Without the lock: what waits may hold files, and closes them.
+            std::mem::take(&mut inner.queue)
+        };
+        // One that runs may have no connection yet whose end it would notice.
+        for transfer in queue.into_transfers() {
+            transfer.ends_with_set(lost_with_earlier_transfer());
+        }
+        for mover in &self.movers {
+            mover.give(order(self.context.id));
+        }
+    }
+
+    /// Begins at once where nothing is before it, or where a channel is through with what is. Else
+    /// whoever is done before it asks, and a mover need not be woken for each.
+    fn enqueue(&self, waiting: Waiting) {
+        let (refused, begins) = {
+            let mut inner = self.inner.lock();
+            if inner.broken {
+                (Some(waiting), false)
+            } else {
+                let follows = !inner.idle.is_empty() && !inner.queue.has_waiting_transfer();
+                let begins = inner.queue.is_empty() || follows;
+                inner.queue.push(waiting);
+                (None, begins)
+            }
+        };
+        if let Some(Waiting::Transfer { transfer, .. }) = refused {
+            transfer.ends_with_set(lost_with_earlier_transfer());
+        }
+        if begins {
+            self.ask_for_next();
+        }
+    }
+
+    /// A mover looks whether something may begin.
+    fn ask_for_next(&self) {
+        // It is gone where nothing holds it any more: then nothing is left to begin.
+        if let Some(me) = self.me.upgrade() {
+            self.movers[0].give(MoverCommand::BeginNext(me));
+        }
+    }
+
+    fn begin_queued(
+        self: &Arc<Self>,
+        transfer: &Arc<TransferShared>,
+        open: JobOpener,
+        behind: bool,
+    ) {
+        // As in `ChannelSet::start`.
+        let starter = TransferHandle::new(transfer);
+        transfer.start();
+        let begun = open().map_err(TransferFailure::from).and_then(|job| {
+            transfer.open(job, self.layout);
+            match behind {
+                true => self.follow(transfer),
+                false => self.begin(transfer),
+            }
+        });
+        if let Err(why) = begun {
+            transfer.fail(why);
+        }
+        drop(starter);
+    }
+
+    /// Lets the channels carry it that are through with what is before it; the others come when
+    /// they are.
+    fn follow(&self, transfer: &Arc<TransferShared>) -> Result<(), TransferFailure> {
+        let mut inner = self.inner.lock();
+        if inner.broken {
+            return Err(lost_with_earlier_transfer());
+        }
+        let mut idle = std::mem::take(&mut inner.idle);
+        if transfer.is_send() {
+            let free = u32::try_from(idle.len()).unwrap_or(u32::MAX);
+            transfer.follow(inner.open, inner.open.saturating_sub(free));
+            idle.retain(|channel| transfer.sender_joins(channel.stripe));
+        }
+        // As in `begin`: at the last tick there may have been nothing to watch.
+        let watch = (0, MoverCommand::Watch(self.me.clone() as _));
+        let assigned = idle.into_iter().map(|channel| {
+            let handle = TransferHandle::new(transfer);
+            let mover = channel.mover;
+            let order = MoverCommand::Assign { channel, handle };
+            (mover, order)
+        });
+        self.give_all([watch].into_iter().chain(assigned).collect());
+        inner.queue.opened(transfer);
+        Ok(())
+    }
+}
+
+impl SetEvents for SetShared {
+    fn transfer_over(&self, transfer: &TransferShared, others: bool) {
+        let first = self.inner.lock().queue.over(transfer);
+        if let Some(first) = first {
+            first.comes_first();
+        }
+        if others {
+            for mover in &self.movers {
+                mover.give(MoverCommand::Release(self.context.id));
+            }
+        }
+    }
+
+    fn transfer_leaves(&self, transfer: &TransferShared) {
+        let waiting = {
+            let mut inner = self.inner.lock();
+            inner.queue.leaves(transfer);
+            inner.queue.has_waiting()
+        };
+        if waiting {
+            self.ask_for_next();
+        }
+    }
+
+    fn defer_failure(
+        &self,
+        transfer: &TransferShared,
+        why: TransferFailure,
+    ) -> Option<TransferFailure> {
+        let inner = self.inner.lock();
+        if why == TransferFailure::Aborted || !inner.queue.is_behind(transfer) {
+            return Some(why);
+        }
+        transfer.set_deferred_failure(why);
+        None
+    }
+
+    fn reconsider(&self) {
+        for mover in &self.movers {
+            mover.give(MoverCommand::Reconsider(self.context.id));
+        }
+    }
+
+    fn close_all(&self) {
+        self.end(MoverCommand::CloseChannels);
+    }
+
+    fn halt(&self) {
+        self.end(MoverCommand::HaltChannels);
+    }
+
+    fn kept_count(&self) -> usize {
+        let inner = self.inner.lock();
+        let gone_on = inner.queue.running().map(|transfer| transfer.attached());
+        inner.idle.len() + gone_on.sum::<usize>()
+    }
+
+    fn add_channels(self: Arc<Self>, transfer: &Arc<TransferShared>, count: u32) -> u32 {
+        if transfer.mode != Mode::ExtendedBlock || !transfer.is_send() {
+            return 0;
+        }
+        let orders = self.connect_further(&mut self.inner.lock(), transfer, count);
+        let opened = u32::try_from(orders.len()).unwrap_or(u32::MAX);
+        for (mover, order) in orders {
+            self.movers[mover].give(order);
+        }
+        opened
+    }
+}
+
+impl ConnectionSet for SetShared {
+    fn context(&self) -> &Arc<SetContext> {
+        &self.context
+    }
+
+    fn mover(&self, index: usize) -> &Arc<MoverShared> {
+        &self.movers[index]
+    }
+
+    fn admit(&self) -> Option<usize> {
         let (first, why) = {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.lock();
             if inner.broken {
                 return None;
             }
@@ -454,9 +633,12 @@ impl SetShared {
         None
     }
 
-    /// The running transfer for a connection that has just arrived, or the idle list.
-    pub(crate) fn attach_or_park(&self, channel: IdleChannel) -> Option<TransferHandle> {
-        let mut inner = lock(&self.inner);
+    fn is_halted(&self) -> bool {
+        self.params().closes_late && self.inner.lock().broken
+    }
+
+    fn attach_or_park(&self, channel: IdleChannel) -> Option<TransferHandle> {
+        let mut inner = self.inner.lock();
         match inner.queue.first() {
             Some(t)
                 if t.is_open()
@@ -473,12 +655,45 @@ impl SetShared {
         }
     }
 
-    /// A connection that came to us is not from whom we expect. That ends a transfer which has no
-    /// channel yet: whoever waits for it shall hear the reason. Later it is only noted, for it may
-    /// have been anybody.
-    pub(crate) fn refuse(&self, why: TransferFailure) {
+    fn next_or_park(
+        &self,
+        channel: IdleChannel,
+        transfer: &TransferShared,
+    ) -> Option<TransferHandle> {
+        let mut inner = self.inner.lock();
+        if let Some(next) = inner.queue.after(transfer) {
+            return Some(TransferHandle::new(next));
+        }
+        inner.park(channel);
+        if inner.queue.has_waiting() {
+            self.ask_for_next();
+        }
+        None
+    }
+
+    fn begin_next(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut inner = self.inner.lock();
+                // Other channels for the next send are made when none carries anything.
+                let free = inner.wanted.is_none() && inner.idle.iter().any(|idle| idle.used);
+                inner.queue.next(free)
+            };
+            match next {
+                Some(Next::Transfer {
+                    transfer,
+                    open,
+                    behind,
+                }) => self.begin_queued(&transfer, open, behind),
+                Some(Next::Work(work)) => work(QueueTurn::new(Arc::clone(&self) as _)),
+                None => return,
+            }
+        }
+    }
+
+    fn refuse(&self, why: TransferFailure) {
         let first = {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.lock();
             let first = inner.queue.first().cloned();
             if first.is_none() {
                 inner.refused = Some(why.clone());
@@ -491,125 +706,24 @@ impl SetShared {
         }
     }
 
-    /// A channel is through with `transfer`: what it carries now, or the idle list.
-    pub(crate) fn next_or_park(
-        self: &Arc<Self>,
-        channel: IdleChannel,
-        transfer: &TransferShared,
-    ) -> Option<TransferHandle> {
-        let mut inner = lock(&self.inner);
-        if let Some(next) = inner.queue.after(transfer) {
-            return Some(TransferHandle::new(next));
-        }
-        inner.park(channel);
-        if inner.queue.has_waiting() {
-            self.ask_for_next();
-        }
-        None
-    }
-
-    /// A connection is gone.
-    pub(crate) fn closed(&self, mover: usize, serial: u64) {
-        let mut inner = lock(&self.inner);
+    fn closed(&self, mover: usize, serial: u64) {
+        let mut inner = self.inner.lock();
         self.release_connection(&mut inner);
         inner
             .idle
             .retain(|c| c.mover != mover || c.serial != serial);
     }
 
-    /// There are some, whatever they do.
-    pub(crate) fn has_connections(&self) -> bool {
-        lock(&self.inner).open > 0
+    fn has_connections(&self) -> bool {
+        self.inner.lock().open > 0
     }
 
-    /// The transfer succeeded. `others`: channels are still attached to it and must be released.
-    pub(crate) fn transfer_over(&self, transfer: &TransferShared, others: bool) {
-        let first = lock(&self.inner).queue.over(transfer);
-        if let Some(first) = first {
-            first.comes_first();
-        }
-        if others {
-            for mover in &self.movers {
-                mover.give(MoverCommand::Release(self.id));
-            }
-        }
+    fn is_busy(&self) -> bool {
+        self.inner.lock().queue.first().is_some()
     }
 
-    /// Takes a failure that must wait until what is before the transfer on its channels is over.
-    /// Gives back one that must not: whoever aborts wants the connections to end.
-    pub(crate) fn defer_failure(
-        &self,
-        transfer: &TransferShared,
-        why: TransferFailure,
-    ) -> Option<TransferFailure> {
-        let inner = lock(&self.inner);
-        if why == TransferFailure::Aborted || !inner.queue.is_behind(transfer) {
-            return Some(why);
-        }
-        transfer.set_deferred_failure(why);
-        None
-    }
-
-    /// Channels that keep their EOD back ask again.
-    pub(crate) fn reconsider(&self) {
-        for mover in &self.movers {
-            mover.give(MoverCommand::Reconsider(self.id));
-        }
-    }
-
-    /// Closes every connection; nothing can start any more.
-    pub(crate) fn close_all(&self) {
-        self.end(MoverCommand::CloseChannels);
-    }
-
-    /// Nothing can start any more, and nothing is read; connections stay open until the set is
-    /// dropped.
-    pub(crate) fn halt(&self) {
-        self.end(MoverCommand::HaltChannels);
-    }
-
-    /// Who connects now shall wait for the end of the set.
-    pub(crate) fn is_halted(&self) -> bool {
-        self.params.closes_late && lock(&self.inner).broken
-    }
-
-    fn end(&self, order: fn(u64) -> MoverCommand) {
-        let queue = {
-            let mut inner = lock(&self.inner);
-            inner.broken = true;
-            inner.idle.clear();
-            // Without the lock: what waits may hold files, and closes them.
-            std::mem::take(&mut inner.queue)
-        };
-        // One that runs may have no connection yet whose end it would notice.
-        for transfer in queue.into_transfers() {
-            transfer.ends_with_set(lost_with_earlier_transfer());
-        }
-        for mover in &self.movers {
-            mover.give(order(self.id));
-        }
-    }
-
-    /// Whether connections are made from here.
-    pub(crate) fn connects(&self) -> bool {
-        !self.peers.is_empty()
-    }
-
-    /// Connections that live on, for a transfer that no channel carries any more: those that are
-    /// free, and those that have gone on.
-    pub(crate) fn kept_count(&self) -> usize {
-        let inner = lock(&self.inner);
-        let gone_on = inner.queue.running().map(|transfer| transfer.attached());
-        inner.idle.len() + gone_on.sum::<usize>()
-    }
-
-    pub(crate) fn is_busy(&self) -> bool {
-        lock(&self.inner).queue.first().is_some()
-    }
-
-    /// Fails the first running transfer where a limit has passed; looks at the counters of all.
-    pub(crate) fn tick(&self) {
-        let running: Vec<_> = lock(&self.inner).queue.running().cloned().collect();
+    fn tick(&self) {
+        let running: Vec<_> = self.inner.lock().queue.running().cloned().collect();
         let Some((transfer, others)) = running.split_first() else {
             return;
         };
@@ -623,8 +737,21 @@ impl SetShared {
             None => transfer.look(),
         }
         others.iter().for_each(|transfer| transfer.look());
-        if let Some(batch) = self.batch() {
-            batch.look(self);
+        if let Some(batch) = self.context.carrying.batch() {
+            batch.look(&self.context.clocks);
+        }
+    }
+}
+
+impl WorkEvents for SetShared {
+    fn work_leaves(&self) {
+        let waiting = {
+            let mut inner = self.inner.lock();
+            inner.queue.work_leaves();
+            inner.queue.has_waiting()
+        };
+        if waiting {
+            self.ask_for_next();
         }
     }
 }
@@ -632,8 +759,8 @@ impl SetShared {
 /// A mover that ends takes connections along without a word.
 impl Drop for SetShared {
     fn drop(&mut self) {
-        let open = lock(&self.inner).open;
-        if let Some(channel_limiter) = &self.params.channel_limiter {
+        let open = self.inner.lock().open;
+        if let Some(channel_limiter) = &self.params().channel_limiter {
             (0..open).for_each(|_| channel_limiter.release());
         }
     }

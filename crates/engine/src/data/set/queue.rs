@@ -6,7 +6,32 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use crate::data::{JobOpener, set::QueuedWork, transfer::TransferShared};
+use crate::data::{job::JobOpener, transfer::shared::TransferShared};
+
+/// Work that is no transfer and has its turn among them, see
+/// [`ChannelSet::queue_work`](crate::data::ChannelSet::queue_work).
+pub type QueuedWork = Box<dyn FnOnce(QueueTurn) + Send>;
+
+/// The right to act before what is queued behind; dropping it lets the next begin.
+pub struct QueueTurn(Arc<dyn WorkEvents>);
+
+impl QueueTurn {
+    pub(crate) fn new(set: Arc<dyn WorkEvents>) -> Self {
+        Self(set)
+    }
+}
+
+impl Drop for QueueTurn {
+    fn drop(&mut self) {
+        self.0.work_leaves();
+    }
+}
+
+/// What queued work tells the set that runs it.
+pub(crate) trait WorkEvents: Send + Sync {
+    /// The work that runs is done.
+    fn work_leaves(&self);
+}
 
 /// Transfers that may have begun at a time: each holds a file open. Far away a channel that repeats
 /// a lost segment keeps the others waiting for a round trip at least, and small files are soon

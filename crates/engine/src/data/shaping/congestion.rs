@@ -4,14 +4,13 @@ use std::{
     io,
     os::fd::AsFd,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use socket2::SockRef;
-
-use crate::data::lock;
 
 /// The TCP congestion control that the channels which share it send with.
 #[derive(Debug, Default)]
@@ -34,7 +33,7 @@ impl Congestion {
     /// From now on, on connections that are up too, within a quarter of a second. A new connection
     /// fails where the kernel refuses; one that is up goes on with what it has.
     pub fn set(&self, name: &str) {
-        let mut known = lock(&self.name);
+        let mut known = self.name.lock();
         if known.as_deref() != Some(name) {
             *known = Some(name.into());
             self.changes.fetch_add(1, Ordering::Release);
@@ -43,7 +42,7 @@ impl Congestion {
 
     /// `None`: the system's.
     pub fn get(&self) -> Option<Arc<str>> {
-        lock(&self.name).clone()
+        self.name.lock().clone()
     }
 
     /// Brings a connection that is up to it. `seen`: how many changes it has seen, 0 at first.

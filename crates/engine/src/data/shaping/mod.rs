@@ -3,3 +3,4 @@
 pub(crate) mod congestion;
 pub(crate) mod pacing;
 pub(crate) mod rate_limit;
+pub(crate) mod unsent_limit;

@@ -1,8 +1,8 @@
 //! The rate limit in the kernel: a socket lets its segments go evenly, where the limit alone would
 //! let a turn's bytes go at once.
 //!
-//! What all channels may send together is held by [`super::rate_limit`]; a socket is only kept from going
-//! much beyond it.
+//! What all channels may send together is held by [`super::rate_limit`]; a socket is only kept from
+//! going much beyond it.
 
 use std::os::fd::AsFd;
 

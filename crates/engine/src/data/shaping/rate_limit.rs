@@ -9,14 +9,11 @@
 //! ([`crate::data::shaping::pacing`]).
 
 use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-use crate::data::lock;
+use parking_lot::Mutex;
 
 /// Bytes that a channel may move in a turn, as time at the full rate. Short, so that many channels
 /// get their turn.
@@ -67,14 +64,14 @@ impl RateLimit {
     pub(crate) fn grant(&self) -> Result<u64, Instant> {
         match self.get() {
             None => Ok(u64::MAX),
-            Some(bps) => lock(&self.bucket).grant(bps, Instant::now()),
+            Some(bps) => self.bucket.lock().grant(bps, Instant::now()),
         }
     }
 
     /// `bytes` were moved after a grant.
     pub(crate) fn spend(&self, bytes: u64) {
         if let Some(bps) = self.get() {
-            lock(&self.bucket).spend(bps, bytes);
+            self.bucket.lock().spend(bps, bytes);
         }
     }
 }

@@ -1,223 +1,174 @@
-//! Who of a transfer's channels says EOD, who says EOF, and when all has come: the machines of
-//! `godwit_proto::mode_e`, shared by the channels.
-
-use std::sync::{MutexGuard, atomic::Ordering};
+//! Which of a transfer's channels sends EOD, which one sends EOF, and when all data has come: the
+//! machines of `godwit_proto::mode_e` for all its channels. No I/O, no lock: see
+//! [`super::shared`].
 
 use godwit_proto::{
-    command::Mode,
     error::TransferFailure,
     mode_e::{
         BlockHeader,
-        receiver::{ChannelEnd, ChannelPosition, ReceiveError, Step},
+        receiver::{ChannelEnd, ChannelPosition, ReceiveError, Receiver, Step},
         sender::{AfterEod, Sender},
     },
 };
 
-use crate::{
-    data::{
-        lock,
-        transfer::{
-            Control, TransferShared, block_queue::BlockQueue, source_or_sink::SourceOrSink,
-        },
-    },
-    host::tcp_diag::AddressPair,
-};
+/// Channels come and go while a transfer runs. A receiver refuses a peer's EOD count above this
+/// many times the channels that may be open at a time. A controller that changes its mind each
+/// second needs a day for as many.
+const CHANNEL_TURNOVER: u64 = 1 << 16;
 
-impl TransferShared {
-    /// A connection towards `stripe` is about to be opened or reused; false: too late, EOF is out.
-    pub(crate) fn sender_joins(&self, stripe: usize) -> bool {
-        let mut control = lock(&self.control);
-        control.result.is_none()
-            && !control.followed
-            && control
-                .senders
-                .get_mut(stripe)
-                .is_some_and(Sender::channel_joins)
-    }
+pub(crate) struct Accounting {
+    /// First connections that have neither come up nor failed (sending).
+    first_missing: u32,
+    /// Why the first connection that failed to come up did (sending).
+    first_unopened: Option<TransferFailure>,
+    /// Another transfer may have begun on channels that have done their part in this one.
+    followed: bool,
+    /// A channel has ended early (sending).
+    retired: bool,
+    /// Sending: one per receiving address.
+    senders: Vec<Sender>,
+    /// A channel keeps its EOD back until a connection has come up or failed.
+    holding: bool,
+    receiver: Receiver,
+    /// Channels whose part is done: EOD written (sending), payload up to the EOD written
+    /// (receiving).
+    ended: u64,
+}
 
-    /// Whether another transfer may begin on each channel that is through with this one, while
-    /// others are not. Where it may, no channel joins or ends early any more: those that there are
-    /// will all carry the other one too, which counts them.
-    pub(crate) fn lets_follow(&self) -> bool {
-        let mut control = lock(&self.control);
-        let goes_well = control.deferred_failure.is_none()
-            && control.failing.is_none()
-            && !matches!(control.result, Some(Err(_)));
-        let is_steady = !self.sends
-            || self.stripes == 1
-                && !control.retired
-                && self.retire_wanted.load(Ordering::Relaxed) == 0
-                && control.senders.iter().all(Sender::all_are_up);
-        let lets = self.mode == Mode::ExtendedBlock && control.ready_sent && goes_well && is_steady;
-        control.followed |= lets;
-        lets
-    }
-
-    /// So many channels will carry it. Of these the `busy` ones still carry what comes before.
-    pub(crate) fn follow(&self, channels: u32, busy: u32) {
-        if let Some(sender) = lock(&self.control).senders.first_mut() {
-            (0..busy).for_each(|_| sender.channel_follows());
+impl Accounting {
+    /// `stripes`: addresses that a sender connects to, at least 1.
+    pub(crate) fn new(stripes: usize, channels_max: u32) -> Self {
+        Self {
+            first_missing: 0,
+            first_unopened: None,
+            followed: false,
+            retired: false,
+            senders: vec![Sender::new(); stripes],
+            holding: false,
+            receiver: Receiver::new(u64::from(channels_max) * CHANNEL_TURNOVER),
+            ended: 0,
         }
-        self.following.store(channels, Ordering::Relaxed);
     }
 
-    /// A counted connection never came up. When none is left to carry on, the first reason counts:
-    /// others may follow from it.
-    pub(crate) fn sender_failed_to_open(&self, stripe: usize, why: TransferFailure) {
-        let (carried_on, why) = {
-            let mut control = lock(&self.control);
-            control.first_missing = control.first_missing.saturating_sub(1);
-            let ok = self.mode == Mode::ExtendedBlock
-                && control
-                    .senders
-                    .get_mut(stripe)
-                    .is_some_and(Sender::channel_failed_to_open);
-            let why = control.first_unopened.get_or_insert(why).clone();
-            if ok {
-                self.ready_if_all_up(&mut control, false);
-                self.reconsider(control);
-            }
-            (ok, why)
-        };
-        if carried_on {
-            tracing::info!(%why, "a data channel less");
-        } else {
-            self.fail(why);
+    /// `count` first connections of a sender are being made.
+    pub(crate) fn expect_first(&mut self, count: u32) {
+        self.first_missing += count;
+    }
+
+    /// A first connection has come up or failed.
+    pub(crate) fn first_resolved(&mut self) {
+        self.first_missing = self.first_missing.saturating_sub(1);
+    }
+
+    pub(crate) fn misses_first(&self) -> bool {
+        self.first_missing > 0
+    }
+
+    /// A connection towards `stripe` is about to be opened or reused; false: too late, EOF is out.
+    pub(crate) fn sender_joins(&mut self, stripe: usize) -> bool {
+        let sender = self.senders.get_mut(stripe);
+        !self.followed && sender.is_some_and(Sender::channel_joins)
+    }
+
+    /// A channel towards `stripe` carries the transfer.
+    pub(crate) fn sender_opens(&mut self, stripe: usize) {
+        if let Some(sender) = self.senders.get_mut(stripe) {
+            sender.channel_opens();
+        }
+    }
+
+    /// A counted connection never came up. Whether another one is left to carry on.
+    pub(crate) fn sender_failed_to_open(&mut self, stripe: usize) -> bool {
+        let sender = self.senders.get_mut(stripe);
+        sender.is_some_and(Sender::channel_failed_to_open)
+    }
+
+    /// The reason of the first connection that failed: those of others may follow from it.
+    pub(crate) fn first_reason(&mut self, why: TransferFailure) -> TransferFailure {
+        self.first_unopened.get_or_insert(why).clone()
+    }
+
+    /// No channel of a sender has ended early, and none is still being made.
+    pub(crate) fn is_steady(&self) -> bool {
+        !self.retired && self.senders.iter().all(Sender::all_are_up)
+    }
+
+    /// From now on no channel joins or ends early any more.
+    pub(crate) fn set_followed(&mut self) {
+        self.followed = true;
+    }
+
+    pub(crate) fn is_followed(&self) -> bool {
+        self.followed
+    }
+
+    /// `busy` channels will carry it after the transfer that they carry now.
+    pub(crate) fn follow(&mut self, busy: u32) {
+        if let Some(sender) = self.senders.first_mut() {
+            (0..busy).for_each(|_| sender.channel_follows());
         }
     }
 
     /// The last header of a channel that has nothing more to send. `None`: it must wait for a
     /// connection that is still being made, and is told when to ask again.
-    pub(crate) fn sender_ends(&self, stripe: usize, after: AfterEod) -> Option<BlockHeader> {
-        let mut control = lock(&self.control);
-        let may_end = control.senders[stripe].may_end();
-        control.holding |= !may_end;
-        may_end.then(|| control.senders[stripe].channel_ends(after))
+    pub(crate) fn sender_ends(&mut self, stripe: usize, after: AfterEod) -> Option<BlockHeader> {
+        let may_end = self.senders[stripe].may_end();
+        self.holding |= !may_end;
+        may_end.then(|| self.senders[stripe].channel_ends(after))
     }
 
-    /// A connection has come up or failed: channels that wait for it ask again.
-    pub(super) fn reconsider(&self, mut control: MutexGuard<'_, Control>) {
-        let holding = std::mem::take(&mut control.holding);
-        drop(control);
-        if holding && let Some(set) = self.set.upgrade() {
-            set.reconsider();
-        }
+    /// Whether channels wait for [`Self::sender_ends`], which may ask again now.
+    pub(crate) fn take_holding(&mut self) -> bool {
+        std::mem::take(&mut self.holding)
     }
 
-    /// The last header of a channel has left; finishes the transfer when it was the last of all.
-    pub(crate) fn sender_ended(&self) {
-        let complete = {
-            let mut control = lock(&self.control);
-            control.ended += 1;
-            let said: u64 = control.senders.iter().map(Sender::ended).sum();
-            control.senders.iter().all(Sender::is_complete) && control.ended == said
-        };
-        if complete {
-            self.succeed();
-        }
+    /// The last header of a channel has left. Whether it was the last of all.
+    pub(crate) fn sender_ended(&mut self) -> bool {
+        self.ended += 1;
+        let said: u64 = self.senders.iter().map(Sender::ended).sum();
+        self.senders.iter().all(Sender::is_complete) && self.ended == said
     }
 
-    /// The last header of a channel that may retire: somebody wished for it and another is left to
-    /// carry on. Those with the smallest windows go first. Where nothing is left to send there may
-    /// be none behind this one.
-    pub(crate) fn retire(
-        &self,
-        stripe: usize,
-        addresses: Option<AddressPair>,
-        nothing_left: bool,
-    ) -> Option<BlockHeader> {
-        let wanted = self.retire_wanted.load(Ordering::Relaxed);
-        if wanted == 0 {
-            return None;
-        }
-        let set = self.set.upgrade()?;
-        // Of several stripes each keeps a channel, which may be the least of all.
-        if let Some(addresses) = addresses
-            && self.stripes == 1
-            && !nothing_left
-            && set.count_weaker(addresses) >= wanted as usize
-        {
-            return None;
-        }
-        // Asked and answered under one lock: two channels must not both believe that the other
-        // stays.
-        let mut control = lock(&self.control);
-        if control.followed || !control.senders[stripe].may_retire(nothing_left) {
-            return None;
-        }
-        self.retire_wanted
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
-            .ok()?;
-        if let Some(addresses) = addresses {
-            set.mark_leaving(addresses);
-        }
-        control.retired = true;
-        Some(control.senders[stripe].channel_ends(AfterEod::Close))
+    /// A channel towards `stripe` may end early: another one is left to carry on. Where nothing is
+    /// left to send there may be none behind it.
+    pub(crate) fn may_retire(&self, stripe: usize, nothing_left: bool) -> bool {
+        !self.followed && self.senders[stripe].may_retire(nothing_left)
     }
 
-    /// How many channels are missing from `channels` or are more than it. Those that shall end and
-    /// have not yet are asked to stay first.
-    pub(crate) fn channel_difference(&self, channels: u32) -> (u32, u32) {
-        let control = lock(&self.control);
-        if control.followed {
-            return (0, 0);
-        }
-        let live: u64 = control.senders.iter().map(Sender::live).sum();
-        let live = u32::try_from(live).unwrap_or(u32::MAX);
-        let ending = self.retire_wanted.load(Ordering::Relaxed);
-        let staying = live.saturating_sub(ending);
-        // Towards the end channels have ended because nothing is left: nobody is to follow them.
-        let missing = match self.source_or_sink() {
-            SourceOrSink::SendFile { queues, .. }
-                if queues.iter().all(BlockQueue::is_exhausted) =>
-            {
-                0
-            }
-            _ => channels.saturating_sub(staying),
-        };
-        let kept = missing.min(ending);
-        self.retire_wanted.fetch_sub(kept, Ordering::Relaxed);
-        (missing - kept, staying.saturating_sub(channels))
+    /// The last header of a channel that ends early.
+    pub(crate) fn retire(&mut self, stripe: usize) -> BlockHeader {
+        self.retired = true;
+        self.senders[stripe].channel_ends(AfterEod::Close)
     }
 
-    pub(crate) fn want_retired(&self, count: u32) -> u32 {
-        let control = lock(&self.control);
-        if control.followed {
-            return 0;
-        }
-        let live: u64 = control.senders.iter().map(Sender::live).sum();
-        let spare =
-            u32::try_from(live.saturating_sub(control.senders.len() as u64)).unwrap_or(u32::MAX);
-        let pending = self.retire_wanted.load(Ordering::Relaxed);
-        let granted = count.min(spare.saturating_sub(pending));
-        self.retire_wanted.fetch_add(granted, Ordering::Relaxed);
-        granted
+    /// Channels of a sender that have joined and not ended.
+    pub(crate) fn live(&self) -> u64 {
+        self.senders.iter().map(Sender::live).sum()
+    }
+
+    /// Channels of a sender beyond one for each stripe.
+    pub(crate) fn spare(&self) -> u32 {
+        let spare = self.live().saturating_sub(self.senders.len() as u64);
+        u32::try_from(spare).unwrap_or(u32::MAX)
     }
 
     pub(crate) fn receive_header(
-        &self,
+        &mut self,
         position: &mut ChannelPosition,
         header: &BlockHeader,
     ) -> Result<Step, ReceiveError> {
-        lock(&self.control).receiver.handle_header(position, header)
+        self.receiver.handle_header(position, header)
     }
 
-    pub(crate) fn receive_close(&self, position: ChannelPosition) -> Result<(), ReceiveError> {
-        lock(&self.control).receiver.handle_close(position)
+    pub(crate) fn receive_close(&mut self, position: ChannelPosition) -> Result<(), ReceiveError> {
+        self.receiver.handle_close(position)
     }
 
-    /// The payload up to a channel's end was written; finishes the transfer when nothing is
-    /// missing.
-    pub(crate) fn receiver_channel_ended(&self, end: ChannelEnd) {
-        let complete = {
-            let mut control = lock(&self.control);
-            if end != ChannelEnd::Retired {
-                control.ended += 1;
-            }
-            control.receiver.is_complete() && control.ended == control.receiver.eod_seen()
-        };
-        if complete {
-            self.succeed();
+    /// The payload up to a channel's end was written. Whether nothing is missing.
+    pub(crate) fn receiver_channel_ended(&mut self, end: ChannelEnd) -> bool {
+        if end != ChannelEnd::Retired {
+            self.ended += 1;
         }
+        self.receiver.is_complete() && self.ended == self.receiver.eod_seen()
     }
 }

@@ -1,14 +1,12 @@
 //! The one queue of byte ranges that all channels of a transfer pull from.
 
-use std::{
-    io::Read,
-    sync::{Mutex, PoisonError},
-};
+use std::io::Read;
 
 use godwit_proto::{ByteRange, error::StorageFailure};
+use parking_lot::Mutex;
 
 use crate::{
-    data::{lock, transfer::holes::Holes},
+    data::transfer::holes::{Block, Holes},
     storage::Pages,
 };
 
@@ -36,14 +34,6 @@ pub(crate) struct BlockQueue {
     block_bytes: u64,
     /// About how many there were at first.
     bytes: u64,
-}
-
-/// What a channel sends next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Block {
-    Data(ByteRange),
-    /// Zeros that do not travel.
-    Hole(ByteRange),
 }
 
 struct Pending {
@@ -80,8 +70,7 @@ impl BlockQueue {
 
     /// With the holes of the file told apart.
     pub(crate) fn with_holes(mut self, holes: Holes) -> Self {
-        let pending = self.pending.get_mut();
-        pending.unwrap_or_else(PoisonError::into_inner).holes = Some(holes);
+        self.pending.get_mut().holes = Some(holes);
         self
     }
 
@@ -90,7 +79,7 @@ impl BlockQueue {
     /// work and none drags the tail alone; and no more than `most`, which is asked only where there
     /// is data, and is at least 1: up to the end of a page.
     pub(crate) fn next_block(&self, channels: u32, most: impl FnOnce() -> u64) -> Option<Block> {
-        let mut pending = lock(&self.pending);
+        let mut pending = self.pending.lock();
         let pending = &mut *pending;
         if pending.cut {
             return None;
@@ -135,7 +124,7 @@ impl BlockQueue {
 
     /// Everything has been given out.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let mut pending = lock(&self.pending);
+        let mut pending = self.pending.lock();
         while pending.front.is_empty() {
             match pending.rest.next() {
                 Some(range) => pending.front = range,
@@ -147,14 +136,14 @@ impl BlockQueue {
 
     /// Bytes that have not been begun and follow one another.
     pub(crate) fn unstarted_bytes(&self) -> u64 {
-        let pending = lock(&self.pending);
+        let pending = self.pending.lock();
         if pending.cut { 0 } else { pending.front.len() }
     }
 
     /// Gives up the second half of [`Self::unstarted_bytes`], whole blocks of it and no less than
     /// `least` bytes, with as many left here.
     pub(crate) fn split_off(&self, least: u64) -> Option<ByteRange> {
-        let mut pending = lock(&self.pending);
+        let mut pending = self.pending.lock();
         let ByteRange { start, end } = pending.front;
         let kept = ((end - start) / 2)
             .max(1)
@@ -170,12 +159,12 @@ impl BlockQueue {
 
     /// Gives out no further block.
     pub(crate) fn cut(&self) {
-        lock(&self.pending).cut = true;
+        self.pending.lock().cut = true;
     }
 
     /// Takes out what a cut left, piece by piece; nothing without a cut.
     pub(crate) fn drain_cut(&self, mut piece: impl FnMut(ByteRange)) {
-        let mut pending = lock(&self.pending);
+        let mut pending = self.pending.lock();
         if pending.cut {
             piece(std::mem::replace(
                 &mut pending.front,
@@ -211,7 +200,7 @@ impl StreamSource {
         buffer: &mut Pages,
         block_bytes: usize,
     ) -> Result<Option<u64>, StorageFailure> {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         buffer.resize(0);
         if state.ended {
             return Ok(None);

@@ -2,10 +2,7 @@
 
 use godwit_proto::ByteRange;
 
-use crate::{
-    data::transfer::block_queue::Block,
-    storage::{FileRef, Run},
-};
+use crate::storage::{FileRef, Run};
 
 /// Shortest hole that does not travel: a header and the calls that clear its place cost about what
 /// these bytes cost at 10 Gbit/s.
@@ -14,6 +11,14 @@ const HOLE_LEAST: u64 = 16 << 10;
 /// How far beyond the next block data is looked through for the next hole: of a file with many
 /// small holes nobody waits for the rest.
 const LOOK_AHEAD: u64 = 16 << 20;
+
+/// What a channel sends next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    Data(ByteRange),
+    /// Zeros that do not travel.
+    Hole(ByteRange),
+}
 
 /// The holes of a file, found as they are asked for.
 pub(crate) struct Holes {

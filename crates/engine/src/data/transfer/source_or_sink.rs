@@ -1,12 +1,13 @@
 //! Source or sink of a transfer, as its channels use it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use godwit_proto::mode_e::layout::StripeLayout;
+use parking_lot::Mutex;
 
 use crate::{
     data::{
-        Sink, Source, TransferJob, lock,
+        job::{Sink, Source, TransferJob},
         transfer::{
             block_queue::{BlockQueue, StreamSource},
             holes::Holes,
@@ -114,7 +115,7 @@ impl SourceOrSink {
     pub(crate) fn cut(&self) -> Option<u64> {
         match self {
             Self::ReceiveFile { cut, .. } => *cut,
-            Self::ReceiveStream(sink) => lock(sink).cut,
+            Self::ReceiveStream(sink) => sink.lock().cut,
             Self::Unopened | Self::SendFile { .. } | Self::SendStream(_) => None,
         }
     }

@@ -1,17 +1,46 @@
 //! Bytes in memory.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
 };
 
+use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
 use super::{
     super::{File, FileKind, Metadata, Result, errno_failure},
     Clock,
-    tree::About,
 };
+
+/// Times and rights of a node.
+#[derive(Clone, Copy)]
+pub(super) struct About {
+    pub(super) modified: SystemTime,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl About {
+    pub(super) fn metadata(&self, kind: FileKind, size: u64, inode: u64) -> Metadata {
+        Metadata {
+            kind,
+            size,
+            stored: size,
+            modified: self.modified,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            links: 1,
+            unique: (0, inode),
+            link_target: None,
+        }
+    }
+}
 
 pub(super) struct Shared {
     pub(super) clock: Clock,
@@ -28,12 +57,8 @@ pub(super) struct MemoryFile {
 
 impl MemoryFile {
     pub(super) fn describe(&self) -> Metadata {
-        let size = self
-            .bytes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len() as u64;
-        locked(&self.about).metadata(FileKind::File, size, self.inode)
+        let size = self.bytes.read().len() as u64;
+        self.about.lock().metadata(FileKind::File, size, self.inode)
     }
 
     pub(super) fn resize(&self, length: u64) -> std::result::Result<(), Errno> {
@@ -48,7 +73,7 @@ impl MemoryFile {
         keep: impl FnOnce(u64) -> bool,
         write: impl FnOnce(&mut [u8]),
     ) -> std::result::Result<(), Errno> {
-        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = self.bytes.write();
         let size = bytes.len() as u64;
         if !keep(size) {
             let target = usize::try_from(length).map_err(|_| Errno::FBIG)?;
@@ -61,7 +86,7 @@ impl MemoryFile {
             }
         }
         write(&mut bytes);
-        locked(&self.about).modified = (self.shared.clock)();
+        self.about.lock().modified = (self.shared.clock)();
         Ok(())
     }
 }
@@ -78,7 +103,7 @@ impl Shared {
 
 impl Drop for MemoryFile {
     fn drop(&mut self) {
-        let bytes = self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes.get_mut();
         self.shared
             .used
             .fetch_sub(bytes.len() as u64, Ordering::Relaxed);
@@ -87,7 +112,7 @@ impl Drop for MemoryFile {
 
 impl File for MemoryFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes.read();
         let start = usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(bytes.len());
@@ -119,8 +144,4 @@ impl File for MemoryFile {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
-}
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

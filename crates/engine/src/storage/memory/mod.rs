@@ -6,18 +6,19 @@ mod tree;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::SystemTime,
 };
 
 use godwit_proto::FtpPath;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::io::Errno;
 
 use self::{
-    file::{MemoryFile, Shared, locked},
-    tree::{About, Node, ROOT, Tree},
+    file::{About, MemoryFile, Shared},
+    tree::{Node, ROOT, Tree},
 };
 use super::{Entries, FileRef, Metadata, Result, Storage, WriteMode, errno_failure, owner};
 
@@ -64,7 +65,7 @@ impl MemoryStorage {
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {
-        locked(&self.tree)
+        self.tree.lock()
     }
 
     fn about(&self, mode: u32) -> About {
@@ -122,7 +123,7 @@ impl MemoryStorage {
             .ok_or(Errno::NOENT)?;
         match tree.nodes.get_mut(&id).ok_or(Errno::NOENT)? {
             Node::Directory(_, about) | Node::Link(_, about) => change(about),
-            Node::File(file) => change(&mut locked(&file.about)),
+            Node::File(file) => change(&mut file.about.lock()),
         }
         Ok(())
     }

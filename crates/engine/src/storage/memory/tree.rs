@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{
     super::{FileKind, Metadata},
-    file::MemoryFile,
+    file::{About, MemoryFile},
 };
 
 /// Symbolic links in one path, as in the kernel.
@@ -26,14 +26,6 @@ pub(super) enum Node {
     Directory(BTreeMap<Vec<u8>, u64>, About),
     File(Arc<MemoryFile>),
     Link(Vec<u8>, About),
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct About {
-    pub(super) modified: SystemTime,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
 }
 
 /// A name in a directory, and what it names.
@@ -226,23 +218,6 @@ impl Node {
             Self::Directory(_, about) => about.metadata(FileKind::Directory, 0, id),
             Self::Link(target, about) => about.metadata(FileKind::File, target.len() as u64, id),
             Self::File(file) => file.describe(),
-        }
-    }
-}
-
-impl About {
-    pub(super) fn metadata(&self, kind: FileKind, size: u64, inode: u64) -> Metadata {
-        Metadata {
-            kind,
-            size,
-            stored: size,
-            modified: self.modified,
-            mode: self.mode,
-            uid: self.uid,
-            gid: self.gid,
-            links: 1,
-            unique: (0, inode),
-            link_target: None,
         }
     }
 }

@@ -28,7 +28,10 @@ use rustix::{
     io::{Errno, retry_on_intr},
 };
 
-use self::root::{NAMED, Resolver, Root};
+use self::{
+    root::{Resolver, Root},
+    walk::NAMED,
+};
 use super::{
     Entries, FileKind, FileRef, Metadata, Result, Special, Storage, WriteMode, errno_failure, owner,
 };

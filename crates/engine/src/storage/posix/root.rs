@@ -11,10 +11,7 @@ use rustix::{
     io::{Errno, retry_on_intr},
 };
 
-use super::walk;
-
-/// A directory or anything else, named but not opened for its bytes.
-pub(super) const NAMED: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+use super::walk::{self, AbsoluteLinks, NAMED};
 
 /// openat2 says EAGAIN while somebody renames directories that a `..` passes; it is asked this
 /// often.
@@ -39,15 +36,6 @@ pub(super) enum Resolver {
     Kernel,
     /// [`walk`], one component at a time.
     ByHand,
-}
-
-/// What an absolute symbolic link means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AbsoluteLinks {
-    /// A way out: EACCES.
-    Refused,
-    /// Our root is the root of the process, so it stays inside.
-    FromRoot,
 }
 
 impl Root {

@@ -14,7 +14,8 @@ use rustix::{
 use super::{
     super::{Metadata, Result, errno_failure},
     metadata_of,
-    root::{NAMED, Root},
+    root::Root,
+    walk::NAMED,
 };
 
 const DIRECTORY: OFlags = OFlags::RDONLY

@@ -12,7 +12,8 @@ use rustix::{
     io::{Errno, retry_on_intr},
 };
 
-use super::root::{AbsoluteLinks, NAMED};
+/// A directory or anything else, named but not opened for its bytes.
+pub(super) const NAMED: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// Symbolic links in one path, as in the kernel (MAXSYMLINKS).
 const LINKS_MAX: u32 = 40;
@@ -21,6 +22,15 @@ const LINKS_MAX: u32 = 40;
 const STEPS_MAX: u32 = 8192;
 /// PATH_MAX less the NUL.
 const PATH_LEN_MAX: usize = 4095;
+
+/// What an absolute symbolic link means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AbsoluteLinks {
+    /// A way out: EACCES.
+    Refused,
+    /// Our root is the root of the process, so it stays inside.
+    FromRoot,
+}
 
 pub(super) fn open(
     root: BorrowedFd<'_>,

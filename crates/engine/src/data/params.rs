@@ -1,0 +1,99 @@
+//! The parameters of a channel set.
+
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+
+use crate::data::{
+    security::ChannelSecurity,
+    shaping::{congestion::Congestion, rate_limit::RateLimit},
+};
+
+/// The engine's share of a setting.
+#[derive(Clone, Debug)]
+pub struct ChannelParams {
+    /// Data channels opened per peer address at the start of a transfer that we send; at least 1.
+    pub parallelism: u32,
+    /// Most channels at a time; further connections are refused. Worst-case memory of a sender
+    /// whose storage needs copies is `channels_max` x 256 KiB; with protected channels (see
+    /// [`ChannelSecurity`]) `channels_max` x 448 KiB. Of files that pass the page cache by 768 KiB
+    /// more.
+    pub channels_max: u32,
+    /// Longest MODE E block, bytes; at least 1. A sender makes them shorter, down to 64 KiB, for a
+    /// small file and near the end, so that each channel finds work.
+    pub block_bytes: u64,
+    /// The peer knows headers of holes: a sender announces those of its file, in MODE E, and does
+    /// not send them. They are taken in any case.
+    pub holes: bool,
+    /// SO_SNDBUF and SO_RCVBUF; `None` leaves them to the kernel's autotuning.
+    pub socket_buffer_bytes: Option<u64>,
+    /// TCP congestion control of sending sockets.
+    pub congestion: Arc<Congestion>,
+    /// How fast the channels may go in all, together with those of other sets that share it.
+    pub rate: Arc<RateLimit>,
+    /// Who must be at the other ends, and what protects the bytes (DCAU, PROT); `None`: nothing
+    /// does.
+    pub security: Option<ChannelSecurity>,
+    /// The only host that connections are taken from, beside what `security` asks; `None`: any.
+    pub only_from: Option<IpAddr>,
+    /// What the channels share with those of other sets, beyond `channels_max`; `None`: nothing.
+    pub channel_limiter: Option<Arc<dyn ChannelLimiter>>,
+    /// Time for a connection to come up (either way) before the transfer fails. One that is added
+    /// to a running transfer has 5 s at most, and its failure is noted only.
+    pub connect_limit: Duration,
+    /// Time without a byte on any channel before the transfer fails.
+    pub stall_limit: Duration,
+    /// Where a receipt fails for its file, the connections are not closed at once but with the set,
+    /// and nothing is read from them until then: time to tell the peer why, before it notices by
+    /// itself.
+    pub closes_late: bool,
+    /// [`TransferReport::safe`](crate::data::TransferReport::safe) lists all that a receipt has put
+    /// on storage, and a receipt in too many pieces fails. Else
+    /// [`Transfer::take_fresh`](crate::data::Transfer::take_fresh) has the news, and leaves out
+    /// what is too much.
+    pub reports_safe: bool,
+}
+
+impl ChannelParams {
+    /// A connection from this address is taken.
+    pub(crate) fn admits(&self, peer: IpAddr) -> bool {
+        let host = |address: IpAddr| address.to_canonical();
+        self.only_from.is_none_or(|only| host(only) == host(peer))
+            && self
+                .security
+                .as_ref()
+                .is_none_or(|security| security.admits(peer))
+    }
+}
+
+impl Default for ChannelParams {
+    fn default() -> Self {
+        Self {
+            parallelism: 1,
+            channels_max: 2048,
+            block_bytes: 1 << 20,
+            holes: false,
+            socket_buffer_bytes: None,
+            congestion: Arc::default(),
+            rate: Arc::default(),
+            security: None,
+            only_from: None,
+            channel_limiter: None,
+            connect_limit: Duration::from_secs(60),
+            stall_limit: Duration::from_secs(60),
+            closes_late: false,
+            reports_safe: true,
+        }
+    }
+}
+
+/// How many data channels there may be in many sets together. Asked by movers and from other
+/// threads: it never waits.
+pub trait ChannelLimiter: fmt::Debug + Send + Sync {
+    /// Counts one more.
+    ///
+    /// # Errors
+    /// Why there may be none, for the peer.
+    fn acquire(&self) -> Result<(), String>;
+
+    /// One that was counted is gone.
+    fn release(&self);
+}
