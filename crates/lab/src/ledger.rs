@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use godwit_engine::host::tcp_diag::Connection;
+use godwit_engine::host::tcp_diag::TcpConnection;
 
 /// The last state of every connection that was ever seen, so that what closed connections moved
 /// still counts.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, TcpConnection>,
 }
 
 impl Ledger {
     /// Takes a new look into account.
-    pub fn update(&mut self, connections: &[Connection]) {
+    pub fn update(&mut self, connections: &[TcpConnection]) {
         for connection in connections {
             self.connections.insert(connection.cookie, *connection);
         }
     }
 
     /// All connections that were ever seen.
-    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
+    pub fn connections(&self) -> impl Iterator<Item = &TcpConnection> {
         self.connections.values()
     }
 
@@ -43,10 +43,10 @@ mod tests {
 
     #[test]
     fn what_closed_connections_moved_still_counts() {
-        let connection = Connection {
+        let connection = TcpConnection {
             cookie: 1,
             bytes_received: 12_345,
-            ..Connection::default()
+            ..TcpConnection::default()
         };
         let mut ledger = Ledger::default();
         ledger.update(&[connection]);

@@ -1,4 +1,7 @@
-//! Numbers as monitoring reads them: the text format of Prometheus, version 0.0.4.
+//! Metrics in the text format of Prometheus, version 0.0.4.
+//!
+//! By hand: prometheus-client writes OpenMetrics only, and from counters of its own; the counters
+//! that are written here exist already.
 //!
 //! ```text
 //!   # HELP godwitd_logins_total Logins that have succeeded.

@@ -113,7 +113,7 @@ pub fn from_terminal(prompt: &str) -> Result<Secret, SecretError> {
     let terminal = File::options().read(true).write(true).open("/dev/tty");
     let mut terminal = terminal.map_err(|_| SecretError::NoTerminal)?;
     terminal.write_all(escaped(prompt).as_bytes())?;
-    let silenced = Silenced::new(terminal.try_clone()?)?;
+    let echo_off = EchoOff::new(terminal.try_clone()?)?;
     // Room for all of it: growing would leave copies.
     let mut line = Zeroizing::new(Vec::with_capacity(BYTES_MAX + 1));
     let outcome = loop {
@@ -128,7 +128,7 @@ pub fn from_terminal(prompt: &str) -> Result<Secret, SecretError> {
             Err(error) => return Err(error.into()),
         }
     };
-    drop(silenced);
+    drop(echo_off);
     terminal.write_all(b"\n")?;
     match outcome {
         Pressed::Interrupted => Err(SecretError::Interrupted),
@@ -144,7 +144,7 @@ enum Pressed {
     Interrupted,
 }
 
-/// One key. The terminal does not edit lines while it is silenced, so this does.
+/// One key. The terminal does not edit lines without echo, so this does.
 fn press(line: &mut Vec<u8>, byte: u8) -> Pressed {
     const CTRL_C: u8 = 3;
     const CTRL_D: u8 = 4;
@@ -166,27 +166,30 @@ fn press(line: &mut Vec<u8>, byte: u8) -> Pressed {
     Pressed::More
 }
 
-/// A terminal that shows nothing and takes keys one by one, Ctrl-C as any other: so nothing ends
-/// the process before its terminal is as it was.
-struct Silenced {
+/// A terminal without echo that takes keys one by one, Ctrl-C as any other: so no signal ends the
+/// process before its terminal is restored.
+///
+/// By hand: rpassword answers Ctrl-C with a signal to the whole process, has no bound, and refuses
+/// passwords that are not UTF-8.
+struct EchoOff {
     terminal: File,
     before: Termios,
 }
 
-impl Silenced {
+impl EchoOff {
     fn new(terminal: File) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
-        let mut silent = before.clone();
-        silent.local_modes -=
+        let mut quiet = before.clone();
+        quiet.local_modes -=
             LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN;
-        silent.special_codes[SpecialCodeIndex::VMIN] = 1;
-        silent.special_codes[SpecialCodeIndex::VTIME] = 0;
-        tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
+        quiet.special_codes[SpecialCodeIndex::VMIN] = 1;
+        quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(&terminal, OptionalActions::Flush, &quiet)?;
         Ok(Self { terminal, before })
     }
 }
 
-impl Drop for Silenced {
+impl Drop for EchoOff {
     fn drop(&mut self) {
         // Nothing is left to be done where the terminal has gone.
         let _ = tcsetattr(&self.terminal, OptionalActions::Flush, &self.before);

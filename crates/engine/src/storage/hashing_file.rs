@@ -14,10 +14,10 @@ use crate::storage::digest::Digest;
 pub struct HashingFile {
     file: FileRef,
     algorithm: ChecksumAlgorithm,
-    sum: Mutex<Sum>,
+    sum: Mutex<RunningSum>,
 }
 
-struct Sum {
+struct RunningSum {
     bytes: u64,
     /// `None` once bytes have passed that do not follow those before.
     digest: Option<Digest>,
@@ -32,7 +32,7 @@ impl HashingFile {
         Arc::new(Self {
             file,
             algorithm,
-            sum: Mutex::new(Sum {
+            sum: Mutex::new(RunningSum {
                 bytes: 0,
                 digest: Some(Digest::new(algorithm)),
             }),

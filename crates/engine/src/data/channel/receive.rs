@@ -88,7 +88,7 @@ pub(crate) struct Receiving {
 
 /// Where payload goes from the socket.
 #[derive(Clone, Copy)]
-enum Way {
+enum PayloadPath {
     Write,
     /// It belongs to this position in the file, and waits for more.
     Gather(u64),
@@ -320,24 +320,26 @@ impl Receiving {
             buffer, lazy_pipe, ..
         } = scratch;
         let most = usize::try_from(self.left.min(most)).unwrap_or(usize::MAX);
-        let way = self.way();
+        let path = self.payload_path();
         if !connection.read_buffer.is_empty() {
-            let bytes = match way {
-                Way::Gather(position) => {
+            let bytes = match path {
+                PayloadPath::Gather(position) => {
                     let space = self.write_buffer.spare(position);
                     let bytes = connection.read_buffer.take(most.min(space.len()));
                     space[..bytes.len()].copy_from_slice(bytes);
                     bytes
                 }
-                Way::Write | Way::Discard => connection.read_buffer.take(most.min(buffer.len())),
+                PayloadPath::Write | PayloadPath::Discard => {
+                    connection.read_buffer.take(most.min(buffer.len()))
+                }
             };
             if stream_mode {
                 self.check_region(self.offset, bytes.len() as u64)?;
             }
-            match way {
-                Way::Gather(_) => self.write_buffer.filled(bytes.len()),
-                Way::Write => self.write(bytes)?,
-                Way::Discard => {}
+            match path {
+                PayloadPath::Gather(_) => self.write_buffer.filled(bytes.len()),
+                PayloadPath::Write => self.write(bytes)?,
+                PayloadPath::Discard => {}
             }
             self.arrived(bytes.len() as u64)?;
             return Ok(Some(bytes.len() as u64));
@@ -360,18 +362,18 @@ impl Receiving {
             return Ok(None);
         }
         // What is gathered comes first, also where the file has changed its mind.
-        if !matches!(way, Way::Gather(_))
+        if !matches!(path, PayloadPath::Gather(_))
             && let Some(n) = self.splice_payload(connection, buffer, lazy_pipe, most)?
         {
             return Ok(n);
         }
-        let space = match way {
-            Way::Gather(position) => self.write_buffer.spare(position),
-            Way::Write | Way::Discard => &mut *buffer,
+        let space = match path {
+            PayloadPath::Gather(position) => self.write_buffer.spare(position),
+            PayloadPath::Write | PayloadPath::Discard => &mut *buffer,
         };
         let want = most.min(space.len());
         let space = &mut space[..want];
-        let discard = matches!(way, Way::Discard);
+        let discard = matches!(path, PayloadPath::Discard);
         // The header behind this payload, where all the rest of the payload fits.
         let with_header = !stream_mode && self.end.is_none() && want as u64 == self.left;
         let outcome = if discard {
@@ -396,10 +398,10 @@ impl Receiving {
         if stream_mode {
             self.check_region(self.offset, payload as u64)?;
         }
-        match way {
-            Way::Gather(_) => self.write_buffer.filled(payload),
-            Way::Write => self.write(&buffer[..payload])?,
-            Way::Discard => {}
+        match path {
+            PayloadPath::Gather(_) => self.write_buffer.filled(payload),
+            PayloadPath::Write => self.write(&buffer[..payload])?,
+            PayloadPath::Discard => {}
         }
         self.header_have = n - payload;
         self.arrived(payload as u64)?;
@@ -492,16 +494,16 @@ impl Receiving {
         Ok(())
     }
 
-    fn way(&self) -> Way {
+    fn payload_path(&self) -> PayloadPath {
         let SourceOrSink::ReceiveFile { file, base, .. } = self.handle.source_or_sink() else {
-            return Way::Write;
+            return PayloadPath::Write;
         };
-        let gather = Way::Gather(base + self.offset);
+        let gather = PayloadPath::Gather(base + self.offset);
         match file.fast_path() {
             _ if !self.write_buffer.is_empty() => gather,
             FastPath::Direct if self.left >= SPLICE_BYTES_MIN as u64 => gather,
-            FastPath::Discard | FastPath::Zeros => Way::Discard,
-            FastPath::Copy | FastPath::Descriptor(_) | FastPath::Direct => Way::Write,
+            FastPath::Discard | FastPath::Zeros => PayloadPath::Discard,
+            FastPath::Copy | FastPath::Descriptor(_) | FastPath::Direct => PayloadPath::Write,
         }
     }
 

@@ -59,7 +59,7 @@ const SCRATCH_BYTES: usize = 256 * 1024;
 pub(crate) struct EventLoop {
     pub(crate) poll: Poll,
     pub(crate) shared: Arc<MoverShared>,
-    pub(crate) entries: Slab<Entry>,
+    pub(crate) entries: Slab<Served>,
     /// Tokens of channels that can go on without waiting for the kernel.
     pub(crate) runnable: VecDeque<usize>,
     /// The same for channels in a handshake, whose turns are long.
@@ -77,7 +77,7 @@ pub(crate) struct EventLoop {
     pub(crate) serial: u64,
 }
 
-pub(crate) enum Entry {
+pub(crate) enum Served {
     Listener {
         set: Arc<dyn ConnectionSet>,
         listener: mio::net::TcpListener,
@@ -225,8 +225,8 @@ impl EventLoop {
         let token = event.token().0;
         match self.entries.get_mut(token) {
             None => {}
-            Some(Entry::Listener { .. }) => self.runnable.push_back(token),
-            Some(Entry::Channel { channel, .. }) => {
+            Some(Served::Listener { .. }) => self.runnable.push_back(token),
+            Some(Served::Channel { channel, .. }) => {
                 channel.note(event);
                 if channel.wants_turn() {
                     self.enqueue(token);
@@ -240,7 +240,7 @@ impl EventLoop {
             MoverCommand::Listen { set, listener } => self.listen(set, listener),
             MoverCommand::StopListening(id) => {
                 self.entries.retain(
-                    |_, e| !matches!(e, Entry::Listener { set, .. } if set.context().id == id),
+                    |_, e| !matches!(e, Served::Listener { set, .. } if set.context().id == id),
                 );
             }
             MoverCommand::Watch(set) => {
@@ -275,7 +275,7 @@ impl EventLoop {
             }
             MoverCommand::HaltChannels(id) => {
                 for token in self.channels_of(id) {
-                    if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
+                    if let Some(Served::Channel { channel, .. }) = self.entries.get_mut(token) {
                         channel.halt();
                     }
                 }
@@ -300,7 +300,7 @@ impl EventLoop {
             tracing::error!(error = %e, "cannot watch a data listener");
             return;
         }
-        slot.insert(Entry::Listener {
+        slot.insert(Served::Listener {
             set,
             listener,
             retry: false,
@@ -311,7 +311,7 @@ impl EventLoop {
 
     pub(crate) fn accept(&mut self, token: usize) {
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some(Entry::Listener {
+            let Some(Served::Listener {
                 set,
                 listener,
                 retry,
@@ -375,7 +375,7 @@ impl EventLoop {
             return self.offer(token);
         };
         let deadline = Instant::now() + set.context().params.connect_limit;
-        if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
+        if let Some(Served::Channel { channel, .. }) = self.entries.get_mut(token) {
             channel.await_handshake(security, deadline);
         }
         self.set_deadline(deadline);
@@ -384,7 +384,7 @@ impl EventLoop {
 
     /// An accepted connection is ready for the running transfer, or for the next one.
     pub(crate) fn offer(&mut self, token: usize) {
-        let Some(Entry::Channel { set, channel }) = self.entries.get_mut(token) else {
+        let Some(Served::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
         };
         let idle = channel.as_idle(token, false);
@@ -404,7 +404,7 @@ impl EventLoop {
         {
             Ok(()) => {
                 let channel = Box::new(channel);
-                slot.insert(Entry::Channel { set, channel });
+                slot.insert(Served::Channel { set, channel });
                 Some(token)
             }
             Err(e) => {
@@ -434,7 +434,7 @@ impl EventLoop {
         });
         match attempt {
             Ok(token) => {
-                if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
+                if let Some(Served::Channel { channel, .. }) = self.entries.get_mut(token) {
                     channel.await_connection(handle, peer, deadline);
                 }
                 self.set_deadline(deadline);
@@ -448,7 +448,7 @@ impl EventLoop {
 
     pub(crate) fn assign(&mut self, idle: &IdleChannel, handle: TransferHandle) {
         match self.entries.get(idle.token) {
-            Some(Entry::Channel { channel, .. })
+            Some(Served::Channel { channel, .. })
                 if channel.serial == idle.serial && channel.is_idle() =>
             {
                 let reuse = match idle.used {
@@ -472,7 +472,7 @@ impl EventLoop {
         self.entries
             .iter()
             .filter(
-                |(_, e)| matches!(e, Entry::Channel { channel, .. } if channel.context.id == id),
+                |(_, e)| matches!(e, Served::Channel { channel, .. } if channel.context.id == id),
             )
             .map(|(token, _)| token)
             .collect()
@@ -480,7 +480,7 @@ impl EventLoop {
 
     /// A connected channel begins to carry the attachment's transfer.
     pub(crate) fn begin(&mut self, token: usize, handle: TransferHandle, reuse: Reuse) {
-        if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
+        if let Some(Served::Channel { channel, .. }) = self.entries.get_mut(token) {
             channel.begin(handle, reuse);
             self.enqueue(token);
         }
@@ -488,7 +488,7 @@ impl EventLoop {
 
     /// Gives a channel its turn.
     pub(crate) fn enqueue(&mut self, token: usize) {
-        if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token)
+        if let Some(Served::Channel { channel, .. }) = self.entries.get_mut(token)
             && !channel.queued
         {
             channel.queued = true;
@@ -501,7 +501,7 @@ impl EventLoop {
 
     fn release(&mut self, id: u64) {
         for token in self.channels_of(id) {
-            let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) else {
+            let Some(Served::Channel { channel, .. }) = self.entries.get_mut(token) else {
                 continue;
             };
             match channel.release() {
@@ -514,7 +514,7 @@ impl EventLoop {
 
     /// The connection's part is done; it goes on with the next transfer, or waits for one.
     fn resume_or_park(&mut self, token: usize) {
-        let Some(Entry::Channel { set, channel }) = self.entries.get_mut(token) else {
+        let Some(Served::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
         };
         let idle = channel.as_idle(token, true);
@@ -533,7 +533,7 @@ impl EventLoop {
     fn write_headers(&mut self) {
         for token in std::mem::take(&mut self.holding) {
             let lost = match self.entries.get_mut(token) {
-                Some(Entry::Channel { channel, .. }) if channel.is_idle() => {
+                Some(Served::Channel { channel, .. }) if channel.is_idle() => {
                     channel.write_headers().is_err()
                 }
                 _ => false,
@@ -545,7 +545,7 @@ impl EventLoop {
     }
 
     pub(crate) fn close(&mut self, token: usize) {
-        if let Some(Entry::Channel { set, mut channel }) = self.entries.try_remove(token) {
+        if let Some(Served::Channel { set, mut channel }) = self.entries.try_remove(token) {
             // The ends of transfers that are over here, which the peer waits for. Where the
             // connection is lost they are, too.
             let _ = channel.write_headers();
@@ -564,11 +564,11 @@ impl EventLoop {
     fn turn(&mut self, token: usize) {
         let flow = match self.entries.get_mut(token) {
             None => return,
-            Some(Entry::Listener { .. }) => {
+            Some(Served::Listener { .. }) => {
                 self.accept(token);
                 return;
             }
-            Some(Entry::Channel { channel, .. }) => {
+            Some(Served::Channel { channel, .. }) => {
                 channel.queued = false;
                 channel.turn(&mut self.scratch)
             }
@@ -578,7 +578,7 @@ impl EventLoop {
 
     /// Does what a turn came to.
     fn follow(&mut self, token: usize, flow: TurnResult) {
-        let Some(Entry::Channel { set, channel }) = self.entries.get_mut(token) else {
+        let Some(Served::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
         };
         match flow {
@@ -642,7 +642,7 @@ impl EventLoop {
 
     /// Closes a connection whose peer is not known.
     fn reject(&mut self, token: usize, why: HandshakeError) {
-        let Some(Entry::Channel { set, channel }) = self.entries.get_mut(token) else {
+        let Some(Served::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
         };
         let (set, stripe) = (Arc::clone(set), channel.stripe);
@@ -657,7 +657,7 @@ impl EventLoop {
             }
             (HandshakeError::Failed(why), None) => set.refuse(why),
         }
-        if let Some(Entry::Channel { channel, .. }) = self.entries.get_mut(token) {
+        if let Some(Served::Channel { channel, .. }) = self.entries.get_mut(token) {
             channel.send_alert();
         }
         self.close(token);
@@ -674,12 +674,12 @@ impl EventLoop {
         let mut late = Vec::new();
         for (token, entry) in &mut self.entries {
             match entry {
-                Entry::Listener { retry, .. } => {
+                Served::Listener { retry, .. } => {
                     if std::mem::take(retry) {
                         self.runnable.push_back(token);
                     }
                 }
-                Entry::Channel { channel, .. } => {
+                Served::Channel { channel, .. } => {
                     channel.follow_params();
                     if let Some(flow) = channel.overdue(now) {
                         late.push((token, flow));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     data::sampling::sample::TcpTotals,
-    host::tcp_diag::{AddressPair, Connection},
+    host::tcp_diag::{AddressPair, TcpConnection},
 };
 
 /// The connections of one transfer, and what those that are gone have left.
@@ -25,7 +25,7 @@ struct TrackedConnection {
     joined: Instant,
     /// No part of the transfer any more, but its last bytes may be under way.
     left: Option<Instant>,
-    last: Option<Connection>,
+    last: Option<TcpConnection>,
 }
 
 impl TcpTally {
@@ -55,7 +55,7 @@ impl TcpTally {
     }
 
     /// The kernel's answers of now, in the order of `ends`.
-    pub(crate) fn update(&mut self, answers: &[Option<Connection>], at: Instant) {
+    pub(crate) fn update(&mut self, answers: &[Option<TcpConnection>], at: Instant) {
         let mut answers = answers.iter();
         let Self {
             connections,
@@ -132,10 +132,10 @@ impl TcpTally {
 
 impl TrackedConnection {
     /// Adds what happened since the last look.
-    fn add(&mut self, now: &Connection, sums: &mut TcpTotals) {
+    fn add(&mut self, now: &TcpConnection, sums: &mut TcpTotals) {
         let before = match self.last {
             Some(last) => last,
-            None if self.fresh => Connection::default(),
+            None if self.fresh => TcpConnection::default(),
             None => *now,
         };
         // 32 bits in the kernel: a look each quarter of a second misses no turn.
@@ -185,8 +185,8 @@ mod tests {
         }
     }
 
-    fn seen(cookie: u64, segments: u32, queued: u32) -> Option<Connection> {
-        Some(Connection {
+    fn seen(cookie: u64, segments: u32, queued: u32) -> Option<TcpConnection> {
+        Some(TcpConnection {
             cookie,
             segments_sent: segments,
             segments_retransmitted: segments / 10,
@@ -195,7 +195,7 @@ mod tests {
             rtt_us: 2000,
             receive_rtt_us: segments % 1000 * 10,
             rtt_min_us: 1100 + segments % 1000,
-            ..Connection::default()
+            ..TcpConnection::default()
         })
     }
 

@@ -52,7 +52,7 @@ pub(crate) enum Waiting {
     },
 }
 
-enum Entry {
+enum QueueEntry {
     Begun {
         transfer: Arc<TransferShared>,
         /// Its source or sink is there: channels may carry it.
@@ -78,7 +78,7 @@ pub(crate) enum Next {
 }
 
 #[derive(Default)]
-pub(crate) struct TransferQueue(VecDeque<Entry>);
+pub(crate) struct TransferQueue(VecDeque<QueueEntry>);
 
 impl TransferQueue {
     pub(crate) fn is_empty(&self) -> bool {
@@ -86,12 +86,12 @@ impl TransferQueue {
     }
 
     pub(crate) fn push(&mut self, waiting: Waiting) {
-        self.0.push_back(Entry::Waiting(waiting));
+        self.0.push_back(QueueEntry::Waiting(waiting));
     }
 
     /// Begins at once. Only where the line is empty.
     pub(crate) fn begin(&mut self, transfer: &Arc<TransferShared>) {
-        self.0.push_back(Entry::begun(transfer));
+        self.0.push_back(QueueEntry::begun(transfer));
     }
 
     /// What may begin now, marked as begun. `free`: a channel is, that is through with all that has
@@ -101,16 +101,16 @@ impl TransferQueue {
         let mut begun = 0;
         for at in 0..self.0.len() {
             let waiting = match &self.0[at] {
-                Entry::Begun { open: false, .. } | Entry::Working { passable: false } => {
+                QueueEntry::Begun { open: false, .. } | QueueEntry::Working { passable: false } => {
                     return None;
                 }
-                Entry::Begun { transfer, .. } => {
+                QueueEntry::Begun { transfer, .. } => {
                     last = Some(transfer);
                     begun += 1;
                     continue;
                 }
-                Entry::Working { passable: true } => continue,
-                Entry::Waiting(waiting) => waiting,
+                QueueEntry::Working { passable: true } => continue,
+                QueueEntry::Waiting(waiting) => waiting,
             };
             let may = match waiting {
                 Waiting::Work { .. } if at == 0 => true,
@@ -131,26 +131,26 @@ impl TransferQueue {
     fn begin_at(&mut self, at: usize, behind: bool) -> Option<Next> {
         let entry = self.0.get_mut(at)?;
         let begun = match entry {
-            Entry::Waiting(Waiting::Transfer { transfer, .. }) => Entry::begun(transfer),
-            Entry::Waiting(Waiting::Work { passable, .. }) => Entry::Working {
+            QueueEntry::Waiting(Waiting::Transfer { transfer, .. }) => QueueEntry::begun(transfer),
+            QueueEntry::Waiting(Waiting::Work { passable, .. }) => QueueEntry::Working {
                 passable: *passable,
             },
-            Entry::Begun { .. } | Entry::Working { .. } => return None,
+            QueueEntry::Begun { .. } | QueueEntry::Working { .. } => return None,
         };
         match std::mem::replace(entry, begun) {
-            Entry::Waiting(Waiting::Transfer { transfer, open, .. }) => Some(Next::Transfer {
+            QueueEntry::Waiting(Waiting::Transfer { transfer, open, .. }) => Some(Next::Transfer {
                 transfer,
                 open,
                 behind,
             }),
-            Entry::Waiting(Waiting::Work { work, .. }) => Some(Next::Work(work)),
-            Entry::Begun { .. } | Entry::Working { .. } => None,
+            QueueEntry::Waiting(Waiting::Work { work, .. }) => Some(Next::Work(work)),
+            QueueEntry::Begun { .. } | QueueEntry::Working { .. } => None,
         }
     }
 
     /// Channels may carry it.
     pub(crate) fn opened(&mut self, transfer: &TransferShared) {
-        if let Some(Entry::Begun { open, .. }) = self.find(transfer) {
+        if let Some(QueueEntry::Begun { open, .. }) = self.find(transfer) {
             *open = true;
         }
     }
@@ -158,7 +158,7 @@ impl TransferQueue {
     /// It has a result. The one that is the first now, where another was.
     pub(crate) fn over(&mut self, transfer: &TransferShared) -> Option<Arc<TransferShared>> {
         let was_first = self.is_first(transfer);
-        if let Some(Entry::Begun { over, .. }) = self.find(transfer) {
+        if let Some(QueueEntry::Begun { over, .. }) = self.find(transfer) {
             *over = true;
         }
         self.first().filter(|_| was_first).cloned()
@@ -171,7 +171,7 @@ impl TransferQueue {
 
     /// The work that runs is done.
     pub(crate) fn work_leaves(&mut self) {
-        let working = |entry: &Entry| matches!(entry, Entry::Working { .. });
+        let working = |entry: &QueueEntry| matches!(entry, QueueEntry::Working { .. });
         if let Some(at) = self.0.iter().position(working) {
             self.0.remove(at);
         }
@@ -180,7 +180,7 @@ impl TransferQueue {
     /// All that has begun and is not over, in order.
     pub(crate) fn running(&self) -> impl Iterator<Item = &Arc<TransferShared>> {
         self.0.iter().filter_map(|entry| match entry {
-            Entry::Begun {
+            QueueEntry::Begun {
                 transfer,
                 over: false,
                 ..
@@ -209,7 +209,7 @@ impl TransferQueue {
         let at = self.0.iter().position(|entry| entry.is_of(transfer));
         let mut behind = self.0.iter().skip(at.map_or(0, |at| at + 1));
         behind.find_map(|entry| match entry {
-            Entry::Begun {
+            QueueEntry::Begun {
                 transfer,
                 open: true,
                 over: false,
@@ -220,31 +220,31 @@ impl TransferQueue {
 
     /// Something waits that may begin.
     pub(crate) fn has_waiting(&self) -> bool {
-        (self.0.iter()).any(|entry| matches!(entry, Entry::Waiting(_)))
+        (self.0.iter()).any(|entry| matches!(entry, QueueEntry::Waiting(_)))
     }
 
     /// A transfer waits.
     pub(crate) fn has_waiting_transfer(&self) -> bool {
-        let waits = |entry: &Entry| matches!(entry, Entry::Waiting(Waiting::Transfer { .. }));
+        let waits =
+            |entry: &QueueEntry| matches!(entry, QueueEntry::Waiting(Waiting::Transfer { .. }));
         self.0.iter().any(waits)
     }
 
     /// Its transfers, begun or not. Work that has not begun is dropped.
     pub(crate) fn into_transfers(self) -> impl Iterator<Item = Arc<TransferShared>> {
         self.0.into_iter().filter_map(|entry| match entry {
-            Entry::Begun { transfer, .. } | Entry::Waiting(Waiting::Transfer { transfer, .. }) => {
-                Some(transfer)
-            }
-            Entry::Working { .. } | Entry::Waiting(Waiting::Work { .. }) => None,
+            QueueEntry::Begun { transfer, .. }
+            | QueueEntry::Waiting(Waiting::Transfer { transfer, .. }) => Some(transfer),
+            QueueEntry::Working { .. } | QueueEntry::Waiting(Waiting::Work { .. }) => None,
         })
     }
 
-    fn find(&mut self, transfer: &TransferShared) -> Option<&mut Entry> {
+    fn find(&mut self, transfer: &TransferShared) -> Option<&mut QueueEntry> {
         self.0.iter_mut().find(|entry| entry.is_of(transfer))
     }
 }
 
-impl Entry {
+impl QueueEntry {
     fn begun(transfer: &Arc<TransferShared>) -> Self {
         Self::Begun {
             transfer: Arc::clone(transfer),

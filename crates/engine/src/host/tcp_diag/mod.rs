@@ -24,7 +24,7 @@ use crate::host::tcp_diag::sock_diag::{
 const QUESTIONS: usize = 32;
 /// One connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Connection {
+pub struct TcpConnection {
     /// The kernel's number for it; never given twice.
     pub cookie: u64,
     /// Port of this end.
@@ -113,7 +113,7 @@ impl TcpDiag {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn connections(&mut self) -> io::Result<Vec<Connection>> {
+    pub fn connections(&mut self) -> io::Result<Vec<TcpConnection>> {
         let mut found = Vec::new();
         // Programs may use IPv6 sockets for IPv4 connections.
         for family in [IPV4, IPV6] {
@@ -143,7 +143,7 @@ impl TcpDiag {
     ///
     /// # Errors
     /// What the kernel says, for instance that it was built without this.
-    pub fn look_up(&mut self, ends: &[AddressPair]) -> io::Result<Vec<Option<Connection>>> {
+    pub fn look_up(&mut self, ends: &[AddressPair]) -> io::Result<Vec<Option<TcpConnection>>> {
         let mut found = vec![None; ends.len()];
         for (ends, found) in ends.chunks(QUESTIONS).zip(found.chunks_mut(QUESTIONS)) {
             let first = self.sequence;
@@ -233,7 +233,7 @@ mod tests {
         receiver.read_exact(&mut [0; 12_345]).expect("received");
         let all = diag.connections().expect("answers");
         let of = |ends: AddressPair| {
-            let is = |c: &&Connection| {
+            let is = |c: &&TcpConnection| {
                 (c.local_port, c.remote_port) == (ends.local.port(), ends.remote.port())
             };
             *all.iter().find(is).expect("is there")

@@ -1,12 +1,15 @@
 //! How questions and answers stand in messages: `linux/netlink.h`, `linux/inet_diag.h`,
 //! `linux/tcp.h`.
+//!
+//! By hand: netlink-packet-sock-diag refuses a `struct tcp_info` shorter than the one it knows,
+//! which is what older kernels send, and allocates for each attribute of each connection.
 
 use std::{
     io,
     net::{IpAddr, SocketAddr},
 };
 
-use super::{AddressPair, Connection};
+use super::{AddressPair, TcpConnection};
 
 /// `SOCK_DIAG_BY_FAMILY`: the type of request and answers.
 const BY_FAMILY: u16 = 20;
@@ -128,7 +131,7 @@ impl<'a> Iterator for Answers<'a> {
 
 /// Of a `struct inet_diag_msg` and its attributes; `None` for listeners and without `struct
 /// tcp_info`.
-pub(super) fn connection(body: &[u8]) -> Option<Connection> {
+pub(super) fn connection(body: &[u8]) -> Option<TcpConnection> {
     let mut attributes = body.get(MESSAGE..)?;
     if body[1] == LISTEN {
         return None;
@@ -140,7 +143,7 @@ pub(super) fn connection(body: &[u8]) -> Option<Connection> {
         }
         if u16_at(attributes, 2) == INFO {
             let info = &attributes[ATTRIBUTE..length];
-            return Some(Connection {
+            return Some(TcpConnection {
                 // Of struct inet_diag_sockid, in network byte order but for the cookie.
                 local_port: u16_at(body, 4).to_be(),
                 remote_port: u16_at(body, 6).to_be(),

@@ -1,4 +1,7 @@
 //! Shell patterns for one name.
+//!
+//! By hand: globset takes patterns in UTF-8 only, gives `{` a meaning that fnmatch does not, and
+//! compiles each pattern of a client to a regular expression.
 
 /// Does this hold characters that [`matches()`] treats as a pattern?
 pub(super) fn is_pattern(name: &[u8]) -> bool {

@@ -55,7 +55,7 @@ impl Listing {
             } => {
                 let metadata = storage.stat(path)?;
                 if metadata.kind == FileKind::Directory {
-                    Box::new(tree::Tree::open(
+                    Box::new(tree::TreeRows::open(
                         storage,
                         path,
                         metadata,

@@ -20,17 +20,17 @@ const LINKED_MAX: usize = 65_536;
 /// `Error=` where a directory cannot be read, as GCT spells it.
 const OPEN_FAILED: &str = "OpenFailed";
 
-pub(super) struct Tree {
+pub(super) struct TreeRows {
     storage: Arc<dyn Storage>,
     continue_on_error: bool,
     follow_links: bool,
     /// The row of the top, until it is given out.
     top: Option<Row>,
-    levels: Vec<Level>,
+    levels: Vec<OpenDirectory>,
     linked: HashSet<(u64, u64)>,
 }
 
-struct Level {
+struct OpenDirectory {
     path: FtpPath,
     /// Name relative to the top; empty for the top itself.
     name: Vec<u8>,
@@ -38,7 +38,7 @@ struct Level {
     entries: Entries,
 }
 
-impl Tree {
+impl TreeRows {
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         path: &FtpPath,
@@ -56,7 +56,7 @@ impl Tree {
             continue_on_error,
             follow_links,
             top: Some(top),
-            levels: vec![Level {
+            levels: vec![OpenDirectory {
                 path: path.clone(),
                 name: Vec::new(),
                 metadata,
@@ -95,7 +95,7 @@ impl Tree {
                 if by_link {
                     self.linked.insert(metadata.unique);
                 }
-                self.levels.push(Level {
+                self.levels.push(OpenDirectory {
                     path: path.clone(),
                     name: row.name.clone(),
                     metadata: metadata.clone(),
@@ -120,7 +120,7 @@ impl Tree {
     }
 }
 
-impl Iterator for Tree {
+impl Iterator for TreeRows {
     type Item = Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -36,13 +36,13 @@ struct PosixFile {
     fd: OwnedFd,
     /// Where it was asked for, and the file system has it.
     direct: Option<Direct>,
-    way: Way,
+    access: Access,
     path: FtpPath,
     as_opened: Metadata,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Access {
     Regular,
     Device,
     Zeros,
@@ -92,7 +92,7 @@ pub(super) fn open_write(
         .and_then(|fd| settle(fd, flags))
         .map_err(|e| refusal(e, doing()))?;
     // Not by O_TRUNC, which would reach devices.
-    if how == WriteMode::Replace && settled.way == Way::Regular && settled.stat.st_size != 0 {
+    if how == WriteMode::Replace && settled.access == Access::Regular && settled.stat.st_size != 0 {
         ftruncate(&settled.fd, 0).map_err(|e| errno_failure(doing(), e))?;
         settled.stat = fstat(&settled.fd).map_err(|e| errno_failure(doing(), e))?;
     }
@@ -106,8 +106,8 @@ pub(super) fn set_len(root: &Root, path: &FtpPath, length: u64) -> Result<()> {
         .open(path.as_bytes(), flags, Mode::empty())
         .and_then(|fd| settle(fd, flags));
     let settled = opened.map_err(|e| refusal(e, doing()))?;
-    match settled.way {
-        Way::Regular => ftruncate(&settled.fd, length).map_err(|e| errno_failure(doing(), e)),
+    match settled.access {
+        Access::Regular => ftruncate(&settled.fd, length).map_err(|e| errno_failure(doing(), e)),
         _ => Err(errno_failure(doing(), Errno::INVAL)),
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn set_len(root: &Root, path: &FtpPath, length: u64) -> Result<()> {
 /// What was opened.
 struct Settled {
     fd: OwnedFd,
-    way: Way,
+    access: Access,
     stat: Stat,
 }
 
@@ -124,15 +124,15 @@ struct Settled {
 /// that.
 fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<Settled, Errno> {
     let stat = fstat(&fd)?;
-    let way = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Way::Regular,
+    let access = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Access::Regular,
         FileType::Directory => return Err(Errno::ISDIR),
         FileType::CharacterDevice => match (major(stat.st_rdev), minor(stat.st_rdev)) {
-            DEV_ZERO => Way::Zeros,
-            DEV_NULL => Way::Discard,
-            _ => Way::Device,
+            DEV_ZERO => Access::Zeros,
+            DEV_NULL => Access::Discard,
+            _ => Access::Device,
         },
-        FileType::BlockDevice => Way::Device,
+        FileType::BlockDevice => Access::Device,
         FileType::Fifo | FileType::Socket | FileType::Symlink | FileType::Unknown => {
             return Err(Errno::NXIO);
         }
@@ -140,7 +140,7 @@ fn settle(fd: OwnedFd, flags: OFlags) -> std::result::Result<Settled, Errno> {
     if flags.contains(OFlags::NONBLOCK) {
         fcntl_setfl(&fd, flags.intersection(OFlags::RWMODE))?;
     }
-    Ok(Settled { fd, way, stat })
+    Ok(Settled { fd, access, stat })
 }
 
 /// ENXIO comes from [`settle`] and, for FIFOs without a reader and sockets, from the kernel.
@@ -154,16 +154,18 @@ fn refusal(errno: Errno, doing: String) -> godwit_proto::error::StorageFailure {
 impl PosixFile {
     /// `direct`: what it was opened with, where it is to be used past the page cache too.
     fn opened(settled: Settled, path: &FtpPath, direct: Option<OFlags>) -> FileRef {
-        let Settled { fd, way, stat } = settled;
-        let direct = direct.filter(|_| way == Way::Regular).and_then(|flags| {
-            Direct::open(fd.as_fd(), flags)
-                .inspect_err(|error| direct::tell(error, path))
-                .ok()
-        });
+        let Settled { fd, access, stat } = settled;
+        let direct = direct
+            .filter(|_| access == Access::Regular)
+            .and_then(|flags| {
+                Direct::open(fd.as_fd(), flags)
+                    .inspect_err(|error| direct::tell(error, path))
+                    .ok()
+            });
         std::sync::Arc::new(Self {
             fd,
             direct,
-            way,
+            access,
             path: path.clone(),
             as_opened: metadata_of(&stat, None),
         })
@@ -273,21 +275,21 @@ impl PosixFile {
 
 impl File for PosixFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        match self.way {
-            Way::Zeros => {
+        match self.access {
+            Access::Zeros => {
                 buffer.fill(0);
                 Ok(buffer.len())
             }
-            Way::Discard => Ok(0),
-            Way::Regular | Way::Device => self
+            Access::Discard => Ok(0),
+            Access::Regular | Access::Device => self
                 .read_either(offset, buffer)
                 .map_err(|e| self.unread(offset, e)),
         }
     }
 
     fn read_vectored_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        match (self.way, self.direct()) {
-            (Way::Regular | Way::Device, None) => {
+        match (self.access, self.direct()) {
+            (Access::Regular | Access::Device, None) => {
                 retry_on_intr(|| preadv(&self.fd, buffers, offset))
                     .map_err(|e| self.unread(offset, e))
             }
@@ -296,7 +298,7 @@ impl File for PosixFile {
     }
 
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        if matches!(self.way, Way::Zeros | Way::Discard) {
+        if matches!(self.access, Access::Zeros | Access::Discard) {
             return Ok(());
         }
         let past = match self.direct() {
@@ -320,24 +322,24 @@ impl File for PosixFile {
 
     fn run_at(&self, offset: u64) -> Run {
         // Whoever does not know holes says that all is data, or fails.
-        match self.way {
-            Way::Regular => self.look_at(offset).ok().flatten(),
-            Way::Device | Way::Zeros | Way::Discard => None,
+        match self.access {
+            Access::Regular => self.look_at(offset).ok().flatten(),
+            Access::Device | Access::Zeros | Access::Discard => None,
         }
         .unwrap_or(Run::Data { end: u64::MAX })
     }
 
     fn clear_at(&self, offset: u64, bytes: u64) -> Result<u64> {
-        match self.way {
-            Way::Zeros | Way::Discard => Ok(bytes),
-            Way::Device => write_zeros(self, offset, bytes),
-            Way::Regular if bytes == 0 => Ok(0),
-            Way::Regular => self.punch(offset, bytes),
+        match self.access {
+            Access::Zeros | Access::Discard => Ok(bytes),
+            Access::Device => write_zeros(self, offset, bytes),
+            Access::Regular if bytes == 0 => Ok(0),
+            Access::Regular => self.punch(offset, bytes),
         }
     }
 
     fn sync(&self) -> Result<()> {
-        if self.way != Way::Regular {
+        if self.access != Access::Regular {
             return Ok(());
         }
         retry_on_intr(|| fsync(&self.fd))
@@ -352,12 +354,12 @@ impl File for PosixFile {
     }
 
     fn fast_path(&self) -> FastPath<'_> {
-        match self.way {
-            Way::Regular if self.direct().is_some() => FastPath::Direct,
-            Way::Regular => FastPath::Descriptor(self.fd.as_fd()),
-            Way::Device => FastPath::Copy,
-            Way::Zeros => FastPath::Zeros,
-            Way::Discard => FastPath::Discard,
+        match self.access {
+            Access::Regular if self.direct().is_some() => FastPath::Direct,
+            Access::Regular => FastPath::Descriptor(self.fd.as_fd()),
+            Access::Device => FastPath::Copy,
+            Access::Zeros => FastPath::Zeros,
+            Access::Discard => FastPath::Discard,
         }
     }
 }
