@@ -32,8 +32,9 @@ mod plan;
 pub mod report;
 mod session;
 pub mod spec;
+mod stop;
 mod transfer;
 mod tuning;
 mod units;
 
-pub use self::context::Stop;
+pub use self::stop::Stop;

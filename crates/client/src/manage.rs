@@ -17,7 +17,7 @@ use godwit_proto::{
 };
 
 use crate::{
-    context::{RunContext, Stop},
+    context::RunContext,
     error::{Error, Exit, Result},
     local::files,
     panics::{on_thread, test_point},
@@ -28,6 +28,7 @@ use crate::{
         retry::{Operation, RetryingSession, SessionPool},
     },
     spec::{Connections, Manage, without_end_slash},
+    stop::Stop,
 };
 
 /// Attempts of one operation. Few: somebody is waiting for the answer.
@@ -178,13 +179,7 @@ impl Manager {
     ) -> Result<T> {
         let endpoint = self.context.endpoint(url);
         let shown = url.to_string();
-        let step = Operation {
-            endpoint: &endpoint,
-            sender: None,
-            path: &shown,
-            range: None,
-            attempts: None,
-        };
+        let step = Operation::on(&endpoint, &shown);
         Ok(self.carrier.attempt(step, body).await?)
     }
 

@@ -1,11 +1,10 @@
 //! Which ends go together.
 
-use godwit_proto::{
-    FtpPath,
-    url::{Location, RemoteUrl, names_directory},
-};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
-use super::{resolve::Resolved, transfer_args::TransferArgs};
+use godwit_proto::url::{Location, masked, names_directory};
+
+use super::{Resolved, transfer_args::TransferArgs};
 use crate::spec::Part;
 
 pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolved<()> {
@@ -43,32 +42,6 @@ pub(super) fn check_between(
     Ok(())
 }
 
-/// A directory that is copied into itself has no end. Where a path begins at a home is not known
-/// yet: of such a path and another it is asked again when it is.
-pub(crate) fn check_nesting(sources: &[Location], destination: &Location) -> Resolved<()> {
-    let Location::Remote(to) = destination else {
-        return Ok(());
-    };
-    let parts = |url: &RemoteUrl| {
-        let path = url.path.resolve(&FtpPath::root(), &FtpPath::root());
-        let parts = path.as_bytes().split(|b| *b == b'/').map(<[u8]>::to_vec);
-        let parts = parts.filter(|part| !part.is_empty());
-        let home = url.home().unwrap_or_default().to_vec();
-        std::iter::once(home).chain(parts).collect::<Vec<_>>()
-    };
-    for source in sources {
-        if let Location::Remote(from) = source
-            && (&from.host, from.port, &from.user) == (&to.host, to.port, &to.user)
-            && parts(to).starts_with(&parts(from))
-        {
-            return Err(format!(
-                "{destination} is {source} or below it: a directory cannot be copied into itself"
-            ));
-        }
-    }
-    Ok(())
-}
-
 pub(super) fn check_standard(
     sources: &[Location],
     destination: &Location,
@@ -91,4 +64,13 @@ pub(super) fn check_standard(
         return Err(format!("{destination}: standard input needs a file name"));
     }
     Ok(())
+}
+
+pub(super) fn location(text: &OsString) -> Resolved<Location> {
+    let place = Location::parse(text.as_bytes())
+        .map_err(|e| format!("{}: {e}", masked(&text.to_string_lossy())))?;
+    match &place {
+        Location::Local(path) if path.is_empty() => Err("empty path".to_owned()),
+        _ => Ok(place),
+    }
 }

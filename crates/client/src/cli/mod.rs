@@ -23,17 +23,19 @@ use godwit_gsi::{
 };
 use godwit_proto::{ChecksumAlgorithm, security::Floor};
 
-pub use self::resolve::{EarlyExit, Environment, parse};
-pub(crate) use self::{endpoints::check_nesting, resolve::without_passwords};
-
 use self::{sync_args::SyncArgs, transfer_args::TransferArgs};
-
 use crate::spec::Preserve;
+
+pub(crate) use self::resolve::without_passwords;
+pub use self::resolve::{EarlyExit, Environment, parse};
 
 /// What the command line is read by, for manuals and completions.
 pub fn command() -> clap::Command {
     Cli::command()
 }
+
+/// What an argument comes to, or what is wrong with it.
+type Resolved<T> = Result<T, String>;
 
 /// Copies files with GridFTP, and manages what lies on servers.
 #[derive(Debug, Parser)]

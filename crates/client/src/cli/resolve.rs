@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{ffi::OsString, os::unix::ffi::OsStrExt};
+use std::ffi::OsString;
 
 use clap::{ArgMatches, FromArgMatches, error::ErrorKind};
 use godwit_engine::host::net;
@@ -12,20 +12,19 @@ use godwit_gsi::{
     ftps::Authorities,
 };
 use godwit_proto::url::{Location, RemoteUrl, masked};
-use godwit_tune::{Bounds, Method, Setting};
 
 use super::{
-    Cli, Common, CpArgs, ProxyVerb, Urls, Verb, command,
-    endpoints::{check_between, check_ends, check_nesting, check_standard},
+    Cli, Common, CpArgs, ProxyVerb, Resolved, Urls, Verb, command,
+    endpoints::{check_between, check_ends, check_standard, location},
     sync_args,
-    transfer_args::{MaybeAlgorithm, TransferArgs},
+    transfer_args::job_of,
 };
 use crate::{
     auth::secrets::Secrets,
     error::Exit,
     spec::{
-        CongestionChoice, Connections, FilesFrom, Invocation, JobSpec, JournalSpec, Manage, Part,
-        Preserve, Proxy, ProxyInfo, ProxyInit, Rates, Request, Ssh, TunerSpec, Verify,
+        Connections, FilesFrom, Invocation, JobSpec, Manage, Part, Preserve, Proxy, ProxyInfo,
+        ProxyInit, Request, Ssh, nesting::check_nesting,
     },
 };
 
@@ -94,8 +93,6 @@ fn wrong(text: String) -> EarlyExit {
         exit: Exit::Usage,
     }
 }
-
-pub(super) type Resolved<T> = Result<T, String>;
 
 fn connections(common: &Common, environment: &Environment) -> Resolved<Connections> {
     let port_range = match &environment.port_range {
@@ -278,56 +275,6 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
     })
 }
 
-/// A copy of files, whole and without directories.
-pub(super) fn job_of(
-    args: TransferArgs,
-    sources: Vec<Location>,
-    destination: Location,
-    arguments: &[OsString],
-) -> Resolved<JobSpec> {
-    Ok(JobSpec {
-        sources,
-        destination,
-        recursive: false,
-        shallow: false,
-        dotted: false,
-        files_from: None,
-        part: None,
-        sync: None,
-        preserve: Preserve::default(),
-        tuner: tuner(&args)?,
-        pipelining: args.pipelining,
-        socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
-        block_bytes: args.block_size,
-        sparse: !args.no_sparse,
-        direct_io: args.direct_io,
-        processors: args.processors,
-        congestion: match args.congestion {
-            None => CongestionChoice::System,
-            Some(name) if name == "auto" => CongestionChoice::Auto,
-            Some(name) => CongestionChoice::Fixed(name),
-        },
-        verify: match (args.no_verify, args.verify) {
-            (true, _) => Verify::Never,
-            (false, Some(MaybeAlgorithm(algorithm))) => Verify::Always(algorithm),
-            (false, None) => Verify::WherePossible,
-        },
-        journal: match args.journal {
-            _ if args.no_journal => JournalSpec::Never,
-            Some(file) => JournalSpec::File(file),
-            None => JournalSpec::OfUser,
-        },
-        durability: args.durability,
-        attempts: args.retries,
-        retry_pause: args.retry_pause,
-        events: args.events,
-        metrics_file: args.metrics_file,
-        json: args.json,
-        tui: args.tui,
-        command: shown(arguments),
-    })
-}
-
 fn proxy(verb: ProxyVerb) -> Proxy {
     match verb {
         ProxyVerb::Init(args) => Proxy::Init(ProxyInit {
@@ -352,42 +299,6 @@ fn proxy(verb: ProxyVerb) -> Proxy {
     }
 }
 
-fn tuner(args: &TransferArgs) -> Resolved<TunerSpec> {
-    let method = Method::parse(&args.tuner).map_err(|e| format!("--{e}"))?;
-    let fixed = Setting::new(args.concurrency.unwrap_or(1), args.parallelism.unwrap_or(1));
-    if fixed.channels() > args.max_channels {
-        return Err(format!(
-            "{} control channels with {} data channels each are more than --max-channels {}",
-            fixed.concurrency, fixed.parallelism, args.max_channels
-        ));
-    }
-    Ok(TunerSpec {
-        method,
-        bounds: Bounds {
-            concurrency: args.concurrency,
-            parallelism: args.parallelism,
-            ..Bounds::up_to(args.max_channels)
-        },
-        epoch: args.epoch.map(|e| e.as_secs_f64()),
-        mode: args.epoch_mode,
-        remembers: !args.no_path_memory,
-        weight: Some(args.weight).filter(|_| !args.alone),
-        rates: Rates {
-            own_bps: args.max_rate,
-            host_bps: args.host_rate,
-        },
-    })
-}
-
-pub(super) fn location(text: &OsString) -> Resolved<Location> {
-    let place = Location::parse(text.as_bytes())
-        .map_err(|e| format!("{}: {e}", masked(&text.to_string_lossy())))?;
-    match &place {
-        Location::Local(path) if path.is_empty() => Err("empty path".to_owned()),
-        _ => Ok(place),
-    }
-}
-
 fn remote(text: &OsString) -> Resolved<RemoteUrl> {
     match location(text)? {
         Location::Remote(url) => Ok(url),
@@ -408,13 +319,4 @@ pub(crate) fn without_passwords(text: String, arguments: &[OsString]) -> String 
         let argument = argument.to_string_lossy();
         text.replace(&*argument, &masked(&argument))
     })
-}
-
-/// The command line as a log may hold it.
-fn shown(arguments: &[OsString]) -> String {
-    arguments
-        .iter()
-        .map(|a| masked(&a.to_string_lossy()))
-        .collect::<Vec<_>>()
-        .join(" ")
 }

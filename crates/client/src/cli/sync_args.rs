@@ -12,12 +12,13 @@ use clap::{ArgMatches, Args};
 use godwit_proto::url::Location;
 
 use super::{
-    Common,
-    endpoints::{check_between, check_ends, check_nesting},
-    resolve::{Resolved, job_of, location},
-    transfer_args::TransferArgs,
+    Common, Resolved,
+    endpoints::{check_between, check_ends, location},
+    transfer_args::{TransferArgs, job_of},
 };
-use crate::spec::{DeleteOptions, JobSpec, Level, SyncSpec, filter::Filter};
+use crate::spec::{
+    DeleteOptions, JobSpec, Level, SyncSpec, filter::Filter, nesting::check_nesting,
+};
 
 /// Bytes of a file of patterns.
 const PATTERNS_BYTES_MAX: u64 = 16 << 20;

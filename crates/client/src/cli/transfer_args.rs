@@ -1,14 +1,21 @@
 //! How files are moved: what `cp` and `sync` understand alike.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
 use godwit_engine::host::cpu_affinity::CpuAffinity;
-use godwit_proto::ChecksumAlgorithm;
+use godwit_proto::{
+    ChecksumAlgorithm,
+    url::{Location, masked},
+};
+use godwit_tune::{Bounds, Method, Setting};
 
-use super::algorithm;
+use super::{Resolved, algorithm};
 use crate::{
-    spec::{Durability, EpochMode},
+    spec::{
+        CongestionChoice, Durability, EpochMode, JobSpec, JournalSpec, Preserve, Rates, TunerSpec,
+        Verify,
+    },
     transfer::pipeline::depth::DEPTH_MAX_PATIENT,
     units,
 };
@@ -152,4 +159,90 @@ fn epoch_mode(text: &str) -> Result<EpochMode, String> {
         "restart" => Ok(EpochMode::Restart),
         _ => Err("wanted live or restart".to_owned()),
     }
+}
+
+/// A copy of files, whole and without directories.
+pub(super) fn job_of(
+    args: TransferArgs,
+    sources: Vec<Location>,
+    destination: Location,
+    arguments: &[OsString],
+) -> Resolved<JobSpec> {
+    Ok(JobSpec {
+        sources,
+        destination,
+        recursive: false,
+        shallow: false,
+        dotted: false,
+        files_from: None,
+        part: None,
+        sync: None,
+        preserve: Preserve::default(),
+        tuner: tuner(&args)?,
+        pipelining: args.pipelining,
+        socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
+        block_bytes: args.block_size,
+        sparse: !args.no_sparse,
+        direct_io: args.direct_io,
+        processors: args.processors,
+        congestion: match args.congestion {
+            None => CongestionChoice::System,
+            Some(name) if name == "auto" => CongestionChoice::Auto,
+            Some(name) => CongestionChoice::Fixed(name),
+        },
+        verify: match (args.no_verify, args.verify) {
+            (true, _) => Verify::Never,
+            (false, Some(MaybeAlgorithm(algorithm))) => Verify::Always(algorithm),
+            (false, None) => Verify::WherePossible,
+        },
+        journal: match args.journal {
+            _ if args.no_journal => JournalSpec::Never,
+            Some(file) => JournalSpec::File(file),
+            None => JournalSpec::OfUser,
+        },
+        durability: args.durability,
+        attempts: args.retries,
+        retry_pause: args.retry_pause,
+        events: args.events,
+        metrics_file: args.metrics_file,
+        json: args.json,
+        tui: args.tui,
+        command: shown(arguments),
+    })
+}
+
+fn tuner(args: &TransferArgs) -> Resolved<TunerSpec> {
+    let method = Method::parse(&args.tuner).map_err(|e| format!("--{e}"))?;
+    let fixed = Setting::new(args.concurrency.unwrap_or(1), args.parallelism.unwrap_or(1));
+    if fixed.channels() > args.max_channels {
+        return Err(format!(
+            "{} control channels with {} data channels each are more than --max-channels {}",
+            fixed.concurrency, fixed.parallelism, args.max_channels
+        ));
+    }
+    Ok(TunerSpec {
+        method,
+        bounds: Bounds {
+            concurrency: args.concurrency,
+            parallelism: args.parallelism,
+            ..Bounds::up_to(args.max_channels)
+        },
+        epoch: args.epoch.map(|e| e.as_secs_f64()),
+        mode: args.epoch_mode,
+        remembers: !args.no_path_memory,
+        weight: Some(args.weight).filter(|_| !args.alone),
+        rates: Rates {
+            own_bps: args.max_rate,
+            host_bps: args.host_rate,
+        },
+    })
+}
+
+/// The command line as a log may hold it.
+fn shown(arguments: &[OsString]) -> String {
+    arguments
+        .iter()
+        .map(|a| masked(&a.to_string_lossy()))
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -65,13 +65,7 @@ async fn remove(job: &Job, delete_list: SealedDeleteList) -> Result<()> {
             Location::Remote(url) => {
                 let endpoint = job.context.endpoint(url);
                 let shown = endpoint.name();
-                let step = Operation {
-                    endpoint: &endpoint,
-                    sender: None,
-                    path: &shown,
-                    range: None,
-                    attempts: None,
-                };
+                let step = Operation::on(&endpoint, &shown);
                 let (names, mut left) = sendable(batch, &shown);
                 let remove = async |session: &mut Session| session.remove_all(&names).await;
                 let failed = carrier.attempt(step, remove).await?;

@@ -85,13 +85,7 @@ async fn set_there(
     batch: &[PathAttributes],
 ) -> Result<Vec<String>> {
     let shown = endpoint.name();
-    let step = Operation {
-        endpoint,
-        sender: None,
-        path: &shown,
-        range: None,
-        attempts: None,
-    };
+    let step = Operation::on(endpoint, &shown);
     // They were paths of the server before they were noted.
     let paths = batch
         .iter()

@@ -40,12 +40,11 @@ use self::{
     verifier::{MovedFile, Verifier},
 };
 use crate::{
-    cli,
-    context::{RunContext, Stop},
+    context::RunContext,
     error::{Error, Exit, Result},
-    local::journal::{CompletedFile, Journal},
+    local::journal::Journal,
     panics::{joined_badly, on_thread},
-    plan::{self, Planner, SourceFile},
+    plan::{self, Planner},
     report::{
         events::{Event, EventLog, FileState, Observer},
         metrics_file::MetricsFile,
@@ -54,11 +53,11 @@ use crate::{
         tui::LiveStatus,
     },
     session::{home, retry::SessionPool},
-    spec::{CongestionChoice, Connections, JobSpec, JournalSpec},
+    spec::{CongestionChoice, Connections, JobSpec, JournalSpec, nesting::check_nesting},
+    stop::Stop,
+    transfer::source_file::SourceFile,
     tuning::{congestion, controller::Controller, path_memory::path_key},
 };
-
-pub(crate) use self::file_task::RangeOutcome;
 
 /// Time for a data connection to come up. Shorter than the stall limit: a server that cannot reach
 /// us should cost seconds, not minutes, before we listen no more.
@@ -164,7 +163,7 @@ async fn run_observed(
     );
     home::expand_home(&pool, spec.remote_places()).await?;
     if spec.recursive {
-        cli::check_nesting(&spec.sources, &spec.destination).map_err(Error::Usage)?;
+        check_nesting(&spec.sources, &spec.destination).map_err(Error::Usage)?;
     }
     if let Some(journal) = journal_of(&spec)? {
         // Nobody has set it before.
@@ -422,7 +421,7 @@ impl Job {
         checksum: Option<String>,
     ) {
         if let Some(journal) = self.context.journal.get()
-            && let Some(mark) = CompletedFile::of(source_file)
+            && let Some(mark) = source_file.completed()
             && let Err(error) = journal.record_done(&mark)
         {
             self.warn_journal(journal, &error);

@@ -5,11 +5,7 @@ use std::{sync::Arc, time::Duration};
 use godwit_proto::ByteRange;
 use tokio::sync::watch;
 
-use crate::{context::SettingTarget, report::progress::Counters};
-
-/// Smallest piece that a file is cut into, bytes. Below that a round trip and a slow start cost
-/// more than a second session gains. Chosen arbitrarily within a factor of four.
-pub(crate) const PIECE_BYTES_MIN: u64 = 8 << 20;
+use crate::{context::SettingTarget, report::progress::Counters, transfer::PIECE_BYTES_MIN};
 
 /// Pieces end at multiples of this: whole blocks of files and of MODE E.
 const PIECE_BYTES_ALIGN: u64 = 1 << 20;

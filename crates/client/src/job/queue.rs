@@ -13,8 +13,9 @@ use super::{
     piece_size::{PieceSizer, SessionRate},
 };
 use crate::{
-    plan::{PlanEntry, SourceFile},
-    transfer::pipeline::depth::SMALL_BYTES_MAX,
+    context::{SettingTarget, WorkerSlot},
+    plan::PlanEntry,
+    transfer::{SMALL_BYTES_MAX, source_file::SourceFile},
 };
 
 /// Files taken from the planner at a time: one look at the channel for many small ones.
@@ -29,6 +30,16 @@ pub(crate) enum Priority {
     Large,
     /// Whatever comes.
     Any,
+}
+
+impl Priority {
+    /// Of a worker: one of several begins with the large files.
+    pub(crate) fn of(target: &SettingTarget, slot: WorkerSlot) -> Self {
+        match target.setting.concurrency > 1 && slot.rank == 0 {
+            true => Self::Large,
+            false => Self::Any,
+        }
+    }
 }
 
 /// Something for a worker to do.

@@ -5,16 +5,17 @@ use std::{collections::VecDeque, sync::Arc};
 use godwit_proto::{FtpPath, pi::transfer::Direction};
 use tokio::sync::watch;
 
-use super::{Job, worker::end_of};
+use super::{Job, queue::Priority};
 use crate::{
     context::{Endpoint, SettingTarget, WorkerSlot},
     error::{Error, Result},
-    plan::{PlanEntry, SourceFile},
+    plan::PlanEntry,
     transfer::{
         pipeline::{
             FileSource,
             file::{PipelinedFile, is_pipelinable},
         },
+        source_file::SourceFile,
         verify::AgreedChecksum,
     },
 };
@@ -110,7 +111,7 @@ impl FileSource for SmallFiles<'_> {
             let planned = tokio::select! {
                 biased;
                 _ = target.wait_for(other) => return None,
-                planned = job.queue.next_small(end_of(job, *place), fits) => planned,
+                planned = job.queue.next_small(Priority::of(&job.context.target.borrow(), *place), fits) => planned,
             };
             match planned? {
                 PlanEntry::File(source_file) if job.admits(&source_file) => {

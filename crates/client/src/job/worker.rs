@@ -18,13 +18,16 @@ use crate::{
     context::{Endpoint, WorkerSlot},
     error::{Error, Result},
     panics::{caught, caught_now, test_point},
-    plan::{PlanEntry, SourceFile, is_device, is_worth_resuming},
+    plan::PlanEntry,
     report::events::Event,
     session::{
         Session,
         retry::{AttemptError, Operation, RetryingSession},
     },
-    transfer::pipeline::file::is_pipelinable,
+    transfer::{
+        pipeline::file::is_pipelinable,
+        source_file::{SourceFile, is_device, is_worth_resuming},
+    },
 };
 
 /// Time to remove what an interrupted put left at the server.
@@ -129,7 +132,7 @@ impl Worker {
                 biased;
                 () = job.context.stop.wait() => return WorkerExit::Done,
                 _ = target.wait_for(|target| !target.includes(place)) => return WorkerExit::Surplus,
-                task = job.queue.next(&job.sizer, self.session_rate, end_of(&job, place)) => task,
+                task = job.queue.next(&job.sizer, self.session_rate, Priority::of(&job.context.target.borrow(), place)) => task,
             };
             if task.is_some() {
                 test_point("worker", &place.rank);
@@ -391,7 +394,7 @@ impl Worker {
                     .may_be_closed(&source_file.remote)
                 && !is_pipelinable(source_file, &job.spec)
         };
-        let from = end_of(&job, place);
+        let from = Priority::of(&job.context.target.borrow(), place);
         let source_file = match job.queue.ahead(&job.sizer, self.session_rate, from, fits)? {
             WorkItem::Piece(file, piece) => {
                 let piece = Some(piece);
@@ -716,15 +719,6 @@ impl Worker {
 }
 
 /// One of several workers begins at the large end.
-pub(super) fn end_of(job: &Job, place: WorkerSlot) -> Priority {
-    let several = job.context.target.borrow().setting.concurrency > 1;
-    if several && place.rank == 0 {
-        Priority::Large
-    } else {
-        Priority::Any
-    }
-}
-
 #[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a rate
 fn rate(bytes: u64, time: Duration) -> Option<f64> {
     (bytes > 0 && !time.is_zero()).then(|| bytes as f64 * 8.0 / time.as_secs_f64())

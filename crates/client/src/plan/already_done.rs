@@ -15,18 +15,20 @@ use godwit_proto::{
 };
 
 use super::{
-    LocalEnd, Origin, Peer, Planner, RemotePath, SourceFile,
+    Planner,
     checksums::{BYTES_TOGETHER, TOGETHER, checksums, checksums_here, offered},
     copy_path::CopyPath,
-    remote_walk::step,
 };
 use crate::{
     context::Endpoint,
     error::{Error, Result},
     local::{files, journal::LeftoverDirectory},
     panics::on_thread,
-    session::Session,
-    transfer::verify,
+    session::{Session, retry::Operation},
+    transfer::{
+        source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile},
+        verify,
+    },
 };
 
 /// By how much the clock of a server may be ahead of ours before its files seem to have changed
@@ -87,7 +89,11 @@ impl Planner {
         let paths: Vec<_> = left.into_iter().flat_map(FtpPath::new).collect();
         let server = endpoint.name();
         let remove = async |session: &mut Session| session.remove_files(&paths).await;
-        match self.carrier.attempt(step(&endpoint, &server), remove).await {
+        match self
+            .carrier
+            .attempt(Operation::on(&endpoint, &server), remove)
+            .await
+        {
             Ok(failed) => failed
                 .into_iter()
                 .for_each(|(_, why)| self.context.warn(why)),
@@ -197,7 +203,10 @@ impl Planner {
         let remotes: Vec<_> = files.iter().map(|file| file.remote.clone()).collect();
         let server = endpoint.name();
         let look = async |session: &mut Session| session.facts_of_all(&remotes).await;
-        let found = self.carrier.attempt(step(&endpoint, &server), look).await;
+        let found = self
+            .carrier
+            .attempt(Operation::on(&endpoint, &server), look)
+            .await;
         let found = found.unwrap_or_else(|setback| {
             let why = Error::from(setback);
             self.context.note(format!(

@@ -5,13 +5,16 @@ use std::{path::Path, sync::Arc};
 use godwit_engine::storage::{PosixStorage, digest};
 use godwit_proto::{ChecksumAlgorithm, Command};
 
-use super::{copy_path::CopyPath, remote_walk::step};
+use super::copy_path::CopyPath;
 use crate::{
     context::Endpoint,
     error::{Error, Result},
     local::files,
     panics::{on_thread, test_point},
-    session::{Session, checksum_in, retry::RetryingSession},
+    session::{
+        Session, checksum_in,
+        retry::{Operation, RetryingSession},
+    },
 };
 
 /// Files that are compared together.
@@ -27,7 +30,9 @@ pub(super) async fn offered(
 ) -> Result<Vec<ChecksumAlgorithm>> {
     let shown = endpoint.name();
     let ask = async |session: &mut Session| Ok(session.server.features.checksums.clone());
-    Ok(carrier.attempt(step(endpoint, &shown), ask).await?)
+    Ok(carrier
+        .attempt(Operation::on(endpoint, &shown), ask)
+        .await?)
 }
 
 /// Checksums of files of one end, as many as there are files.
@@ -63,7 +68,7 @@ pub(super) async fn checksums(
             .ask_all(commands.iter().cloned(), "compute checksums")
             .await
     };
-    match carrier.attempt(step(&endpoint, &shown), ask).await {
+    match carrier.attempt(Operation::on(&endpoint, &shown), ask).await {
         Ok(replies) => {
             let read =
                 |(reply, place)| checksum_in(reply, format!("compute {algorithm} of {place}"));

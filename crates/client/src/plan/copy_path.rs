@@ -4,8 +4,11 @@ use std::{fmt, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
 use godwit_proto::FtpPath;
 
-use super::{RemotePath, local_walk::join};
-use crate::{error::Result, local::files};
+use crate::{
+    error::{Error, Result},
+    local::files,
+    transfer::source_file::RemotePath,
+};
 
 /// A place at either end: where what is found goes, and, where trees are compared, where it comes
 /// from.
@@ -65,4 +68,11 @@ impl fmt::Display for CopyPath {
             Self::There(at) => f.write_str(&at.url()),
         }
     }
+}
+
+pub(super) fn join(directory: &FtpPath, name: &[u8]) -> Result<FtpPath> {
+    directory.join(name).map_err(|e| {
+        let name = format!("{:?}", String::from_utf8_lossy(name));
+        Error::unfit(name, format!("cannot be named at a server: {e}"))
+    })
 }

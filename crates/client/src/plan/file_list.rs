@@ -20,20 +20,17 @@ use godwit_proto::{
 use tokio::sync::mpsc;
 
 use super::{
-    LocalEnd, Planner, RemotePath,
-    copy_path::CopyPath,
-    local_walk::put,
-    parallel_listing::PendingDirectory,
-    remote_walk::{get, step},
-    trail::Trail,
+    Planner, copy_path::CopyPath, local_walk::put, parallel_listing::PendingDirectory,
+    remote_walk::get, trail::Trail,
 };
 use crate::{
     context::Endpoint,
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
     panics::{caught_now, test_point},
-    session::{Found, Session},
+    session::{Found, Session, retry::Operation},
     spec::{FilesFrom, without_end_slash},
+    transfer::source_file::{LocalEnd, RemotePath},
 };
 
 /// Names that are looked at together.
@@ -105,7 +102,10 @@ impl Planner {
         let remotes: Vec<_> = wanted.iter().map(|(_, remote)| remote.clone()).collect();
         let server = endpoint.name();
         let look = async |session: &mut Session| session.stat_all(&remotes, false).await;
-        let found = self.carrier.attempt(step(&endpoint, &server), look).await?;
+        let found = self
+            .carrier
+            .attempt(Operation::on(&endpoint, &server), look)
+            .await?;
         if let ListBase::There(url) = to {
             let there = found.iter().zip(&wanted);
             let folders = there.flat_map(|(found, (name, _))| {

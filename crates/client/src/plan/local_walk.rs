@@ -16,19 +16,19 @@ use godwit_proto::{
 };
 
 use super::{
-    DEPTH_MAX, LocalEnd, Origin, Peer, Planner, RemotePath, SourceFile, changed,
-    copy_path::CopyPath,
-    is_device, needs_recursive,
+    DEPTH_MAX, Planner,
+    copy_path::{CopyPath, join},
+    needs_recursive,
     pattern::{Pattern, is_pattern, only_last},
-    remote_walk::step,
     too_deep,
 };
 use crate::{
     context::Endpoint,
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
-    session::{Found, Session},
+    session::{Found, Session, retry::Operation},
     spec::without_end_slash,
+    transfer::source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile, changed, is_device},
 };
 
 /// Directories that are read before those below them are made.
@@ -274,7 +274,7 @@ impl Planner {
     async fn make_remote(&mut self, endpoint: &Arc<Endpoint>, path: &FtpPath) -> Result<()> {
         let shown = endpoint.url(path);
         let make = async |session: &mut Session| session.make_directory(path).await;
-        let step = step(endpoint, &shown);
+        let step = Operation::on(endpoint, &shown);
         Ok(self.carrier.attempt(step, make).await?)
     }
 
@@ -289,7 +289,7 @@ impl Planner {
         }
         let shown = endpoint.name();
         let make = async |session: &mut Session| session.make_directories(paths).await;
-        let step = step(endpoint, &shown);
+        let step = Operation::on(endpoint, &shown);
         let mut made = self.carrier.attempt(step, make).await?;
         for (made, path) in made.iter_mut().zip(paths) {
             if made.as_ref().is_err_and(Error::is_passing) {
@@ -331,13 +331,6 @@ fn expand_local(bytes: &[u8], dotted: bool) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
-}
-
-pub(super) fn join(directory: &FtpPath, name: &[u8]) -> Result<FtpPath> {
-    directory.join(name).map_err(|e| {
-        let name = format!("{:?}", String::from_utf8_lossy(name));
-        Error::unfit(name, format!("cannot be named at a server: {e}"))
-    })
 }
 
 pub(super) fn put(

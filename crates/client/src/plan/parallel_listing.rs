@@ -6,7 +6,7 @@ use std::sync::Arc;
 use godwit_proto::FtpPath;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{copy_path::CopyPath, remote_walk::step, trail::Trail};
+use super::{copy_path::CopyPath, trail::Trail};
 use crate::{
     context::Endpoint,
     error::{Error, Result},
@@ -15,7 +15,7 @@ use crate::{
     session::{
         BadName, CompleteListing, DirectoryEntry, LineQueue, LineSink, ListingLines, NameReader,
         Session, queue,
-        retry::{AttemptError, RetryingSession, SessionPool},
+        retry::{AttemptError, Operation, RetryingSession, SessionPool},
     },
 };
 
@@ -122,7 +122,9 @@ impl ParallelListing {
             let list = async |session: &mut Session| session.list(&directory, &mut outlet).await;
             let listing_it = async {
                 test_point("lister", &shown);
-                carrier.attempt(step(&endpoint, &shown), list).await
+                carrier
+                    .attempt(Operation::on(&endpoint, &shown), list)
+                    .await
             };
             let listed = match caught(|| format!("list {shown}"), listing_it).await {
                 Ok(Ok(_)) => ListingResult::Whole,
@@ -220,7 +222,7 @@ pub(crate) async fn gather(
         // The queue ends with it.
         let mut outlet = LineSink::new(queue, 0);
         let list = async |session: &mut Session| session.list(directory, &mut outlet).await;
-        carrier.attempt(step(endpoint, &shown), list).await
+        carrier.attempt(Operation::on(endpoint, &shown), list).await
     };
     let taking = &mut take;
     let reading = async move {

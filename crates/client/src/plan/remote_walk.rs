@@ -9,9 +9,9 @@ use godwit_proto::{
 };
 
 use super::{
-    DEPTH_MAX, LocalEnd, Origin, Peer, Planner, RemotePath, SourceFile,
+    DEPTH_MAX, Planner,
     copy_path::CopyPath,
-    is_device, needs_recursive,
+    needs_recursive,
     parallel_listing::{
         ActiveListing, ListingEvent, ListingItem, ListingResult, ParallelListing, PendingDirectory,
         gather,
@@ -26,6 +26,7 @@ use crate::{
     local::{attributes::FileAttributes, files},
     session::{BadName, DirectoryEntry, Found, ListingLines, Session, retry::Operation},
     spec::without_end_slash,
+    transfer::source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile, is_device},
 };
 
 /// Names of a directory that wait to be looked at until all of it is listed.
@@ -486,7 +487,10 @@ impl Planner {
         }
         let shown = endpoint.url(path);
         let follow = async |session: &mut Session| session.stat_link_target(path).await;
-        Ok(self.carrier.attempt(step(endpoint, &shown), follow).await?)
+        Ok(self
+            .carrier
+            .attempt(Operation::on(endpoint, &shown), follow)
+            .await?)
     }
 
     pub(super) async fn stat_remote(
@@ -495,7 +499,7 @@ impl Planner {
         path: &FtpPath,
     ) -> Result<Found> {
         let shown = endpoint.url(path);
-        let step = step(endpoint, &shown);
+        let step = Operation::on(endpoint, &shown);
         let look = async |session: &mut Session| session.stat(path).await;
         Ok(self.carrier.attempt(step, look).await?)
     }
@@ -570,15 +574,5 @@ pub(crate) fn hostile(directory: String, bad: BadName) -> Error {
         directory,
         name: bad.name,
         why: bad.why,
-    }
-}
-
-pub(super) fn step<'a>(endpoint: &'a Arc<Endpoint>, path: &'a str) -> Operation<'a> {
-    Operation {
-        endpoint,
-        sender: None,
-        path,
-        range: None,
-        attempts: None,
     }
 }

@@ -10,14 +10,16 @@ use std::{
 };
 
 use godwit_engine::{data::ChannelParams, storage::PosixStorage};
+use godwit_proto::FtpPath;
 use tokio::{runtime, task::LocalSet};
 
 use super::*;
 use crate::{
     cli::{Environment, parse},
-    context::Stop,
     report::events::Observer,
     spec::Request,
+    stop::Stop,
+    transfer::source_file::is_device,
 };
 
 /// What a process may keep resident for ten million files, in KiB.

@@ -9,5 +9,7 @@ pub mod events;
 pub mod explain;
 pub(crate) mod metrics_file;
 pub mod progress;
+pub(crate) mod session_rates;
 pub mod summary;
+mod totals;
 pub mod tui;

@@ -13,11 +13,8 @@ use godwit_engine::data::{Monitor, Progress, Sample, TcpTotals, TransferBatch};
 use godwit_tune::{Limit, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{
-    transfer::pipeline::drain_balance::SessionRates,
-    tuning::epoch,
-    units::{show_bytes, show_rate},
-};
+use super::{session_rates::SessionRates, totals};
+use crate::units::{show_bytes, show_rate};
 
 /// Time between two looks at the counters.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
@@ -224,7 +221,7 @@ impl Counters {
         let transfers = self.transfers();
         let mut totals = transfers.over;
         for entry in &transfers.running {
-            epoch::add(&mut totals, &entry.sample());
+            totals::add(&mut totals, &entry.sample());
         }
         (totals, transfers.running.iter().any(|entry| !entry.rests))
     }
@@ -348,7 +345,7 @@ impl Drop for RunningTransfer {
                 receive_rtt: None,
                 ..sample
             };
-            epoch::add(&mut transfers.over, &last);
+            totals::add(&mut transfers.over, &last);
         }
     }
 }

@@ -33,13 +33,7 @@ pub(crate) async fn expand_home(pool: &Arc<SessionPool>, urls: Vec<&mut RemoteUr
         let home = match known {
             Some((_, home)) => home.clone(),
             None => {
-                let step = Operation {
-                    endpoint: &endpoint,
-                    sender: None,
-                    path: &shown,
-                    range: None,
-                    attempts: None,
-                };
+                let step = Operation::on(&endpoint, &shown);
                 let home = carrier.attempt(step, async |s: &mut Session| s.home(&start).await);
                 let home = home.await.map_err(Error::from)?;
                 // A session to another server takes its place.

@@ -34,7 +34,7 @@ use godwit_proto::{
 
 use super::{
     client_info, protocol_trace,
-    ssh::{self, SshProcess},
+    ssh::process::{SshProcess, WHO},
 };
 use crate::{
     auth::identity::Identity,
@@ -169,7 +169,7 @@ pub(super) async fn log_in(
     if endpoint.is_ssh() {
         let identity = opening.set_up_identity(protect, features.dcsc).await?;
         proven = identity.map(|identity| Proven {
-            server: ssh::WHO.to_owned(),
+            server: WHO.to_owned(),
             identity,
         });
     }

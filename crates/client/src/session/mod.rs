@@ -68,7 +68,7 @@ pub(crate) struct Session {
     /// Where data channels begin and end, ours first.
     addresses: [IpAddr; 2],
     /// What leads to the server; killed where the session is dropped.
-    program: Option<ssh::SshProcess>,
+    program: Option<ssh::process::SshProcess>,
     mover: Option<Mover>,
     pub(crate) set: Option<ChannelSet>,
     /// With the server that sends to this one, where bytes go from server to server. It lives and

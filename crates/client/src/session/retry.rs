@@ -221,6 +221,19 @@ pub(crate) struct Operation<'a> {
     pub(crate) attempts: Option<u32>,
 }
 
+impl<'a> Operation<'a> {
+    /// On the file or directory `path` of one server.
+    pub(crate) const fn on(endpoint: &'a Arc<Endpoint>, path: &'a str) -> Self {
+        Self {
+            endpoint,
+            sender: None,
+            path,
+            range: None,
+            attempts: None,
+        }
+    }
+}
+
 /// Owner of at most one session at a time.
 pub(crate) struct RetryingSession {
     pub(crate) pool: Arc<SessionPool>,

@@ -1,6 +1,7 @@
 //! Resolved requests: what is to be done, free of how it was spelled.
 
 pub mod filter;
+pub(crate) mod nesting;
 
 use std::{
     ffi::OsString,

@@ -20,7 +20,8 @@ use godwit_proto::{
 
 use super::{
     remote_source::RemoteSource,
-    resume::{self, Replica, SourceVersion},
+    resume::{self, Replica},
+    source_file::{LocalEnd, SourceFile, is_worth_resuming},
     verify::{self, AgreedChecksum, Regions},
 };
 use crate::{
@@ -30,8 +31,8 @@ use crate::{
         attributes::FileAttributes,
         durability::LocalDurability,
         files::{self, PartialFile, TempFile},
+        journal::SourceVersion,
     },
-    plan::{LocalEnd, SourceFile, is_worth_resuming},
     session::{NextTransfer, Session, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
 };

@@ -2,9 +2,9 @@
 
 use godwit_proto::{ByteRange, Command, FtpPath, command::Region};
 
+use super::source_file::is_device;
 use crate::{
     error::{Error, Result},
-    plan::is_device,
     session::Session,
     spec::Part,
 };

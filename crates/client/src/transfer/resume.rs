@@ -17,23 +17,12 @@ use godwit_proto::{
 use super::verify::{Computing, Verifying};
 use crate::{
     error::Result,
+    local::journal::SourceVersion,
     session::{Session, TOGETHER_MAX, checksum_in},
 };
 
-/// Files of more bytes are taken up. Chosen arbitrarily: what a fault costs of a smaller one is no
-/// more than a block.
-pub(crate) const BYTES_MIN: u64 = 1 << 20;
-
 /// Parts of which a server without leaves is asked, at most: each costs it a command.
 const CHECKSUMS_MAX: u64 = 256;
-
-/// What tells whether a source is still the file that it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SourceVersion {
-    pub(crate) size: u64,
-    /// As in [`crate::plan::SourceFile::changed`]; `None` where nobody tells.
-    pub(crate) changed: Option<i64>,
-}
 
 /// Files go to and from this server in order, and from any byte on: it has MODE S and REST, and
 /// SIZE tells how much it has.

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
-use super::*;
 use godwit_gsi::cert::key::KeyKind;
 use godwit_proto::{command::Password, security::Floor};
+use godwit_tune::{Bounds, Method, Setting};
 
-use crate::spec::{DeleteOptions, EpochMode, Level};
+use super::*;
+use crate::spec::{CongestionChoice, DeleteOptions, EpochMode, JournalSpec, Level, Rates, Verify};
 
 fn read(line: &str) -> Result<Invocation, EarlyExit> {
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();

@@ -7,11 +7,8 @@ use std::{
     path::Path,
 };
 
-use super::{HEAD, leftovers::LeftoverDirectory};
-use crate::{
-    local::{compact_set::CompactSet, files},
-    transfer::resume::SourceVersion,
-};
+use super::{HEAD, SourceVersion, leftovers::LeftoverDirectory};
+use crate::local::{compact_set::CompactSet, files};
 
 /// Longest line that is read: two paths, each byte of them encoded.
 const LINE_BYTES_MAX: u64 = 64 << 10;

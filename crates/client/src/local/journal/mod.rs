@@ -28,7 +28,6 @@
 
 mod format;
 mod leftovers;
-mod sources;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -47,11 +46,11 @@ use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
 use self::format::{boot, decoded, encode, read};
 pub(crate) use self::leftovers::LeftoverDirectory;
 use super::{compact_set::CompactSet, files};
-use crate::{
-    error::{Error, Result},
-    plan::SourceFile,
-    transfer::resume::{self, SourceVersion},
-};
+use crate::error::{Error, Result};
+
+/// Partial files of more bytes than this are recorded and resumed. Chosen arbitrarily: what a fault
+/// costs of a smaller one is no more than a block.
+pub(crate) const RESUME_BYTES_MIN: u64 = 1 << 20;
 
 const HEAD: &str = "godwit-journal 1";
 
@@ -110,15 +109,21 @@ pub(crate) enum Completion {
     Yes,
 }
 
+/// What tells whether a source is still the file that it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SourceVersion {
+    pub(crate) size: u64,
+    /// As in [`crate::transfer::source_file::SourceFile::changed`]; `None` where nobody tells.
+    pub(crate) changed: Option<i64>,
+}
+
 /// What tells a finished file from others, and from itself when it has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CompletedFile(Vec<u8>);
 
 impl CompletedFile {
-    /// `None` where nothing would tell whether the source has changed since.
-    pub(crate) fn of(source_file: &SourceFile) -> Option<Self> {
-        let (size, changed) = (source_file.size?, source_file.changed?);
-        let (source, target) = (source_file.source(), source_file.target());
+    /// A file of `size` bytes, last changed at `changed`, by its names at both ends.
+    pub(crate) fn new(size: u64, changed: i64, source: &str, target: &str) -> Self {
         // And two numbers.
         let mut mark = Vec::with_capacity(source.len() + target.len() + 48);
         // Writing to a `Vec` cannot fail.
@@ -127,7 +132,7 @@ impl CompletedFile {
         mark.push(b' ');
         encode(target.as_bytes(), &mut mark);
         mark.extend_from_slice(b" .");
-        Some(Self(mark))
+        Self(mark)
     }
 }
 
@@ -163,7 +168,7 @@ impl Journal {
                     sources: noted.sources,
                     leftovers: Mutex::new(noted.leftovers),
                     run: (files::random() >> 32) as u32,
-                    least: one.then_some(resume::BYTES_MIN),
+                    least: one.then_some(RESUME_BYTES_MIN),
                     _lock: lock,
                     last_record_time,
                     out: Mutex::default(),
@@ -254,7 +259,7 @@ impl Journal {
         size: Option<u64>,
         target: impl FnOnce() -> String,
     ) -> PathBuf {
-        let is_pipelinable = size.is_some_and(|size| size <= resume::BYTES_MIN);
+        let is_pipelinable = size.is_some_and(|size| size <= RESUME_BYTES_MIN);
         if self.least.is_some() || !is_pipelinable {
             let beside = destination.with_file_name(files::temporary_name());
             self.record_temp(&target(), beside.as_os_str().as_bytes(), size);
@@ -300,6 +305,26 @@ impl Journal {
         out.waiting.push(b' ');
         encode(path, &mut out.waiting);
         out.waiting.extend_from_slice(b" .\n");
+        let _ = out.write(&self.file);
+    }
+
+    /// Of which version of its source that copy is the beginning; `None` where nobody has noted it.
+    pub(crate) fn source_of(&self, target: &str) -> Option<SourceVersion> {
+        let mut name = Vec::new();
+        encode(target.as_bytes(), &mut name);
+        self.sources.get(&name).copied()
+    }
+
+    /// What [`Self::record_temp`] has noted is the beginning of this version of its source.
+    pub(crate) fn record_source(&self, target: &str, source: SourceVersion) {
+        let Some(changed) = source.changed else {
+            return;
+        };
+        let mut out = self.out();
+        out.waiting.extend_from_slice(b"source ");
+        encode(target.as_bytes(), &mut out.waiting);
+        // Writing to a `Vec` cannot fail.
+        let _ = writeln!(out.waiting, " {} {changed} .", source.size);
         let _ = out.write(&self.file);
     }
 
@@ -657,10 +682,10 @@ mod tests {
         let file = folder.path().join("journal");
         let open = || Journal::open(Some(&file), "", true).unwrap().unwrap();
         let (journal, part) = (open(), b"/d/.godwit-0123456789abcdef.part");
-        journal.record_temp("ftp://h/f", part, Some(resume::BYTES_MIN));
+        journal.record_temp("ftp://h/f", part, Some(RESUME_BYTES_MIN));
         journal.record_done(&mark("1 2 a b")).unwrap();
         assert!(!file.exists());
-        journal.record_temp("ftp://h/f", part, Some(resume::BYTES_MIN + 1));
+        journal.record_temp("ftp://h/f", part, Some(RESUME_BYTES_MIN + 1));
         drop(journal);
         assert_eq!(open().take_partial("ftp://h/f").as_deref(), Some(&part[..]));
     }
@@ -686,7 +711,7 @@ mod tests {
         let mut begun: Vec<_> = ["f", "g", "h"].map(small).into();
         assert_eq!(lines(), 1);
         begun.iter().for_each(|path| fs::write(path, "x").unwrap());
-        for size in [None, Some(resume::BYTES_MIN + 1)] {
+        for size in [None, Some(RESUME_BYTES_MIN + 1)] {
             journal.temp_beside(&data.join("large"), size, || "ftp://h/large".into());
         }
         assert_eq!(lines(), 3);

@@ -8,9 +8,9 @@ use super::{DirectoryPair, SyncPlanner, delete_list::DirectoryDeletion};
 use crate::{
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
-    plan::{DEPTH_MAX, copy_path::CopyPath, remote_walk::step},
+    plan::{DEPTH_MAX, copy_path::CopyPath},
     report::events::Event,
-    session::Session,
+    session::{Session, retry::Operation},
     spec::Level,
 };
 
@@ -57,7 +57,7 @@ impl SyncPlanner<'_> {
         Ok(self
             .planner
             .carrier
-            .attempt(step(&endpoint, &shown), attributes)
+            .attempt(Operation::on(&endpoint, &shown), attributes)
             .await?)
     }
 

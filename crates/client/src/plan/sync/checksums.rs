@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use godwit_proto::{ChecksumAlgorithm, facts::Facts};
 
-use super::{SyncPlanner, compare::FilePair, policy::compare_attributes};
+use super::{FilePair, SyncPlanner, policy::compare_attributes};
 use crate::{
     error::{Error, Result},
     plan::{

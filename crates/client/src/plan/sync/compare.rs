@@ -11,7 +11,7 @@ use godwit_proto::{
 };
 
 use super::{
-    DirectoryPair, SyncPlanner,
+    DirectoryPair, FilePair, SyncPlanner,
     checksums::UndecidedFile,
     pair_lister::DirectoryContents,
     policy::{Comparison, compare},
@@ -20,10 +20,8 @@ use super::{
 use crate::{
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
-    plan::{
-        DEPTH_MAX, LocalEnd, SourceFile, copy_path::CopyPath, local_walk::put, remote_walk::get,
-        too_deep,
-    },
+    plan::{DEPTH_MAX, copy_path::CopyPath, local_walk::put, remote_walk::get, too_deep},
+    transfer::source_file::{LocalEnd, SourceFile},
 };
 
 impl SyncPlanner<'_> {
@@ -255,24 +253,6 @@ impl SyncPlanner<'_> {
     pub(super) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
         files::is_temporary(name) || is_aside(name) || self.spec.filter.excludes(path, is_directory)
-    }
-}
-
-/// A name that the source has.
-pub(super) struct FilePair {
-    /// Below the top.
-    pub(super) path: Vec<u8>,
-    pub(super) source: CopyPath,
-    pub(super) target: CopyPath,
-}
-
-impl DirectoryPair {
-    fn pair_of(&self, source: &CopyPath, name: &[u8]) -> Result<FilePair> {
-        Ok(FilePair {
-            path: [&self.below[..], name].concat(),
-            source: source.join(name)?,
-            target: self.target.join(name)?,
-        })
     }
 }
 

@@ -25,21 +25,25 @@ use godwit_proto::{
     url::{Location, names_directory},
 };
 
-pub(crate) use self::delete_list::{Deletion, SealedDeleteList};
-
 use self::{
     checksums::UndecidedFile,
-    compare::{FilePair, no_directory},
+    compare::no_directory,
     delete_list::{DeleteList, DirectoryDeletion, ListingCensus},
     pair_lister::{PairLister, PairListing, facts_here},
 };
-use super::{Planner, RemotePath, copy_path::CopyPath, remote_walk::step, trail::Trail};
+use super::{Planner, copy_path::CopyPath, trail::Trail};
 use crate::{
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
-    session::{Found, Session, retry::RetryingSession},
+    session::{
+        Found, Session,
+        retry::{Operation, RetryingSession},
+    },
     spec::{Level, SyncSpec, without_end_slash},
+    transfer::source_file::RemotePath,
 };
+
+pub(crate) use self::delete_list::{Deletion, SealedDeleteList};
 
 /// A directory of the source and what is to become the same.
 struct DirectoryPair {
@@ -63,6 +67,24 @@ struct DirectoryPair {
     is_stale: bool,
     /// The target itself goes.
     deletion: Option<Arc<DirectoryDeletion>>,
+}
+
+/// A name that the source has.
+struct FilePair {
+    /// Below the top.
+    path: Vec<u8>,
+    source: CopyPath,
+    target: CopyPath,
+}
+
+impl DirectoryPair {
+    fn pair_of(&self, source: &CopyPath, name: &[u8]) -> Result<FilePair> {
+        Ok(FilePair {
+            path: [&self.below[..], name].concat(),
+            source: source.join(name)?,
+            target: self.target.join(name)?,
+        })
+    }
 }
 
 /// What is at a path of either end.
@@ -184,7 +206,7 @@ impl Planner {
         let ask = async |session: &mut Session| Ok(session.keeps_times());
         Ok(self
             .carrier
-            .attempt(step(&at.endpoint, &shown), ask)
+            .attempt(Operation::on(&at.endpoint, &shown), ask)
             .await?)
     }
 }

@@ -1,10 +1,17 @@
 //! A directory at both ends, listed at the same time; several of these pairs at once, since each
 //! costs round trips.
 
-use std::{fs, io, os::unix::ffi::OsStrExt, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+    sync::Arc,
+};
 
-use godwit_proto::facts::{FactType, Facts};
-use godwit_proto::timestamp::Timestamp;
+use godwit_proto::{
+    facts::{FactType, Facts},
+    timestamp::Timestamp,
+};
 use tokio::task::JoinSet;
 
 use super::{
@@ -16,15 +23,15 @@ use crate::{
     local::files,
     panics::{caught, on_thread, test_point},
     plan::{
-        RemotePath,
         copy_path::CopyPath,
         parallel_listing::{ListingItem, gather},
-        remote_walk::{hostile, step},
+        remote_walk::hostile,
     },
     session::{
         self, CompleteListing, DirectoryEntry, Session,
-        retry::{AttemptError, RetryingSession, SessionPool},
+        retry::{AttemptError, Operation, RetryingSession, SessionPool},
     },
+    transfer::source_file::RemotePath,
 };
 
 /// Pairs that are listed at once: as many sessions list at each server as for a copy.
@@ -271,7 +278,9 @@ async fn stat_entry(
         for entries in entries.chunks(TOGETHER) {
             let shown = at.url();
             let look = async |session: &mut Session| session.stat_entries(&at.path, entries).await;
-            let looked = carrier.attempt(step(&at.endpoint, &shown), look).await?;
+            let looked = carrier
+                .attempt(Operation::on(&at.endpoint, &shown), look)
+                .await?;
             for (entry, looked) in entries.iter().zip(looked) {
                 match looked {
                     Ok(facts) => {

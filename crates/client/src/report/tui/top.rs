@@ -14,10 +14,10 @@ use super::{
     screen::{Key, RawTerminal, key},
 };
 use crate::{
-    context::Stop,
     error::{Error, Result},
     local::presence::{Presence, user_folder},
     report::events::Observer,
+    stop::Stop,
 };
 
 /// Lines of transfers above the one that is shown whole.

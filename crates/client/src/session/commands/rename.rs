@@ -16,10 +16,10 @@ use godwit_proto::{
 
 use crate::{
     context::known,
+    endpoint::naming::{IN_PLACE, no_dots, refuses_dot},
     error::{Error, Result},
     local::files::{self, temporary_name},
     session::{Found, Session},
-    transfer::upload::{IN_PLACE, no_dots, refuses_dot},
 };
 
 /// Where the file that had a name may lie, once it has stepped aside for another.

@@ -8,14 +8,10 @@ use godwit_proto::{
     marker::{PerfMarker, parse_range_marker},
 };
 
-use crate::error::Error;
+use crate::{error::Error, session::transfer::state::RANGES_MAX};
 
 /// Stripes whose bytes are counted. More than any server has.
 const STRIPES_MAX: u32 = 4096;
-
-/// Disjoint ranges that are remembered as safe; what lies in others is sent once more after a
-/// failure.
-pub(crate) const RANGES_MAX: usize = 100_000;
 
 /// Which of the two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ pub(crate) mod channels;
 mod data_address;
 pub(crate) mod live_requests;
 pub(crate) mod prefetch;
-mod state;
+pub(super) mod state;
 
 use std::time::Duration;
 

@@ -11,7 +11,11 @@ use godwit_proto::{
 use tokio::time::Instant;
 
 use super::live_requests::LiveRequests;
-use crate::{error::Error, session::third_party::state::RANGES_MAX};
+use crate::error::Error;
+
+/// Disjoint ranges that are remembered as safe; what lies in others is sent once more after a
+/// failure.
+pub(crate) const RANGES_MAX: usize = 100_000;
 
 /// A put that fails so soon after channels were added has failed because of them.
 const GROWTH_LIMIT: Duration = Duration::from_secs(1);

@@ -74,10 +74,6 @@ const SPAN_MIN: Duration = Duration::from_millis(100);
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
 const ROUND_TRIPS: u32 = 16;
 
-/// Files larger than this go one by one, so that the channels can follow the tuner while they move.
-/// Those from here on may also be shared between sessions.
-pub(crate) const SMALL_BYTES_MAX: u64 = 2 * crate::job::piece_size::PIECE_BYTES_MIN - 1;
-
 /// Files in flight that keep a path of `rate` bytes/s busy for `round_trip` with files of `mean`
 /// bytes each (without overhead), `1..=most`. What is no number counts as nothing.
 #[allow(

@@ -4,7 +4,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,16 +13,6 @@ use std::{
 use super::depth::with_overhead;
 use crate::report::progress::Counters;
 
-/// How fast each session goes, bytes/s, as far as that is known.
-#[derive(Debug, Default)]
-pub(crate) struct SessionRates(Mutex<KnownRates>);
-
-#[derive(Debug, Default)]
-struct KnownRates {
-    next: u64,
-    known: Vec<(u64, f64)>,
-}
-
 /// One of the sessions; it goes when this is dropped.
 pub(crate) struct RateSlot {
     counters: Arc<Counters>,
@@ -30,21 +20,6 @@ pub(crate) struct RateSlot {
     round_trip: Duration,
     /// 0: not known yet.
     rate: f64,
-}
-
-impl SessionRates {
-    /// Of all, and how many of them there are.
-    fn sum(&self) -> (f64, usize) {
-        let rates = self.lock();
-        (
-            rates.known.iter().map(|(_, rate)| rate).sum(),
-            rates.known.len(),
-        )
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KnownRates> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl RateSlot {

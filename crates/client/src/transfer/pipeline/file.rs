@@ -21,18 +21,17 @@ use godwit_proto::{
 };
 use tokio::task::JoinHandle;
 
-use super::depth::SMALL_BYTES_MAX;
 use crate::{
     context::{Endpoint, RunContext},
     error::{Error, Result},
-    local::{attributes::FileAttributes, durability::LocalDurability},
+    local::{attributes::FileAttributes, durability::LocalDurability, journal::RESUME_BYTES_MIN},
     panics::joined_badly,
-    plan::{LocalEnd, Origin, Peer, SourceFile, is_device},
     session::{Session, checksum_in},
     spec::JobSpec,
     transfer::{
+        SMALL_BYTES_MAX,
         download::Download,
-        resume,
+        source_file::{LocalEnd, Origin, Peer, SourceFile, is_device},
         upload::Upload,
         verify::{self, AgreedChecksum},
     },
@@ -243,7 +242,7 @@ impl PipelinedFile {
 
     /// Bytes that a later run would have to move again: it goes on with larger files.
     pub(crate) fn unresumable_bytes(&self) -> u64 {
-        match self.size > resume::BYTES_MIN {
+        match self.size > RESUME_BYTES_MIN {
             true => 0,
             false => self.size,
         }
@@ -434,7 +433,7 @@ impl PipelinedFile {
 
     /// What is there of a file that is not little stays, for when it goes alone.
     pub(crate) fn keep(&mut self) {
-        if self.size > resume::BYTES_MIN {
+        if self.size > RESUME_BYTES_MIN {
             self.source_file.begun = match &self.end {
                 PipelinedTransfer::Download(get) => get.keep(),
                 PipelinedTransfer::Upload(put) => put.keep(),

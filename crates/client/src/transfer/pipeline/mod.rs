@@ -40,12 +40,12 @@ use self::{
     local_data::LocalData,
     remote_data::{RemoteData, SendOutcome},
 };
-use super::{upload::Naming, verify::AgreedChecksum};
+use super::{source_file::SourceFile, verify::AgreedChecksum};
 use crate::{
     context::{Capabilities, Endpoint, RunContext, SettingTarget, known},
+    endpoint::naming::Naming,
     error::{Error, Result},
     panics::test_point,
-    plan::SourceFile,
     report::{
         events::ChannelState,
         progress::{LocalView, RunningTransfer},

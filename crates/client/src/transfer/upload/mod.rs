@@ -8,7 +8,10 @@ mod third_party;
 
 use std::{
     io::{self, Read},
-    sync::{Arc, atomic::AtomicBool, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use godwit_engine::{
@@ -19,28 +22,29 @@ use godwit_proto::{
     ByteRange, Command, FtpPath, RestartPoint, command::Mode, pi::transfer::Direction,
 };
 
+use self::{
+    naming::temporary_beside,
+    open::{length_of, open_source},
+    stdin::{StdinReader, StdinSource},
+};
 use super::{
+    range_outcome::RangeOutcome,
     remote_source::RemoteSource,
-    resume::{self, Replica, SourceVersion},
+    resume::{self, Replica},
+    source_file::{LocalEnd, Origin, SourceFile, is_device},
     stealable_ranges::{RangeKey, StealableRanges},
     verify::{self, AgreedChecksum, Regions, ServerRegions},
 };
 use crate::{
     context::known,
+    endpoint::naming::{NameRefused, Naming},
     error::{Error, Result},
-    job::RangeOutcome,
-    local::{attributes::FileAttributes, journal::Journal},
-    plan::{LocalEnd, Origin, SourceFile, is_device},
+    local::{
+        attributes::FileAttributes,
+        journal::{Journal, SourceVersion},
+    },
     session::{DisplacedFile, Found, NextTransfer, Session, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
-};
-
-pub(crate) use self::naming::{IN_PLACE, NameRefused, Naming, no_dots, refuses_dot};
-
-use self::{
-    naming::temporary_beside,
-    open::{length_of, open_source},
-    stdin::{StdinReader, StdinSource},
 };
 
 /// A put that has begun: its source is open and its name at the server chosen.

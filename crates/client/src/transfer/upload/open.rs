@@ -10,7 +10,7 @@ use crate::{
     context::RunContext,
     error::{Error, Result},
     local::files,
-    plan::LocalEnd,
+    transfer::source_file::LocalEnd,
 };
 
 /// Bytes to be sent of a file of ours that has `left`, where that is known.

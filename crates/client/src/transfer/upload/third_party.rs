@@ -5,9 +5,8 @@ use godwit_proto::{ByteRange, Command, RestartPoint};
 use super::Upload;
 use crate::{
     error::{Error, Result},
-    job::RangeOutcome,
     session::{Session, ThirdPartyPlan},
-    transfer::{pipeline::depth::SMALL_BYTES_MAX, remote_source::RemoteSource},
+    transfer::{SMALL_BYTES_MAX, range_outcome::RangeOutcome, remote_source::RemoteSource},
 };
 
 impl Upload {

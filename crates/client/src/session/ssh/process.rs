@@ -1,33 +1,17 @@
-//! `sshftp://`: a control channel through the user's own ssh, which sees to who is at both ends.
-//! Data channels go beside it.
-//!
-//! ```text
-//!   godwit ══ a pair of sockets ══ ssh ──────────── sshd ══ ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh
-//!     └──────────────────────── data channels ──────────────────────┘
-//! ```
+//! The program that leads to a server: the user's own ssh.
 
 use std::{
     env,
     ffi::OsStr,
     io,
-    net::{IpAddr, UdpSocket},
     os::{fd::OwnedFd, unix::net},
     process::Stdio,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
-    time::{Duration, SystemTime},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use godwit_engine::control::{ControlChannel, ControlError, Stream};
-use godwit_gsi::{
-    adat,
-    cert::{key::KeyKind, own},
-    verify::{Bundle, Extended},
-};
-use godwit_proto::{
-    Command, hostport,
-    security::{Floor, Token},
-    url::Scheme,
-};
+use godwit_engine::control::{ControlError, Stream};
+use godwit_proto::url::Scheme;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::AsyncReadExt as _,
@@ -36,14 +20,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    connect::addresses,
-    login::{Connected, PendingSession, control_config},
-    protocol_trace,
-};
 use crate::{
-    auth::identity::Identity,
-    context::{Endpoint, RunContext},
+    context::Endpoint,
     error::{Error, Result},
     spec::Ssh,
 };
@@ -68,38 +46,8 @@ const SAID_BYTES_MAX: usize = 4096;
 /// Time for ssh to end and tell why, once the channel has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long a certificate for data channels is valid: longer than copies last. Nobody else ever
-/// hears of it.
-const OWN_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
-
 /// Who the server of a session is, for the user.
-pub(super) const WHO: &str = "whom ssh has let us to";
-
-/// Starts ssh and waits for the greeting of what it leads to.
-pub(super) async fn connect(
-    context: &Arc<RunContext>,
-    endpoint: &Arc<Endpoint>,
-) -> Result<Connected> {
-    let settings = &context.connections.ssh;
-    let further = endpoint.capabilities.reached.load(Ordering::Relaxed);
-    let (program, stream) = SshProcess::start(settings, endpoint, further)?;
-    let log = protocol_trace(context, endpoint);
-    let name = endpoint.name().into();
-    let (control, greeting) =
-        match ControlChannel::over(stream, name, control_config(context), log).await {
-            Ok(greeted) => greeted,
-            Err(error) => return Err(program.explain(settings, endpoint, error).await),
-        };
-    if greeting.code.get() == 500 {
-        return Err(no_server(endpoint, &format!("server said: {greeting}")));
-    }
-    Ok(Connected {
-        control,
-        greeting,
-        addresses: None,
-        program: Some(program),
-    })
-}
+pub(in crate::session) const WHO: &str = "whom ssh has let us to";
 
 /// Passwords and tokens of ours are no affair of ssh's, which starts programs of its own
 /// (ProxyCommand) and may hand variables on to the server (SendEnv).
@@ -109,16 +57,20 @@ fn is_secret(name: &OsStr) -> bool {
 }
 
 /// A running ssh. Dropped, it is ended, unless it was left to end by itself.
-pub(super) struct SshProcess {
+pub(in crate::session) struct SshProcess {
     child: Child,
     said: Arc<Mutex<Vec<u8>>>,
-    awaits_reply: tokio::task::JoinHandle<()>,
+    listener: tokio::task::JoinHandle<()>,
     left: bool,
 }
 
 impl SshProcess {
     /// Starts ssh. `further`: another session has asked the user whatever there was to ask.
-    fn start(settings: &Ssh, endpoint: &Endpoint, further: bool) -> Result<(Self, Stream)> {
+    pub(super) fn start(
+        settings: &Ssh,
+        endpoint: &Endpoint,
+        further: bool,
+    ) -> Result<(Self, Stream)> {
         let started = Self::spawn(settings, endpoint, further);
         started.map_err(|error| Error::System {
             doing: format!("run {}", settings.command),
@@ -144,26 +96,31 @@ impl SshProcess {
             .stderr(Stdio::piped())
             .spawn()?;
         let said = Arc::<Mutex<Vec<u8>>>::default();
-        let awaits_reply = tokio::spawn(listen(child.stderr.take(), Arc::clone(&said)));
+        let listener = tokio::spawn(listen(child.stderr.take(), Arc::clone(&said)));
         let program = Self {
             child,
             said,
-            awaits_reply,
+            listener,
             left: false,
         };
         Ok((program, Stream::Local(UnixStream::from_std(ours)?)))
     }
 
     /// Lets it end by itself: it may serve others (`ControlMaster`).
-    pub(super) fn leave(mut self) {
+    pub(in crate::session) fn leave(mut self) {
         self.left = true;
     }
 
     /// Why there is no session. What ssh has said tells more than that the channel has ended.
-    async fn explain(mut self, settings: &Ssh, endpoint: &Endpoint, error: ControlError) -> Error {
+    pub(super) async fn explain(
+        mut self,
+        settings: &Ssh,
+        endpoint: &Endpoint,
+        error: ControlError,
+    ) -> Error {
         let ended = timeout(LAST_WORDS, self.child.wait()).await;
         // Somebody may hold it open: a master that goes on.
-        drop(timeout(LAST_WORDS, &mut self.awaits_reply).await);
+        drop(timeout(LAST_WORDS, &mut self.listener).await);
         let status = ended.ok().and_then(io::Result::ok).and_then(|s| s.code());
         let said = String::from_utf8_lossy(&lock(&self.said)).into_owned();
         why(settings, endpoint, status, &said, error)
@@ -272,7 +229,7 @@ fn why(
 }
 
 /// Nobody speaks GridFTP at the far end.
-fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
+pub(super) fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
     Error::MissingFeature {
         endpoint: endpoint.name(),
         feature: "GridFTP server for ssh".to_owned(),
@@ -281,110 +238,4 @@ fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
              --ssh-server ({reason})"
         ),
     }
-}
-
-impl PendingSession<'_> {
-    /// Gives both ends of data channels an identity that only they know: ssh says who we are to the
-    /// server, and to nobody else. `None`: the server takes none, and nobody has asked for
-    /// protection.
-    pub(super) async fn set_up_identity(
-        &mut self,
-        protect: Option<Floor>,
-        has_dcsc: bool,
-    ) -> Result<Option<Identity>> {
-        if protect == Some(Floor::Clear) || protect.is_none() && !has_dcsc {
-            return Ok(None);
-        }
-        let made = match self.context.ephemeral_credential.get() {
-            Some(known) => Ok(known.clone()),
-            None => own::thrown_away("godwit", KeyKind::EcP256, OWN_LIFETIME, SystemTime::now()),
-        };
-        let made = made
-            .map(|credential| {
-                let known = &self.context.ephemeral_credential;
-                known.get_or_init(|| credential).clone()
-            })
-            .and_then(|credential| {
-                // Once as what proves, and once as what is believed.
-                let believed = credential.certificate().as_x509().to_pem()?;
-                Ok(([credential.to_pem()?, believed].concat(), credential))
-            });
-        let (pem, credential) = made.map_err(|error| self.unproven(error))?;
-        let token = Token::new(adat::encode(&pem));
-        let reply = self
-            .security("DCSC", format!("P {}", token.reveal()))
-            .await?;
-        // Servers of the Toolkit take one only where there is a directory of CAs.
-        if !reply.code.is_success() && protect.is_none() {
-            self.context.note(format!(
-                "{}: data channels are in clear: it takes no identity for them (server said: {reply})",
-                self.endpoint.name()
-            ));
-            return Ok(None);
-        }
-        if !reply.code.is_success() {
-            let consequence = "data channels cannot be protected; --protect clear takes that";
-            return Err(self.lacks("DCSC", "DCSC", consequence, reply));
-        }
-        let anchors = Extended::new(
-            Arc::new(Bundle::default()),
-            vec![credential.certificate().clone()],
-        );
-        Ok(Some(Identity {
-            credential,
-            anchors: Arc::new(anchors),
-        }))
-    }
-
-    /// Addresses for data channels, ours first. ssh alone knows where it leads to, and it may have
-    /// gone through others: the server says where it is, and the kernel which of our addresses
-    /// leads there. Where connections do not prove who is at their ends, and the host has an
-    /// address, the server must be at that.
-    pub(super) async fn data_addresses(&mut self, proven: bool) -> Result<[IpAddr; 2]> {
-        let endpoint = self.endpoint;
-        if let Some(known) = endpoint.capabilities.data_addresses.get() {
-            return Ok(*known);
-        }
-        let reply = self.call(&Command::Pasv).await?;
-        let announced = reply.code.is_success();
-        let announced = announced
-            .then(|| hostport::parse_227(&reply.text()))
-            .flatten();
-        // Where ssh has another name for the host, this finds nothing.
-        let named = match announced {
-            Some(_) if proven => Vec::new(),
-            _ => addresses(endpoint).await.unwrap_or_default(),
-        };
-        let mut named = named.iter().map(|address| address.ip().to_canonical());
-        let there = match announced.map(|address| address.ip()) {
-            Some(address) if named.clone().any(|known| known == address) => Some(address),
-            Some(address) => named.find(IpAddr::is_ipv4).or(Some(address)),
-            // PASV knows IPv4 alone.
-            None => named.find(IpAddr::is_ipv6),
-        };
-        let Some(there) = there else {
-            let consequence = "data channels have nowhere to go";
-            return Err(self.lacks("PASV", "address that PASV could tell", consequence, reply));
-        };
-        let here = local_address(there).map_err(|error| Error::System {
-            doing: format!("find a way to {there}"),
-            error: Arc::new(error),
-        })?;
-        Ok(*endpoint
-            .capabilities
-            .data_addresses
-            .get_or_init(|| [here, there]))
-    }
-}
-
-/// The address that leads to `there`. Nothing is sent.
-fn local_address(there: IpAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match there {
-        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    // Any port does.
-    socket.connect((there, 9))?;
-    Ok(socket.local_addr()?.ip())
 }

@@ -1,0 +1,68 @@
+//! How files are named at a server until they are whole.
+
+use godwit_proto::{
+    FtpPath, Reply,
+    error::{FailureKind, failure_kind},
+};
+
+use crate::{
+    context::{Capabilities, Endpoint, RunContext, known},
+    error::Error,
+};
+
+/// What the user is told wherever files are written in place.
+pub(crate) const IN_PLACE: &str = "files are written under their final names at once: what has \
+the name is overwritten, and a transfer that is cut leaves a partial file there";
+
+/// How a file is named at a server until it is whole. Each is tried where the one before it was
+/// refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Naming {
+    /// A temporary name that listings hide.
+    Hidden,
+    /// A temporary name without the leading dot.
+    Visible,
+    /// The final name at once.
+    InPlace,
+}
+
+impl Naming {
+    /// What the server takes for a file, as far as it has shown.
+    pub(crate) fn of(capabilities: &Capabilities, remote: &FtpPath) -> Self {
+        match known(&capabilities.no_dots) {
+            _ if known(&capabilities.no_rename) || capabilities.is_in_place(remote) => {
+                Self::InPlace
+            }
+            true => Self::Visible,
+            false => Self::Hidden,
+        }
+    }
+}
+
+/// A server has refused a name of a file, which is begun again under another one.
+#[derive(Clone, Debug)]
+pub(crate) struct NameRefused {
+    /// The first refusal.
+    pub(crate) error: Box<Error>,
+    pub(crate) instead: Naming,
+}
+
+/// The server refuses names with a leading dot.
+pub(crate) fn no_dots(context: &RunContext, endpoint: &Endpoint, reply: &Reply) {
+    let text = format!(
+        "{}: the server refuses names with a leading dot, temporary names have none \
+         (godwit-*.part) (server said: {reply})",
+        endpoint.name()
+    );
+    Capabilities::learn(&endpoint.capabilities.no_dots, context, text);
+}
+
+/// Whether a server that refused a name with a dot by `dotted`, and one without by `plain`, where
+/// neither is the name of anything, refuses the dot.
+pub(crate) fn refuses_dot((name, dotted): (&str, &Reply), plain: &Reply) -> bool {
+    let bare = name.strip_prefix('.').unwrap_or(name);
+    let is_passing = |reply| failure_kind(reply) == Some(FailureKind::Transient);
+    let of_name = plain.code.is_failure() && !is_passing(dotted) && !is_passing(plain);
+    let text = |reply: &Reply, name: &str| reply.text().replace(name, "");
+    of_name && (dotted.code != plain.code || text(dotted, name) != text(plain, bare))
+}
