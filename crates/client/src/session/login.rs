@@ -1,5 +1,5 @@
 //! From a connection to a session: both identities or TLS where the URL asks for them, the login,
-//! and what protects data. With `sshftp://` the connection is [`ssh`]'s, and who we are is settled.
+//! and what protects data. With `sshftp://` the connection is [`super::ssh`]'s, and who we are is settled.
 //!
 //! ```text
 //!   220 ─► (gsiftp: AUTH ─► ADAT ... ─► 235, all that follows is wrapped) ─► USER ... TYPE I ─► (gsiftp: DCAU, PBSZ, PROT)
