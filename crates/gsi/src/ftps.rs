@@ -23,8 +23,9 @@ use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
 use crate::cert::{Certificate, Credential, CredentialError};
 use crate::context::{ContextError, HANDSHAKE_BYTES_MAX};
 use crate::sessions;
-use crate::tls::{Keep, Role, Tls, TlsFault, Versions, builder, show};
+use crate::tls::{Keep, Role, Tls, TlsFault, builder, show};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};
+use crate::versions::Versions;
 use crate::wrap::Wrap;
 
 pub use crate::sessions::Sessions;

@@ -10,15 +10,7 @@
 
 use std::{io::IoSliceMut, ops::Range};
 
-use crate::records::{HEADER_BYTES, RECORD_CLEAR_BYTES_MAX};
-
-/// What protection adds behind the clear bytes of a record: their type, and the tag of each of the
-/// suites of TLS 1.3.
-pub(crate) const TAIL_BYTES: usize = 1 + TAG_BYTES;
-pub(crate) const TAG_BYTES: usize = 16;
-
-/// The record that says that new keys follow.
-pub(crate) const NEW_KEYS_BYTES: usize = HEADER_BYTES + 5 + TAIL_BYTES;
+use crate::record::{HEADER_BYTES, NEW_KEYS_BYTES, RECORD_CLEAR_BYTES_MAX, TAIL_BYTES};
 
 /// From one record to the next.
 const STRIDE: usize = HEADER_BYTES + RECORD_CLEAR_BYTES_MAX + TAIL_BYTES;

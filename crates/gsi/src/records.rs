@@ -12,21 +12,16 @@
 use std::fmt;
 
 use crate::outgoing::Outgoing;
+pub use crate::record::{Opened, RECORD_BYTES_MAX, RECORD_CLEAR_BYTES_MAX};
+use crate::record::{WrapError, record_bytes};
 use crate::tls::{ReadOutcome, Tls};
 pub use crate::traffic::{Cipher, SendingKeys};
 use crate::traffic::{Content, Suite, Traffic};
-use crate::wrap::{WrapError, read_bounded};
 
-/// Type, version and length.
-pub(crate) const HEADER_BYTES: usize = 5;
-
-/// Clear bytes of one record at most (RFC 8446 §5.1).
-pub const RECORD_CLEAR_BYTES_MAX: usize = 16 * 1024;
-
-/// Longest record, its header included: what RFC 5246 §6.2.3 lets protection add is more than RFC
-/// 8446 does. Whoever collects bytes for [`Records::open`] has a whole record when there are so
-/// many.
-pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + RECORD_CLEAR_BYTES_MAX + 2048;
+/// Most bytes of answers of TLS's own that wait for something to be written: new keys may be asked
+/// for, again and again, by somebody who never lets us write. Some hundreds of such answers; one is
+/// due after some hundred gigabytes.
+const ANSWERS_BYTES_MAX: usize = 16 * 1024;
 
 /// Records that may be sealed under one key.
 pub const RECORDS_A_KEY_MAX: u64 = crate::traffic::RECORDS_MAX;
@@ -37,19 +32,6 @@ pub const NEW_KEYS: [u8; 5] = crate::traffic::NEW_KEYS;
 
 /// Type of a record that holds messages of the handshake.
 pub const HANDSHAKE: u8 = Content::Handshake as u8;
-
-/// What came of bytes from the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opened {
-    /// So many clear bytes stand at the beginning of the buffer.
-    pub clear: usize,
-    /// So many bytes were used up. What follows them is the beginning of a record and is to be
-    /// given again, with more behind it.
-    pub taken: usize,
-    /// The peer has said that it sends no more (close_notify). Many close the connection without
-    /// saying so.
-    pub is_closed: bool,
-}
 
 /// Seals and opens the bytes of one data connection.
 pub struct Records(Kind);
@@ -189,14 +171,11 @@ fn open_by(tls: &mut Tls, bytes: &mut [u8]) -> Result<Opened, WrapError> {
     })
 }
 
-/// Bytes of the record at the beginning, header included, where all of it is there.
-pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, WrapError> {
-    let [_, major, _, high, low, ..] = *bytes else {
-        return Ok(None);
-    };
-    let length = HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]));
-    if major != 3 || length > RECORD_BYTES_MAX {
-        return Err(WrapError::Tls("no record of TLS".into()));
+/// The next clear bytes, of one record at most.
+pub(crate) fn read_bounded(tls: &mut Tls, clear: &mut [u8]) -> Result<ReadOutcome, WrapError> {
+    let outcome = tls.read(clear)?;
+    match tls.output_waits() > ANSWERS_BYTES_MAX {
+        true => Err(WrapError::Answers),
+        false => Ok(outcome),
     }
-    Ok((bytes.len() >= length).then_some(length))
 }

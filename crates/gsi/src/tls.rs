@@ -1,7 +1,7 @@
 //! OpenSSL between two buffers: records in, records out, no socket.
 
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
@@ -13,21 +13,10 @@ use openssl::x509::X509VerifyResult;
 use zeroize::Zeroizing;
 
 use crate::cert::credential::CHAIN_MAX;
+use crate::cert::key::Strength;
 use crate::cert::{Certificate, Credential, CredentialError};
 use crate::traffic::{Suite, Traffic};
-use crate::verify::Strength;
-
-/// Which versions of TLS to speak. Nothing below 1.2 is spoken at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Versions {
-    /// The newest that both know.
-    #[default]
-    Any,
-    /// 1.2 alone.
-    Tls12,
-    /// 1.3 alone.
-    Tls13,
-}
+use crate::versions::Versions;
 
 /// Suites in the order in which they are wanted. AES with 128 bits first: it protects as long as
 /// anybody will care, and takes a quarter less time than with 256, which is what bounds protected
@@ -132,7 +121,10 @@ impl Tls {
         server_name: Option<&str>,
         keep: Keep,
     ) -> Result<Self, CredentialError> {
-        let context = credential.contexts().of(credential, strength, versions)?;
+        let make = || context(credential, strength, versions);
+        let context = credential
+            .contexts()
+            .get_or_make(strength, versions, make)?;
         let mut ssl = Ssl::new(&context)?;
         if let (Role::Initiator, Some(name)) = (role, server_name) {
             ssl.set_hostname(name)?;
@@ -277,42 +269,6 @@ impl Tls {
     }
 }
 
-/// What OpenSSL has made of one credential so far. Making it is up to a fifth of a handshake's
-/// work, and many connections prove themselves with the same one: all clones of a credential share
-/// this.
-#[derive(Clone, Default)]
-pub(crate) struct Contexts(Arc<Mutex<Vec<Made>>>);
-
-struct Made {
-    strength: Strength,
-    versions: Versions,
-    context: SslContext,
-}
-
-impl Contexts {
-    fn of(
-        &self,
-        credential: &Credential,
-        strength: Strength,
-        versions: Versions,
-    ) -> Result<SslContext, CredentialError> {
-        // Whoever panicked has added all of an entry or nothing.
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut known = all.iter();
-        let known = known.find(|made| made.strength == strength && made.versions == versions);
-        if let Some(made) = known {
-            return Ok(made.context.clone());
-        }
-        let context = context(credential, strength, versions)?;
-        all.push(Made {
-            strength,
-            versions,
-            context: context.clone(),
-        });
-        Ok(context)
-    }
-}
-
 fn context(
     credential: &Credential,
     strength: Strength,
@@ -451,7 +407,7 @@ mod tests {
         builder.sign(&key, digest).unwrap();
         let certificate = Certificate::new(builder.build()).unwrap();
         let credential = Credential::new(certificate, key, Vec::new()).unwrap();
-        let made = || credential.contexts().0.lock().unwrap().len();
+        let made = || credential.contexts().count();
         let shake = |credential: &Credential, versions| {
             let role = Role::Initiator;
             Tls::new(

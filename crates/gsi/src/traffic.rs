@@ -12,9 +12,11 @@ use ring::{
 };
 use zeroize::Zeroizing;
 
-use crate::outgoing::{NEW_KEYS_BYTES, Outgoing, TAG_BYTES};
-use crate::records::{HEADER_BYTES, Opened, RECORD_CLEAR_BYTES_MAX, record_bytes};
-use crate::wrap::WrapError;
+use crate::outgoing::Outgoing;
+use crate::record::{
+    HEADER_BYTES, NEW_KEYS_BYTES, Opened, RECORD_CLEAR_BYTES_MAX, TAG_BYTES, WrapError,
+    record_bytes,
+};
 
 /// Of each of the three suites.
 const NONCE_BYTES: usize = 12;

@@ -5,41 +5,10 @@
 //! order in which they were wrapped, each once. MIC, ENC and CONF name the same bytes: which one a
 //! peer says decides nothing (RFC 2228 §4, as the Grid Community Toolkit has it).
 
-use crate::adat::{self, TokenError};
-use crate::records::Records;
+use crate::adat;
+pub use crate::record::{CLEAR_BYTES_MAX, WrapError};
+use crate::records::{Records, read_bounded};
 use crate::tls::{ReadOutcome, Tls, TlsFault};
-
-/// Longest clear text of one command or one line of a reply.
-pub const CLEAR_BYTES_MAX: usize = 96 * 1024;
-
-/// Most bytes of answers of TLS's own that wait for something to be written: new keys may be asked
-/// for, again and again, by somebody who never lets us write. Some hundreds of such answers; one is
-/// due after some hundred gigabytes.
-const ANSWERS_BYTES_MAX: usize = 16 * 1024;
-
-/// A command or reply cannot be unwrapped.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum WrapError {
-    /// The argument is no base64, or too long.
-    #[error("the protected text is {0}")]
-    Token(#[from] TokenError),
-    /// The bytes are not what the peer has sealed, or not in order.
-    #[error("the protected text does not unwrap: {0}")]
-    Tls(String),
-    /// The text is longer than anything FTP knows.
-    #[error("the protected text has more than {CLEAR_BYTES_MAX} bytes")]
-    TooLong,
-    /// It is not made of whole records: the rest would have to come with another command.
-    #[error("the protected text is incomplete")]
-    Incomplete,
-    /// The peer has closed the TLS stream.
-    #[error("the peer has closed the protected stream")]
-    Closed,
-    /// It asks for new keys all the time.
-    #[error("the peer asks TLS for answers without end")]
-    Answers,
-}
 
 impl From<TlsFault> for WrapError {
     fn from(fault: TlsFault) -> Self {
@@ -197,15 +166,6 @@ impl Wrap {
             Stream::Open if clear.len() > CLEAR_BYTES_MAX => Err(WrapError::TooLong),
             Stream::Open => Ok(clear),
         }
-    }
-}
-
-/// The next clear bytes, of one record at most.
-pub(crate) fn read_bounded(tls: &mut Tls, clear: &mut [u8]) -> Result<ReadOutcome, WrapError> {
-    let outcome = tls.read(clear)?;
-    match tls.output_waits() > ANSWERS_BYTES_MAX {
-        true => Err(WrapError::Answers),
-        false => Ok(outcome),
     }
 }
 

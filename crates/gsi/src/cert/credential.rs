@@ -7,10 +7,10 @@ use openssl::pkey::{Id, PKey, Private};
 use openssl::x509::X509;
 
 use super::certificate::Certificate;
+use super::contexts::Contexts;
 use super::extensions::ProxyPolicy;
 use super::{CredentialError, key};
 use crate::name::DistinguishedName;
-use crate::tls::Contexts;
 
 /// Most certificates in one chain: proxies of proxies and all CAs. Chosen well above any seen.
 pub const CHAIN_MAX: usize = 32;

@@ -1,11 +1,10 @@
 //! What can be wrong with credentials of our own, and with making new ones.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use openssl::error::ErrorStack;
-
-use crate::verify::Span;
 
 /// A credential could not be read or made. The remedy is local.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +126,20 @@ impl CredentialError {
         Self::In {
             path: path.to_owned(),
             fault: Box::new(self),
+        }
+    }
+}
+
+/// A duration as people say it: `40 s`, `5 min`, `2 h`, `3 days`.
+pub struct Span(pub Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            seconds @ 0..=119 => write!(f, "{seconds} s"),
+            seconds @ 120..=7199 => write!(f, "{} min", seconds / 60),
+            seconds @ 7200..=172_799 => write!(f, "{} h", seconds / 3600),
+            seconds => write!(f, "{} days", seconds / 86_400),
         }
     }
 }

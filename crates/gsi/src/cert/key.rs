@@ -9,6 +9,28 @@ use openssl::x509::X509AlgorithmRef;
 
 use super::CredentialError;
 
+/// How strong keys and signatures must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strength {
+    /// RSA from 2048 bits, no SHA-1: as Debian's OpenSSL demands of the Grid Community Toolkit.
+    #[default]
+    Modern,
+    /// RSA from 1024 bits, SHA-1 too: for peers with old Java libraries. MD5 is refused in any
+    /// case.
+    Legacy,
+}
+
+impl Strength {
+    /// Least RSA key size in bits.
+    #[must_use]
+    pub fn rsa_bits_min(self) -> u32 {
+        match self {
+            Self::Modern => 2048,
+            Self::Legacy => 1024,
+        }
+    }
+}
+
 /// What kind of key to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {

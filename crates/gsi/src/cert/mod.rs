@@ -10,6 +10,7 @@
 //! - [`proxy`]: new proxies, and delegation: the request of one side and the signature of the other
 
 pub mod certificate;
+mod contexts;
 pub mod credential;
 mod error;
 pub mod extensions;
@@ -20,5 +21,5 @@ pub mod proxy;
 
 pub use certificate::Certificate;
 pub use credential::Credential;
-pub use error::CredentialError;
+pub use error::{CredentialError, Span};
 pub use extensions::{ProxyInfo, ProxyKind, ProxyPolicy};

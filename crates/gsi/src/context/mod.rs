@@ -27,8 +27,9 @@ pub use machine::Context;
 use crate::cert::proxy::ProxyRequest;
 use crate::cert::{Credential, CredentialError};
 use crate::name::DistinguishedName;
-use crate::tls::{NO_CERTIFICATE, TlsFault, Versions};
+use crate::tls::{NO_CERTIFICATE, TlsFault};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal};
+use crate::versions::Versions;
 use crate::wrap::Wrap;
 
 /// Most bytes from the peer until the context is established: some proxies with all their CAs take

@@ -27,35 +27,14 @@ use std::time::SystemTime;
 
 pub use anchors::{Anchors, Bundle, Directory, Extended, MaySign, Opener};
 pub use host::HostName;
-pub use refusal::{Refusal, Span};
+pub use refusal::Refusal;
 
 use crate::cert::certificate::Certificate;
 use crate::cert::credential::{CHAIN_MAX, inherits};
 use crate::cert::extensions::ProxyPolicy;
 use crate::cert::key::Digest;
+pub use crate::cert::{Span, key::Strength};
 use crate::name::DistinguishedName;
-
-/// How strong keys and signatures must be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Strength {
-    /// RSA from 2048 bits, no SHA-1: as Debian's OpenSSL demands of the Grid Community Toolkit.
-    #[default]
-    Modern,
-    /// RSA from 1024 bits, SHA-1 too: for peers with old Java libraries. MD5 is refused in any
-    /// case.
-    Legacy,
-}
-
-impl Strength {
-    /// Least RSA key size in bits.
-    #[must_use]
-    pub fn rsa_bits_min(self) -> u32 {
-        match self {
-            Self::Modern => 2048,
-            Self::Legacy => 1024,
-        }
-    }
-}
 
 /// Longest RSA key that is accepted: verifying takes time cubic in it, and anybody may send one.
 pub const RSA_BITS_MAX: u32 = 16_384;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::cert::Certificate;
+use crate::cert::{Certificate, Span};
 
 /// Why a peer is not believed. The text may go to the peer: it names nothing that it does not know,
 /// apart from where our CAs lie.
@@ -402,18 +402,4 @@ pub enum CrlFault {
     /// It is from the future.
     #[error("is not valid yet: the clock is wrong")]
     NotYetValid,
-}
-
-/// A duration as people say it: `40 s`, `5 min`, `2 h`, `3 days`.
-pub struct Span(pub Duration);
-
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_secs() {
-            seconds @ 0..=119 => write!(f, "{seconds} s"),
-            seconds @ 120..=7199 => write!(f, "{} min", seconds / 60),
-            seconds @ 7200..=172_799 => write!(f, "{} h", seconds / 3600),
-            seconds => write!(f, "{} days", seconds / 86_400),
-        }
-    }
 }

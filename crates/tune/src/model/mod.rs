@@ -16,6 +16,7 @@
 pub mod analytic;
 pub mod arena;
 mod condition;
+mod draw;
 mod family;
 pub mod score;
 

@@ -18,7 +18,10 @@ use crate::{
     reply::{BodyStyle, Reply, ReplyCode},
 };
 
-use super::{DataChannelSpec, Outcome, Output, Request, ServerPi, dispatch::Purpose};
+use super::{
+    DataChannelSpec, Outcome, Output, Request, ServerPi,
+    purpose::{PassiveForm, Purpose},
+};
 
 /// Ports below are other services' (RFC 2577 §3).
 const PORT_MIN: u16 = 1024;
@@ -49,14 +52,6 @@ pub(super) enum DataChannel {
 pub(super) enum End {
     Passive,
     Active,
-}
-
-/// Which command asked to listen: decides the shape of the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PassiveForm {
-    Pasv,
-    Epsv(Option<NetworkProtocol>),
-    Spas(Option<NetworkProtocol>),
 }
 
 impl DataChannel {

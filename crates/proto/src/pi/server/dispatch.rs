@@ -6,55 +6,13 @@ use crate::{
     command::{Command, CommandError},
     error::{StorageFailure, storage_reply},
     line::BadLine,
-    path::FtpPath,
     site::Site,
-    timestamp::Timestamp,
 };
 
 use super::{
-    Outcome, Pending, Request, ServerPi, data_channel::PassiveForm, listing::ControlListing,
+    Outcome, Pending, Request, ServerPi,
+    purpose::{PassiveForm, Purpose},
 };
-
-/// Why a request is outstanding: decides how its result becomes a reply.
-#[derive(Debug)]
-pub(super) enum Purpose {
-    Login {
-        user: String,
-    },
-    ChangeDirectory(FtpPath),
-    MakeDirectory(FtpPath),
-    RenameFrom(FtpPath),
-    Size,
-    ModifyTime,
-    /// MLST: the name as it was asked for.
-    Facts(FtpPath),
-    /// STAT of a path.
-    Status(FtpPath),
-    /// MFMT.
-    SetModified {
-        modify: Timestamp,
-        path: FtpPath,
-    },
-    /// Whatever says `250 OK.`
-    Change,
-    Checksum(ChecksumRun),
-    WhoAmI,
-    /// MLSC.
-    ListControl(ControlListing),
-    Passive(PassiveForm),
-    Active,
-    Adat,
-    /// AUTH TLS.
-    StartTls,
-    /// DCSC.
-    DataContext,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct ChecksumRun {
-    /// When the last 113 was sent.
-    pub(super) reported_at: Option<Instant>,
-}
 
 impl ServerPi {
     pub(super) fn run_line(&mut self, command: Result<Command, CommandError>) {

@@ -16,7 +16,7 @@ use crate::{
 
 use super::{
     Pending, Request, ServerPi,
-    dispatch::{ChecksumRun, Purpose},
+    purpose::{ChecksumRun, Purpose},
 };
 
 impl ServerPi {

@@ -11,13 +11,10 @@ use crate::{
     timestamp::Timestamp,
 };
 
-use super::{ListForm, Request, ServerPi, TransferKind, dispatch::Purpose};
-
-/// An MLSC under way.
-#[derive(Debug)]
-pub(super) struct ControlListing {
-    path: FtpPath,
-}
+use super::{
+    ListForm, Request, ServerPi, TransferKind,
+    purpose::{ControlListing, Purpose},
+};
 
 impl ServerPi {
     pub(super) fn run_stat(&mut self, path: Option<&FtpPath>) {

@@ -9,8 +9,8 @@ use crate::{
 };
 
 use super::{
-    Account, ClearLogins, Mechanism, Outcome, Request, ServerConfig, ServerPi, dispatch::Purpose,
-    is_anonymous, session::LoginState,
+    Account, ClearLogins, Mechanism, Outcome, Request, ServerConfig, ServerPi, is_anonymous,
+    purpose::Purpose, session::LoginState,
 };
 
 /// `EACCES`: the plain "no" to a login. Its text would tell nothing.

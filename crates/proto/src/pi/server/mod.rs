@@ -47,6 +47,7 @@ mod listing;
 mod login;
 mod markers;
 mod options;
+mod purpose;
 mod security;
 mod session;
 mod site;
@@ -58,7 +59,7 @@ pub use ahead::FORESEEN_MAX;
 pub use types::*;
 
 use ahead::Foresight;
-use dispatch::Purpose;
+use purpose::Purpose;
 use session::Session;
 use transfer::Transfer;
 

@@ -16,7 +16,7 @@ use crate::{
     security::{BadSecurityArgument, Dcau, Floor, Protection, Token},
 };
 
-use super::{AdatStep, Mechanism, Outcome, Output, Pending, Request, ServerPi, dispatch::Purpose};
+use super::{AdatStep, Mechanism, Outcome, Output, Pending, Request, ServerPi, purpose::Purpose};
 
 /// What the session has of security.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use crate::{
 
 use super::{
     Output, Request, ServerPi,
-    dispatch::{ChecksumRun, Purpose},
+    purpose::{ChecksumRun, Purpose},
 };
 
 /// Bytes of a client's word about itself that go to the log.

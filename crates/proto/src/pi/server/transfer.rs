@@ -25,9 +25,7 @@ use crate::{
 
 use super::{
     ListForm, Outcome, Output, Pending, Placement, Request, ServerPi, TransferKind,
-    TransferRequest,
-    data_channel::{DataChannel, PassiveForm},
-    markers::Markers,
+    TransferRequest, data_channel::DataChannel, markers::Markers, purpose::PassiveForm,
     transfer_checks::Way,
 };
 
