@@ -32,11 +32,11 @@ pub(super) async fn run(handed: HandedOver) {
     let id = handed.id();
     match begin(handed).await {
         Ok(mut relay) => match relay.join().await {
-            Ok(()) => relay.handed.send_last_replies().await,
+            Ok(()) => relay.handed.io.send_last_replies().await,
             Err(why) => {
                 info!(session = id, %why, "the control connection ends");
                 // What was put up before leaves where there is room.
-                drop(relay.handed.send());
+                drop(relay.handed.io.send());
             }
         },
         Err(error) => info!(session = id, %error, "the session ended at once"),
@@ -129,16 +129,16 @@ impl Relay {
     async fn join(&mut self) -> Result<(), String> {
         loop {
             let lost = |error: io::Error| error.to_string();
-            self.handed.send().map_err(lost)?;
+            self.handed.io.send().map_err(lost)?;
             self.to_session.send(&self.session).map_err(lost)?;
             // Each side is read only while the other takes what it is sent.
             let reads_client = self.to_session.is_empty();
-            let reads_session = self.handed.unsent() < UNSENT_PAUSE;
-            let client = interest(reads_client, self.handed.unsent() > 0);
+            let reads_session = self.handed.io.unsent() < UNSENT_PAUSE;
+            let client = interest(reads_client, self.handed.io.unsent() > 0);
             let session = interest(reads_session, !self.to_session.is_empty());
-            let deadline = self.handed.deadline();
+            let deadline = self.handed.io.deadline();
             tokio::select! {
-                ready = self.handed.control().ready(client.unwrap_or(Interest::ERROR)), if client.is_some() => {
+                ready = self.handed.io.control.ready(client.unwrap_or(Interest::ERROR)), if client.is_some() => {
                     let ready = ready.map_err(lost)?;
                     if reads_client
                         && (ready.is_readable() || ready.is_read_closed())
@@ -157,7 +157,7 @@ impl Relay {
                     }
                 }
                 // The session may be busy for long, and is not to work for a client that is gone.
-                () = self.handed.control().closed(), if !reads_client => {
+                () = self.handed.io.control.closed(), if !reads_client => {
                     return Err("closed by the client".to_owned());
                 }
                 () = until(deadline) => return Err("the client does not read replies".to_owned()),
@@ -168,7 +168,7 @@ impl Relay {
     /// True where no more comes, in good order.
     fn read_client(&mut self) -> Result<bool, String> {
         let mut buffer = [0; READ_BYTES];
-        match self.handed.control().try_read(&mut buffer) {
+        match self.handed.io.control.try_read(&mut buffer) {
             Ok(0) => Err("closed by the client".to_owned()),
             Ok(count) => {
                 let (commands, closed) = self.handed.open(&buffer[..count])?;
@@ -197,7 +197,7 @@ impl Relay {
         };
         let replies: Vec<u8> = self.replies.drain(..whole).collect();
         if !replies.is_empty() {
-            self.handed.push_replies(replies)?;
+            self.handed.io.push_replies(replies)?;
         }
         Ok(count == 0)
     }

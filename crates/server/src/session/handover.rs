@@ -1,25 +1,17 @@
 //! Sessions of which one part runs elsewhere: a pre-login process begins one and hands over at
 //! login, a session of its own process goes on.
 
-use std::{
-    io, mem,
-    net::SocketAddr,
-    os::fd::OwnedFd,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, mem, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Instant};
 
 use godwit_engine::control::protection::Received;
 use godwit_proto::pi::server::{Account, Input, Output, ServerPi};
 use tokio::{
-    io::Interest,
     net::{TcpStream, UnixStream},
     sync::watch,
-    time::timeout_at,
 };
 use tracing::debug;
 
-use super::{Control, Phase, Session, reply_buffer::ReplyBuffer};
+use super::{Control, Phase, Session, control_io::ControlIo};
 use crate::{
     access::{
         admission::ConnectionPermit, channel_quota::ChannelQuota, identity::ControlProtection,
@@ -48,12 +40,9 @@ pub(crate) struct Entered {
 /// A control connection whose commands are somebody else's from now on.
 pub(crate) struct HandedOver {
     id: u64,
-    control: Control,
-    security: Security,
-    reply_buffer: ReplyBuffer,
+    pub(crate) io: ControlIo,
     relay: Option<OwnedFd>,
     held: Vec<u8>,
-    unread_limit: Duration,
 }
 
 /// Serves a stranger whom the monitor has greeted, up to the login that the monitor allows.
@@ -97,7 +86,7 @@ pub(crate) async fn serve_after_login(
     let mut session = Session::new(socket, peer, local, permit, service, |config, now| {
         ServerPi::entered(config, told, account, channel.mechanism(), now)
     });
-    session.security = security;
+    session.io.security = security;
     session.channels.set_quota(Arc::new(quota));
     if let Some(rights) = rights {
         session.confine_to_rights(rights, &name);
@@ -143,12 +132,9 @@ impl Session {
     pub(super) fn into_handed_over(self) -> Option<HandedOver> {
         Some(HandedOver {
             id: self.id,
-            control: self.socket,
-            security: self.security,
-            reply_buffer: self.reply_buffer,
+            io: self.io,
             relay: Some(self.relay?),
             held: self.held,
-            unread_limit: self.service.settings.unread_limit,
         })
     }
 }
@@ -170,26 +156,22 @@ impl HandedOver {
 
     /// What the session is to prove data channels with; empty: nothing.
     pub(crate) fn delegated_pem(&self) -> io::Result<Vec<u8>> {
-        self.security.delegated_pem().map_err(io::Error::other)
-    }
-
-    pub(crate) fn control(&self) -> &Control {
-        &self.control
+        self.io.security.delegated_pem().map_err(io::Error::other)
     }
 
     /// What the client's bytes mean, and whether it has said that no more come.
     pub(crate) fn open(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, bool), String> {
-        let Some(opened) = self.security.open(bytes) else {
+        let Some(opened) = self.io.security.open(bytes) else {
             return Ok((bytes.to_vec(), false));
         };
         let (mut commands, mut closed) = (Vec::new(), false);
         for one in opened.map_err(|error| error.to_string())? {
             match one {
                 Received::Commands(lines) => commands.extend(lines),
-                Received::Telnet(answer) => self.reply_buffer.push(&answer),
+                Received::Telnet(answer) => self.io.push(&answer),
                 Received::Closed => closed = true,
                 Received::Unprotected => {
-                    self.push_replies(
+                    self.io.push_replies(
                         b"533 Commands must be protected, closing control connection.\r\n".to_vec(),
                     )?;
                     return Err("a command came in clear".to_owned());
@@ -197,40 +179,6 @@ impl HandedOver {
             }
         }
         Ok((commands, closed))
-    }
-
-    /// Protects replies and puts them up for sending.
-    pub(crate) fn push_replies(&mut self, replies: Vec<u8>) -> Result<(), String> {
-        let bytes = self.security.seal(replies);
-        self.reply_buffer
-            .push(&bytes.map_err(|error| error.to_string())?);
-        Ok(())
-    }
-
-    pub(crate) fn send(&mut self) -> io::Result<()> {
-        self.reply_buffer.send(&self.control, Instant::now())
-    }
-
-    /// The session has ended: the client gets what is left for it.
-    pub(crate) async fn send_last_replies(&mut self) {
-        self.reply_buffer.push(&self.security.close());
-        while self.send().is_ok() && self.unsent() > 0 {
-            let deadline = self.deadline().unwrap_or_else(Instant::now);
-            let room = self.control.ready(Interest::WRITABLE);
-            if timeout_at(deadline.into(), room).await.is_err() {
-                return;
-            }
-        }
-        self.control.close_gracefully().await;
-    }
-
-    pub(crate) fn unsent(&self) -> usize {
-        self.reply_buffer.unsent()
-    }
-
-    /// When to give the client up.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.reply_buffer.deadline(self.unread_limit)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
 impl Session {
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         let now = Instant::now();
-        if let Some(handshake) = self.security.take_handshake() {
+        if let Some(handshake) = self.io.security.take_handshake() {
             let bytes = bytes.to_vec();
             let permits = &self.service.logins;
             self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
@@ -26,7 +26,7 @@ impl Session {
             }));
             return;
         }
-        let Some(opened) = self.security.open(bytes) else {
+        let Some(opened) = self.io.security.open(bytes) else {
             return self.take_commands(bytes);
         };
         match opened {
@@ -41,14 +41,14 @@ impl Session {
                             self.pi.handle_input(now, Input::Unreadable);
                         }
                         Received::Unprotected => self.pi.handle_input(now, Input::Unprotected),
-                        Received::Telnet(answer) => self.reply_buffer.push(&answer),
+                        Received::Telnet(answer) => self.io.push(&answer),
                         Received::Closed => self.pi.handle_input(now, Input::Closed),
                     }
                 }
             }
             Err(error) => {
                 warn!(session = self.id, peer = %self.peer, %error, "protection broke");
-                match self.security.channel() {
+                match self.io.security.channel() {
                     // Nothing can be sealed on a broken stream.
                     ControlProtection::Tls => self.give_up(),
                     ControlProtection::Gssapi | ControlProtection::Clear => {
@@ -67,13 +67,10 @@ impl Session {
     }
 
     pub(super) fn push_replies(&mut self, replies: Vec<u8>) {
-        match self.security.seal(replies) {
-            Ok(bytes) => self.reply_buffer.push(&bytes),
-            Err(error) => {
-                // A reply is lost, so every further one would answer the wrong command.
-                error!(session = self.id, peer = %self.peer, %error, "a reply cannot be protected");
-                self.give_up();
-            }
+        if let Err(error) = self.io.push_replies(replies) {
+            // A reply is lost, so every further one would answer the wrong command.
+            error!(session = self.id, peer = %self.peer, %error, "a reply cannot be protected");
+            self.give_up();
         }
     }
 
@@ -86,12 +83,12 @@ impl Session {
 
     /// A step of a handshake of TLS is made.
     pub(super) fn on_tls(&mut self, mut step: TlsStep) {
-        self.reply_buffer.push(&std::mem::take(&mut step.output));
-        match self.security.keep_tls(step) {
+        self.io.push(&std::mem::take(&mut step.output));
+        match self.io.security.keep_tls(step) {
             TlsProgress::More => {}
             TlsProgress::Established { how, rest } => {
-                let identity = self.security.identity().map(ToString::to_string);
-                let disbelief = self.security.disbelief();
+                let identity = self.io.security.identity().map(ToString::to_string);
+                let disbelief = self.io.security.disbelief();
                 info!(session = self.id, peer = %self.peer, tls = how, ?identity, disbelief, "TLS established");
                 self.receive(&rest);
             }
@@ -103,8 +100,8 @@ impl Session {
     }
 
     pub(super) fn protect(&mut self) {
-        let identity = self.security.identity().map(ToString::to_string);
-        match self.security.protect() {
+        let identity = self.io.security.identity().map(ToString::to_string);
+        match self.io.security.protect() {
             // The handshake is still to come.
             Some(None) => {}
             Some(Some(tls)) => {

@@ -10,6 +10,7 @@
 //! is this struct and one descriptor: no thread, no buffer to read into, no listener.
 
 mod control;
+pub(crate) mod control_io;
 mod drain_on_disconnect;
 mod handover;
 mod lines;
@@ -44,11 +45,13 @@ pub(crate) use self::{
     handover::{Entered, HandedOver, canonical, serve_after_login, serve_until_login},
 };
 
-use self::reply_buffer::{ReplyBuffer, UNSENT_MAX, UNSENT_PAUSE};
+use self::{
+    control_io::ControlIo,
+    reply_buffer::{UNSENT_MAX, UNSENT_PAUSE},
+};
 use crate::{
     access::{
-        admission::ConnectionPermit, gsi::refusal, login, rights::Rights, security::Security,
-        turns::AccountTurns,
+        admission::ConnectionPermit, gsi::refusal, login, rights::Rights, turns::AccountTurns,
     },
     lookahead::speculative::SpeculativeWork,
     observe::event::{Command, Entry, What},
@@ -168,21 +171,19 @@ struct Session {
     id: u64,
     peer: SocketAddr,
     local: SocketAddr,
-    socket: Control,
+    io: ControlIo,
     service: Arc<Service>,
     /// The way to storage: the service's, or after a login with limited rights one of its own.
     committer: Arc<Committer>,
     /// Of its account, for checksums.
     turns: AccountTurns,
     pi: ServerPi,
-    reply_buffer: ReplyBuffer,
     request: Option<PendingRequest>,
     /// What `request` changes, for the audit log.
     change: Option<Entry>,
     transfer: Option<Box<Transfer>>,
     speculative: SpeculativeWork,
     channels: DataChannels,
-    security: Security,
     user: Option<String>,
     permit: ConnectionPermit,
     /// The monitor decides on a login.
@@ -235,18 +236,16 @@ impl Session {
             permit,
             peer,
             local,
-            socket,
+            io: ControlIo::new(socket, service.settings.unread_limit),
             pi: interpreter(config, Instant::now()),
             committer: Arc::clone(&service.committer),
             turns: service.turns.of(""),
             service,
-            reply_buffer: ReplyBuffer::default(),
             request: None,
             change: None,
             transfer: None,
             speculative: SpeculativeWork::default(),
             channels: DataChannels::default(),
-            security: Security::default(),
             user: None,
             entering: false,
             held: Vec::new(),
@@ -269,7 +268,7 @@ impl Session {
             self.record(Entry::new(What::Logout));
         }
         match &end {
-            End::Closed | End::Aborted => self.socket.close_gracefully().await,
+            End::Closed | End::Aborted => self.io.control.close_gracefully().await,
             End::HandedOver => return self.into_handed_over(),
             End::Lost | End::Broken(_) | End::Unread | End::Evicted => {}
         }
@@ -301,13 +300,13 @@ impl Session {
         }
         loop {
             self.carry_out();
-            if let Err(error) = self.reply_buffer.send(&self.socket, Instant::now()) {
+            if let Err(error) = self.io.send() {
                 return End::Broken(error);
             }
-            if self.closing && self.reply_buffer.is_empty() {
+            if self.closing && self.io.unsent() == 0 {
                 return End::Closed;
             }
-            if self.reply_buffer.unsent() > UNSENT_MAX {
+            if self.io.unsent() > UNSENT_MAX {
                 return End::Unread;
             }
             let end = match self.next_event(phase).await {
@@ -336,7 +335,7 @@ impl Session {
                 Event::Evicted => {
                     self.push_replies(EVICTED.to_vec());
                     // Whoever reads it has room for a line.
-                    drop(self.reply_buffer.send(&self.socket, Instant::now()));
+                    drop(self.io.send());
                     Some(End::Evicted)
                 }
             };
@@ -350,10 +349,10 @@ impl Session {
     }
 
     async fn next_event(&mut self, phase: &mut watch::Receiver<Phase>) -> Event {
-        let has_room = self.reply_buffer.unsent() < UNSENT_PAUSE;
-        let takes = self.pi.wants_bytes() && !self.security.is_busy() && !self.entering;
+        let has_room = self.io.unsent() < UNSENT_PAUSE;
+        let takes = self.pi.wants_bytes() && !self.io.security.is_busy() && !self.entering;
         let reads = has_room && !self.closing && takes;
-        let writes = !self.reply_buffer.is_empty();
+        let writes = self.io.unsent() > 0;
         // Commands that wait in the kernel would hide the end behind them for as long as work goes
         // on.
         let watches = !reads && !self.closing;
@@ -363,16 +362,12 @@ impl Session {
             (false, true) => Some(Interest::WRITABLE),
             (false, false) => None,
         };
-        let deadline = [
-            self.pi.poll_timeout(),
-            self.reply_buffer
-                .deadline(self.service.settings.unread_limit),
-        ]
-        .into_iter()
-        .flatten()
-        .min();
+        let deadline = [self.pi.poll_timeout(), self.io.deadline()]
+            .into_iter()
+            .flatten()
+            .min();
         let Self {
-            socket,
+            io,
             request,
             transfer,
             speculative,
@@ -382,9 +377,9 @@ impl Session {
             ..
         } = self;
         tokio::select! {
-            ready = async { socket.ready(interest.unwrap_or(Interest::ERROR)).await },
+            ready = async { io.control.ready(interest.unwrap_or(Interest::ERROR)).await },
                 if interest.is_some() => Event::Socket(ready),
-            () = socket.closed(), if watches => Event::Gone,
+            () = io.control.closed(), if watches => Event::Gone,
             // Not while the client has much to read: pages of a listing would pile up.
             answer = next_answer(request), if has_room => Event::Answer(answer),
             step = next_step(transfer, channels) => Event::Step(step),
@@ -415,11 +410,11 @@ impl Session {
 
     fn read(&mut self) -> Option<End> {
         // What comes in the midst of a step of a handshake is for the next.
-        if self.closing || self.security.is_busy() {
+        if self.closing || self.io.security.is_busy() {
             return None;
         }
         let mut buffer = [0; READ_BYTES];
-        match self.socket.try_read(&mut buffer) {
+        match self.io.control.try_read(&mut buffer) {
             Ok(0) => {
                 self.pi.handle_input(Instant::now(), Input::Closed);
                 Some(End::Lost)
@@ -460,7 +455,7 @@ impl Session {
             Answer::Handshake(step) => {
                 self.request = None;
                 let kept = match &self.service.gsi {
-                    Some(gsi) => self.security.keep(gsi, *step),
+                    Some(gsi) => self.io.security.keep(gsi, *step),
                     None => Err(failure(Errno::OPNOTSUPP, "prove an identity")),
                 };
                 if let Err(failure) = &kept {
@@ -514,7 +509,7 @@ impl Session {
     async fn continue_ready_work(&mut self) {
         for _ in 0..STEPS_A_WRITE {
             self.carry_out();
-            if self.reply_buffer.unsent() >= UNSENT_PAUSE {
+            if self.io.unsent() >= UNSENT_PAUSE {
                 return;
             }
             tokio::select! {
@@ -550,9 +545,7 @@ impl Session {
 
     fn on_deadline(&mut self) -> Option<End> {
         let now = Instant::now();
-        let unread = self
-            .reply_buffer
-            .deadline(self.service.settings.unread_limit);
+        let unread = self.io.deadline();
         if unread.is_some_and(|deadline| deadline <= now) {
             return Some(End::Unread);
         }
@@ -580,7 +573,7 @@ impl Session {
                 }
                 self.carry_out();
                 // What cannot be sent at once is not worth waiting for.
-                drop(self.reply_buffer.send(&self.socket, now));
+                drop(self.io.send());
                 Some(End::Aborted)
             }
         }
@@ -632,7 +625,7 @@ impl Session {
                 Output::NextChannels(channels) => self.channels.next_channels(channels),
                 Output::DropDataChannels => self.channels.close(),
                 Output::Close => {
-                    self.reply_buffer.push(&self.security.close());
+                    self.io.push_close();
                     self.closing = true;
                     self.stop_work();
                 }

@@ -37,10 +37,6 @@ impl ReplyBuffer {
         self.bytes.len() - self.sent
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.unsent() == 0
-    }
-
     /// When to give the client up, where nothing is sent until then.
     pub(crate) fn deadline(&self, unread_limit: Duration) -> Option<Instant> {
         self.stalled_since.map(|since| since + unread_limit)

@@ -43,7 +43,7 @@ impl Session {
                         .pi
                         .handle_input(Instant::now(), Input::Done(Err(refused)));
                 }
-                let context = self.security.take_context(first);
+                let context = self.io.security.take_context(first);
                 let permits = &self.service.logins;
                 self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
                     Answer::Handshake(Box::new(security::shake_hands(&gsi, context, &token)))
@@ -56,11 +56,12 @@ impl Session {
                     .may_try()
                     .map_err(|why| refusal(&why.to_string()));
                 allowed
-                    .and_then(|()| self.security.prepare_tls(self.service.tls.as_ref()))
+                    .and_then(|()| self.io.security.prepare_tls(self.service.tls.as_ref()))
                     .map(|()| Outcome::Done)
             }
             Request::DataContext(token) => {
                 let chosen = self
+                    .io
                     .security
                     .choose(self.service.gsi.as_deref(), token.as_ref());
                 chosen.map(|()| Outcome::Done)
@@ -69,9 +70,9 @@ impl Session {
                 let caller = LoginRequest {
                     user,
                     password,
-                    identity: self.security.identity().cloned(),
-                    disbelief: self.security.disbelief().map(str::to_owned),
-                    channel: self.security.channel(),
+                    identity: self.io.security.identity().cloned(),
+                    disbelief: self.io.security.disbelief().map(str::to_owned),
+                    channel: self.io.security.channel(),
                 };
                 if let Some(monitor) = &self.service.monitor {
                     let monitor = Arc::clone(monitor);
@@ -96,7 +97,7 @@ impl Session {
             Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
             Request::Listen(spec, family) => {
                 let hosts = (self.local.ip(), self.peer.ip());
-                let guard = self.security.guard(&spec, self.peer.ip());
+                let guard = self.io.security.guard(&spec, self.peer.ip());
                 let plan = guard.and_then(|guard| {
                     self.channels
                         .plan_listen(spec, guard, family, hosts, settings)
@@ -110,6 +111,7 @@ impl Session {
                 }
             }
             Request::ConnectTo(spec, peers) => self
+                .io
                 .security
                 .guard(&spec, self.peer.ip())
                 .and_then(|guard| self.channels.connect_to(&spec, guard, peers, settings))

@@ -129,7 +129,7 @@ impl Session {
     }
 
     pub(super) fn record(&self, entry: Entry) {
-        let identity = self.security.identity().map(ToString::to_string);
+        let identity = self.io.security.identity().map(ToString::to_string);
         let who = Who {
             session: self.id,
             peer: self.peer,
