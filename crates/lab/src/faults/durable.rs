@@ -8,36 +8,6 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use super::store::Store;
-
-/// A disk that forgets what was not synced when the power goes. Programs see it through the kernel
-/// (FUSE); it has one directory.
-#[derive(Debug)]
-pub struct ForgetfulDisk(Store);
-
-impl ForgetfulDisk {
-    /// Keeps the files in `directory`, and shows them at `at`, an empty directory, until dropped.
-    ///
-    /// # Errors
-    /// When there can be no such file system here: it needs `/dev/fuse`, and root.
-    pub fn mount(directory: &Path, at: &Path) -> io::Result<ForgetfulDisk> {
-        Store::mount(directory, at).map(ForgetfulDisk)
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// All that was not synced is gone. Whoever had files open must have ended.
-    ///
-    /// # Errors
-    /// Those of the directory behind it.
-    pub fn lose_power(&self) -> io::Result<()> {
-        self.0.lose_power()
-    }
-}
-
 /// The disk behind a directory without directories in it.
 #[derive(Debug, Default)]
 pub(super) struct Durable {

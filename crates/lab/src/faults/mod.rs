@@ -21,6 +21,8 @@ mod account;
 mod campaign;
 mod dialogue;
 mod durable;
+mod forgetful_disk;
+mod outcome;
 pub mod plan;
 mod stage;
 mod store;
@@ -30,10 +32,11 @@ mod watch;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use campaign::Campaign;
 pub use campaign::kinds_here;
-pub use campaign::{Campaign, Outcome};
 pub use dialogue::Dialogues;
-pub use durable::ForgetfulDisk;
+pub use forgetful_disk::ForgetfulDisk;
+pub use outcome::Outcome;
 pub use plan::{Fault, Kind, Shape, Way};
 pub use summary::{Row, summarise};
 

@@ -1,9 +1,8 @@
 //! The figure of transfers against time: goodput, channels, decisions.
 
 use super::chart::{Axis, Figure, Look, Panel, Point, Scale, Series};
-use super::group::Group;
+use super::group::{Group, varying};
 use super::judged::phases;
-use super::tables::varying;
 use crate::judge::Phase;
 use crate::runner::{Choice, Course, Evolution, Results};
 use crate::scenario::Method;

@@ -1,8 +1,8 @@
 //! The figure of a scenario: which points go where.
 
 use super::chart::{Axis, Bar, Figure, Look, Panel, Point, Scale, Series};
+use super::format::short;
 use super::group::{Curve, Group, curves};
-use super::verdict::short;
 use crate::runner::Results;
 use crate::scenario::{Cell, Facet, Scenario, X};
 

@@ -4,7 +4,7 @@ use godwit_tune::model::analytic::{self, Apt};
 
 use crate::judge;
 use crate::runner::{Outcome, Results, Run};
-use crate::scenario::{Cell, Method, Scenario, Theory, Window};
+use crate::scenario::{Cell, Facet, Method, Scenario, Theory, Window};
 use crate::stats::{self, Summary};
 
 /// All repeats of one method in one cell.
@@ -227,4 +227,24 @@ pub(super) fn best(groups: &[&Group<'_>]) -> Option<(u32, u32, f64)> {
     let highest = (points.iter().copied()).max_by(|a, b| a.1.total_cmp(&b.1))?;
     let fewest = judge::smallest_within(&points, WITHIN)?;
     Some((fewest, highest.0, highest.1))
+}
+
+/// Coordinates that tell groups apart, without channels and method.
+pub(super) fn varying(groups: &[Group<'_>]) -> Vec<Facet> {
+    [
+        Facet::Rate,
+        Facet::Delay,
+        Facet::Loss,
+        Facet::Background,
+        Facet::CongestionControl,
+        Facet::Compute,
+        Facet::Traffic,
+        Facet::Files,
+    ]
+    .into_iter()
+    .filter(|facet| {
+        let of = |group: &Group<'_>| group.cell.facet(*facet, group.method);
+        (groups.first()).is_some_and(|first| groups.iter().any(|group| of(group) != of(first)))
+    })
+    .collect()
 }

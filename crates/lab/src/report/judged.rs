@@ -1,7 +1,7 @@
 //! Tuners and simultaneous transfers, held against the static settings of the same run.
 
+use super::format::{seconds, short};
 use super::group::{Group, best};
-use super::verdict::short;
 use crate::judge::{self, Judgement, Phase};
 use crate::runner::{Outcome, Results};
 use crate::stats::{self, Summary};
@@ -133,15 +133,6 @@ impl Judged<'_> {
     /// And how long after each change of load or path.
     pub(super) fn adapted(&self) -> &[f64] {
         self.settled.get(1..).unwrap_or_default()
-    }
-}
-
-/// A time until something happened, which may be never.
-pub(super) fn seconds(value: f64) -> String {
-    if value.is_finite() {
-        format!("{value:.1}")
-    } else {
-        "never".to_owned()
     }
 }
 

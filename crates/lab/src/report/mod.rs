@@ -4,6 +4,7 @@ pub mod chart;
 
 mod evolution;
 mod figure;
+mod format;
 mod group;
 mod html;
 mod judged;

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::group::{Group, disturbance, measured_window_bytes};
+use super::format::short;
+use super::group::{Group, disturbance, measured_window_bytes, varying};
 use super::judged::{COLUMNS, judged};
-use super::verdict::{Met, beside, short, verdicts};
+use super::verdict::{Met, beside, verdicts};
 use crate::load::Sharing;
 use crate::runner::{Environment, Outcome, Results};
 use crate::scenario::Facet;
@@ -87,26 +88,6 @@ fn expectations(results: &Results, groups: &[Group<'_>]) -> Table {
         head: vec!["", "expected", "seen"],
         rows,
     }
-}
-
-/// Coordinates that tell groups apart, without channels and method.
-pub(super) fn varying(groups: &[Group<'_>]) -> Vec<Facet> {
-    [
-        Facet::Rate,
-        Facet::Delay,
-        Facet::Loss,
-        Facet::Background,
-        Facet::CongestionControl,
-        Facet::Compute,
-        Facet::Traffic,
-        Facet::Files,
-    ]
-    .into_iter()
-    .filter(|facet| {
-        let of = |group: &Group<'_>| group.cell.facet(*facet, group.method);
-        (groups.first()).is_some_and(|first| groups.iter().any(|group| of(group) != of(first)))
-    })
-    .collect()
 }
 
 /// The head of a facet, and how its cells begin without it.

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::group::{Group, disturbance, groups};
-use super::tables::{judgements, varying};
-use super::verdict::{Met, beside, short, verdicts};
+use super::format::short;
+use super::group::{Group, disturbance, groups, varying};
+use super::tables::judgements;
+use super::verdict::{Met, beside, verdicts};
 use crate::runner::Results;
 
 /// Writes a table, the paper's values and what became of the expectations.

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::group::{Group, best, curves};
-use super::judged::{Judged, judged, seconds};
-use super::tables::varying;
+use super::format::{seconds, short};
+use super::group::{Group, best, curves, varying};
+use super::judged::{Judged, judged};
 use crate::runner::Results;
 use crate::scenario::{Expectation, Facet, PaperValue, Quantity};
 
@@ -285,16 +285,5 @@ fn after(value: f64) -> String {
     match value.is_finite() {
         true => format!("{} s", seconds(value)),
         false => seconds(value),
-    }
-}
-
-/// Three or four digits, as many as mean something.
-pub(super) fn short(value: f64) -> String {
-    match value.abs() {
-        large if large >= 100.0 => format!("{value:.0}"),
-        middling if middling >= 10.0 => format!("{value:.1}"),
-        small if small >= 0.1 => format!("{value:.2}"),
-        0.0 => "0".to_owned(),
-        _ => format!("{value:.3}"),
     }
 }

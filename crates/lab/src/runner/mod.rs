@@ -36,6 +36,7 @@ mod output;
 mod payload;
 mod programs;
 mod record;
+mod sample;
 mod transfer;
 mod watch;
 
@@ -45,7 +46,8 @@ use std::path::{Path, PathBuf};
 pub use environment::Environment;
 pub use evolution::{Choice, Course, Evolution};
 pub use output::{RUNS_FILE, Results, read};
-pub use record::{Fidelity, Outcome, Run, Sample, Sender};
+pub use record::{Fidelity, Outcome, Run, Sender};
+pub use sample::Sample;
 
 use crate::netns;
 use crate::network;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::RunError;
 use super::evolution::{self, Course};
 use super::programs::{self, Ends, Serving, Task};
-use super::record::Sample;
+use super::sample::Sample;
 use super::watch::Watch;
 use crate::network::{self, Network};
 use crate::peers::grid::Grid;
