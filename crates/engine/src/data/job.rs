@@ -14,7 +14,7 @@ pub enum TransferJob {
     Receive(Sink),
 }
 
-/// Opens what a queued transfer works on, when its turn has come.
+/// Opens source or sink of a queued transfer when its turn has come.
 pub type JobOpener = Box<dyn FnOnce() -> Result<TransferJob, StorageFailure> + Send>;
 
 /// Where sent bytes come from.
@@ -50,12 +50,12 @@ pub enum Sink {
     /// In order; a block that is out of order fails the transfer. The writer runs on a mover thread
     /// and may block it.
     Stream(Box<dyn io::Write + Send>),
-    /// MODE S: the first `bytes` that come, after which the connection is closed, whatever else the
-    /// peer has. So servers without ERET are asked for a part.
+    /// MODE S: the first `bytes` of the stream; then the connection is closed, whatever else the
+    /// peer has. This is how a client retrieves a part of a file from a server without ERET.
     Prefix {
         /// Where they go.
         sink: Box<Sink>,
-        /// How many are wanted.
+        /// How many.
         bytes: u64,
     },
 }

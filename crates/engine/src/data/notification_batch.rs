@@ -1,8 +1,8 @@
-//! What a mover has to tell, kept until it has nothing else to do.
+//! Notifications of a mover to sessions, kept until it has nothing else to do.
 //!
-//! A mover goes through a queue of small files faster than anybody is woken, and whoever were woken
-//! for each of them would cost more than the files do. So news of one round leave together. They
-//! wait for a millisecond at most, or for the one call of storage that lasts longer.
+//! A mover works through a queue of small files faster than a session wakes, and one wake-up for
+//! each file would cost more than the file does. So the notifications of one round leave together.
+//! They wait for a millisecond at most, or for the one call of storage that lasts longer.
 
 use std::{
     cell::RefCell,
@@ -16,7 +16,7 @@ type Notification = Box<dyn FnOnce()>;
 
 #[derive(Default)]
 struct Batch {
-    /// This thread comes back to [`flush`].
+    /// This thread calls [`flush`] again and again.
     is_mover: bool,
     notifications: Vec<Notification>,
     since: Option<Instant>,
@@ -26,28 +26,29 @@ thread_local! {
     static BATCH: RefCell<Batch> = RefCell::default();
 }
 
-/// From now on this thread keeps its news: it must call [`flush`] before it sleeps or ends.
+/// From now on this thread keeps its notifications: it must call [`flush`] before it sleeps or
+/// ends.
 pub(crate) fn begin() {
     BATCH.with_borrow_mut(|batch| batch.is_mover = true);
 }
 
-/// Runs `news`, which must not wait for anybody: soon, on a mover; at once elsewhere. In the order
-/// of the calls.
-pub fn notify(notifications: impl FnOnce() + 'static) {
+/// Runs `notification`, which must not block: soon on a mover, at once on other threads. In the
+/// order of the calls.
+pub fn notify(notification: impl FnOnce() + 'static) {
     let at_once = BATCH.with_borrow_mut(|batch| {
         if !batch.is_mover {
-            return Some(notifications);
+            return Some(notification);
         }
         batch.since.get_or_insert_with(Instant::now);
-        batch.notifications.push(Box::new(notifications));
+        batch.notifications.push(Box::new(notification));
         None
     });
-    if let Some(notifications) = at_once {
-        notifications();
+    if let Some(notification) = at_once {
+        notification();
     }
 }
 
-/// Tells all, where the first has waited long enough.
+/// Runs all, where the first has waited long enough.
 pub(crate) fn flush_if_old() {
     let since = BATCH.with_borrow(|batch| batch.since);
     if since.is_some_and(|since| since.elapsed() >= AGE_MAX) {
@@ -55,16 +56,16 @@ pub(crate) fn flush_if_old() {
     }
 }
 
-/// Tells all that was kept.
+/// Runs all that were kept.
 pub(crate) fn flush() {
     let mut notifications = BATCH.with_borrow_mut(|batch| {
         batch.since = None;
         std::mem::take(&mut batch.notifications)
     });
-    // Outside: what one says may lead to more.
+    // Outside the borrow: one notification may lead to another.
     notifications
         .drain(..)
-        .for_each(|notifications| notifications());
+        .for_each(|notification| notification());
     BATCH.with_borrow_mut(|batch| {
         if batch.notifications.is_empty() {
             batch.notifications = notifications;

@@ -20,30 +20,30 @@ pub struct ChannelParams {
     /// Longest MODE E block, bytes; at least 1. A sender makes them shorter, down to 64 KiB, for a
     /// small file and near the end, so that each channel finds work.
     pub block_bytes: u64,
-    /// The peer knows headers of holes: a sender announces those of its file, in MODE E, and does
-    /// not send them. They are taken in any case.
+    /// The peer understands headers of holes: a sender announces the holes of its file, in MODE E,
+    /// and does not send their zeros. A receiver accepts such headers in any case.
     pub holes: bool,
     /// SO_SNDBUF and SO_RCVBUF; `None` leaves them to the kernel's autotuning.
     pub socket_buffer_bytes: Option<u64>,
     /// TCP congestion control of sending sockets.
     pub congestion: Arc<Congestion>,
-    /// How fast the channels may go in all, together with those of other sets that share it.
+    /// Limit of the rate of all channels together, and of those of other sets that share it.
     pub rate: Arc<RateLimit>,
-    /// Who must be at the other ends, and what protects the bytes (DCAU, PROT); `None`: nothing
-    /// does.
+    /// How peers authenticate, and what protects the bytes (DCAU, PROT); `None`: neither.
     pub security: Option<ChannelSecurity>,
-    /// The only host that connections are taken from, beside what `security` asks; `None`: any.
+    /// The only host from which connections are accepted, beside what `security` demands; `None`:
+    /// any.
     pub only_from: Option<IpAddr>,
-    /// What the channels share with those of other sets, beyond `channels_max`; `None`: nothing.
+    /// Limit on channels that several sets share, beyond `channels_max`; `None`: none.
     pub channel_limiter: Option<Arc<dyn ChannelLimiter>>,
-    /// Time for a connection to come up (either way) before the transfer fails. One that is added
-    /// to a running transfer has 5 s at most, and its failure is noted only.
+    /// Time for a connection, made or accepted, before the transfer fails. One that is added to a
+    /// running transfer has 5 s at most, and its failure is only logged.
     pub connect_limit: Duration,
     /// Time without a byte on any channel before the transfer fails.
     pub stall_limit: Duration,
-    /// Where a receipt fails for its file, the connections are not closed at once but with the set,
-    /// and nothing is read from them until then: time to tell the peer why, before it notices by
-    /// itself.
+    /// Where storage fails a receipt, the connections stay open until the set is dropped, and
+    /// nothing is read from them: the session has time to report the reason to the peer before the
+    /// peer sees them close.
     pub closes_late: bool,
     /// [`TransferReport::safe`](crate::data::TransferReport::safe) lists all that a receipt has put
     /// on storage, and a receipt in too many pieces fails. Else
@@ -53,7 +53,7 @@ pub struct ChannelParams {
 }
 
 impl ChannelParams {
-    /// A connection from this address is taken.
+    /// Connections from this address are accepted.
     pub(crate) fn admits(&self, peer: IpAddr) -> bool {
         let host = |address: IpAddr| address.to_canonical();
         self.only_from.is_none_or(|only| host(only) == host(peer))
@@ -85,15 +85,15 @@ impl Default for ChannelParams {
     }
 }
 
-/// How many data channels there may be in many sets together. Asked by movers and from other
-/// threads: it never waits.
+/// Limits the data channels of several sets together. Movers and other threads call it: it never
+/// blocks.
 pub trait ChannelLimiter: fmt::Debug + Send + Sync {
-    /// Counts one more.
+    /// Counts one channel more.
     ///
     /// # Errors
-    /// Why there may be none, for the peer.
+    /// The limit is reached; a text for the peer.
     fn acquire(&self) -> Result<(), String>;
 
-    /// One that was counted is gone.
+    /// A channel that was counted is gone.
     fn release(&self);
 }

@@ -1,4 +1,4 @@
-//! What guards the data channels of a set: DCAU and PROT, as the engine needs them.
+//! How the peers of a set authenticate and what protects their bytes: DCAU and PROT.
 
 use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
@@ -12,13 +12,13 @@ use godwit_gsi::{
 use godwit_proto::security::Protection;
 
 /// Each connection of the set begins with a handshake in which both ends prove who they are (the
-/// side that connected speaks first), and goes on as `protection` says. Without a guard (DCAU N)
-/// there is neither. GFD.020 on DCAU, RFC 2228 §3 on PROT.
+/// side that connected speaks first), and continues as `protection` says. DCAU N has neither.
+/// GFD.020 on DCAU, RFC 2228 §3 on PROT.
 ///
 /// Nothing is ever taken from or given to a connection whose handshake has not succeeded. One that
 /// fails is closed, and fails the transfer with [`TransferFailure::NotAuthenticated`] (or
-/// [`TransferFailure::ConnectionLost`] where the peer went away without a word against us), unless
-/// that can go on with other channels that it has opened itself.
+/// [`TransferFailure::ConnectionLost`] where the peer closed without an alert), unless the transfer
+/// can continue with other channels that it has opened itself.
 ///
 /// [`TransferFailure::NotAuthenticated`]: godwit_proto::error::TransferFailure::NotAuthenticated
 /// [`TransferFailure::ConnectionLost`]: godwit_proto::error::TransferFailure::ConnectionLost
@@ -82,7 +82,7 @@ impl GsiSecurity {
 pub enum ChannelSecurity {
     /// Both ends prove who they are (DCAU A and S).
     Gsi(Arc<GsiSecurity>),
-    /// TLS as FTP has it (PROT P behind AUTH TLS), at a server. Nobody proves to be the client
+    /// TLS as FTP has it (PROT P behind AUTH TLS), at a server. The client does not authenticate
     /// here, so that a connection must at least come from its host.
     TlsServer {
         /// What it shows.
@@ -123,7 +123,7 @@ impl ChannelSecurity {
                     false => Context::accept(settings)?,
                 }))
             }
-            // RFC 4217 §7: whoever has connected.
+            // RFC 4217 §7: the FTP client is the TLS client, whichever end has connected.
             Self::TlsServer { server, .. } => SecurityHandshake::Tls(Box::new(server.accept()?)),
             Self::TlsClient { client, server } => {
                 SecurityHandshake::Tls(Box::new(client.connect(server, SystemTime::now())?))
@@ -147,8 +147,8 @@ impl ChannelSecurity {
         }
     }
 
-    /// The end of a stream is said within TLS (close_notify). Clients of FTP wait for it; those of
-    /// GSI were never seen to.
+    /// The end of a stream is sent within TLS (close_notify). Clients of FTP wait for it; no client
+    /// of GSI was seen to.
     pub(crate) fn sends_close_notify(&self) -> bool {
         !matches!(self, Self::Gsi(_))
     }

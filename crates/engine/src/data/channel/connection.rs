@@ -41,12 +41,12 @@ struct TlsState {
     /// To be sealed, or on its way to the socket.
     outgoing: Outgoing,
     sealer: Encryptor,
-    /// The peer has said that it sends no more.
+    /// The peer has sent its close_notify.
     ended: bool,
     close_notify: CloseNotify,
 }
 
-/// Who seals what leaves.
+/// Which side of the system call seals outgoing bytes.
 enum Encryptor {
     /// We do, and the kernel has not been asked.
     Unasked,
@@ -55,10 +55,10 @@ enum Encryptor {
     Kernel(KernelTls),
 }
 
-/// The word that we send no more.
+/// Our close_notify at the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseNotify {
-    /// The peer expects none.
+    /// The peer does not expect it.
     NotExpected,
     Due,
     Sent,
@@ -97,9 +97,9 @@ impl Connection {
         )))
     }
 
-    /// Carries what the socket has, `most` bytes of it or as many as there are. Bytes read, of
-    /// which none is carried as yet where they are sealed and no record is whole; `Some(0)`: the
-    /// peer sends no more; `None`: nothing is there now.
+    /// Reads what the socket has, at most `most` bytes, into the read buffer. Returns the bytes
+    /// read; where they are sealed and no record is whole yet, none of them can be taken.
+    /// `Some(0)`: the peer sends no more; `None`: the socket is empty.
     pub(crate) fn read_ahead(
         &mut self,
         buffer: &mut [u8],
@@ -164,8 +164,8 @@ impl Connection {
     }
 
     /// The handshake is over, and `rest` was read behind it. With `records`, what is written from
-    /// now on is sealed and what is read is opened; `goodbye`: [`Self::send_close_notify`] says
-    /// something.
+    /// now on is sealed and what is read is opened; `close_notify`: [`Self::send_close_notify`]
+    /// sends one.
     pub(crate) fn begin(
         &mut self,
         records: Option<Records>,
@@ -209,8 +209,8 @@ impl Connection {
         (self.seal.as_ref()).is_some_and(|seal| matches!(seal.sealer, Encryptor::Kernel(_)))
     }
 
-    /// Lets the kernel seal what leaves from now on, where it can. Only where all before is
-    /// flushed, and no word is due at the end.
+    /// Lets the kernel seal outgoing bytes from now on, where it can. Only where all before is
+    /// flushed, and no close_notify is due at the end.
     pub(crate) fn let_kernel_seal(&mut self) {
         if let Some(seal) = &mut self.seal
             && let Encryptor::Unasked = seal.sealer
@@ -240,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// The kernel has taken so many bytes with one call.
+    /// The kernel has taken `bytes` with one call.
     pub(crate) fn took(&mut self, bytes: usize) {
         if let Some(seal) = &mut self.seal
             && let Encryptor::Kernel(kernel) = &mut seal.sealer
@@ -313,8 +313,8 @@ impl Connection {
         !self.headers.is_empty() || !self.is_flushed()
     }
 
-    /// Seals the word that nothing follows, once, where the peer waits for it, and hands the kernel
-    /// what it takes. Only where all before is flushed.
+    /// Sends close_notify, once, where the peer waits for it. Only where all before is flushed; the
+    /// kernel may take it later.
     pub(crate) fn send_close_notify(&mut self) -> Result<(), TurnResult> {
         if let Some(seal) = &mut self.seal
             && seal.close_notify == CloseNotify::Due
@@ -325,15 +325,15 @@ impl Connection {
         self.flush().map(drop)
     }
 
-    /// The peer may still say something that is not for us to read: servers of FTP send tickets
-    /// behind the handshake. Bytes that nobody has read when a connection is closed reset it, and
-    /// what was sent last may be lost with that.
+    /// The peer may still send records that the channel never reads: servers of FTP send tickets
+    /// behind the handshake. A close with unread bytes resets the connection, and the peer may lose
+    /// the bytes that were sent last.
     pub(crate) fn may_receive_more(&self) -> bool {
         (self.seal.as_ref()).is_some_and(|seal| seal.close_notify == CloseNotify::Sent)
     }
 
-    /// Reads some of what there is and keeps nothing of it: bytes read, 0 at the end, `None` when
-    /// nothing is there now.
+    /// Reads from the socket and keeps nothing: bytes read, 0 at the end, `None` when the socket is
+    /// empty.
     pub(crate) fn discard(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, TurnResult> {
         self.read(buffer)
     }

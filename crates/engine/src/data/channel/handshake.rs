@@ -6,8 +6,8 @@
 //!     └── step of the machine ◄── one read
 //! ```
 //! A step may take some milliseconds of a processor (a signature with RSA). A mover makes some,
-//! then all channels that carry data get their turn, then it goes on: many handshakes at once take
-//! their time and stall nobody.
+//! then gives all channels that carry data their turn, then continues: many handshakes at once take
+//! long, but stall no transfer.
 
 use std::io::{self, Read, Write};
 
@@ -25,11 +25,11 @@ use crate::{
 /// Bytes read in a step: a chain of certificates comes in one or two.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A peer that refuses us says so in an alert, as a rule.
+/// As a rule a peer that refuses us sends an alert first.
 const CLOSED: &str =
     "the peer closed the connection in the handshake: it may not accept who we are";
 
-/// Who speaks first.
+/// Which end sends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// We have connected: first.
@@ -45,18 +45,18 @@ pub(crate) struct Handshake {
     machine: Option<SecurityHandshake>,
     established: Option<(Wrap, Vec<u8>)>,
     unsent: Vec<u8>,
-    /// The peer has said something.
-    heard: bool,
+    /// The peer has sent something.
+    received: bool,
 }
 
 /// What a step came to.
 pub(crate) enum HandshakeStep {
-    /// Until the kernel says more.
+    /// Until the kernel reports an event.
     Wait,
     /// There may be more to do at once.
     Again,
-    /// The peer is known, and all that it must hear of this has left. What seals and opens the
-    /// bytes that follow, and those that were read already.
+    /// The peer is authenticated, and our last message has left. Holds the keys that seal and open
+    /// the bytes that follow, and the bytes that were read behind the handshake.
     Done(Box<(Wrap, Vec<u8>)>),
 }
 
@@ -68,7 +68,7 @@ impl Handshake {
             machine: None,
             established: None,
             unsent: Vec::new(),
-            heard: false,
+            received: false,
         }
     }
 
@@ -92,7 +92,7 @@ impl Handshake {
         let Some(count) = self.read(connection, buffer)? else {
             return Ok(HandshakeStep::Wait);
         };
-        self.hear(connection, &buffer[..count])?;
+        self.receive(connection, &buffer[..count])?;
         Ok(HandshakeStep::Again)
     }
 
@@ -101,23 +101,23 @@ impl Handshake {
         self.left(connection, "the handshake was not over in time")
     }
 
-    fn is_anybody(&self) -> bool {
-        self.heard || self.role == Role::Initiator
+    fn is_expected(&self) -> bool {
+        self.received || self.role == Role::Initiator
     }
 
-    fn hear(&mut self, connection: &mut Connection, bytes: &[u8]) -> Result<(), HandshakeError> {
-        self.heard = true;
+    fn receive(&mut self, connection: &mut Connection, bytes: &[u8]) -> Result<(), HandshakeError> {
+        self.received = true;
         let Some(machine) = &mut self.machine else {
             return Ok(());
         };
-        let heard = machine.handle_input(bytes);
+        let outcome = machine.handle_input(bytes);
         self.take_output();
-        heard.map_err(|error| failed(connection, &error.to_string()))
+        outcome.map_err(|error| failed(connection, &error.to_string()))
     }
 
-    /// Tells the peer that it is refused. Only once our reason is recorded: the peer may then close
-    /// its other connections, and what they end with is no reason. What an alert says helps the
-    /// peer's user; whether it arrives changes nothing.
+    /// Sends the peer an alert that it is refused. Call it once our reason is recorded: the peer
+    /// may then close its other connections, and their ends must not count as the reason. The alert
+    /// helps the peer's user; whether it arrives changes nothing.
     pub(crate) fn send_alert(&mut self, connection: &mut Connection) {
         drop(self.flush(connection));
     }
@@ -168,19 +168,23 @@ impl Handshake {
         Ok(None)
     }
 
-    /// The connection is of no use, and nobody has said anything against the other.
+    /// The connection is of no use, and neither end has refused the other.
     fn left(&self, connection: &Connection, why: &str) -> HandshakeError {
-        match self.is_anybody() {
-            true => HandshakeError::Failed(TransferFailure::ConnectionLost(told(connection, why))),
+        match self.is_expected() {
+            true => {
+                HandshakeError::Failed(TransferFailure::ConnectionLost(with_peer(connection, why)))
+            }
             false => HandshakeError::Silent,
         }
     }
 }
 
 fn failed(connection: &Connection, why: &str) -> HandshakeError {
-    HandshakeError::Failed(TransferFailure::NotAuthenticated(told(connection, why)))
+    HandshakeError::Failed(TransferFailure::NotAuthenticated(with_peer(
+        connection, why,
+    )))
 }
 
-fn told(connection: &Connection, why: &str) -> String {
+fn with_peer(connection: &Connection, why: &str) -> String {
     format!("{}: {why}", connection.peer())
 }

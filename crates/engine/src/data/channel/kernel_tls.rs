@@ -103,8 +103,8 @@ impl KernelTls {
         Ok(())
     }
 
-    /// So many bytes were taken by one call. Which records they are in is the kernel's affair: at
-    /// most so many.
+    /// The kernel took `bytes` with one call, in records of its own choice: this counts the most
+    /// there can be.
     pub(crate) fn took(&mut self, bytes: usize) {
         let records = 1 + bytes.div_ceil(RECORD_CLEAR_BYTES_MAX) as u64;
         self.left = self.left.saturating_sub(records);

@@ -5,9 +5,8 @@
 //!        │             (guarded only)              │ EOD|CLOSE, MODE S end, failure         │ peer closes
 //!        └───────────────────┴───────────────► (closed) ◄───────────────────────────────────┘
 //! ```
-//! Where the peer may still have words for us at the end of a stream that we have sent, Leaving
-//! comes before (closed). An accepted connection begins as Handshaking or, without a guard, as
-//! Idle.
+//! Where the peer may still send records at the end of a stream that we have sent, Leaving comes
+//! before (closed). An accepted connection begins as Handshaking or, without a guard, as Idle.
 
 pub(crate) mod connection;
 pub(crate) mod handshake;
@@ -46,8 +45,8 @@ use crate::{
     host::tcp_diag::AddressPair,
 };
 
-/// Longest wait for the peer's end of a connection on which we have sent all: what it says behind
-/// the handshake takes a round trip.
+/// Longest wait for the peer's end of a connection on which we have sent all: records that the peer
+/// sent behind the handshake take a round trip.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The same, where the kernel seals what we have sent and may still have some of it: a slow path
@@ -85,7 +84,7 @@ pub(crate) struct IdleChannel {
     /// Index of its mover among those of the set.
     pub(crate) mover: usize,
     pub(crate) token: usize,
-    /// Tells the connection from a later one with the same token.
+    /// Distinguishes the connection from a later one with the same token.
     pub(crate) serial: u64,
     pub(crate) stripe: usize,
     /// It carried an earlier transfer (the others arrived early).
@@ -407,6 +406,7 @@ impl Channel {
                 Err(then) => return TurnResult::Pause(then),
             },
         };
+        // A channel may use less than the limit granted: only what it moved is spent.
         let mut left = granted;
         let flow = match &mut self.activity {
             Activity::Sending(sending) => sending.turn(&mut self.socket, &mut left),
@@ -424,7 +424,7 @@ impl Channel {
         flow
     }
 
-    /// `None`: up, go on with the transfer.
+    /// `None`: it is connected, the turn continues with the transfer.
     fn connected(&mut self, peer: SocketAddr) -> Option<TurnResult> {
         match self.socket.stream.take_error() {
             Ok(None) => {}
@@ -493,7 +493,7 @@ impl Channel {
             return TurnResult::Wait;
         }
         if self.socket.is_sealed() {
-            // What is there may be no more than the word that nothing follows.
+            // The bytes may be no more than a close_notify.
             return match self.socket.read_ahead(buffer, AHEAD_BYTES) {
                 Ok(Some(0)) if self.used => TurnResult::Close,
                 Ok(Some(0)) | Ok(None) => TurnResult::Wait,

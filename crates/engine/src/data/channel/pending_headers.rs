@@ -36,7 +36,7 @@ impl PendingHeaders {
         self.unsent().len() > (WAITING_MAX - 1) * HEADER_BYTES
     }
 
-    /// So many bytes more have left.
+    /// `bytes` more have left.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.sent += bytes;
     }

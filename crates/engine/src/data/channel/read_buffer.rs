@@ -30,7 +30,7 @@ impl ReadBuffer {
         self.filled = self.end;
     }
 
-    /// Where `count` bytes go that are read next. What is there already means nothing.
+    /// Space for the next `count` bytes. Its present content has no meaning.
     pub(crate) fn spare(&mut self, count: usize) -> &mut [u8] {
         self.forget_used();
         let end = self.end + count;
@@ -50,7 +50,7 @@ impl ReadBuffer {
         }
     }
 
-    /// So many bytes of the room were read.
+    /// `count` bytes were read into the space.
     pub(crate) fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
     }

@@ -1,11 +1,11 @@
 //! The receiving half of a channel: headers to the accounting, payload to its place.
 //!
-//! Where a block begins that could be small, the connection is read as far as it goes, and what is
-//! too much is carried on to the blocks, and the transfers, that follow: so many small files cost
-//! one system call. Behind an EOD the next byte belongs to the next transfer. Payload of larger
-//! blocks goes to its place without being carried, and the header that follows it is read in the
-//! same call. Protected bytes are all opened into what is carried. For a file that passes the page
-//! cache by, bytes are gathered.
+//! Where a block begins that could be small, the channel reads all that the socket has into its
+//! read buffer, and keeps the surplus for the blocks, and the transfers, that follow: many small
+//! files cost one system call. Behind an EOD the next byte belongs to the next transfer. Payload of
+//! larger blocks goes to its place without the read buffer, and the same call reads the header that
+//! follows it. Protected bytes are all opened in the read buffer. For a file with direct I/O the
+//! channel collects bytes in a write buffer.
 
 use std::{
     io::{self, IoSliceMut, Read},
@@ -37,13 +37,14 @@ use crate::{
     storage::{FastPath, FileRef},
 };
 
-/// Bytes after which a long block's safe range is told, so that markers never lag far behind.
+/// Bytes after which a channel reports the safe range of a long block, so that markers never lag
+/// far behind.
 const REPORT_BYTES: u64 = 8 << 20;
 
-/// Payload that is worth a way around user space, or around the page cache.
+/// Payload from which on a splice past user space, or direct I/O, pays.
 const SPLICE_BYTES_MIN: usize = 64 << 10;
 
-/// What the end of a block keeps back from that way: it is read together with the header behind it.
+/// The end of a block that is not spliced: one read takes it together with the header behind it.
 const BLOCK_TAIL: usize = 4 << 10;
 
 /// Before a write that a device has refused (EIO) is tried again. The mover stands still meanwhile,
@@ -75,12 +76,12 @@ pub(crate) struct Receiving {
     left: u64,
     /// MODE S: what comes when `left` is 0 is not wanted.
     is_cut: bool,
-    /// What is still to be cleared of the hole that the last header told of; wire offsets.
+    /// The part of the hole of the last header that is still to be cleared; wire offsets.
     hole: ByteRange,
     end: Option<ChannelEnd>,
     /// Received and not yet written.
     write_buffer: WriteBuffer,
-    /// Written and not yet told.
+    /// Written and not yet reported.
     unreported: ByteRange,
     /// The file takes what comes from a pipe, as far as is known.
     may_splice: bool,
@@ -148,8 +149,8 @@ impl Receiving {
     ) -> TurnResult {
         loop {
             if self.handle.is_finished_hint() {
-                // Aborted, failed or complete elsewhere: the order that says what becomes of us is
-                // on its way.
+                // Aborted, failed or complete on another channel: the mover will soon be told to
+                // close this one or to let it go idle.
                 return TurnResult::Wait;
             }
             if self.is_cut && self.left == 0 {
@@ -238,7 +239,7 @@ impl Receiving {
             .map_err(|e| protocol(e.to_string()))?;
         if step.payload_bytes > 0 {
             self.check_region(step.offset, step.payload_bytes)?;
-            self.tell()?;
+            self.report_written()?;
             self.offset = step.offset;
             self.left = step.payload_bytes;
             self.unreported = ByteRange {
@@ -248,7 +249,7 @@ impl Receiving {
         }
         if step.hole_bytes > 0 {
             self.check_region(step.offset, step.hole_bytes)?;
-            self.tell()?;
+            self.report_written()?;
             self.hole = ByteRange {
                 start: step.offset,
                 end: step.offset.saturating_add(step.hole_bytes),
@@ -272,7 +273,7 @@ impl Receiving {
         let middle = end.min(start.saturating_add(cleared.max(1)));
         self.hole.start = middle;
         self.handle
-            .written(ByteRange { start, end: middle })
+            .record_written(ByteRange { start, end: middle })
             .map_err(TurnResult::Failed)?;
         self.handle.hole_passed(middle - start);
         Ok(())
@@ -298,7 +299,7 @@ impl Receiving {
     }
 
     fn ended(&mut self, end: ChannelEnd) -> TurnResult {
-        if let Err(flow) = self.tell() {
+        if let Err(flow) = self.report_written() {
             return flow;
         }
         self.handle.receiver_channel_ended(end);
@@ -348,7 +349,7 @@ impl Receiving {
             return match connection.read_ahead(buffer, usize::MAX)? {
                 None => Ok(None),
                 Some(0) if stream_mode => {
-                    // Whoever has gone already does not miss it.
+                    // A peer that has closed already does not miss it.
                     drop(connection.send_close_notify());
                     Err(self.stream_ended())
                 }
@@ -434,8 +435,8 @@ impl Receiving {
         let stream_mode = self.handle.mode == Mode::Stream;
         if !self.may_splice
             || want < SPLICE_BYTES_MIN
-            // Nobody has announced how much comes: what might pass the end is looked at before it
-            // is written.
+            // No header announces the length of a stream: bytes that might pass the end of the
+            // region are checked before they are written.
             || stream_mode && self.check_region(self.offset, want as u64).is_err()
         {
             return Ok(None);
@@ -460,13 +461,13 @@ impl Receiving {
                 let at = base + self.offset + written as u64;
                 let rest = came - written;
                 if let Err(flow) = copy_stuck(pipe, file, at, rest, buffer) {
-                    // What may still be in it is nobody's.
+                    // Bytes may be left in the pipe, and must not reach the next file.
                     *lazy_pipe = LazyPipe::default();
                     return Err(flow);
                 }
                 came
             }
-            // Nothing was taken: a system without this way has the other.
+            // The kernel took nothing: where it has no splice, the channel reads and writes.
             Err(error) if splice_pipe::is_refused(&error) => {
                 self.may_splice = false;
                 return Ok(None);
@@ -489,7 +490,7 @@ impl Receiving {
         }
         self.unreported.end = self.offset - self.write_buffer.bytes().len() as u64;
         if self.unreported.len() >= REPORT_BYTES {
-            self.tell()?;
+            self.report_written()?;
         }
         Ok(())
     }
@@ -515,7 +516,10 @@ impl Receiving {
     }
 
     fn stream_ended(&mut self) -> TurnResult {
-        if let Err(flow) = self.flush_write_buffer().and_then(|()| self.tell()) {
+        if let Err(flow) = self
+            .flush_write_buffer()
+            .and_then(|()| self.report_written())
+        {
             return flow;
         }
         self.handle.succeed();
@@ -569,23 +573,23 @@ impl Receiving {
         // over nothing is touched.
         if self.handle.is_finished() || self.flush_write_buffer().is_ok() {
             // What is not listed is moved again.
-            drop(self.tell());
+            drop(self.report_written());
         }
     }
 
-    /// Tells the transfer what is on storage.
-    fn tell(&mut self) -> Result<(), TurnResult> {
+    /// Reports to the transfer which bytes are on storage.
+    fn report_written(&mut self) -> Result<(), TurnResult> {
         if self.unreported.is_empty() {
             return Ok(());
         }
-        let told = self.handle.written(self.unreported);
+        let recorded = self.handle.record_written(self.unreported);
         self.unreported.start = self.unreported.end;
-        told.map_err(TurnResult::Failed)
+        recorded.map_err(TurnResult::Failed)
     }
 }
 
-/// Copies bytes from a pipe to a file that does not take them from there, which says why where it
-/// takes them in no way.
+/// Copies bytes from the pipe to a file that refuses a splice. Where the file refuses a write too,
+/// that error says why.
 fn copy_stuck(
     pipe: &SplicePipe,
     file: &FileRef,

@@ -1,10 +1,10 @@
 //! Whose turn it is to send the next small file.
 //!
-//! A file of one block is sent by whoever is asked first. Were it always the same, it would take
-//! all until its window is full, then the next would: each in bursts that no queue of a router
-//! holds, with a window that grows by them, until all together lose thousands of packets at once.
-//! So each sends a share, and is then asked last. A share is more than a file: packets of one
-//! connection that follow one another cost both ends less.
+//! The channel that is asked first sends a file of one block. Were it always the same channel, it
+//! would take files until its window is full, then the next channel would: each in bursts that no
+//! queue of a router holds, with a window that grows by them, until all together lose thousands of
+//! packets at once. So each channel sends a share, and is then asked last. A share is more than a
+//! file: packets of one connection that follow one another cost both ends less.
 
 /// Bytes after which others have their turn: a burst of some forty packets.
 const SHARE_BYTES: u64 = 64 << 10;
@@ -25,7 +25,7 @@ pub(crate) enum QueuePosition {
 }
 
 impl RoundRobin {
-    /// The place of a channel that has sent so many bytes of the last file.
+    /// The position of a channel that has sent `bytes` of the last file.
     pub(crate) fn after(&mut self, bytes: u64) -> QueuePosition {
         if bytes == 0 {
             return QueuePosition::Middle;

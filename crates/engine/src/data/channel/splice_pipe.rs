@@ -18,7 +18,7 @@ use rustix::{
 /// holds a reference for each page or smaller piece, so it may be full with less.
 const CAPACITY_BYTES: usize = 1 << 20;
 
-/// A pipe that holds less, as of a user who has many of them, costs more calls than it spares
+/// A smaller pipe, which the kernel gives a user with many pipes, costs more calls than it saves
 /// copies.
 const CAPACITY_LEAST: usize = 64 << 10;
 
@@ -39,9 +39,9 @@ pub(crate) struct SplicePipe {
 
 /// What became of bytes.
 pub(crate) enum Spliced {
-    /// So many are in the file.
+    /// All bytes that came are in the file: how many.
     Whole(usize),
-    /// So many came from the socket, of which so many are in the file; the others are in
+    /// `came` bytes left the socket, of which `written` are in the file; the others are in
     /// [`SplicePipe::drain`], and the file takes no more in this way.
     Stuck { came: usize, written: usize },
 }
@@ -69,7 +69,7 @@ impl LazyPipe {
 impl SplicePipe {
     fn new() -> Result<Option<Self>, Errno> {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // A user who may have no more at once keeps what a new one has.
+        // A user at the limit for pipes keeps the default size.
         let capacity =
             fcntl_setpipe_size(&into, CAPACITY_BYTES).or_else(|_| fcntl_getpipe_size(&into))?;
         Ok((capacity >= CAPACITY_LEAST).then_some(Self { out, into }))

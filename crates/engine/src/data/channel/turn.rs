@@ -6,7 +6,7 @@ use godwit_proto::error::TransferFailure;
 
 /// What a turn came to.
 pub(crate) enum TurnResult {
-    /// Until the kernel says more.
+    /// Until the kernel reports an event.
     Wait,
     /// Budget used up, more can be done at once.
     Again,
@@ -17,11 +17,11 @@ pub(crate) enum TurnResult {
     Park,
     /// Close the connection; all is well.
     Close,
-    /// The same, once the peer has said all.
+    /// The same, once the peer has ended its direction too.
     Leave,
     /// The transfer has failed.
     Failed(TransferFailure),
-    /// The connection never came up.
+    /// The connection could not be made.
     NotConnected(SocketAddr, io::Error),
     /// The peer is known: the connection may carry the transfer that is still attached, or any.
     Known,
@@ -32,10 +32,11 @@ pub(crate) enum TurnResult {
 /// Why a connection cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeError {
-    /// It came, said nothing and went: nobody who has to do with us.
+    /// The peer connected, sent nothing and closed: a scanner, not our peer.
     Silent,
-    /// The peer is not who it must be, or does not take us for whom it must meet
-    /// ([`TransferFailure::NotAuthenticated`]); or it went away or fell silent before either has
-    /// said that ([`TransferFailure::ConnectionLost`]), and another connection may do better.
+    /// The peer failed to authenticate, or refused our identity
+    /// ([`TransferFailure::NotAuthenticated`]); or it closed the connection or stopped sending
+    /// before that was decided ([`TransferFailure::ConnectionLost`]), and another connection may do
+    /// better.
     Failed(TransferFailure),
 }

@@ -1,5 +1,5 @@
-//! What a channel has received for a file that is written past the page cache: kept until there is
-//! much of it, since each write waits for the device.
+//! Bytes that a channel has received for a file with direct I/O: kept until there are many, since
+//! each write waits for the device.
 
 use crate::storage::{Pages, past_page};
 
@@ -15,8 +15,8 @@ pub(crate) struct WriteBuffer {
 }
 
 impl WriteBuffer {
-    /// Where the next bytes go, which belong to `position` in the file and follow those that are
-    /// here. Not where it is full.
+    /// Space for the next bytes, which belong to `position` in the file and follow those that are
+    /// here. Not for a full buffer.
     pub(crate) fn spare(&mut self, position: u64) -> &mut [u8] {
         if self.is_empty() {
             self.pages.resize(WRITE_BUFFER_BYTES);
@@ -26,7 +26,7 @@ impl WriteBuffer {
         &mut self.pages[self.end..]
     }
 
-    /// So many bytes of the room hold something now.
+    /// `bytes` of the space are filled now.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.pages.len());
     }

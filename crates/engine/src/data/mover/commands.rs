@@ -76,7 +76,7 @@ struct Inbox {
     rest: Rest,
 }
 
-/// What the thread does where it does nothing: whoever leaves an order must wake it.
+/// What the thread does while it has nothing to do: a command must wake it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rest {
     #[default]
@@ -97,14 +97,14 @@ impl MoverShared {
         })
     }
 
-    /// For the mover alone: orders that came since the last call.
+    /// For the mover alone: commands that came since the last call.
     pub(crate) fn take_orders(&self) -> Vec<MoverCommand> {
         let mut inbox = self.inbox.lock();
         inbox.rest = Rest::Awake;
         std::mem::take(&mut inbox.orders)
     }
 
-    /// For the mover alone, before it waits for events: false where there are orders already.
+    /// For the mover alone, before it waits for events: false where commands wait already.
     pub(crate) fn may_sleep(&self) -> bool {
         let mut inbox = self.inbox.lock();
         if inbox.orders.is_empty() {
@@ -113,7 +113,7 @@ impl MoverShared {
         inbox.rest == Rest::Asleep
     }
 
-    /// For the mover alone: lets events gather for `most`, or until an order comes.
+    /// For the mover alone: lets events gather for `most`, or until a command comes.
     pub(crate) fn gather(&self, most: Duration) {
         let mut inbox = self.inbox.lock();
         inbox.rest = Rest::Gathers;
@@ -125,7 +125,7 @@ impl MoverShared {
         self.give_all([order]);
     }
 
-    /// An awake mover finds its orders before it sleeps: it is woken once, and only from sleep.
+    /// An awake mover finds its commands before it sleeps: it is woken once, and only from sleep.
     pub(crate) fn give_all(&self, orders: impl IntoIterator<Item = MoverCommand>) {
         let rest = {
             let mut inbox = self.inbox.lock();
@@ -150,7 +150,7 @@ impl MoverShared {
     }
 }
 
-/// What sessions ask of a mover.
+/// What sessions and other movers ask of a mover.
 pub(crate) enum MoverCommand {
     /// Accept connections for a set.
     Listen {
@@ -177,7 +177,7 @@ pub(crate) enum MoverCommand {
         limit: Duration,
         handle: TransferHandle,
     },
-    /// Begin the next of what waits in a set.
+    /// Begin the next transfer or work that waits in a set.
     BeginNext(Arc<dyn ConnectionSet>),
     /// An idle connection carries a transfer now.
     Assign {
@@ -190,7 +190,7 @@ pub(crate) enum MoverCommand {
     Release(u64),
     /// Close all connections of a set.
     CloseChannels(u64),
-    /// Let the channels of a set carry nothing, and keep them.
+    /// Channels of a set let go of their transfers, and stay open.
     HaltChannels(u64),
     /// End the thread.
     Stop,

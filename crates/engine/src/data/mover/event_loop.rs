@@ -1,6 +1,6 @@
 //! The event loop of a mover.
 //!
-//! Readiness is edge-triggered; a channel that stopped because its budget was used up, and not
+//! Readiness is edge-triggered: a channel that stopped because its budget was used up, and not
 //! because the socket would block, stays in a run queue. Handshakes have a queue of their own: see
 //! [`EventLoop::continue_handshakes`].
 
@@ -34,17 +34,17 @@ use crate::data::{
 /// How often limits are checked while something waits.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Rounds of orders that may follow from one another before the kernel is asked for events: a queue
-/// of small files begins and ends its transfers here.
+/// Rounds of commands that may follow from one another before the loop asks the kernel for events:
+/// a queue of small files begins and ends its transfers here.
 const ROUNDS_MAX: usize = 64;
 
-/// Longest time for handshakes between two rounds, but for the end of a step: many at once stall
-/// nobody.
+/// Longest time for handshakes between two rounds, plus the step that is running: many at once
+/// stall no transfer.
 const HANDSHAKES_MAX: Duration = Duration::from_millis(4);
 
-/// Payload that came since the mover last waited, so much that it lets more gather before it looks
-/// again: whoever sends it would otherwise wake it for each segment, which took up to a quarter of
-/// the sender's time.
+/// Payload since the mover last waited, from which on it lets more gather before it asks the kernel
+/// again: a sender on the same machine would otherwise wake it for each segment, which took up to a
+/// quarter of the sender's time.
 const GATHER_LEAST: u64 = 256 << 10;
 
 /// For how long: at 100 Gbit/s some 1.2 MB.
@@ -60,7 +60,7 @@ pub(crate) struct EventLoop {
     pub(crate) poll: Poll,
     pub(crate) shared: Arc<MoverShared>,
     pub(crate) entries: Slab<Served>,
-    /// Tokens of channels that can go on without waiting for the kernel.
+    /// Tokens of channels that can continue without waiting for the kernel.
     pub(crate) runnable: VecDeque<usize>,
     /// The same for channels in a handshake, whose turns are long.
     handshakes: VecDeque<usize>,
@@ -84,7 +84,7 @@ pub(crate) enum Served {
         /// Accepting failed for want of descriptors: try again at the next tick.
         retry: bool,
         /// The log knows that a connection from another host came.
-        told: bool,
+        stranger_logged: bool,
     },
     Channel {
         set: Arc<dyn ConnectionSet>,
@@ -121,6 +121,7 @@ impl EventLoop {
         let mut events = Events::with_capacity(1024);
         let mut next_tick = Instant::now() + TICK;
         loop {
+            // Nothing more follows in this round: headers and notifications wait no longer.
             self.write_headers();
             notification_batch::flush();
             let busy = !self.runnable.is_empty() || !self.handshakes.is_empty();
@@ -128,6 +129,7 @@ impl EventLoop {
                 let gather = || self.shared.gather(GATHER_FOR);
                 self.shared.clock.waiting(gather);
             }
+            // `may_sleep` last: a command that comes behind it wakes the poll.
             let timeout = if busy || !self.shared.may_sleep() {
                 Some(Duration::ZERO)
             } else {
@@ -153,6 +155,7 @@ impl EventLoop {
                 }
             }
             self.resume();
+            // The time that this loop takes is what handshakes get after it.
             let served = Instant::now();
             for _ in 0..ROUNDS_MAX {
                 let orders = self.shared.take_orders();
@@ -188,7 +191,7 @@ impl EventLoop {
         }
     }
 
-    /// Goes on with handshakes for as long as the other channels were served, one step at least.
+    /// Continues handshakes for as long as the other channels were served, one step at least.
     fn continue_handshakes(&mut self, others: Duration) {
         let begun = Instant::now();
         while let Some(token) = self.handshakes.pop_front() {
@@ -296,7 +299,7 @@ impl EventLoop {
                 .registry()
                 .register(&mut listener, Token(token), Interest::READABLE)
         {
-            // The transfer's connect limit tells the user.
+            // The user learns of it when the transfer's connect limit passes.
             tracing::error!(error = %e, "cannot watch a data listener");
             return;
         }
@@ -304,7 +307,7 @@ impl EventLoop {
             set,
             listener,
             retry: false,
-            told: false,
+            stranger_logged: false,
         });
         self.runnable.push_back(token);
     }
@@ -315,7 +318,7 @@ impl EventLoop {
                 set,
                 listener,
                 retry,
-                told,
+                stranger_logged,
             }) = self.entries.get_mut(token)
             else {
                 return;
@@ -327,7 +330,7 @@ impl EventLoop {
                 Ok((stream, peer)) => {
                     if !set.context().params.admits(peer.ip()) {
                         // A stranger could fill the log.
-                        if !std::mem::replace(told, true) {
+                        if !std::mem::replace(stranger_logged, true) {
                             tracing::warn!(%peer, "a data connection that is not from the client's host is closed");
                         }
                         continue;
@@ -512,14 +515,15 @@ impl EventLoop {
         }
     }
 
-    /// The connection's part is done; it goes on with the next transfer, or waits for one.
+    /// The connection has done its part: it carries the next transfer, or waits for one.
     fn resume_or_park(&mut self, token: usize) {
         let Some(Served::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
         };
         let idle = channel.as_idle(token, true);
         let next = (channel.transfer()).and_then(|carried| set.next_or_park(idle, carried));
-        // Only now: whoever hears that the transfer is over must find the connection parked.
+        // Only now: a session that learns that the transfer is over must find the connection
+        // parked.
         channel.let_go(next.is_none());
         if next.is_none() && channel.holds_headers() {
             self.holding.push(token);
@@ -529,7 +533,7 @@ impl EventLoop {
         }
     }
 
-    /// Idle channels hold nothing back any longer: nothing has come to follow it.
+    /// Idle channels send the headers that they held back: no payload has come to follow them.
     fn write_headers(&mut self) {
         for token in std::mem::take(&mut self.holding) {
             let lost = match self.entries.get_mut(token) {
@@ -555,7 +559,8 @@ impl EventLoop {
                 tracing::debug!(error = %e, "a data connection was not watched");
             }
             let handle = channel.take_handle();
-            // The connection first: whoever hears that the transfer is over may count on its end.
+            // The connection first: a session that learns that the transfer is over may rely on its
+            // end.
             drop(channel);
             drop(handle);
         }
@@ -576,7 +581,7 @@ impl EventLoop {
         self.follow(token, flow);
     }
 
-    /// Does what a turn came to.
+    /// Acts on the result of a turn.
     fn follow(&mut self, token: usize, flow: TurnResult) {
         let Some(Served::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;
@@ -640,7 +645,7 @@ impl EventLoop {
         }
     }
 
-    /// Closes a connection whose peer is not known.
+    /// Closes a connection whose handshake has failed.
     fn reject(&mut self, token: usize, why: HandshakeError) {
         let Some(Served::Channel { set, channel }) = self.entries.get_mut(token) else {
             return;

@@ -1,6 +1,6 @@
 //! The connections of a set that carry data, and transfers that follow each other on them, measured
-//! as one: files that are each too short for a look add up to what the kernel can tell something
-//! of.
+//! as one: each small file is too short for a sample of the kernel's counters, many together are
+//! not.
 
 use std::{
     cmp::Reverse,
@@ -139,7 +139,7 @@ impl CarryingConnections {
     pub(crate) fn sample_of(&self, batch: &BatchShared, clocks: &[Arc<MoverClock>]) -> Sample {
         batch.look(clocks);
         let mut sample = Sample::default();
-        batch.sampler.tell(&mut sample);
+        batch.sampler.fill(&mut sample);
         // Last, so that no more can be acknowledged than was moved.
         Progress {
             bytes: sample.bytes,

@@ -19,7 +19,7 @@ use std::{
 
 use crate::data::sampling::sample::MoverTotals;
 
-/// The clocks of one mover thread. Written by itself, read by anybody.
+/// The clock of one mover thread. The thread writes it, any thread reads it.
 pub(crate) struct MoverClock {
     started: Instant,
     /// The kernel's number for the thread, once it runs.

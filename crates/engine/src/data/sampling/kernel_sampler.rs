@@ -1,4 +1,4 @@
-//! Asks the kernel about a transfer: seldom, and never on the way of the bytes.
+//! Asks the kernel about a transfer: seldom, and never between file and socket.
 
 use std::{
     sync::Arc,
@@ -137,7 +137,7 @@ impl KernelSampler {
     }
 
     /// Fills in what the last look has found.
-    pub(crate) fn tell(&self, sample: &mut Sample) {
+    pub(crate) fn fill(&self, sample: &mut Sample) {
         let seen = self.seen.lock();
         if let Kernel::Answers(_) = seen.kernel {
             if self.sending {

@@ -1,4 +1,4 @@
-//! A sample, as a server tells it to its client ([`godwit_proto::live`]).
+//! A sample as a server reports it to its client ([`godwit_proto::live`]).
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl From<Sample> for LiveReport {
         let Sample {
             bytes,
             acknowledged,
-            // The way to the client makes it older by more than that.
+            // The path to the client adds more age than that.
             age: _,
             channels,
             tcp,

@@ -1,5 +1,5 @@
-//! What a transfer tells of itself while it runs: totals, and the arithmetic between two looks at
-//! them. No I/O.
+//! What a transfer reports while it runs: totals, and the arithmetic between two samples of them.
+//! No I/O.
 
 use std::time::Duration;
 
@@ -21,8 +21,7 @@ pub struct Sample {
     /// Senders: payload bytes that the peer's kernel has for certain; never more than `bytes`.
     /// `None` for receipts and where the kernel does not tell.
     pub acknowledged: Option<u64>,
-    /// How long ago `acknowledged` was true: the kernel is asked seldom, and who divides by time
-    /// must know.
+    /// Age of `acknowledged`: the kernel is asked seldom, and a division by time needs it.
     pub age: Duration,
     /// Channels that carry it now.
     pub channels: u32,

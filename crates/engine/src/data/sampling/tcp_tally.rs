@@ -1,4 +1,4 @@
-//! The sums of what TCP tells of a transfer's connections. No I/O.
+//! Sums of TCP's counters over the connections of a transfer. No I/O.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Transfers that follow each other on one set, seen as one.
+//! A handle of transfers that follow each other on one set and are measured as one.
 
 use std::sync::Arc;
 

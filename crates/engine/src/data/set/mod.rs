@@ -67,12 +67,12 @@ struct Inner {
     queue: TransferQueue,
     /// In the order in which the next send is given to them.
     idle: Vec<IdleChannel>,
-    /// Why a connection was refused that came before a transfer, as long as no other one has come.
+    /// Why a connection that came before its transfer was refused, until the next transfer begins.
     refused: Option<TransferFailure>,
     /// Connections of the set, connecting ones included.
     open: u32,
     turn: usize,
-    /// Channels that the next send shall have, see [`ChannelSet::next_channels`].
+    /// Channels of the next send, see [`ChannelSet::next_channels`].
     wanted: Option<u32>,
 }
 
@@ -150,7 +150,7 @@ impl ChannelSet {
     /// awaited.
     pub fn start(&self, job: TransferJob, mode: Mode) -> Transfer {
         let (transfer, events) = self.transfer(matches!(job, TransferJob::Send(_)), mode);
-        // Held until every order is out, so that the transfer cannot be over before it has begun.
+        // Held until every command is out, so that the transfer cannot be over before it has begun.
         let starter = TransferHandle::new(&transfer);
         transfer.start();
         transfer.open(job, self.shared.layout);
@@ -168,7 +168,7 @@ impl ChannelSet {
     /// Starts a transfer when all that were queued before it have succeeded; where one of them
     /// fails, it fails with the connections. `open` runs on a mover when the turn has come, and may
     /// block it; `sends` says which way the job will go. So one small file follows another without
-    /// anybody else being asked. MODE E: a stream's connection carries one transfer.
+    /// a session being woken. MODE E: a stream's connection carries one transfer.
     ///
     /// `follows`: it may begin before those are over, on each channel that is through with them.
     /// Behind an EOD the next byte on a channel belongs to the next transfer, whatever other
@@ -211,8 +211,8 @@ impl ChannelSet {
     }
 
     /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one
-    /// of them fails, it is dropped. What takes longer than a small file does must go on elsewhere,
-    /// and take its [`QueueTurn`] along. `passable`: transfers that are queued behind it and may
+    /// of them fails, it is dropped. Work that takes longer than a small file must move to another
+    /// thread with its [`QueueTurn`]. `passable`: transfers that are queued behind it and may
     /// follow others need not wait for it either.
     pub fn queue_work(&self, work: QueuedWork, passable: bool) {
         self.shared.enqueue(Waiting::Work { work, passable });
@@ -225,9 +225,9 @@ impl ChannelSet {
         TransferBatch::begin(&self.shared.context, !self.shared.peers.is_empty())
     }
 
-    /// So many channels for the send that begins next on cached connections. To be said while
-    /// neither end has a transfer on them: a connection does not tell which transfer it is for, and
-    /// the peer takes it for the one that it is at.
+    /// Asks for `channels` in the send that begins next on cached connections. To be called while
+    /// neither end has a transfer on them: a new connection does not name its transfer, and the
+    /// peer counts it for the one that it carries.
     pub fn next_channels(&self, channels: u32) {
         self.shared.inner.lock().wanted = Some(channels);
     }
@@ -287,7 +287,7 @@ impl SetShared {
                 "in extended block mode the sender connects and the receiver listens".into(),
             ));
         }
-        // Somebody has to watch the clock, also while nobody connects.
+        // The first mover checks the limits, also while no peer connects.
         let mut orders = vec![(0, MoverCommand::Watch(self.me.clone() as _))];
         let refused = inner.refused.take();
         if block_mode && matches!(refused, Some(TransferFailure::Limit(_))) {
@@ -301,7 +301,8 @@ impl SetShared {
             inner.idle = idle.split_off(idle.len().min(1));
         }
         if !idle.is_empty() {
-            // Joined before any is told, so that none can end the transfer before the others count.
+            // All join before any gets its command, so that none can end the transfer before the
+            // others count.
             idle.retain(|c| !transfer.is_send() || transfer.sender_joins(c.stripe));
             orders.extend(idle.into_iter().map(|channel| {
                 let handle = TransferHandle::new(transfer);
@@ -321,11 +322,11 @@ impl SetShared {
         }
         if self.peers.is_empty() {
             self.give_all(orders);
-            // The peer has tried, and may wait for our word.
+            // The peer has tried to connect, and may wait for the reason.
             return refused.map_or(Ok(()), Err);
         }
-        // Said of channels that there are none of: the next send must not make others while its
-        // receiver is still at this one.
+        // It was meant for cached connections, and there are none: the next send must not make
+        // others while its receiver still carries this one.
         inner.wanted = None;
         let each = if block_mode {
             self.params().parallelism.max(1)
@@ -355,7 +356,7 @@ impl SetShared {
         Ok(())
     }
 
-    /// Each mover gets all that is for it at once: a small file would wake it twice.
+    /// Each mover gets all its commands at once: otherwise a small file would wake it twice.
     fn give_all(&self, mut orders: Vec<(usize, MoverCommand)>) {
         for (index, mover) in self.movers.iter().enumerate() {
             let theirs = orders.extract_if(.., |(of, _)| *of == index);
@@ -446,8 +447,8 @@ impl SetShared {
         }
     }
 
-    /// Begins at once where nothing is before it, or where a channel is through with what is. Else
-    /// whoever is done before it asks, and a mover need not be woken for each.
+    /// Begins at once where nothing is before it, or where a channel has done its part in what is.
+    /// Else the transfer before it asks when it is over, and no mover is woken for each.
     fn enqueue(&self, waiting: Waiting) {
         let (refused, begins) = {
             let mut inner = self.inner.lock();
@@ -756,7 +757,7 @@ impl WorkEvents for SetShared {
     }
 }
 
-/// A mover that ends takes connections along without a word.
+/// A mover that ends drops connections without [`ConnectionSet::closed`].
 impl Drop for SetShared {
     fn drop(&mut self) {
         let open = self.inner.lock().open;

@@ -1,8 +1,9 @@
-//! The order of what a set has to do: what has begun and is not over, and what waits behind it.
+//! The transfers and other work of a set in order: those that have begun and are not over, then
+//! those that wait.
 //!
-//! Each channel carries the transfers one after the other, and is through with one before others
-//! are. So several may have begun: the first of them is the one that new connections and limits
-//! belong to, and the others follow on the channels that are free of it.
+//! Each channel carries the transfers one after the other, and does its part in one before other
+//! channels do theirs. So several may have begun: new connections and limits belong to the first of
+//! them, and the others follow on the channels that are free of it.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -55,7 +56,7 @@ pub(crate) enum Waiting {
 enum QueueEntry {
     Begun {
         transfer: Arc<TransferShared>,
-        /// Its source or sink is there: channels may carry it.
+        /// Its source or sink is open: channels may carry it.
         open: bool,
         /// It has a result; channels have yet to let go of it.
         over: bool,
@@ -66,7 +67,7 @@ enum QueueEntry {
     Waiting(Waiting),
 }
 
-/// What begins.
+/// What begins next.
 pub(crate) enum Next {
     Transfer {
         transfer: Arc<TransferShared>,
@@ -164,7 +165,7 @@ impl TransferQueue {
         self.first().filter(|_| was_first).cloned()
     }
 
-    /// Nothing has to do with it any more.
+    /// No channel carries it any more, and it has a result.
     pub(crate) fn leaves(&mut self, transfer: &TransferShared) {
         self.0.retain(|entry| !entry.is_of(transfer));
     }

@@ -31,7 +31,7 @@ impl Congestion {
     }
 
     /// From now on, on connections that are up too, within a quarter of a second. A new connection
-    /// fails where the kernel refuses; one that is up goes on with what it has.
+    /// fails where the kernel refuses; an established one keeps what it has.
     pub fn set(&self, name: &str) {
         let mut known = self.name.lock();
         if known.as_deref() != Some(name) {

@@ -32,7 +32,8 @@ const CREDIT: Duration = Duration::from_millis(50);
 /// not. Whoever would go beyond it waits, so nothing is queued here.
 #[derive(Debug)]
 pub struct RateLimit {
-    /// Bits per second; 0: no limit. Beside the bucket, so that who has no limit takes no lock.
+    /// Bits per second; 0: no limit. Outside the mutex, so that channels without a limit take no
+    /// lock.
     bps: AtomicU64,
     bucket: Mutex<Bucket>,
 }

@@ -1,4 +1,4 @@
-//! How much of what is to be sent a channel takes for itself, where others could send it too.
+//! How many bytes a channel takes at a time, where other channels could send them too.
 //!
 //! The kernel lets a socket's buffer grow to more than twice what the path holds. A channel that is
 //! slower than others takes as much of a file as they do, and then has it for seconds while they
@@ -106,8 +106,8 @@ impl Window {
 }
 
 impl UnsentLimit {
-    /// Bounds what `socket` may hold unsent, one of so many `channels`. Bytes of the next block, at
-    /// most.
+    /// Bounds the bytes that `socket`, one of `channels`, may hold unsent. Returns the most bytes
+    /// of the next block.
     pub(crate) fn adapt(&mut self, socket: &mio::net::TcpStream, channels: u32) -> u64 {
         let at = Instant::now();
         match &self.last {
@@ -125,7 +125,7 @@ impl UnsentLimit {
     }
 
     fn look(&mut self, socket: &mio::net::TcpStream, channels: u32) -> u64 {
-        // One alone keeps nobody waiting.
+        // One channel alone keeps no other waiting.
         let path = (channels > 1).then(|| path(socket)).flatten();
         let (bound, block) = match path {
             None => (0, u64::MAX),
@@ -134,7 +134,7 @@ impl UnsentLimit {
                 let block = path.block();
                 let each = (OF_EACH_BY_CHANNELS.saturating_mul(channels)).min(OF_EACH_MOST);
                 let most = (OF_ALL / channels).max(OF_EACH).max(each);
-                // By powers of two: it need not be told each time.
+                // By powers of two: most changes of the window need no system call.
                 ((1 << block.ilog2()).min(most), u64::from(block))
             }
         };

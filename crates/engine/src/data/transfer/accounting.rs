@@ -77,7 +77,7 @@ impl Accounting {
         }
     }
 
-    /// A counted connection never came up. Whether another one is left to carry on.
+    /// A counted connection could not be made. Whether another one is left to carry on.
     pub(crate) fn sender_failed_to_open(&mut self, stripe: usize) -> bool {
         let sender = self.senders.get_mut(stripe);
         sender.is_some_and(Sender::channel_failed_to_open)
@@ -110,7 +110,7 @@ impl Accounting {
     }
 
     /// The last header of a channel that has nothing more to send. `None`: it must wait for a
-    /// connection that is still being made, and is told when to ask again.
+    /// connection that is still being made; [`Self::take_holding`] says when to ask again.
     pub(crate) fn sender_ends(&mut self, stripe: usize, after: AfterEod) -> Option<BlockHeader> {
         let may_end = self.senders[stripe].may_end();
         self.holding |= !may_end;

@@ -68,7 +68,7 @@ impl BlockQueue {
         }
     }
 
-    /// With the holes of the file told apart.
+    /// Distinguishes the holes of the file.
     pub(crate) fn with_holes(mut self, holes: Holes) -> Self {
         self.pending.get_mut().holes = Some(holes);
         self

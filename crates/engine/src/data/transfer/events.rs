@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use godwit_proto::{ByteRange, RangeSet, error::TransferFailure};
 
-/// What a transfer says of itself, in this order.
+/// Events of a transfer, in this order.
 #[derive(Debug)]
 pub enum TransferEvent {
-    /// First data connections are up (all of the sender's first ones; the receiver's first), or
-    /// cached ones are in use.
+    /// The first data connections are established (all of the sender's first ones; the first of a
+    /// receiver), or cached ones are in use.
     Ready {
         /// Cached.
         reused: bool,
     },
-    /// Over. No mover touches source or sink any more.
+    /// The transfer is over. No mover touches source or sink any more.
     Done(TransferReport),
 }
 

@@ -8,8 +8,8 @@ use crate::storage::{FileRef, Run};
 /// these bytes cost at 10 Gbit/s.
 const HOLE_LEAST: u64 = 16 << 10;
 
-/// How far beyond the next block data is looked through for the next hole: of a file with many
-/// small holes nobody waits for the rest.
+/// How far beyond the next block the search for the next hole goes: in a file with many small holes
+/// a channel does not wait for the search of all of it.
 const LOOK_AHEAD: u64 = 16 << 20;
 
 /// What a channel sends next.
@@ -24,7 +24,7 @@ pub(crate) enum Block {
 pub(crate) struct Holes {
     file: FileRef,
     base: u64,
-    /// What was found last.
+    /// The run that was found last.
     known: Block,
 }
 
@@ -35,7 +35,7 @@ impl Holes {
         Self { file, base, known }
     }
 
-    /// What the first part of `range`, which is not empty, is.
+    /// Whether `range`, which is not empty, begins with data or a hole, and how much of it.
     pub(crate) fn run_of(&mut self, range: ByteRange) -> Block {
         let knows = |known: ByteRange| known.start <= range.start && range.start < known.end;
         let (Block::Data(known) | Block::Hole(known)) = self.known;

@@ -72,8 +72,9 @@ impl Transfer {
         self.monitor.progress()
     }
 
-    /// As [`Self::abort`], but a receipt into a file takes what has come first, for two seconds at
-    /// most: the peer is gone or has given up, and what is written need not be sent again.
+    /// As [`Self::abort`], but a receipt into a file first takes the bytes that have arrived, for
+    /// two seconds at most: the peer is gone or has given up, and bytes that are written need not
+    /// be sent again.
     pub fn drain(&self) {
         let held = TransferHandle::new(&self.monitor.transfer);
         held.fail_once_drained(TransferFailure::Aborted);
@@ -93,10 +94,10 @@ impl Drop for Transfer {
     }
 }
 
-/// What [`Monitor::steer`] set going.
+/// What [`Monitor::steer`] has started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steered {
-    /// Channels that come up now.
+    /// Channels that are being made.
     pub opened: u32,
     /// Channels that end after their present block.
     pub retired: u32,
@@ -125,10 +126,10 @@ impl Monitor {
         self.transfer.sample()
     }
 
-    /// Ends a send early, in good order: no further block is given out, each channel ends after its
-    /// present one, and the report tells what is `unsent`. May come at any time, again, and too
-    /// late. Does nothing to receipts, to streams (what they hold could not be asked for again) and
-    /// in MODE S, where the peer would take the end for the file's.
+    /// Ends a send early, in good order: channels get no further block, each ends after its present
+    /// one, and the report lists what is `unsent`. May be called at any time, again, and too late.
+    /// Does nothing to receipts, to streams (which cannot be read again) and in MODE S, where the
+    /// peer would take the end for the end of the file.
     pub fn cut(&self) {
         self.transfer.cut();
     }
@@ -138,16 +139,16 @@ impl Monitor {
         self.transfer.unstarted_bytes()
     }
 
-    /// Takes the second half of what a send has not begun, so that another transfer sends it: at
-    /// least `least` bytes, relative to the base. This transfer ends before them, and its report's
-    /// `bytes` are fewer by them. `None` where less is left, before the first block, after a cut,
-    /// for streams, stripes and MODE S.
+    /// Takes the second half of the bytes that a send has not started, so that another transfer
+    /// sends them: at least `least` bytes, relative to the base. This transfer ends before them,
+    /// and its report counts fewer `bytes`. `None` where less is left, before the first block,
+    /// after a cut, for streams, stripes and MODE S.
     pub fn split_off(&self, least: u64) -> Option<ByteRange> {
         self.transfer.split_off(least)
     }
 
-    /// Opens or retires channels while data flows until there are `channels`, those that come up
-    /// counted and those that shall end not. Bounds and conditions are those of
+    /// Opens or retires channels while data flows until there are `channels`. Channels that are
+    /// still being made count, those that are to end do not. Bounds and conditions are those of
     /// [`Self::add_channels`] and [`Self::retire_channels`].
     pub fn steer(&self, channels: u32) -> Steered {
         let (missing, spare) = self.transfer.channel_difference(channels);
@@ -158,8 +159,7 @@ impl Monitor {
     }
 
     /// Opens `count` further channels while data flows (MODE E, sending, after the peer's 1xx).
-    /// Those that would pass `channels_max` or come after the EOF are not opened; returns how many
-    /// are.
+    /// Returns how many are opened: none above `channels_max`, and none after the EOF.
     pub fn add_channels(&self, count: u32) -> u32 {
         Arc::clone(&self.set).add_channels(&self.transfer, count)
     }

@@ -1,8 +1,7 @@
-//! What the channels of one transfer share: source or sink, accounting, progress, and the news of
-//! its end.
+//! What the channels of one transfer share: source or sink, accounting, progress, and its end.
 //!
-//! `Done` is sent when the result is known **and** the last [`TransferHandle`] is gone, so that
-//! whoever hears it can close, rename or delete the file: no mover touches it any more.
+//! `Done` is sent when the result is known **and** the last [`TransferHandle`] is gone, so that the
+//! session can then close, rename or delete the file: no mover touches it any more.
 
 use std::{
     sync::{
@@ -58,8 +57,8 @@ const SAFE_RANGES_MAX: usize = 1 << 18;
 /// memory.
 pub const FRESH_RANGES_MAX: usize = 1 << 14;
 
-/// A receipt that will fail takes what has come for so long. Who sent it is gone or has given up,
-/// so that its connections end by themselves; one that does not is of no use.
+/// Time in which a receipt that will fail takes the bytes that have arrived. The sender is gone or
+/// has given up, so that its connections end by themselves; one that does not end is of no use.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a channel has carried before it begins to carry a transfer.
@@ -192,10 +191,10 @@ impl TransferShared {
         self.totals.start();
     }
 
-    /// Source or sink is there. Once, before the first channel.
+    /// Source or sink is open. Called once, before the first channel.
     pub(crate) fn open(&self, job: TransferJob, layout: Option<StripeLayout>) {
         let block_bytes = self.params().block_bytes;
-        // A stream has no place to say it.
+        // MODE S has no header for a hole.
         let holes = self.params().holes && self.mode == Mode::ExtendedBlock;
         self.source_or_sink
             .get_or_init(|| SourceOrSink::new(job, self.stripes, layout, block_bytes, holes));
@@ -247,7 +246,7 @@ impl TransferShared {
     ///
     /// # Errors
     /// The peer has sent more separate parts than a complete report may list.
-    pub(crate) fn written(&self, range: ByteRange) -> Result<(), TransferFailure> {
+    pub(crate) fn record_written(&self, range: ByteRange) -> Result<(), TransferFailure> {
         let most = match self.params().reports_safe {
             true => SAFE_RANGES_MAX,
             false => FRESH_RANGES_MAX,
@@ -276,7 +275,7 @@ impl TransferShared {
         self.totals.channels_peak()
     }
 
-    /// Channels that are or will be its own, and whoever else holds it.
+    /// Handles of it: those of channels, also of such that are being made, and others.
     pub(crate) fn attached(&self) -> usize {
         self.attached.load(Ordering::SeqCst) as usize
     }
@@ -284,7 +283,7 @@ impl TransferShared {
     pub(crate) fn sample(&self) -> Sample {
         self.look();
         let mut sample = Sample::default();
-        self.sampler.tell(&mut sample);
+        self.sampler.fill(&mut sample);
         // Last, so that no more can be acknowledged than was moved.
         sample.bytes = self.totals.bytes();
         sample.channels = self.totals.channels();
@@ -357,7 +356,7 @@ impl TransferShared {
     fn ready_if_all_up(&self, control: &mut Control, reused: bool) {
         if !control.accounting.misses_first() && !control.ready_sent && control.result.is_none() {
             control.ready_sent = true;
-            self.tell(TransferEvent::Ready { reused });
+            self.send_event(TransferEvent::Ready { reused });
         }
     }
 
@@ -544,7 +543,7 @@ impl TransferShared {
 
     // ---- end ------------------------------------------------------------------------------------
 
-    /// Gives out no further block, where the peer can tell that from the end of the file.
+    /// Channels get no further block, where the peer can distinguish that from the end of the file.
     pub(crate) fn cut(&self) {
         if self.mode == Mode::ExtendedBlock
             && let SourceOrSink::SendFile { queues, .. } = self.source_or_sink()
@@ -606,7 +605,7 @@ impl TransferShared {
         }
     }
 
-    /// Keeps a failure back, unless there is one, or a result, already.
+    /// Defers a failure, unless there is one, or a result, already.
     pub(crate) fn set_deferred_failure(&self, why: TransferFailure) {
         let mut control = self.control.lock();
         if control.result.is_none() {
@@ -615,7 +614,7 @@ impl TransferShared {
         }
     }
 
-    /// Nothing is before it any more on its channels. Limits count from now.
+    /// It is the first transfer on its channels now. Limits count from now.
     pub(crate) fn comes_first(&self) {
         self.touch();
         let deferred_failure = self.control.lock().deferred_failure.take();
@@ -653,7 +652,7 @@ impl TransferShared {
         self.control.lock().failing.get_or_insert((why, until));
     }
 
-    /// Nothing more will come. Whether that was to be its end.
+    /// Fails it with the failure that waited for the last bytes, if there is one; whether there was.
     fn fail_if_draining(&self) -> bool {
         let failing = self.control.lock().failing.take();
         let is_failing = failing.is_some();
@@ -709,23 +708,24 @@ impl TransferShared {
             elapsed,
             unsent: self.unsent(),
         };
-        // First: whoever hears of the end may start the next one at once.
+        // Before the event: the session may start the next transfer as soon as it gets it.
         if let Some(set) = set {
             set.transfer_leaves(self);
         }
-        self.tell(TransferEvent::Done(report));
+        self.send_event(TransferEvent::Done(report));
     }
 
-    fn tell(&self, event: TransferEvent) {
+    fn send_event(&self, event: TransferEvent) {
         let events = self.events.clone();
-        let tell = move || {
-            // The listener may be gone: then nobody wants to know.
+        let send = move || {
+            // The session may have dropped its end.
             let _ = events.send(event);
         };
-        // Movers do not wait for each other's news: the end must not be told before the beginning.
+        // Each mover batches its notifications alone: with several movers a late batch of one could
+        // deliver `Ready` behind `Done`.
         match self.context.clocks.len() == 1 {
-            true => notification_batch::notify(tell),
-            false => tell(),
+            true => notification_batch::notify(send),
+            false => send(),
         }
     }
 }

@@ -73,9 +73,9 @@ impl SourceOrSink {
                     _ => vec![BlockQueue::new(ranges, bytes, block_bytes)],
                 };
                 if holes {
-                    let told =
+                    let with_holes =
                         |queue: BlockQueue| queue.with_holes(Holes::new(Arc::clone(&file), base));
-                    queues = queues.into_iter().map(told).collect();
+                    queues = queues.into_iter().map(with_holes).collect();
                 }
                 SourceOrSink::SendFile { file, base, queues }
             }
