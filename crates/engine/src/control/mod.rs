@@ -64,7 +64,7 @@ pub enum ControlError {
         /// Why.
         error: ClientPiError,
     },
-    /// The server broke the protection of the channel, or somebody on the path did.
+    /// The server broke the protection of the channel, or an attacker on the path did.
     #[error("protected control connection to {peer}: {error}")]
     Protection {
         /// Peer.
@@ -208,7 +208,7 @@ impl ControlChannel {
                 Err(e) => return Err(self.broke(e)),
             };
             if let Err(error) = heard {
-                // An alert tells the server.
+                // An alert informs the server.
                 self.unsent
                     .extend(handshake.poll_output().unwrap_or_default());
                 drop(self.write_what_fits());
@@ -292,7 +292,7 @@ impl ControlChannel {
         }
     }
 
-    /// Says goodbye and closes. Errors do not matter any more and are not told.
+    /// Sends QUIT and closes. Errors do not matter any more and are dropped.
     pub async fn quit(mut self) {
         if self.failed.is_none() {
             let _ = time::timeout(QUIT_LIMIT, self.call(&Command::Quit)).await;
@@ -342,7 +342,7 @@ impl ControlChannel {
         Ok(greeting)
     }
 
-    /// Waits until bytes went either way or the interpreter's time is up.
+    /// Waits until bytes have moved in either direction or a timer of the interpreter expires.
     async fn exchange(&mut self) -> Result<(), ControlError> {
         let interest = if self.unsent.is_empty() {
             Interest::READABLE
@@ -390,8 +390,8 @@ impl ControlChannel {
         Ok(())
     }
 
-    /// Writes without waiting. A write error is not told here when bytes may still be read: the
-    /// server's last words (a 421) say more than "broken pipe".
+    /// Writes without waiting. A write error is not returned here while bytes may still be read:
+    /// the server's last words (a 421) say more than "broken pipe".
     fn write_what_fits(&mut self) -> Result<(), ControlError> {
         while !self.unsent.is_empty() {
             match self.stream.try_write(&self.unsent) {
@@ -433,7 +433,7 @@ impl ControlChannel {
             return;
         }
         let text = reply.text();
-        // Tokens are no secrets, but nobody can read them.
+        // Tokens are no secrets, but no reader understands them.
         let text = match text.split_at_checked("ADAT=".len()) {
             Some((label, token)) if label.eq_ignore_ascii_case("ADAT=") => {
                 format!("{label}*** ({} characters)", token.len())

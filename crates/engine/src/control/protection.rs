@@ -27,13 +27,13 @@ pub const WRAPPED_LINE_BYTES_MAX: usize = "CONF ".len() + TOKEN_BYTES_MAX.div_ce
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtectionError {
-    /// Changed on its way, out of order, or no wrapped text at all.
+    /// Changed on the path, out of order, or no wrapped text at all.
     #[error(transparent)]
     Wrap(#[from] WrapError),
-    /// A reply that anybody on the path could have written.
+    /// A reply in clear, which anyone on the path could have written.
     #[error("the server answered in clear on a protected control channel: {0}")]
     InClear(String),
-    /// Nobody's line is so long.
+    /// A line above the bound.
     #[error("a protected line has more than {WRAPPED_LINE_BYTES_MAX} bytes")]
     LineTooLong,
     /// Base64 holds neither.
@@ -86,7 +86,7 @@ impl ProtectedClient {
     /// Appends the lines `ENC <base64>`, or records, for whole command lines, each with its CRLF.
     ///
     /// # Errors
-    /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`]: nobody takes
+    /// [`WrapError::TooLong`] for a line above [`godwit_gsi::wrap::CLEAR_BYTES_MAX`]: no peer takes
     /// such a command.
     pub fn seal(&mut self, commands: &[u8], sealed: &mut Vec<u8>) -> Result<(), ProtectionError> {
         if self.encapsulation == Encapsulation::Records {
@@ -148,8 +148,7 @@ pub enum Received {
     Unprotected,
     /// The answer to a Telnet negotiation, to be sent as it is.
     Telnet([u8; 3]),
-    /// The client has said that it sends no more (close_notify): we answer and end (RFC 5246
-    /// §7.2.1).
+    /// The client sends no more (close_notify): the server answers and ends (RFC 5246 §7.2.1).
     Closed,
 }
 
@@ -229,7 +228,7 @@ impl ProtectedServer {
         Ok(())
     }
 
-    /// Appends the word that nothing follows, where there is one: under TLS.
+    /// Appends close_notify, under TLS.
     pub fn close(&mut self, sealed: &mut Vec<u8>) {
         if self.encapsulation == Encapsulation::Records {
             self.wrap.close(sealed);

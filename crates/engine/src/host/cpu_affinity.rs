@@ -11,13 +11,13 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-/// Where the system tells of network interfaces.
+/// Where the system describes network interfaces.
 const INTERFACES: &str = "/sys/class/net";
 
-/// Said by a device on a bus: the processors near it.
+/// The attribute of a device on a bus that lists the processors near it.
 const NEAR: &str = "local_cpulist";
 
-/// What processors are called who wants those near a card.
+/// The prefix that asks for the processors near a card.
 const NEAR_PREFIX: &str = "near:";
 
 /// Processors, as users say them: `0-3,8` in the kernel's numbers, or `near:eth0` for those that
@@ -30,7 +30,7 @@ pub enum CpuAffinity {
     Near(String),
 }
 
-/// Why a program cannot keep to processors, or who said them did not say any.
+/// Why a program cannot be bound to processors, or the text names none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuAffinityError {
     /// That is no list.
@@ -39,7 +39,7 @@ pub enum CpuAffinityError {
     /// There is no such interface.
     #[error("there is no network interface {0:?}")]
     NoInterface(String),
-    /// It is no device of its own, or of a system that does not tell.
+    /// It is not a device on a bus, or the system does not list its processors.
     #[error("the system does not say which processors are near {0:?}: list them by number")]
     NotTold(String),
     /// The system keeps us from all of them.
@@ -88,7 +88,7 @@ impl CpuAffinity {
 /// it from its card.
 fn near(interfaces: &Path, interface: &str) -> Result<Vec<usize>, CpuAffinityError> {
     let no_interface = || CpuAffinityError::NoInterface(interface.to_owned());
-    // A name, and no way to somewhere else.
+    // A name, and no path out of the folder.
     if interface.contains('/') || interface.starts_with('.') {
         return Err(no_interface());
     }
@@ -99,7 +99,7 @@ fn near(interfaces: &Path, interface: &str) -> Result<Vec<usize>, CpuAffinityErr
     told.ok_or_else(|| CpuAffinityError::NotTold(interface.to_owned()))
 }
 
-/// `0-3,8`, at least one; each number once where it is said once.
+/// `0-3,8`, at least one number.
 fn listed(text: &str) -> Option<Vec<usize>> {
     let mut processors = Vec::new();
     for part in text.split(',') {

@@ -66,7 +66,7 @@ fn listen_anywhere(address: IpAddr, socket_buffer_bytes: Option<u64>) -> io::Res
     listen_on(SocketAddr::new(address, 0), socket_buffer_bytes)
 }
 
-/// The ports that the kernel gives to those who name none. Read once; a process that confines
+/// The ports that the kernel gives to sockets that name none. Read once; a process that confines
 /// itself reads them before.
 pub fn usual_ports() -> &'static UsualPorts {
     static USUAL: OnceLock<UsualPorts> = OnceLock::new();
@@ -117,8 +117,8 @@ fn listen_on(address: SocketAddr, socket_buffer_bytes: Option<u64>) -> io::Resul
         Type::STREAM.nonblocking(),
         Some(Protocol::TCP),
     )?;
-    // A port whose last connections linger in TIME_WAIT is free; one that somebody listens on stays
-    // refused.
+    // A port whose last connections linger in TIME_WAIT is free; one that another socket listens on
+    // stays refused.
     socket.set_reuse_address(true)?;
     if let Some(bytes) = socket_buffer_bytes {
         // Before listen(2): connections inherit them, and the window scale is agreed on in the

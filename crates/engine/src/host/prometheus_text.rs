@@ -23,7 +23,7 @@ pub struct PrometheusText {
     text: String,
 }
 
-/// A metric whose values are being told.
+/// A metric whose values are being written.
 pub struct Metric<'a> {
     text: &'a mut String,
     name: &'static str,

@@ -1,5 +1,5 @@
-//! What people see and type: foreign text without what would steer a terminal; secrets, asked for
-//! on the terminal without showing them, or read from a stream.
+//! What people see and type: foreign text without the characters that would control a terminal;
+//! secrets, read from the terminal without echo, or from a stream.
 
 use std::{
     borrow::Cow,
@@ -13,8 +13,8 @@ use rustix::termios::{
 };
 use zeroize::Zeroizing;
 
-/// `text` for people: all that would steer a terminal, or show a text in another order than it has,
-/// becomes `?`. Whatever is written to people passes here, since names and replies come from peers.
+/// `text` for people: each character that would control a terminal, or reorder the text on it,
+/// becomes `?`. All output to people passes here, since names and replies come from peers.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     match text.contains(steers) {
         true => Cow::Owned(text.replace(steers, "?")),
@@ -58,7 +58,7 @@ pub const BYTES_MAX: usize = 1024;
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// The bytes, for whoever needs them.
+    /// The bytes.
     pub fn reveal(&self) -> &[u8] {
         &self.0
     }
@@ -70,14 +70,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why there is none.
+/// Why a secret cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// Nobody can be asked.
+    /// The process has no terminal.
     #[error("no terminal to ask on")]
     NoTerminal,
     /// The terminal or the stream failed.
-    #[error("what was typed cannot be read: {0}")]
+    #[error("cannot read what was typed: {0}")]
     Io(#[from] io::Error),
     /// Longer than anything makes use of.
     #[error("what was typed is longer than {BYTES_MAX} bytes")]

@@ -5,8 +5,8 @@ use std::io;
 use godwit_proto::error::StorageFailure;
 use rustix::io::Errno;
 
-/// The one way from an [`io::Error`] to a failure. `doing` tells what was tried and on what, e.g.
-/// `open /p/f for reading`. An error that carries a failure gives that failure back.
+/// The one conversion from an [`io::Error`] to a failure. `doing` says what was tried and on what,
+/// e.g. `open /p/f for reading`. An error that carries a failure gives that failure back.
 pub fn failure(doing: impl Into<String>, error: &io::Error) -> StorageFailure {
     if let Some(inner) = error
         .get_ref()
@@ -21,8 +21,8 @@ pub fn failure(doing: impl Into<String>, error: &io::Error) -> StorageFailure {
     }
 }
 
-/// The C library's words without Rust's "(os error 13)", which helps nobody who reads the sentence.
-/// English, since Rust never calls setlocale.
+/// The C library's text without Rust's "(os error 13)", which does not help a reader of the
+/// sentence. English, since Rust never calls setlocale.
 pub(crate) fn text_of(error: &io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {
@@ -39,7 +39,7 @@ pub(crate) fn errno_failure(doing: impl Into<String>, errno: Errno) -> StorageFa
     failure(doing, &io::Error::from(errno))
 }
 
-/// The way back, for streams: [`failure`] finds the failure in it again.
+/// The conversion back, for streams: [`failure`] finds the failure in it again.
 pub(crate) fn into_io(failure: StorageFailure) -> io::Error {
     io::Error::other(failure)
 }

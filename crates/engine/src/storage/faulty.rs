@@ -1,4 +1,4 @@
-//! A storage that fails as it is told.
+//! A storage that fails as its script says.
 
 use std::{
     sync::{

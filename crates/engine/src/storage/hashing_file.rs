@@ -1,5 +1,5 @@
-//! A small file whose checksum is made of its bytes while they pass, so that nobody need read it
-//! again.
+//! A small file whose checksum is computed of its bytes while they pass, so that no one need read
+//! it again.
 
 use std::sync::Arc;
 

@@ -66,7 +66,7 @@ pub trait Storage: Send + Sync + 'static {
     fn open_read(&self, path: &FtpPath) -> Result<FileRef>;
     /// Opens for writing. A directory is refused with EISDIR.
     fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef>;
-    /// Follows links; `link_target` tells where the name points. A dangling link is ENOENT.
+    /// Follows links; `link_target` is where the name points. A dangling link is ENOENT.
     fn stat(&self, path: &FtpPath) -> Result<Metadata>;
     /// Entries with their metadata; entries that vanish while listing and dangling links are left
     /// out.
@@ -154,7 +154,7 @@ pub trait File: Send + Sync + 'static {
     }
     /// Lets bytes from `offset` on, at most `bytes` of them, read as zero, in a file that has them;
     /// where possible they take no room. Returns how many, at least 1 where any were asked for.
-    /// Other bytes are not touched, whoever writes them meanwhile.
+    /// Other bytes are not touched, also where another writer changes them meanwhile.
     fn clear_at(&self, offset: u64, bytes: u64) -> Result<u64> {
         write_zeros(self, offset, bytes)
     }
@@ -163,7 +163,7 @@ pub trait File: Send + Sync + 'static {
         let _ = offset;
         None
     }
-    /// A way around user space, where there is one.
+    /// A path that avoids user space, where there is one.
     fn fast_path(&self) -> FastPath<'_> {
         FastPath::Copy
     }
@@ -172,7 +172,7 @@ pub trait File: Send + Sync + 'static {
 /// Part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// Bytes that are stored up to `end`, or nobody knows.
+    /// Bytes that are stored up to `end`, or whose storage is unknown.
     Data {
         /// One past the last, or any number past the end of the file.
         end: u64,
@@ -184,7 +184,7 @@ pub enum Run {
     },
 }
 
-/// As [`File::read_vectored_at`], in the way that every file knows.
+/// As [`File::read_vectored_at`], by means that every file has.
 fn read_each<F: File + ?Sized>(
     file: &F,
     offset: u64,
@@ -201,10 +201,10 @@ fn read_each<F: File + ?Sized>(
     Ok(got)
 }
 
-/// Zeros that are written at a time where there is no other way to clear a part of a file.
+/// Zeros that are written at a time where a part of a file cannot be cleared otherwise.
 pub(crate) static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
-/// As [`File::clear_at`], in the way that every file knows.
+/// As [`File::clear_at`], by means that every file has.
 fn write_zeros<F: File + ?Sized>(file: &F, offset: u64, bytes: u64) -> Result<u64> {
     let most = usize::try_from(bytes).map_or(ZEROS.len(), |bytes| bytes.min(ZEROS.len()));
     file.write_all_at(offset, &ZEROS[..most])?;
@@ -263,7 +263,7 @@ impl FileKind {
     }
 }
 
-/// What stat tells.
+/// What stat reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Kind.

@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Names kept at a time; past this the cache starts anew.
+/// Names kept at a time; past this the cache is cleared.
 const NAMES_MAX: usize = 4096;
 /// How long a name is believed. Chosen arbitrarily: longer would show a renamed account late,
 /// shorter would ask a directory service more than once in a listing.

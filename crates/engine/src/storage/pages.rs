@@ -22,7 +22,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// So many bytes. What is in them means nothing where there were fewer before.
+    /// Makes it `bytes` long. The content of added bytes has no meaning.
     pub(crate) fn resize(&mut self, bytes: usize) {
         if self.bytes.len() < self.start + bytes {
             self.bytes = vec![0; bytes + PAGE - 1];

@@ -16,7 +16,7 @@ impl PreloadedFile {
     /// to copy them.
     pub const BYTES_MAX: u64 = 16 << 10;
 
-    /// Reads `file`, which was as `metadata` tells. `None` where it is too large, is no regular
+    /// Reads `file`, whose metadata were `metadata`. `None` where it is too large, is no regular
     /// one, has holes, or is another by now.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl PreloadedFile {
         if metadata.kind != FileKind::File || size > Self::BYTES_MAX || metadata.stored < size {
             return Ok(None);
         }
-        // One more, which tells whether that was all.
+        // One more, to see whether that was all.
         let size = usize::try_from(size).unwrap_or(0);
         let mut bytes = vec![0; size + 1];
         let mut got = 0;

@@ -655,7 +655,7 @@ impl EventLoop {
         let handle = channel.take_waiting();
         match (why, &handle) {
             (HandshakeError::Silent, _) => {
-                tracing::debug!("a data connection came and said nothing")
+                tracing::debug!("a data connection was closed before it sent anything")
             }
             (HandshakeError::Failed(why), Some(handle)) => {
                 connection_failed(handle, stripe, why);

@@ -190,6 +190,6 @@ impl Seen {
 }
 
 fn silent(error: &std::io::Error) -> Kernel {
-    tracing::debug!(%error, "the kernel tells nothing of TCP connections");
+    tracing::debug!(%error, "the kernel does not report on TCP connections");
     Kernel::Silent
 }

@@ -65,7 +65,7 @@ impl Congestion {
             return Ok(());
         };
         (SockRef::from(socket).set_tcp_congestion(name.as_bytes())).map_err(|e| {
-            let text = format!("congestion control {name:?} is not to be had: {e}");
+            let text = format!("congestion control {name:?} is not available: {e}");
             io::Error::new(e.kind(), text)
         })
     }

@@ -313,7 +313,7 @@ impl TransferShared {
         if !ready {
             return (now > limit).then(|| {
                 TransferFailure::NoConnection(format!(
-                    "none came up within {} s {waiting_at}",
+                    "none was established within {} s {waiting_at}",
                     limit.as_secs_f64()
                 ))
             });
@@ -418,7 +418,7 @@ impl TransferShared {
         if carried_on {
             self.ready_if_all_up(&mut control, false);
             self.reconsider(control);
-            tracing::info!(%why, "a data channel less");
+            tracing::info!(%why, "a data channel could not be opened, the transfer continues");
         } else {
             drop(control);
             self.fail(why);

@@ -2,7 +2,7 @@
 //!
 //! Two questions: all connections of a host ([`TcpDiag::connections`]), and single ones by their
 //! ends ([`TcpDiag::look_up`]), which costs the same on a host with a million others. The sockets
-//! themselves are not touched, so whoever looks needs no descriptor of them, nor any unsafe code.
+//! themselves are not touched, so the caller needs no descriptor of them, nor any unsafe code.
 //! Fields that an old kernel does not report read as 0.
 
 mod sock_diag;
@@ -44,9 +44,9 @@ pub struct TcpConnection {
     pub bytes_queued: u32,
     /// Part of them that was never sent.
     pub bytes_not_sent: u32,
-    /// Segments with payload sent, retransmissions included; begins anew after 2^32.
+    /// Segments with payload sent, retransmissions included; wraps after 2^32.
     pub segments_sent: u32,
-    /// Segments sent again; begins anew after 2^32.
+    /// Segments sent again; wraps after 2^32.
     pub segments_retransmitted: u32,
     /// Segments in flight.
     pub unacked: u32,
@@ -260,7 +260,7 @@ mod tests {
                 continue;
             };
             let there = ends(&sender);
-            // Same ports, other way round: a listener's port with nobody on it.
+            // The same ports reversed: no connection has them.
             let nowhere = AddressPair {
                 remote: SocketAddr::new(there.remote.ip(), 1),
                 ..there

@@ -37,8 +37,8 @@ pub struct Listing {
 impl Listing {
     /// Of `path`: the entries of a directory, or one file (but MLSD: ENOTDIR). For LIST and NLST
     /// the last name may be a pattern (`*`, `?`, `[a-z]`), unless a file has that very name; ENOENT
-    /// where nothing matches it. Whatever keeps a listing from beginning is told here; what goes
-    /// wrong later is an error of `read`, which carries the failure.
+    /// where nothing matches it. A failure before the first line is returned here; what goes wrong
+    /// later is an error of `read`, which carries the failure.
     pub fn open(
         storage: Arc<dyn Storage>,
         path: &FtpPath,

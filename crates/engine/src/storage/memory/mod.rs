@@ -22,8 +22,8 @@ use self::{
 };
 use super::{Entries, FileRef, Metadata, Result, Storage, WriteMode, errno_failure, owner};
 
-/// Bytes that all files together may hold where nothing else is said. Guards against a write at a
-/// huge offset, which a file system would keep as a hole and we cannot.
+/// Bytes that all files together may hold by default. Guards against a write at a huge offset,
+/// which a file system would keep as a hole and we cannot.
 const CAPACITY_DEFAULT: u64 = 1 << 30;
 
 /// Files in memory. Permission bits are kept but not enforced; an absolute link begins at the root
@@ -33,7 +33,7 @@ pub struct MemoryStorage {
     shared: Arc<Shared>,
 }
 
-/// Tells the time of modification.
+/// Gives the time of modification.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 impl MemoryStorage {

@@ -31,11 +31,11 @@ pub(super) struct Direct {
     is_refused: AtomicBool,
 }
 
-/// What can be read in this way.
+/// What direct I/O could read.
 pub(super) enum Reading {
-    /// So many bytes were; 0 at the end of the file.
+    /// Bytes that it read; 0 at the end of the file.
     Done(usize),
-    /// So many must be read in the other way first.
+    /// Bytes that must be read through the page cache first.
     Not(usize),
 }
 
@@ -43,7 +43,7 @@ impl Direct {
     /// Opens `fd`, which was opened with `flags`, once more.
     ///
     /// # Errors
-    /// EINVAL: the file system has no such way.
+    /// EINVAL: the file system has no direct I/O.
     pub(super) fn open(fd: BorrowedFd<'_>, flags: OFlags) -> Result<Self, Errno> {
         let flags = flags.intersection(OFlags::RWMODE) | OFlags::DIRECT | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| open(by_proc(fd), flags, Mode::empty()))?;
@@ -74,7 +74,7 @@ impl Direct {
         }
     }
 
-    /// Writes what of `bytes` can be written in this way, which is told.
+    /// Writes the part of `bytes` that direct I/O can write, and returns it.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<Range<usize>, Errno> {
         let start = before_page(offset);
         let whole = bytes.len().saturating_sub(start) / PAGE * PAGE;
@@ -88,7 +88,7 @@ impl Direct {
             .map_or(0..0, |count| start..start + count))
     }
 
-    /// `None`: not in this way, from now on.
+    /// `None`: no direct I/O on this file from now on.
     fn unless_refused(&self, outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {
         match outcome {
             Err(error @ (Errno::INVAL | Errno::OPNOTSUPP)) => {
@@ -101,10 +101,10 @@ impl Direct {
     }
 }
 
-/// Says that there is no such way, for the first file of which that is so.
+/// Logs that there is no direct I/O, once in the process.
 pub(super) fn tell(error: &Errno, path: &FtpPath) {
-    static TOLD: Once = Once::new();
-    TOLD.call_once(|| {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
         tracing::warn!(%path, %error, "no direct I/O there: the page cache is used");
     });
 }

@@ -321,7 +321,7 @@ impl File for PosixFile {
     }
 
     fn run_at(&self, offset: u64) -> Run {
-        // Whoever does not know holes says that all is data, or fails.
+        // A file system without holes reports all as data, or fails.
         match self.access {
             Access::Regular => self.look_at(offset).ok().flatten(),
             Access::Device | Access::Zeros | Access::Discard => None,
@@ -347,8 +347,8 @@ impl File for PosixFile {
     }
 
     fn sync_file_system(&self) -> Result<()> {
-        // Since Linux 5.8 it tells of every write that failed on this file system since the file
-        // was opened.
+        // Since Linux 5.8 it reports every write that failed on this file system since the file was
+        // opened.
         retry_on_intr(|| syncfs(&self.fd))
             .map_err(|e| errno_failure(format!("sync the file system of {}", self.path), e))
     }

@@ -212,7 +212,7 @@ impl Storage for PosixStorage {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let set = self.named(path).and_then(|fd| {
             match chmodat(CWD, by_proc(fd.as_fd()), mode, AtFlags::empty()) {
-                // No /proc here. The other way needs the right to read.
+                // No /proc here. The call by descriptor needs the right to read.
                 Err(Errno::NOENT | Errno::NOTDIR) => {
                     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
                     let fd = self.root.open(path.as_bytes(), flags, Mode::empty())?;

@@ -13,8 +13,8 @@ use rustix::{
 
 use super::walk::{self, AbsoluteLinks, NAMED};
 
-/// openat2 says EAGAIN while somebody renames directories that a `..` passes; it is asked this
-/// often.
+/// openat2 returns EAGAIN while another process renames directories that a `..` passes; it is asked
+/// this often.
 const RACES_MAX: u32 = 128;
 
 /// Where paths begin and what they must not leave.
@@ -29,7 +29,7 @@ pub(super) enum Root {
     },
 }
 
-/// Who follows names and links.
+/// What follows names and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolver {
     /// openat2(2), Linux 5.6.

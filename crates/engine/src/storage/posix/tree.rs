@@ -214,7 +214,7 @@ impl Level {
             Mode::empty(),
         )?;
         if id_of(&fd)? != self.id {
-            // Somebody moved it: what lies above is not ours to touch.
+            // Another process moved it: what lies above is not ours to touch.
             return Err(Errno::STALE);
         }
         self.dir = Some(Dir::new(fd)?);
