@@ -29,7 +29,10 @@ use tokio::sync::{OnceCell, watch};
 
 use crate::{
     auth::secrets::Secrets,
-    endpoint::{addresses::Addresses, observed_limit::Ceiling},
+    endpoint::{
+        addresses::Addresses,
+        observed_limit::{Ceiling, DataConnections},
+    },
     error::Result,
     local::{durability::LocalDurability, journal::Journal},
     panics::on_thread,
@@ -334,6 +337,8 @@ pub(crate) struct Capabilities {
     sessions: Mutex<Ceiling>,
     /// Data channels that it takes in one transfer, likewise.
     channels: Mutex<Ceiling>,
+    /// Data connections between it and this machine, and those from another server to it.
+    data: [Mutex<DataConnections>; 2],
     /// Files go there, or come from there to this machine.
     pub(crate) has_files: AtomicBool,
     /// It sends files to another server.
@@ -399,6 +404,11 @@ pub(crate) struct Capabilities {
 const FOLDERS_MAX: usize = 10_000;
 
 impl Capabilities {
+    /// What is known of its data connections: to this machine, or from another server.
+    pub(crate) fn data(&self, from_server: bool) -> MutexGuard<'_, DataConnections> {
+        locked(&self.data[usize::from(from_server)])
+    }
+
     /// Data channels of a new transfer, of the `wanted`.
     pub(crate) fn fit_channels(&self, wanted: u32) -> u32 {
         let most = locked(&self.channels).at(Instant::now());

@@ -128,6 +128,19 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// Not tried, since no data connection of the server has worked for a while.
+    #[error(
+        "{endpoint}: no data connection worked for {transfers} transfers in a row, each tried \
+         until its attempts were used up, so nothing more is sent or fetched there: {error}"
+    )]
+    DataRefused {
+        /// URL without path.
+        endpoint: String,
+        /// How many.
+        transfers: u32,
+        /// The last one's.
+        error: Box<Error>,
+    },
     /// What a server sends as a listing is none.
     #[error("{doing}: {why}")]
     Listing {
@@ -389,6 +402,18 @@ impl Error {
         }
     }
 
+    /// A data connection did not come about, or broke.
+    pub(crate) fn is_of_data_connection(&self) -> bool {
+        match self {
+            Self::Transfer { failure, .. } => matches!(
+                failure,
+                TransferFailure::NoConnection(_) | TransferFailure::ConnectionLost(_)
+            ),
+            Self::Refused { reply, .. } => matches!(reply.code.get(), 425 | 426),
+            _ => false,
+        }
+    }
+
     /// What it leaves of a file may still be gone on with: nothing says that these bytes are wrong,
     /// or are not to be there.
     pub(crate) fn keeps_partial_file(&self) -> bool {
@@ -473,7 +498,9 @@ impl Error {
             | Self::Mangled { .. } => Blame::Server,
             Self::Local(failure) if is_name(failure) => Blame::User,
             Self::Local(_) | Self::System { .. } => Blame::ThisMachine,
-            Self::DiskFull { error, .. } | Self::Kept { error, .. } => error.blame(),
+            Self::DiskFull { error, .. }
+            | Self::Kept { error, .. }
+            | Self::DataRefused { error, .. } => error.blame(),
             Self::Internal { .. } => Blame::Developers,
             Self::Interrupted => Blame::Nobody,
         }

@@ -1,9 +1,12 @@
-//! How much a server takes at a time, as its refusals show. No I/O, and no clock.
+//! How much a server takes at a time, as its refusals show, and whether its data connections work
+//! at all. No I/O, and no clock.
 //!
 //! One refusal may have any cause: a busy moment, a lost connection. Only a second one soon after
 //! it counts, and no server is held to it for the rest of a long run.
 
 use std::time::{Duration, Instant};
+
+use crate::error::Error;
 
 /// Refusals that put a ceiling in force.
 const REFUSALS_MIN: u32 = 2;
@@ -54,9 +57,66 @@ impl Ceiling {
     }
 }
 
+/// Transfers that fail in a row, for each session, until no further one is tried.
+const FAILED_MAX: u32 = 3;
+
+/// Whether data connections of an endpoint work.
+#[derive(Debug, Default)]
+pub(crate) struct DataConnections {
+    /// Transfers in a row that used up their attempts without one.
+    failed: u32,
+    given_up: Option<Error>,
+}
+
+impl DataConnections {
+    /// One has carried bytes.
+    pub(crate) fn worked(&mut self) {
+        self.failed = 0;
+    }
+
+    /// A transfer with `endpoint` has used up its attempts, while there were so many sessions.
+    pub(crate) fn failed(&mut self, endpoint: String, error: &Error, sessions: u32) {
+        self.failed = self.failed.saturating_add(1);
+        if self.failed >= FAILED_MAX.saturating_mul(sessions.max(1)) && self.given_up.is_none() {
+            self.given_up = Some(Error::DataRefused {
+                endpoint,
+                transfers: self.failed,
+                error: Box::new(error.clone()),
+            });
+        }
+    }
+
+    /// Why no further transfer is tried.
+    pub(crate) fn given_up(&self) -> Option<Error> {
+        self.given_up.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_endpoint_is_given_up_when_each_session_has_failed_several_times_in_a_row() {
+        let error = Error::Usage("refused".to_owned());
+        let mut connections = DataConnections::default();
+        let mut fail = |times: u32, worked: bool| {
+            if worked {
+                connections.worked();
+            }
+            for _ in 0..times {
+                connections.failed("ftp://h".to_owned(), &error, 2);
+            }
+            connections.given_up().map(|error| error.to_string())
+        };
+        assert_eq!(fail(5, false), None);
+        assert_eq!(fail(5, true), None, "one worked in between");
+        let said = fail(1, false).unwrap();
+        assert!(
+            said.contains("6 transfers in a row") && said.ends_with(": refused"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn one_refusal_holds_for_a_moment_and_two_put_the_ceiling_in_force() {

@@ -67,7 +67,11 @@ async fn remove(job: &Job, delete_list: SealedDeleteList) -> Result<()> {
                 let shown = endpoint.name();
                 let step = Operation::on(&endpoint, &shown);
                 let (names, mut left) = sendable(batch, &shown);
-                let remove = async |session: &mut Session| session.remove_all(&names).await;
+                let mut again = false;
+                let remove = async |session: &mut Session| {
+                    let again = std::mem::replace(&mut again, true);
+                    session.remove_all(&names, again).await
+                };
                 let failed = carrier.attempt(step, remove).await?;
                 left.extend(
                     failed

@@ -495,10 +495,12 @@ impl FileTask {
     /// that is no remedy. Where nobody knows which bytes are bad, once more is enough: what moves
     /// them badly each time is nothing that another attempt mends.
     pub(crate) fn to_repair(&self, error: &Error, repairs: u32) -> Option<Vec<Option<ByteRange>>> {
-        let Error::Mismatch(mismatch) = error else {
-            return None;
+        let ranges: Vec<_> = match error {
+            Error::Mismatch(mismatch) => mismatch.ranges.iter().copied().map(Some).collect(),
+            // The server confirmed what it did not get.
+            Error::Size { .. } if self.length().is_some() => Vec::new(),
+            _ => return None,
         };
-        let ranges: Vec<_> = mismatch.ranges.iter().copied().map(Some).collect();
         let (bad, most) = match ranges.is_empty() {
             true => (vec![None], 1),
             false => (ranges, REPAIRS_MAX),

@@ -521,7 +521,11 @@ impl Worker {
         loop {
             let finish = async |session: &mut Session| {
                 test_point("finish", &file.path);
-                file.finish(session, moved).await
+                match file.finish(session, moved).await {
+                    // Another look shows the same.
+                    Err(error @ Error::Size { .. }) => Ok(Err(error)),
+                    finished => finished.map(Ok),
+                }
             };
             let finished = caught(
                 || format!("finish {}", file.path),
@@ -532,7 +536,8 @@ impl Worker {
                 Err(AttemptError::Failed(bug))
             });
             let error = match finished {
-                Ok(agreed) => {
+                Ok(Err(error)) => file.explain(error),
+                Ok(Ok(agreed)) => {
                     let seconds = file.began.elapsed().as_secs_f64();
                     let bytes = (moved, file.length().unwrap_or(moved));
                     self.job

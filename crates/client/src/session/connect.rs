@@ -1,15 +1,22 @@
 //! From the name of a server to its greeting.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use godwit_engine::host::net;
-use tokio::{task::JoinSet, time};
+use tokio::time;
 
 use super::login::{self, Connected};
 use crate::{
     context::{Endpoint, RunContext},
     error::{Error, Result},
-    panics::{joined_badly, on_thread},
+    panics::on_thread,
 };
 
 /// Time for an address to greet before the next is tried beside it. A machine that is gone says
@@ -17,7 +24,8 @@ use crate::{
 const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_secs(1);
 
 /// Connects to the address that greets first: they are tried in turn, the next where one has failed
-/// or is late.
+/// or is late. All within the task of the caller, so that a bug of one is seen there even where the
+/// caller is stopped in that moment.
 pub(super) async fn connect_any(
     context: &Arc<RunContext>,
     endpoint: &Arc<Endpoint>,
@@ -26,43 +34,57 @@ pub(super) async fn connect_any(
     let mut untried = known.trial_order(addresses(endpoint).await?).into_iter();
     // In the order in which they were begun.
     let mut trying: Vec<SocketAddr> = Vec::new();
-    let mut trials = JoinSet::new();
+    let mut trials = Vec::new();
     let mut last = None;
-    let doing = || format!("connect to {}", endpoint.name());
     loop {
         if let Some(address) = untried.next() {
             trying.push(address);
-            let (context, endpoint) = (Arc::clone(context), Arc::clone(endpoint));
-            trials.spawn(async move {
-                let connected = login::connect(&context, &endpoint, address).await;
+            trials.push(Box::pin(async move {
+                let connected = login::connect(context, endpoint, address).await;
                 (address, connected)
-            });
+            }));
         }
         let ended = tokio::select! {
-            ended = trials.join_next() => ended,
+            ended = first_of(&mut trials) => ended,
             () = time::sleep(CONNECTION_ATTEMPT_DELAY), if untried.len() > 0 => continue,
         };
         match ended {
-            Some(Ok((address, Ok(connected)))) => {
+            Some((address, Ok(connected))) => {
                 let earlier = trying.iter().take_while(|tried| **tried != address);
                 earlier.for_each(|late| known.record(*late, false));
                 known.record(address, true);
                 return Ok(connected);
             }
-            Some(Ok((address, Err(error)))) => {
+            Some((address, Err(error))) => {
                 trying.retain(|tried| *tried != address);
                 known.record(address, false);
                 context.note(format!("{}: {error}", endpoint.name()));
                 last = Some(error);
             }
-            // Not tried elsewhere: a bug must be seen, even where another address answers.
-            Some(Err(bug)) => return Err(joined_badly(doing(), bug)),
             None => {
                 let none = || Error::Usage(format!("{}: no address", endpoint.name()));
                 return Err(last.unwrap_or_else(none));
             }
         }
     }
+}
+
+/// What the first that ends has come to; `None` where nothing is left to wait for.
+async fn first_of<F: Future>(trials: &mut Vec<Pin<Box<F>>>) -> Option<F::Output> {
+    if trials.is_empty() {
+        return None;
+    }
+    let ended = poll_fn(|context| {
+        for (at, trial) in trials.iter_mut().enumerate() {
+            if let Poll::Ready(ended) = trial.as_mut().poll(context) {
+                return Poll::Ready((at, ended));
+            }
+        }
+        Poll::Pending
+    });
+    let (at, ended) = ended.await;
+    drop(trials.swap_remove(at));
+    Some(ended)
 }
 
 /// All addresses of the host, in the system's order.

@@ -107,12 +107,19 @@ impl SessionPool {
         (&mut ahead.session).await.ok().flatten()
     }
 
-    /// Closes what nobody uses.
+    /// Closes what nobody uses. What opens a session still ends here: a bug that it met later would
+    /// go unseen.
     pub(crate) async fn close(&self) {
         let ahead = self.take_opening(|ahead| ahead.session.is_finished()).await;
         if let Some(session) = ahead {
             session.quit().await;
         }
+        drop(
+            self.ahead
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         for session in idle {
             session.quit().await;
@@ -165,6 +172,14 @@ impl SessionPool {
         let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         let found = given_up.iter().find(|(e, _)| Arc::ptr_eq(e, endpoint));
         found.map(|(_, error)| error.clone())
+    }
+
+    /// A step has used up its attempts, since data connections do not come about.
+    fn data_failed(&self, step: &Operation<'_>, error: &Error) {
+        let sessions = u32::try_from(self.alive.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let endpoint = step.endpoint;
+        let mut data = endpoint.capabilities.data(step.sender.is_some());
+        data.failed(endpoint.name(), error, sessions);
     }
 
     fn give_up(&self, endpoint: &Arc<Endpoint>, error: &Error) {
@@ -294,6 +309,8 @@ impl RetryingSession {
             if !error.is_passing() || never_reached || attempt >= attempts {
                 if let Some(endpoint) = unopened {
                     self.pool.give_up(&endpoint, &error);
+                } else if error.is_of_data_connection() {
+                    self.pool.data_failed(&step, &error);
                 }
                 return Err(AttemptError::Failed(error));
             }

@@ -114,3 +114,25 @@ fn where_nothing_can_be_listed_a_put_is_tried() {
         assert_eq!(fake.get("/d/new/f").unwrap(), b"new");
     }
 }
+
+#[test]
+fn a_removal_whose_reply_was_lost_is_no_failure() {
+    // Behind the command that was done the server says what vsftpd says of whatever it refuses.
+    let fake = Fake::start(Quirks {
+        hang_up_after: Some(("DELE", 1)),
+        nth: vec![("DELE", 2, "550 Delete operation failed.")],
+        features: Some(&["SIZE", "MLST"]),
+        ..Quirks::default()
+    });
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("f"), b"new").unwrap();
+    fake.put("/d/old", b"x");
+    let (source, directory) = (format!("{}/", here.path().display()), fake.url("/d/"));
+    let words = ["sync", "--delete", "-c", "1", "--retry-pause", "0.01"];
+    let ends = [&source[..], &directory];
+    run(&[&words[..], &ends].concat()).expect(0, &["1 removed"]);
+    assert_eq!(
+        (fake.heard("DELE"), fake.names()),
+        (2, vec!["/d/f".to_owned()])
+    );
+}

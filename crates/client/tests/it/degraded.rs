@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{bytes, run, text, tree},
+    harness::{Served, bytes, run, text, tree},
 };
 
 /// Copies a file there and back and expects both to be right.
@@ -327,6 +327,54 @@ fn a_226_for_a_short_file_is_a_failure() {
     fs::write(&file, bytes(3_000_000, 2)).unwrap();
     run(&["cp", "--retries", "1", text(&file), &fake.url("/up")]).expect(4, &["/up"]);
     assert_eq!(fake.names(), ["/f"]);
+}
+
+#[test]
+fn a_file_that_is_confirmed_and_not_there_is_sent_again() {
+    let from = Served::start();
+    fs::write(from.path("f"), "content").unwrap();
+    let local = from.path("f");
+    for source in [text(&local), &from.url("/f")] {
+        let fake = Fake::start(Quirks {
+            features: Some(&["SIZE", "MLST"]),
+            cuts: 1,
+            lies: true,
+            ..Quirks::default()
+        });
+        run(&["cp", source, &fake.url("/g")]).expect(0, &[]);
+        assert_eq!(fake.get("/g").unwrap(), b"content", "{source}");
+        assert!(fake.heard("STOR") >= 2);
+    }
+}
+
+#[test]
+fn a_server_whose_data_connections_never_work_is_given_up() {
+    let fake = Fake::start(Quirks {
+        features: Some(&["SIZE", "MLST"]),
+        replies: vec![("PASV", "425 Can't open passive connection.")],
+        ..Quirks::default()
+    });
+    let here = tempfile::tempdir().unwrap();
+    for i in 0..10 {
+        fs::write(here.path().join(format!("f{i}")), "content").unwrap();
+    }
+    let words = [
+        "cp",
+        "-r",
+        "-c",
+        "1",
+        "--retries",
+        "2",
+        "--retry-pause",
+        "0.01",
+    ];
+    let ends = [text(here.path()), &fake.url("/up")];
+    let said = "no data connection worked for 3 transfers in a row";
+    let ran = run(&[&words[..], &ends].concat()).expect(4, &[said]);
+    assert!(ran.err.contains("10 failed"), "{}", ran.err);
+    assert_eq!(fake.heard("STOR"), 0);
+    assert!(fake.heard("PASV") <= 6, "{}", fake.heard("PASV"));
+    assert_eq!(fake.names(), Vec::<String>::new());
 }
 
 #[test]

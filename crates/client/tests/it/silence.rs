@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{run, text},
+    harness::{Served, run, text},
+    interposed::interposed,
 };
 
 const FLAGS: [&str; 6] = ["cp", "-r", "--stall-timeout", "1", "--retries", "1"];
@@ -59,4 +60,20 @@ fn a_listing_that_is_never_confirmed_fails_within_the_stall_limit() {
     fake.put("/d/f", b"content");
     let words = ["no reply to MLSD within 1 s"];
     run(&["ls", "--stall-timeout", "1", &fake.url("/d/")]).expect(4, &words);
+}
+
+#[test]
+fn a_sender_that_never_confirms_fails_within_the_stall_limit() {
+    let (from, to) = (Served::start(), Fake::start(Quirks::default()));
+    fs::write(from.path("f"), "content").unwrap();
+    let mute = |line: String| match line.starts_with("226 ") {
+        true => "150 Still at it".to_owned(),
+        false => line,
+    };
+    let source = format!("ftp://{}/f", interposed(from.address, |line| line, mute));
+    let target = to.url("/g");
+    let between = [&source[..], &target];
+    let said = "nothing moved between the two servers for 1 s";
+    run(&[&FLAGS[..], &between].concat()).expect(4, &[said]);
+    assert!(!to.names().contains(&"/g".to_owned()));
 }

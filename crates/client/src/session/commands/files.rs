@@ -205,13 +205,16 @@ impl Session {
         paths: &[FtpPath],
     ) -> Result<Vec<(FtpPath, Error)>> {
         let names: Vec<_> = paths.iter().map(|path| (false, path.clone())).collect();
-        self.remove_all(&names).await
+        self.remove_all(&names, false).await
     }
 
-    /// The same of files and, where that is said, of directories, in this order.
+    /// The same of files and, where that is said, of directories, in this order. `again`: an
+    /// earlier attempt may have removed some, and its replies were lost. A server that does not
+    /// say why it refuses to remove one is asked whether it is there.
     pub(crate) async fn remove_all(
         &mut self,
         names: &[(bool, FtpPath)],
+        again: bool,
     ) -> Result<Vec<(FtpPath, Error)>> {
         let mut failed = Vec::new();
         for names in names.chunks(TOGETHER_MAX) {
@@ -221,8 +224,16 @@ impl Session {
             });
             let replies = self.ask_all(commands, "remove files").await?;
             for ((_, path), reply) in names.iter().zip(replies) {
-                let kind = failure_kind(&reply);
-                if kind.is_some_and(|kind| kind != FailureKind::NotFound) {
+                let is_gone = match failure_kind(&reply) {
+                    None | Some(FailureKind::NotFound) => true,
+                    Some(FailureKind::Other) if again => {
+                        // Where that does not tell either, the refusal counts.
+                        let found = self.stat(path).await;
+                        matches!(found, Ok(Found::Missing))
+                    }
+                    Some(_) => false,
+                };
+                if !is_gone {
                     let doing = format!("remove {}", self.endpoint.url(path));
                     failed.push((path.clone(), Error::refused(doing, reply)));
                 }

@@ -114,6 +114,9 @@ impl Session {
         source: &mut Session,
         plan: &ThirdPartyPlan<'_>,
     ) -> ThirdPartyOutcome {
+        if let Some(error) = self.endpoint.capabilities.data(true).given_up() {
+            return ThirdPartyOutcome::failed(error);
+        }
         let parallelism = self.channels_to_begin_with(source, plan.long);
         source.params.parallelism = parallelism;
         self.context
@@ -453,6 +456,9 @@ impl ThirdPartyTransfer<'_> {
         } else {
             failure.map_or(Ok(()), Err)
         };
+        if result.is_ok() || told.bytes().is_some_and(|bytes| bytes > 0) {
+            receiver.endpoint.capabilities.data(true).worked();
+        }
         if result.is_ok() && !is_cut {
             let listener = match self.between.awaits_final_reply {
                 Role::Receiver => &receiver.endpoint,

@@ -156,11 +156,12 @@ impl ThirdPartyState {
         goes(&self.receiver) && goes(&self.sender)
     }
 
-    /// Silence means that nothing moves: one of them has not begun, or the receiver is one that
-    /// tells how far it is and still gets bytes.
+    /// Silence means that nothing moves: one of them has not begun, the receiver is one that tells
+    /// how far it is and still gets bytes, or it has ended and the sender has nothing more to send.
     pub(crate) fn silence_tells(&self) -> bool {
         let begun = self.receiver.begun && self.sender.begun;
-        !begun || !self.sender.over && self.told.bytes().is_some()
+        let is_counted = self.receiver.over || self.told.bytes().is_some();
+        !begun || !self.sender.over && is_counted
     }
 
     /// Both have said their last word, or one has failed so that nothing can be expected of the
@@ -250,6 +251,14 @@ mod tests {
         relaying.on_final_reply(Role::Receiver, reply(226, "Done"), "put y");
         assert!(relaying.is_over());
         assert!(relaying.end().0.is_none());
+    }
+
+    #[test]
+    fn a_sender_is_not_waited_for_without_end_once_the_receiver_has_ended() {
+        let mut relaying = flowing();
+        assert!(!relaying.silence_tells(), "nobody tells what moves");
+        relaying.on_final_reply(Role::Receiver, reply(226, "Done"), "put y");
+        assert!(!relaying.is_over() && relaying.silence_tells());
     }
 
     #[test]

@@ -114,6 +114,9 @@ impl Session {
         if !self.is_usable() {
             return TransferOutcome::never_began(self.not_connected(plan.doing));
         }
+        if let Some(error) = self.endpoint.capabilities.data(false).given_up() {
+            return TransferOutcome::never_began(error);
+        }
         if plan.counts {
             self.context.counters.on_transfer_start(self.round_trip);
             self.params.parallelism = self.parallelism_for(plan.direction);
@@ -504,6 +507,11 @@ impl Session {
         {
             self.learn_of_ports(&report.result);
         }
+        let received =
+            plan.direction == Direction::Get && state.report.as_ref().is_some_and(|r| r.bytes > 0);
+        if received || !state.safe.is_empty() {
+            self.endpoint.capabilities.data(false).worked();
+        }
         let doing = || plan.doing.to_owned();
         let said = state.reply.clone();
         let too_many_from = state.too_many_from();
@@ -539,6 +547,7 @@ impl Session {
         self.check_pipelined(errors.is_empty() && cached > 0);
         let result = match most_informative(errors) {
             None => {
+                self.endpoint.capabilities.data(false).worked();
                 self.server.transfer_done(plan.direction, cached > 0);
                 Ok(())
             }
