@@ -5,8 +5,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -47,7 +45,7 @@ pub struct Options {
     pub kinds: Vec<Kind>,
     /// Only faults of what clients and servers say to each other: cut listings, lost replies and
     /// the like
-    #[arg(long, conflicts_with = "kinds")]
+    #[arg(long)]
     pub dialogues: bool,
     /// Faults of dialogues that are run at the same time: most of their time is waiting
     #[arg(long, default_value_t = 8, value_name = "N", requires = "dialogues",
@@ -113,10 +111,13 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
             writeln!(file)?;
         }
         outcomes.push(outcome);
-        Ok(())
+        Ok::<_, CommandError>(())
     };
     match options.dialogues {
-        true => run_dialogues(options, &mut take)?,
+        true => {
+            let dialogues = Dialogues::new(options.seed)?;
+            dialogues.run_all(options.faults(), options.jobs, take)?;
+        }
         false => {
             let mut campaign = Campaign::new(options.seed);
             options
@@ -141,33 +142,6 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     }
 }
 
-/// Runs faults of dialogues, several at a time. The first error ends the campaign; faults that run
-/// then are run to their ends.
-fn run_dialogues(
-    options: &Options,
-    take: &mut dyn FnMut(Outcome) -> Result<(), CommandError>,
-) -> Result<(), CommandError> {
-    let dialogues = Dialogues::new(options.seed)?;
-    let faults = Mutex::new(options.faults());
-    let next = || faults.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let (sender, outcomes) = mpsc::channel();
-    thread::scope(|scope| {
-        for _ in 0..options.jobs {
-            let (sender, dialogues, next) = (sender.clone(), &dialogues, &next);
-            scope.spawn(move || {
-                while let Some(fault) = next() {
-                    // Nobody listens any more where another fault could not be run.
-                    if sender.send(dialogues.run(&fault)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        outcomes.into_iter().try_for_each(|outcome| take(outcome?))
-    })
-}
-
 impl Options {
     fn numbers(&self) -> Range<u64> {
         match (self.only, self.quick) {
@@ -188,9 +162,9 @@ impl Options {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        let asked = |kind: &Kind| match self.dialogues {
-            true => kind.is_of_a_dialogue(),
-            false => self.kinds.is_empty() || self.kinds.contains(kind),
+        let asked = |kind: &Kind| {
+            let named = self.kinds.is_empty() || self.kinds.contains(kind);
+            named && (kind.is_of_a_dialogue() || !self.dialogues)
         };
         // What the user asks for is not left out for taking long.
         let short = |kind: &Kind| *kind != Kind::LongCut || !self.quick || !self.kinds.is_empty();
@@ -204,9 +178,13 @@ impl Options {
         let mut words = format!("godwit-lab faults --seed {} --only {number}", self.seed);
         if self.dialogues {
             words.push_str(" --dialogues");
-            return words;
         }
-        for kind in self.kinds() {
+        // What can be had without being named may be more elsewhere.
+        let named = match self.dialogues {
+            true => self.kinds.clone(),
+            false => self.kinds(),
+        };
+        for kind in named {
             words.push_str(&format!(" --kind {kind}"));
         }
         words

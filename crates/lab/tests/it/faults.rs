@@ -1,6 +1,8 @@
 //! A short campaign of faults; longer ones: `godwit-lab faults`.
 
-use godwit_lab::faults::{Campaign, Fault, Kind, Shape};
+use std::io::Write as _;
+
+use godwit_lab::faults::{Campaign, Dialogues, Error, Fault, Kind, Shape};
 use godwit_lab::peers::gct;
 
 use crate::netns::present;
@@ -38,5 +40,38 @@ fn all_arrives_whole_whatever_dies_meanwhile() {
         happened += usize::from(outcome.happened);
     }
     // A moment may come too late, but not each of them.
+    assert!(happened > 0);
+}
+
+/// Seeds of each kind of dialogue fault.
+const DIALOGUE_SEEDS: u64 = 4;
+/// Of them at a time: most of their time is waiting.
+const DIALOGUE_JOBS: u32 = 8;
+
+#[test]
+fn nothing_is_lost_whatever_a_server_says() {
+    let test = "nothing_is_lost_whatever_a_server_says";
+    if !have(&[Need::Godwit, Need::Godwitd]) {
+        return;
+    }
+    let mut happened = 0;
+    for seed in 1..=DIALOGUE_SEEDS {
+        let dialogues = Dialogues::new(seed).unwrap();
+        let lacking = dialogues.lacking();
+        if seed == 1 && !lacking.is_empty() {
+            let lacking = lacking.join(", ");
+            let _ = writeln!(std::io::stderr().lock(), "skipped {test} with {lacking}");
+        }
+        let faults = (0..)
+            .zip(Kind::OF_DIALOGUES)
+            .map(|(number, kind)| Fault::draw(seed, number, &[kind]));
+        let all = dialogues.run_all(faults, DIALOGUE_JOBS, |outcome| {
+            let (fault, findings) = (outcome.fault, outcome.findings.join("\n"));
+            assert!(findings.is_empty(), "seed {seed}: {fault}: {findings}");
+            happened += usize::from(outcome.happened);
+            Ok::<_, Error>(())
+        });
+        all.unwrap();
+    }
     assert!(happened > 0);
 }

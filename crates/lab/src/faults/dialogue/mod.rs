@@ -19,7 +19,8 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -42,7 +43,10 @@ const RETRY_PAUSE_SECONDS: &str = "0.05";
 /// How often a command is given.
 const RUNS_MAX: u32 = 4;
 /// Lines of the client's and the server's words that a finding quotes.
-const QUOTED_LINES: usize = 15;
+const QUOTED_LINES: usize = 30;
+/// Stack of a thread that may run the client: as large as that of a main thread, as its futures are
+/// long without optimization.
+const STACK_BYTES: usize = 8 << 20;
 /// Separates what is drawn here from what the fault's other values are drawn from.
 const STREAM: u64 = 0xd1a1;
 
@@ -171,6 +175,41 @@ impl Dialogues {
             trouble,
             panics_after: rng.up_to(200),
         }
+    }
+
+    /// Runs faults, so many at a time, and gives each outcome to `take` when it is there.
+    ///
+    /// # Errors
+    /// The first of [`Self::run`] or of `take` ends the campaign; faults that run then are run to
+    /// their ends.
+    pub fn run_all<E: From<Error>>(
+        &self,
+        faults: impl Iterator<Item = Fault> + Send,
+        jobs: u32,
+        mut take: impl FnMut(Outcome) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let faults = Mutex::new(faults);
+        let next = || faults.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let (sender, outcomes) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..jobs {
+                let (sender, next) = (sender.clone(), &next);
+                let work = move || {
+                    while let Some(fault) = next() {
+                        // Nobody listens any more where another fault could not be run.
+                        if sender.send(self.run(&fault)).is_err() {
+                            return;
+                        }
+                    }
+                };
+                thread::Builder::new()
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(scope, work)
+                    .map_err(io_error(self.folder.path()))?;
+            }
+            drop(sender);
+            outcomes.into_iter().try_for_each(|outcome| take(outcome?))
+        })
     }
 
     /// Runs one fault.

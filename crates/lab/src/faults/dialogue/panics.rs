@@ -1,6 +1,7 @@
 //! A run of the client in this process, with an observer that panics: whichever worker tells it the
 //! n-th event panics with it. So nothing in the client waits for a sign to panic.
 
+use std::backtrace::Backtrace;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,9 @@ use super::servers::PASSWORD;
 
 /// What a process that panicked ends with.
 const PANICKED: i32 = 101;
+
+/// Functions that a finding names.
+const CALLERS_QUOTED: usize = 12;
 
 /// What came of it.
 pub(super) struct Panicked {
@@ -54,13 +58,28 @@ impl Observer for Panicking {
             said.push_str(&format!("{event:?}\n"));
         }
         let number = self.heard.fetch_add(1, Ordering::Relaxed);
-        assert!(number != self.after, "this panic is wanted");
+        if number == self.after {
+            let story = format!("a panic with {event:?}, from\n{}", callers());
+            self.said
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push_str(&story);
+            panic!("this panic is wanted");
+        }
     }
 
     /// So that there is an event wherever a worker talks with a server.
     fn hears_dialogue(&self) -> bool {
         true
     }
+}
+
+/// Functions of the client that called this one, the nearest first.
+fn callers() -> String {
+    let trace = Backtrace::force_capture().to_string();
+    let is_ours = |line: &&str| line.contains("godwit_client::");
+    let ours = trace.lines().filter(is_ours).take(CALLERS_QUOTED);
+    ours.map(|line| format!("{}\n", line.trim())).collect()
 }
 
 /// Runs a command of words without the program's name. The event after `after` others panics.

@@ -190,7 +190,8 @@ pub(super) fn judge(
         }
     }
     for (name, content) in before {
-        let is_extra = !source.contains_key(name);
+        // What an earlier run has left of its own goes.
+        let is_extra = !source.contains_key(name) && !is_of_the_client(name);
         let stays = after.get(name) == Some(content);
         match extras {
             _ if !is_extra => {}
@@ -210,14 +211,11 @@ pub(super) fn judge(
         }
     }
     for name in after.keys() {
-        let last = name.rsplit('/').next().unwrap_or_default();
+        let ours = is_of_the_client(name);
         let known = source.contains_key(name) || before.contains_key(name);
         match () {
-            () if known => {}
-            () if done => find(format!("{name} is left, and the status is 0")),
-            () if !is_temporary(last.as_bytes()) && !last.starts_with(".godwit") => {
-                find(format!("{name} appeared"));
-            }
+            () if done && ours => find(format!("{name} is left, and the status is 0")),
+            () if !known && !ours => find(format!("{name} appeared")),
             () => {}
         }
     }
@@ -225,6 +223,12 @@ pub(super) fn judge(
         find(format!("all is there, and the status is {}", ended.status));
     }
     findings
+}
+
+/// A name that the client gives what it has not finished, or has set aside.
+fn is_of_the_client(name: &str) -> bool {
+    let last = name.rsplit('/').next().unwrap_or_default();
+    is_temporary(last.as_bytes()) || last.starts_with(".godwit")
 }
 
 fn is_somewhere(content: &Option<Vec<u8>>, tree: &Tree) -> bool {
@@ -284,6 +288,23 @@ mod tests {
         );
         let left = [("a", "new"), ("b", "b"), (".godwit-0.part", "")];
         assert_eq!(found(&left, Extras::Go, 0).len(), 1);
+    }
+
+    #[test]
+    fn what_an_earlier_run_left_goes() {
+        let source = tree(&[("a", "new")]);
+        let before = tree(&[("a", "old"), (".godwit-0.part", "ne")]);
+        let ended = Ended {
+            status: 0,
+            may_not_fail: true,
+        };
+        let after = tree(&[("a", "new")]);
+        for extras in [Extras::Stay, Extras::Go] {
+            let none = Vec::<String>::new();
+            assert_eq!(judge(&source, &before, &after, extras, ended), none);
+            let left = tree(&[("a", "new"), (".godwit-0.part", "ne")]);
+            assert_eq!(judge(&source, &before, &left, extras, ended).len(), 1);
+        }
     }
 
     #[test]
