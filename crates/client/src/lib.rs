@@ -31,6 +31,7 @@ mod panics;
 mod plan;
 pub mod report;
 mod session;
+mod setting_target;
 pub mod spec;
 mod stop;
 mod transfer;

@@ -140,9 +140,9 @@ impl Manager {
         };
         self.exits.push(error.exit());
         if matches!(error, Error::Interrupted) {
-            self.context.warn(format!("interrupted: {path}"));
+            self.context.reporter.warn(format!("interrupted: {path}"));
         } else {
-            self.context.emit(&Event::File {
+            self.context.reporter.emit(&Event::File {
                 path: path.to_owned(),
                 bytes: 0,
                 size: None,
@@ -177,7 +177,7 @@ impl Manager {
         url: &RemoteUrl,
         body: impl AsyncFnMut(&mut Session) -> Result<T>,
     ) -> Result<T> {
-        let endpoint = self.context.endpoint(url);
+        let endpoint = self.context.endpoints.of(url);
         let shown = url.to_string();
         let step = Operation::on(&endpoint, &shown);
         Ok(self.carrier.attempt(step, body).await?)
@@ -240,7 +240,7 @@ impl Manager {
             if classify && entry.is_directory() == Some(true) {
                 line.push(b'/');
             }
-            self.context.observer().on_output(&line);
+            self.context.reporter.observer().on_output(&line);
         }
         incomplete.map_or(Ok(()), Err)
     }
@@ -278,7 +278,7 @@ impl Manager {
         url: &RemoteUrl,
         path: &FtpPath,
     ) -> Result<(Vec<DirectoryEntry>, Option<Error>)> {
-        let endpoint = self.context.endpoint(url);
+        let endpoint = self.context.endpoints.of(url);
         let context = Arc::clone(&self.context);
         let mut entries = Vec::new();
         let mut bad = None;
@@ -297,7 +297,7 @@ impl Manager {
                 ListingItem::Name(Err(name)) => {
                     let error = hostile(url.to_string(), name);
                     if let Some(before) = bad.replace(error) {
-                        context.warn(before);
+                        context.reporter.warn(before);
                     }
                 }
             }
@@ -314,7 +314,7 @@ impl Manager {
             Found::Missing | Found::Unknown => ("unknown", Facts::default()),
         };
         for line in stat_lines(url, kind, &facts) {
-            self.context.observer().on_output(line.as_bytes());
+            self.context.reporter.observer().on_output(line.as_bytes());
         }
         Ok(())
     }
@@ -328,7 +328,7 @@ impl Manager {
             Location::Local(path) => {
                 let algorithm = verify_mode.unwrap_or(ChecksumAlgorithm::Crc32c);
                 let path = files::path_of(path);
-                let (file, _) = files::open_read(&self.context.storage, &path)?;
+                let (file, _) = files::open_read(&self.context.local.storage, &path)?;
                 let doing = || format!("compute {algorithm} of {place}");
                 let shown = place.to_string();
                 let compute = move || {
@@ -352,7 +352,7 @@ impl Manager {
             }
         };
         let line = format!("{value}  {place}");
-        self.context.observer().on_output(line.as_bytes());
+        self.context.reporter.observer().on_output(line.as_bytes());
         Ok(())
     }
 

@@ -3,3 +3,4 @@
 pub(crate) mod identity;
 pub mod proxy;
 pub mod secrets;
+pub(crate) mod shared;

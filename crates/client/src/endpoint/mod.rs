@@ -1,5 +1,209 @@
-//! What is known of a server.
+//! A server as one user sees it, and what is known of it.
+//!
+//! # Map
+//! - [`capabilities`]: what it lacks; [`addresses`]: where it is reached; [`observed_limit`]: how
+//!   much it takes at a time; [`naming`]: how files are named until they are whole
 
 pub(crate) mod addresses;
+pub(crate) mod capabilities;
 pub(crate) mod naming;
 pub(crate) mod observed_limit;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use godwit_proto::{
+    FtpPath,
+    command::Password,
+    pi::login::Credentials,
+    url::{RemoteUrl, Scheme, in_url},
+};
+use tokio::sync::OnceCell;
+
+use self::{
+    capabilities::{Capabilities, Observed, locked},
+    observed_limit::Ceiling,
+};
+use crate::{auth::secrets::Secrets, error::Result, panics::on_thread};
+
+/// A server as one user sees it.
+pub(crate) struct Endpoint {
+    root: RemoteUrl,
+    /// `root` without its slash.
+    name: String,
+    /// Of the user of `root`, once it was needed.
+    password: OnceCell<Password>,
+    pub(crate) capabilities: Capabilities,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn host(&self) -> &str {
+        &self.root.host
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.root.port
+    }
+
+    /// The URL of `path` here, for messages.
+    pub(crate) fn url(&self, path: &FtpPath) -> String {
+        // Of each small file, and more than once.
+        let mut url = String::with_capacity(self.name.len() + path.as_bytes().len() + 8);
+        url.push_str(&self.name);
+        url.extend(in_url(path));
+        url
+    }
+
+    /// The URL without path, for messages.
+    pub(crate) fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    pub(crate) fn scheme_name(&self) -> &'static str {
+        self.root.scheme.as_str()
+    }
+
+    /// Both sides prove who they are (GSI).
+    pub(crate) fn has_identities(&self) -> bool {
+        self.root.scheme == Scheme::Gsiftp
+    }
+
+    /// The user's ssh leads to it.
+    pub(crate) fn is_ssh(&self) -> bool {
+        self.root.scheme == Scheme::Sshftp
+    }
+
+    /// Whom the URL names.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.root.user.as_deref()
+    }
+
+    /// TLS as FTP has it (AUTH TLS).
+    pub(crate) fn is_tls(&self) -> bool {
+        self.root.scheme == Scheme::Ftpes
+    }
+
+    /// Who logs in, where no token does. A password is never sent for anonymous logins, nor where
+    /// identities are proven: then the user is one of the accounts that the server's map has for
+    /// ours, or its first. Asks the user at most once.
+    pub(crate) async fn credentials(&self, secrets: &Secrets) -> Result<Credentials> {
+        if self.has_identities() {
+            let mapped = || ":globus-mapping:".to_owned();
+            return Ok(Credentials {
+                user: self.root.user.clone().unwrap_or_else(mapped),
+                password: Password::new("dummy"),
+                secret: false,
+            });
+        }
+        // ssh has seen to who it is.
+        let user = self.root.user.clone().filter(|_| !self.is_ssh());
+        let Some(user) = user else {
+            return Ok(Credentials {
+                user: "anonymous".to_owned(),
+                password: Password::new("godwit@"),
+                secret: false,
+            });
+        };
+        if let Some(password) = self.root.password.clone() {
+            return Ok(Credentials {
+                user,
+                password,
+                secret: true,
+            });
+        }
+        let asked = self.password.get_or_try_init(|| async {
+            let (secrets, host, name) = (secrets.clone(), self.root.host.clone(), user.clone());
+            let doing = || format!("find the password for {}", self.name());
+            on_thread(doing, move || secrets.password(&host, &name)).await?
+        });
+        let password = asked.await?.clone();
+        Ok(Credentials {
+            user,
+            password,
+            secret: true,
+        })
+    }
+
+    fn is_of(&self, url: &RemoteUrl) -> bool {
+        self.root.scheme == url.scheme
+            && self.root.host == url.host
+            && self.root.port == url.port
+            && self.root.user == url.user
+            && self.root.password == url.password
+    }
+}
+
+/// The servers of a run.
+#[derive(Default)]
+pub(crate) struct EndpointRegistry(Mutex<Vec<Arc<Endpoint>>>);
+
+impl EndpointRegistry {
+    /// The one endpoint of this run that `url` is on.
+    pub(crate) fn of(&self, url: &RemoteUrl) -> Arc<Endpoint> {
+        let mut known = locked(&self.0);
+        if let Some(found) = known.iter().find(|e| e.is_of(url)) {
+            return Arc::clone(found);
+        }
+        let root = RemoteUrl {
+            path: FtpPath::root(),
+            ..url.clone()
+        };
+        let name = root.to_string();
+        let endpoint = Arc::new(Endpoint {
+            name: name.strip_suffix('/').unwrap_or(&name).to_owned(),
+            root,
+            password: OnceCell::new(),
+            capabilities: Capabilities::default(),
+        });
+        known.push(Arc::clone(&endpoint));
+        endpoint
+    }
+
+    /// Sessions that the servers of the run let in.
+    pub(crate) fn sessions_max(&self) -> u32 {
+        self.limit(|capabilities| &capabilities.sessions)
+    }
+
+    /// Data channels that they take in one transfer.
+    pub(crate) fn channels_max(&self) -> u32 {
+        self.limit(|capabilities| &capabilities.channels)
+    }
+
+    /// The limit of the run. Files go to any of the endpoints that take them and come from any of
+    /// those that send them: the most generous counts on either side.
+    fn limit(&self, ceiling: fn(&Capabilities) -> &Mutex<Ceiling>) -> u32 {
+        let now = Instant::now();
+        let endpoints = locked(&self.0);
+        let of_side = |side: Observed| {
+            let limits = (endpoints.iter().map(|e| &e.capabilities))
+                .filter(|capabilities| capabilities.has(side))
+                .map(|capabilities| {
+                    locked(ceiling(capabilities))
+                        .in_force(now)
+                        .unwrap_or(u32::MAX)
+                });
+            limits.max().unwrap_or(u32::MAX)
+        };
+        of_side(Observed::MovesFiles).min(of_side(Observed::SendsToServer))
+    }
+}
+
+impl Endpoint {
+    /// It let no more than `most` sessions in. True where that is a limit from now on.
+    pub(crate) fn refused_sessions(&self, most: u32) -> bool {
+        locked(&self.capabilities.sessions).refused(most, Instant::now())
+    }
+
+    /// It gave up a transfer that had grown to more than `most` data channels, likewise.
+    pub(crate) fn refused_channels(&self, most: u32) -> bool {
+        locked(&self.capabilities.channels).refused(most, Instant::now())
+    }
+}

@@ -5,10 +5,11 @@ use godwit_proto::{
     error::{FailureKind, failure_kind},
 };
 
-use crate::{
-    context::{Capabilities, Endpoint, RunContext, known},
-    error::Error,
+use super::{
+    Endpoint,
+    capabilities::{Capabilities, Lack},
 };
+use crate::{error::Error, report::reporter::Reporter};
 
 /// What the user is told wherever files are written in place.
 pub(crate) const IN_PLACE: &str = "files are written under their final names at once: what has \
@@ -29,8 +30,8 @@ pub(crate) enum Naming {
 impl Naming {
     /// What the server takes for a file, as far as it has shown.
     pub(crate) fn of(capabilities: &Capabilities, remote: &FtpPath) -> Self {
-        match known(&capabilities.no_dots) {
-            _ if known(&capabilities.no_rename) || capabilities.is_in_place(remote) => {
+        match capabilities.lacks(Lack::DottedNames) {
+            _ if capabilities.lacks(Lack::Rename) || capabilities.is_in_place(remote) => {
                 Self::InPlace
             }
             true => Self::Visible,
@@ -48,13 +49,15 @@ pub(crate) struct NameRefused {
 }
 
 /// The server refuses names with a leading dot.
-pub(crate) fn no_dots(context: &RunContext, endpoint: &Endpoint, reply: &Reply) {
+pub(crate) fn no_dots(reporter: &Reporter, endpoint: &Endpoint, reply: &Reply) {
     let text = format!(
         "{}: the server refuses names with a leading dot, temporary names have none \
          (godwit-*.part) (server said: {reply})",
         endpoint.name()
     );
-    Capabilities::learn(&endpoint.capabilities.no_dots, context, text);
+    endpoint
+        .capabilities
+        .learn(Lack::DottedNames, reporter, text);
 }
 
 /// Whether a server that refused a name with a dot by `dotted`, and one without by `plain`, where

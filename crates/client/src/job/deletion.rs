@@ -31,14 +31,14 @@ pub(super) async fn run(job: &Job, delete_list: Option<SealedDeleteList>) {
         return;
     }
     if job.has_failed() {
-        context.warn(format!(
+        context.reporter.warn(format!(
             "nothing was removed, since not all was copied: {count} names are not in the source"
         ));
         return;
     }
     let most = sync.delete.and_then(|delete| delete.most);
     if let Some(most) = most.filter(|most| count > *most) {
-        context.warn(format!(
+        context.reporter.warn(format!(
             "nothing is removed: {count} names are not in the source, and --max-delete is {most}"
         ));
         job.record(Exit::Failed);
@@ -63,7 +63,7 @@ async fn remove(job: &Job, delete_list: SealedDeleteList) -> Result<()> {
         let count = batch.len() as u64;
         let left = match &job.spec.destination {
             Location::Remote(url) => {
-                let endpoint = job.context.endpoint(url);
+                let endpoint = job.context.endpoints.of(url);
                 let shown = endpoint.name();
                 let step = Operation::on(&endpoint, &shown);
                 let (names, mut left) = sendable(batch, &shown);

@@ -6,7 +6,7 @@ use godwit_proto::{FtpPath, url::Location};
 
 use super::Job;
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     local::files,
     panics::on_thread,
@@ -44,7 +44,7 @@ pub(super) async fn run(job: &Job, all_attributes: DirectoryAttributes) {
         job.file_failed(&job.spec.destination.to_string(), 0.0, 0, &error);
     }
     if let Some(first) = refused.first {
-        job.context.warn(format!(
+        job.context.reporter.warn(format!(
             "the times or permissions of {} directories were not set; the first: {first}",
             refused.count
         ));
@@ -61,7 +61,7 @@ async fn set_all(
     while let Some(chunk) = all_attributes.pop_chunk().map_err(failed)? {
         match &job.spec.destination {
             Location::Remote(url) => {
-                let endpoint = job.context.endpoint(url);
+                let endpoint = job.context.endpoints.of(url);
                 for batch in chunk.chunks(TOGETHER) {
                     if job.context.stop.is_set() {
                         return Ok(());

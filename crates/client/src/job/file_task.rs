@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::piece_size::{PieceSizer, SessionRate};
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     report::events::Event,
     session::{NextTransfer, Session},
@@ -140,7 +140,7 @@ impl FileTask {
         source_file: SourceFile,
         changed: Arc<Notify>,
     ) -> Self {
-        session.context.emit(&Event::Begins {
+        session.context.reporter.emit(&Event::Begins {
             path: source_file.source(),
             bytes: source_file.size,
         });

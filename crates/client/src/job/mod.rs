@@ -141,7 +141,7 @@ async fn run_observed(
     if let CongestionChoice::Fixed(name) = &spec.congestion {
         context.congestion.set(name);
     }
-    context.emit(&Event::Start {
+    context.reporter.emit(&Event::Start {
         command: spec.command.clone(),
         endpoints: spec
             .sources
@@ -153,7 +153,7 @@ async fn run_observed(
     });
     controller.chooses_congestion(congestion::chooser(&spec, &context));
     controller.begin(&context);
-    context.durability.set_level(spec.durability);
+    context.local.durability.set_level(spec.durability);
     let params = channel_params(&spec, &context);
     let pool = SessionPool::new(
         Arc::clone(&context),
@@ -167,7 +167,7 @@ async fn run_observed(
     }
     if let Some(journal) = journal_of(&spec)? {
         // Nobody has set it before.
-        let _ = context.journal.set(Arc::new(journal));
+        let _ = context.local.journal.set(Arc::new(journal));
     }
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);
     let (verifier, moved) = Verifier::new();
@@ -192,21 +192,24 @@ async fn run_observed(
         .await;
     job.fsync_all().await;
     let summary = job.summarise(started.elapsed().as_secs_f64());
-    if summary.exit == Exit::Interrupted.code() && job.context.journal.get().is_some() {
+    if summary.exit == Exit::Interrupted.code() && job.context.local.journal.get().is_some() {
         let text = "interrupted: the same command, given again, goes on from here";
-        job.context.warn(text);
+        job.context.reporter.warn(text);
     }
     if let Some(journal) = job
         .context
+        .local
         .journal
         .get()
         .filter(|_| summary.exit == Exit::Done.code())
     {
         journal.remove();
     }
-    job.context.emit(&Event::Summary(summary.clone()));
-    if let Err(error) = job.context.finish_log() {
-        job.context.warn(format!("write event log: {error}"));
+    job.context.reporter.emit(&Event::Summary(summary.clone()));
+    if let Err(error) = job.context.reporter.finish_log() {
+        job.context
+            .reporter
+            .warn(format!("write event log: {error}"));
     }
     Ok(summary)
 }
@@ -280,7 +283,11 @@ async fn move_all(
             ticks.tick().await;
             shown.flush_journal();
             let snapshot = shown.context.snapshot();
-            shown.context.observer().on_progress(Some(&snapshot));
+            shown
+                .context
+                .reporter
+                .observer()
+                .on_progress(Some(&snapshot));
         }
     });
     let planning = tokio::task::spawn_local(planner.run());
@@ -325,7 +332,7 @@ async fn move_all(
         job.on_panic(joined_badly("show progress", bug));
     }
     job.flush_journal();
-    job.context.observer().on_progress(None);
+    job.context.reporter.observer().on_progress(None);
 }
 
 impl Job {
@@ -334,16 +341,16 @@ impl Job {
     async fn fsync_all(&self) {
         let context = Arc::clone(&self.context);
         let doing = || format!("make {} safe", self.spec.destination);
-        let syncing = on_thread(doing, move || context.durability.fsync_all());
+        let syncing = on_thread(doing, move || context.local.durability.fsync_all());
         let synced = tokio::select! {
             synced = syncing => synced.and_then(|synced| synced),
             () = self.context.stop.wait() => Ok(()),
         };
         if let Err(error) = synced {
             self.record(error.exit());
-            self.context.warn(error.explained());
+            self.context.reporter.warn(error.explained());
             // Nothing of it is to be believed the next time.
-            if let Some(journal) = self.context.journal.get() {
+            if let Some(journal) = self.context.local.journal.get() {
                 journal.remove();
             }
         }
@@ -376,7 +383,7 @@ impl Job {
         self.note_disk_full(error);
         let counters = &self.context.counters;
         counters.files_failed.fetch_add(1, Ordering::Relaxed);
-        self.context.emit(&Event::File {
+        self.context.reporter.emit(&Event::File {
             path: path.to_owned(),
             bytes,
             size: None,
@@ -395,7 +402,7 @@ impl Job {
     }
 
     fn flush_journal(&self) {
-        if let Some(journal) = self.context.journal.get()
+        if let Some(journal) = self.context.local.journal.get()
             && let Err(error) = journal.flush()
         {
             self.warn_journal(journal, &error);
@@ -406,7 +413,7 @@ impl Job {
     fn warn_journal(&self, journal: &Journal, error: &io::Error) {
         if !self.journal_failed.swap(true, Ordering::Relaxed) {
             let file = journal.path().display();
-            self.context.warn(format!(
+            self.context.reporter.warn(format!(
                 "write journal {file}: {error}: a repeated command copies these files again"
             ));
         }
@@ -420,7 +427,7 @@ impl Job {
         (bytes, size): (u64, u64),
         checksum: Option<String>,
     ) {
-        if let Some(journal) = self.context.journal.get()
+        if let Some(journal) = self.context.local.journal.get()
             && let Some(mark) = source_file.completed()
             && let Err(error) = journal.record_done(&mark)
         {
@@ -429,7 +436,7 @@ impl Job {
         let counters = &self.context.counters;
         counters.files_done.fetch_add(1, Ordering::Relaxed);
         counters.bytes_done.fetch_add(bytes, Ordering::Relaxed);
-        self.context.emit(&Event::File {
+        self.context.reporter.emit(&Event::File {
             path: source_file.source(),
             bytes,
             size: Some(size),

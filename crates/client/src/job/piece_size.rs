@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use godwit_proto::ByteRange;
 use tokio::sync::watch;
 
-use crate::{context::SettingTarget, report::progress::Counters, transfer::PIECE_BYTES_MIN};
+use crate::{report::progress::Counters, setting_target::Target, transfer::PIECE_BYTES_MIN};
 
 /// Pieces end at multiples of this: whole blocks of files and of MODE E.
 const PIECE_BYTES_ALIGN: u64 = 1 << 20;
@@ -44,7 +44,7 @@ impl SessionRate {
 
 /// Cuts pieces for workers.
 pub(crate) struct PieceSizer {
-    target: watch::Receiver<SettingTarget>,
+    target: watch::Receiver<Target>,
     /// Of the job: what is left of it is shared too.
     counters: Arc<Counters>,
     /// The number of workers may change while files are moved.
@@ -53,7 +53,7 @@ pub(crate) struct PieceSizer {
 
 impl PieceSizer {
     pub(crate) fn new(
-        target: watch::Receiver<SettingTarget>,
+        target: watch::Receiver<Target>,
         counters: Arc<Counters>,
         may_change: bool,
     ) -> Self {
@@ -121,7 +121,7 @@ mod tests {
     use godwit_tune::Setting;
 
     fn sizer(concurrency: u32, may_change: bool) -> PieceSizer {
-        let target = SettingTarget {
+        let target = Target {
             setting: Setting::new(concurrency, 4),
             generation: 0,
         };

@@ -13,8 +13,8 @@ use super::{
     piece_size::{PieceSizer, SessionRate},
 };
 use crate::{
-    context::{SettingTarget, WorkerSlot},
     plan::PlanEntry,
+    setting_target::{Target, WorkerSlot},
     transfer::{SMALL_BYTES_MAX, source_file::SourceFile},
 };
 
@@ -34,7 +34,7 @@ pub(crate) enum Priority {
 
 impl Priority {
     /// Of a worker: one of several begins with the large files.
-    pub(crate) fn of(target: &SettingTarget, slot: WorkerSlot) -> Self {
+    pub(crate) fn of(target: &Target, slot: WorkerSlot) -> Self {
         match target.setting.concurrency > 1 && slot.rank == 0 {
             true => Self::Large,
             false => Self::Any,

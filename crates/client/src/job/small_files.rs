@@ -7,9 +7,10 @@ use tokio::sync::watch;
 
 use super::{Job, queue::Priority};
 use crate::{
-    context::{Endpoint, SettingTarget, WorkerSlot},
+    endpoint::Endpoint,
     error::{Error, Result},
     plan::PlanEntry,
+    setting_target::{Target, WorkerSlot},
     transfer::{
         pipeline::{
             FileSource,
@@ -28,7 +29,7 @@ pub(super) struct SmallFiles<'a> {
     direction: Direction,
     /// The server that sends to the endpoint, where one does.
     sender: Option<Arc<Endpoint>>,
-    target: watch::Receiver<SettingTarget>,
+    target: watch::Receiver<Target>,
     /// Data channels of a session that has other ones only after a new address.
     parallelism: Option<u32>,
     /// Files that the pipeline has, by their paths at the endpoint, oldest first.
@@ -97,7 +98,7 @@ impl FileSource for SmallFiles<'_> {
             parallelism,
             taken,
         } = self;
-        let other = |t: &SettingTarget| {
+        let other = |t: &Target| {
             !t.includes(*place)
                 || parallelism.is_some_and(|channels| t.setting.parallelism != channels)
         };
@@ -111,7 +112,7 @@ impl FileSource for SmallFiles<'_> {
             let planned = tokio::select! {
                 biased;
                 _ = target.wait_for(other) => return None,
-                planned = job.queue.next_small(Priority::of(&job.context.target.borrow(), *place), fits) => planned,
+                planned = job.queue.next_small(Priority::of(&job.context.target.now(), *place), fits) => planned,
             };
             match planned? {
                 PlanEntry::File(source_file) if job.admits(&source_file) => {

@@ -11,7 +11,7 @@ use std::sync::{
 use tokio::sync::mpsc;
 
 use super::{Job, file_task::FileTask, worker::Worker};
-use crate::context::WorkerSlot;
+use crate::setting_target::WorkerSlot;
 
 /// Files that wait to be finished, at most; each holds a file open.
 const WAITING_MAX: usize = 16;

@@ -15,7 +15,7 @@ use super::{
     small_files::SmallFiles,
 };
 use crate::{
-    context::{Endpoint, WorkerSlot},
+    endpoint::{Endpoint, capabilities::Observed},
     error::{Error, Result},
     panics::{caught, caught_now, test_point},
     plan::PlanEntry,
@@ -24,6 +24,7 @@ use crate::{
         Session,
         retry::{AttemptError, Operation, RetryingSession},
     },
+    setting_target::WorkerSlot,
     transfer::{
         pipeline::file::is_pipelinable,
         source_file::{SourceFile, is_device, is_worth_resuming},
@@ -132,7 +133,7 @@ impl Worker {
                 biased;
                 () = job.context.stop.wait() => return WorkerExit::Done,
                 _ = target.wait_for(|target| !target.includes(place)) => return WorkerExit::Surplus,
-                task = job.queue.next(&job.sizer, self.session_rate, Priority::of(&job.context.target.borrow(), place)) => task,
+                task = job.queue.next(&job.sizer, self.session_rate, Priority::of(&job.context.target.now(), place)) => task,
             };
             if task.is_some() {
                 test_point("worker", &place.rank);
@@ -168,12 +169,9 @@ impl Worker {
     async fn file(&mut self, source_file: SourceFile) -> bool {
         let job = Arc::clone(&self.job);
         let receives = &source_file.endpoint.capabilities;
-        receives.has_files.store(true, Ordering::Relaxed);
+        receives.record(Observed::MovesFiles);
         if let Some(sender) = source_file.sender() {
-            sender
-                .capabilities
-                .sends_files
-                .store(true, Ordering::Relaxed);
+            sender.capabilities.record(Observed::SendsToServer);
         }
         let Some(source_file) = self.pipeline(source_file).await else {
             return true;
@@ -284,7 +282,7 @@ impl Worker {
         };
         let what = endpoint.url(&left);
         let text = format!("{what}: left behind, cannot be removed: {why}");
-        self.job.context.warn(text);
+        self.job.context.reporter.warn(text);
     }
 
     /// Moves a piece (`None`: all of the file). False: this worker is one too many.
@@ -349,12 +347,7 @@ impl Worker {
     /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or
     /// another file.
     fn prefetch_next(&mut self, file: &Arc<FileTask>) {
-        let wanted = self
-            .job
-            .context
-            .target
-            .borrow()
-            .includes(self.carrier.place);
+        let wanted = self.job.context.target.now().includes(self.carrier.place);
         let session = self
             .carrier
             .open_session(&file.endpoint, file.source_file.sender());
@@ -394,7 +387,7 @@ impl Worker {
                     .may_be_closed(&source_file.remote)
                 && !is_pipelinable(source_file, &job.spec)
         };
-        let from = Priority::of(&job.context.target.borrow(), place);
+        let from = Priority::of(&job.context.target.now(), place);
         let source_file = match job.queue.ahead(&job.sizer, self.session_rate, from, fits)? {
             WorkItem::Piece(file, piece) => {
                 let piece = Some(piece);
@@ -600,7 +593,7 @@ impl Worker {
         let context = &self.job.context;
         let (resumed_bytes, path) = (file.resumed_bytes(), &file.path);
         context.counters.moved(resumed_bytes);
-        context.note(match resumed_bytes {
+        context.reporter.note(match resumed_bytes {
             0 => {
                 format!("{path}: nothing of what an earlier run has left can be used: begins anew")
             }
@@ -621,7 +614,7 @@ impl Worker {
             let bytes = range.map(ByteRange::len).or(file.length());
             let found = &context.counters.bytes_found;
             found.fetch_add(bytes.unwrap_or(0), Ordering::Relaxed);
-            context.emit(&Event::Retry {
+            context.reporter.emit(&Event::Retry {
                 path: file.path.clone(),
                 range: range.map(|r| [r.start, r.end]),
                 attempt,
@@ -633,7 +626,7 @@ impl Worker {
     /// Reports a failed file, and removes what it left at the server.
     async fn discard(&mut self, file: &Arc<FileTask>, moved: u64, error: &Error) {
         let job = &self.job;
-        if job.context.journal.get().is_some()
+        if job.context.local.journal.get().is_some()
             && is_worth_resuming(&file.source_file, job.spec.part)
             && file.is_resumable(error)
         {
@@ -642,7 +635,7 @@ impl Worker {
                 "{}: the same command goes on where this one ends",
                 file.path
             );
-            job.context.note(text);
+            job.context.reporter.note(text);
         }
         if matches!(error, Error::Kept { .. }) {
             file.keep();
@@ -681,7 +674,7 @@ impl Worker {
                 && !why.is_absent()
             {
                 let text = format!("{what}: left behind, cannot be removed: {why}");
-                self.job.context.warn(text);
+                self.job.context.reporter.warn(text);
             }
         }
     }
@@ -719,7 +712,7 @@ impl Worker {
     fn on_session_limit(&mut self, endpoint: Arc<Endpoint>, error: &Error) {
         self.refused_by = Some(endpoint);
         let text = format!("no further session, going on with those there are: {error}");
-        self.job.context.note(text);
+        self.job.context.reporter.note(text);
     }
 }
 

@@ -13,8 +13,8 @@ use super::{
     worker::{Worker, WorkerExit},
 };
 use crate::{
-    context::{SettingTarget, WorkerSlot},
     panics::joined_badly,
+    setting_target::{Target, WorkerSlot},
 };
 
 /// Time until another worker is tried where the server let one too few in. The planner may have the
@@ -67,7 +67,7 @@ struct WorkerPool<'a> {
 }
 
 impl WorkerPool<'_> {
-    fn fill(&mut self, target: SettingTarget) {
+    fn fill(&mut self, target: Target) {
         if self.generation != target.generation {
             // All begin anew together: first the old ones go.
             if !self.ranks.is_empty() {
@@ -78,7 +78,7 @@ impl WorkerPool<'_> {
         if self.held_until.is_some() && self.job.pool.has_sessions() {
             return;
         }
-        let setting = self.job.context.clamp_to_limits(target.setting);
+        let setting = self.job.context.target.clamp_to_limits(target.setting);
         for rank in 0..setting.concurrency {
             if self.ranks.len() >= setting.concurrency as usize || !self.ranks.insert(rank) {
                 continue;
@@ -100,7 +100,7 @@ impl WorkerPool<'_> {
                 if let WorkerExit::SessionLimit(by) = farewell {
                     self.held_until = Some(Instant::now() + SESSION_PAUSE);
                     let most = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
-                    by.inspect(|by| self.job.context.sessions_refused(by, most));
+                    by.inspect(|by| self.job.context.target.sessions_refused(by, most));
                 }
             }
             // Panics that concern a file are caught by the worker. After another one nobody knows

@@ -12,3 +12,30 @@ pub(crate) mod durability;
 pub(crate) mod files;
 pub(crate) mod journal;
 pub(crate) mod presence;
+
+use std::sync::{Arc, Once, OnceLock};
+
+use godwit_engine::storage::PosixStorage;
+
+use self::{durability::LocalDurability, journal::Journal};
+
+/// What a run knows of files of this machine.
+pub(crate) struct LocalState {
+    pub(crate) storage: PosixStorage,
+    /// Where the job keeps one.
+    pub(crate) journal: OnceLock<Arc<Journal>>,
+    pub(crate) durability: LocalDurability,
+    /// The user was told that direct I/O was asked for and a file system has none.
+    pub(crate) direct_io_warned: Once,
+}
+
+impl LocalState {
+    pub(crate) fn new(storage: PosixStorage) -> Self {
+        Self {
+            storage,
+            journal: OnceLock::new(),
+            durability: LocalDurability::default(),
+            direct_io_warned: Once::new(),
+        }
+    }
+}

@@ -20,7 +20,7 @@ use super::{
     copy_path::CopyPath,
 };
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     local::{files, journal::LeftoverDirectory},
     panics::on_thread,
@@ -69,7 +69,7 @@ impl Planner {
     /// Removes what an earlier run had begun and this one does not go on with. What cannot be
     /// removed is told, and hinders nothing.
     pub(super) async fn sweep(&mut self) {
-        let Some(journal) = self.context.journal.get() else {
+        let Some(journal) = self.context.local.journal.get() else {
             return;
         };
         let (left, leftovers) = (journal.orphans(), journal.leftovers());
@@ -80,12 +80,14 @@ impl Planner {
             // Directories may be long.
             let doing = || "remove what an earlier run has left".to_owned();
             match on_thread(doing, move || clear(&left, &leftovers)).await {
-                Ok(failed) => failed.into_iter().for_each(|why| self.context.warn(why)),
+                Ok(failed) => failed
+                    .into_iter()
+                    .for_each(|why| self.context.reporter.warn(why)),
                 Err(bug) => self.fail(self.spec.destination.to_string(), bug).await,
             }
             return;
         };
-        let endpoint = self.context.endpoint(url);
+        let endpoint = self.context.endpoints.of(url);
         let paths: Vec<_> = left.into_iter().flat_map(FtpPath::new).collect();
         let server = endpoint.name();
         let remove = async |session: &mut Session| session.remove_files(&paths).await;
@@ -96,8 +98,8 @@ impl Planner {
         {
             Ok(failed) => failed
                 .into_iter()
-                .for_each(|(_, why)| self.context.warn(why)),
-            Err(setback) => self.context.note(Error::from(setback)),
+                .for_each(|(_, why)| self.context.reporter.warn(why)),
+            Err(setback) => self.context.reporter.note(Error::from(setback)),
         }
     }
 
@@ -109,7 +111,10 @@ impl Planner {
 
     /// The same for a get.
     pub(super) fn skip_copied_local(&self, found: &fs::Metadata) {
-        self.context.durability.record((found.dev(), found.ino()));
+        self.context
+            .local
+            .durability
+            .record((found.dev(), found.ino()));
         self.skip_copied();
     }
 
@@ -149,7 +154,7 @@ impl Planner {
     async fn compare(&mut self, endpoint: Arc<Endpoint>, files: Vec<SourceFile>) {
         let same = self.have_same_bytes(&endpoint, &files).await;
         let same = same.unwrap_or_else(|why| {
-            self.context.note(format!(
+            self.context.reporter.note(format!(
                 "{}: cannot tell whether files that were finished before this machine was started are whole, so they are copied again: {why}",
                 endpoint.name()
             ));
@@ -209,13 +214,14 @@ impl Planner {
             .await;
         let found = found.unwrap_or_else(|setback| {
             let why = Error::from(setback);
-            self.context.note(format!(
+            self.context.reporter.note(format!(
                 "{server}: cannot be asked what it has of an earlier run, so all is copied again: {why}"
             ));
             Vec::new()
         });
         let last_record_time = self
             .context
+            .local
             .journal
             .get()
             .and_then(|j| j.last_record_time());

@@ -7,7 +7,7 @@ use godwit_proto::{ChecksumAlgorithm, Command};
 
 use super::copy_path::CopyPath;
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     local::files,
     panics::{on_thread, test_point},

@@ -24,7 +24,7 @@ use super::{
     remote_walk::get, trail::Trail,
 };
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
     panics::{caught_now, test_point},
@@ -91,7 +91,7 @@ impl Planner {
         names: &[Name],
         made: &mut HashSet<FtpPath>,
     ) -> Result<()> {
-        let endpoint = self.context.endpoint(url);
+        let endpoint = self.context.endpoints.of(url);
         let mut wanted = Vec::with_capacity(names.len());
         for name in names {
             match below(url, name) {
@@ -111,7 +111,7 @@ impl Planner {
             let folders = there.flat_map(|(found, (name, _))| {
                 ancestors(url, name, matches!(found, Ok(Found::Directory(_))))
             });
-            self.make_folders(&self.context.endpoint(url), folders.collect(), made)
+            self.make_folders(&self.context.endpoints.of(url), folders.collect(), made)
                 .await?;
         }
         for ((name, remote), found) in wanted.into_iter().zip(found) {
@@ -131,7 +131,7 @@ impl Planner {
         Ok(match to {
             ListBase::Here(folder) => CopyPath::Here(folder.join(files::path_of(name))),
             ListBase::There(url) => CopyPath::There(RemotePath {
-                endpoint: self.context.endpoint(url),
+                endpoint: self.context.endpoints.of(url),
                 path: below(url, name)?,
             }),
         })
@@ -194,7 +194,7 @@ impl Planner {
         // What could not be made is told by the files that find no place.
         for result in self.make_all_remote(endpoint, &folders).await? {
             if let Err(error) = result {
-                self.context.note(error);
+                self.context.reporter.note(error);
             }
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Planner {
         names: &[Name],
         made: &mut HashSet<FtpPath>,
     ) -> Result<()> {
-        let endpoint = self.context.endpoint(url);
+        let endpoint = self.context.endpoints.of(url);
         let mut found = Vec::with_capacity(names.len());
         let mut folders = Vec::new();
         for name in names {

@@ -23,7 +23,7 @@ use super::{
     too_deep,
 };
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
     session::{Found, Session, retry::Operation},
@@ -47,7 +47,7 @@ struct PendingLocalDirectory {
 impl Planner {
     pub(super) async fn plan_puts(&mut self, destination: &RemoteUrl) -> Result<()> {
         let spec = Arc::clone(&self.spec);
-        let endpoint = self.context.endpoint(destination);
+        let endpoint = self.context.endpoints.of(destination);
         let base = without_end_slash(&destination.path);
         let mut sources = Vec::new();
         for source in &spec.sources {
@@ -245,7 +245,9 @@ impl Planner {
             } else {
                 "a device or pipe"
             };
-            self.context.warn(format!("{}: {what}, left out", shown()));
+            self.context
+                .reporter
+                .warn(format!("{}: {what}, left out", shown()));
             return Ok(());
         }
         if self.spec.shallow {
@@ -254,7 +256,7 @@ impl Planner {
         let identity = (metadata.dev(), metadata.ino());
         if directory.above.contains(&identity) {
             let what = shown();
-            self.context.warn(format!(
+            self.context.reporter.warn(format!(
                 "{what}: leads back to a directory above it, left out"
             ));
             return Ok(());

@@ -127,15 +127,15 @@ impl Planner {
         self.sweep().await;
         self.carrier.release();
         let before = self.context.counters.files_before.load(Ordering::Relaxed);
-        if let Some(journal) = self.context.journal.get().filter(|_| before > 0) {
-            self.context.note(format!(
+        if let Some(journal) = self.context.local.journal.get().filter(|_| before > 0) {
+            self.context.reporter.note(format!(
                 "{before} files were copied by an earlier run of this command, as {} tells",
                 journal.path().display()
             ));
         }
         let counters = &self.context.counters;
         counters.scanned.store(true, Ordering::Relaxed);
-        self.context.emit(&Event::Plan {
+        self.context.reporter.emit(&Event::Plan {
             files: counters.files_found.load(Ordering::Relaxed),
             bytes: counters.bytes_found.load(Ordering::Relaxed),
         });
@@ -148,7 +148,7 @@ impl Planner {
     /// Says so where the server of the destination has no times to preserve.
     async fn check_preserve(&mut self, at: &RemotePath) -> Result<()> {
         if self.spec.preserve.times && !self.keeps_times(&CopyPath::There(at.clone())).await? {
-            self.context.warn(format!(
+            self.context.reporter.warn(format!(
                 "{}: has no MFMT to set times with, so that copies do not get those of their sources",
                 at.endpoint.name()
             ));
@@ -177,7 +177,7 @@ impl Planner {
         let lacks = (preserve.times && attributes.modified.is_none())
             || (preserve.modes && attributes.mode.is_none());
         if lacks && file.size.is_some() && !std::mem::replace(&mut self.lack_warned, true) {
-            self.context.warn(format!(
+            self.context.reporter.warn(format!(
                 "{}: nothing tells its time or its permissions, which are not preserved; this may be \
                  true of other files too",
                 file.source()
@@ -195,7 +195,7 @@ impl Planner {
             let path = file.target();
             return self.fail(file.source(), Error::Collides { path }).await;
         }
-        let journal = self.context.journal.get().filter(|j| j.has_any());
+        let journal = self.context.local.journal.get().filter(|j| j.has_any());
         let mark = journal.and_then(|_| file.completed());
         let finished = journal.zip(mark).map(|(journal, mark)| journal.has(&mark));
         match (file.direction(), finished.unwrap_or(Completion::No)) {
@@ -212,7 +212,7 @@ impl Planner {
     /// It is to be copied.
     async fn copy(&mut self, mut file: SourceFile) {
         test_point("plan", &file.remote);
-        let journal = self.context.journal.get();
+        let journal = self.context.local.journal.get();
         if let Some(journal) = journal.filter(|_| is_worth_resuming(&file, self.spec.part))
             && !already_done::is_newer(&file, journal.last_record_time())
         {
@@ -249,7 +249,7 @@ impl Planner {
 
     /// Whether what is at the destination is a directory to copy into.
     fn copies_into(&self, is_directory: bool) -> bool {
-        let journal = self.context.journal.get();
+        let journal = self.context.local.journal.get();
         match journal.filter(|_| self.spec.recursive) {
             Some(journal) => journal.copies_into(is_directory),
             None => is_directory,

@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{copy_path::CopyPath, trail::Trail};
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     local::attributes::FileAttributes,
     panics::{caught, test_point},

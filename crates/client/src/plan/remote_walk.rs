@@ -21,7 +21,7 @@ use super::{
     trail::Trail,
 };
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
     session::{BadName, DirectoryEntry, Found, ListingLines, Session, retry::Operation},
@@ -91,7 +91,7 @@ impl Planner {
         sources: &[FoundSource],
     ) -> Result<(CopyPath, bool)> {
         let at = RemotePath {
-            endpoint: self.context.endpoint(destination),
+            endpoint: self.context.endpoints.of(destination),
             path: without_end_slash(&destination.path),
         };
         let is_directory = match sources.is_empty() {
@@ -292,6 +292,7 @@ impl Planner {
             Some(is_directory) => (is_directory, entry.facts),
             None if entry.is_special() => {
                 self.context
+                    .reporter
                     .warn(format!("{}: neither file nor directory, left out", what()));
                 return Ok(());
             }
@@ -319,7 +320,7 @@ impl Planner {
         let unique = facts.unique;
         let is_above = unique.as_ref().is_some_and(|u| branch.above.contains(u));
         let Some(trail) = trail.filter(|_| !is_above) else {
-            self.context.warn(format!(
+            self.context.reporter.warn(format!(
                 "{}: leads back to a directory above it, left out",
                 what()
             ));
@@ -381,7 +382,7 @@ impl Planner {
 
     /// The files that a source means: itself, or what its pattern matches.
     async fn expand_remote(&mut self, url: &RemoteUrl) -> Result<Vec<FoundSource>> {
-        let endpoint = self.context.endpoint(url);
+        let endpoint = self.context.endpoints.of(url);
         let contents = names_directory(url.path.as_bytes());
         let path = without_end_slash(&url.path);
         let source = |path, found| FoundSource {
@@ -448,6 +449,7 @@ impl Planner {
                 None if entry.is_special() => {
                     let what = endpoint.url(&path);
                     self.context
+                        .reporter
                         .warn(format!("{what}: neither file nor directory, left out"));
                     continue;
                 }

@@ -9,6 +9,7 @@ pub mod events;
 pub mod explain;
 pub(crate) mod metrics_file;
 pub mod progress;
+pub(crate) mod reporter;
 pub(crate) mod session_rates;
 pub mod summary;
 mod totals;

@@ -14,7 +14,8 @@ use tokio::time;
 
 use super::login::{self, Connected};
 use crate::{
-    context::{Endpoint, RunContext},
+    context::RunContext,
+    endpoint::Endpoint,
     error::{Error, Result},
     panics::on_thread,
 };
@@ -58,7 +59,9 @@ pub(super) async fn connect_any(
             Some((address, Err(error))) => {
                 trying.retain(|tried| *tried != address);
                 known.record(address, false);
-                context.note(format!("{}: {error}", endpoint.name()));
+                context
+                    .reporter
+                    .note(format!("{}: {error}", endpoint.name()));
                 last = Some(error);
             }
             None => {

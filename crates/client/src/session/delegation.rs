@@ -97,14 +97,14 @@ impl Session {
             let text = format!(
                 "{name}: takes no other identity for data channels (server said: {answer})"
             );
-            self.context.note(text);
+            self.context.reporter.note(text);
             return Ok(false);
         }
         let level = self
             .identity()
             .map_or(theirs.protection, |security| security.protection);
         let security = GsiSecurity::own_identity(credential, Arc::clone(&theirs.anchors), level);
-        self.context.note(format!(
+        self.context.reporter.note(format!(
             "{name}: is {} on data channels, as {} knows you",
             security.peer,
             other.endpoint.name()

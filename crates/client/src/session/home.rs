@@ -26,7 +26,7 @@ pub(crate) async fn expand_home(pool: &Arc<SessionPool>, urls: Vec<&mut RemoteUr
         let Some(start) = url.home().map(<[u8]>::to_vec) else {
             continue;
         };
-        let endpoint = pool.context.endpoint(url);
+        let endpoint = pool.context.endpoints.of(url);
         let start = path(start)?;
         let shown = endpoint.url(&start);
         let known = found.iter().find(|(known, _)| *known == shown);

@@ -1,5 +1,6 @@
 //! From a connection to a session: both identities or TLS where the URL asks for them, the login,
-//! and what protects data. With `sshftp://` the connection is [`super::ssh`]'s, and who we are is settled.
+//! and what protects data. With `sshftp://` the connection is [`super::ssh`]'s, and who we are is
+//! settled.
 //!
 //! ```text
 //!   220 ─► (gsiftp: AUTH ─► ADAT ... ─► 235, all that follows is wrapped) ─► USER ... TYPE I ─► (gsiftp: DCAU, PBSZ, PROT)
@@ -8,7 +9,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -38,7 +39,8 @@ use super::{
 };
 use crate::{
     auth::identity::Identity,
-    context::{Endpoint, RunContext},
+    context::RunContext,
+    endpoint::{Endpoint, capabilities::Observed},
     error::{Error, Result},
     report::events::Event,
 };
@@ -130,7 +132,7 @@ pub(super) async fn log_in(
         addresses,
         program,
     } = connected;
-    endpoint.capabilities.reached.store(true, Ordering::Relaxed);
+    endpoint.capabilities.record(Observed::Greeted);
     let mut opening = PendingSession {
         context,
         endpoint,
@@ -179,7 +181,7 @@ pub(super) async fn log_in(
             let (server, user) = (proven.server, proven.identity.credential.identity());
             let protect = protect.unwrap_or(Floor::Identity);
             let security = opening.agree(protect, &features, proven.identity).await?;
-            context.emit(&Event::Secured {
+            context.reporter.emit(&Event::Secured {
                 endpoint: endpoint.name(),
                 server,
                 user: user.to_string(),
@@ -203,7 +205,7 @@ pub(super) async fn log_in(
             let protection = opening
                 .agree_on_tls(protect.unwrap_or(Floor::Private))
                 .await?;
-            context.emit(&Event::Secured {
+            context.reporter.emit(&Event::Secured {
                 endpoint: endpoint.name(),
                 server: secured.certificate.subject().to_string(),
                 user,

@@ -34,6 +34,15 @@ use godwit_engine::{
 };
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
+use self::{connect::connect_any, transfer::prefetch::Prefetched};
+use crate::{
+    context::RunContext,
+    endpoint::Endpoint,
+    error::{Error, Result},
+    report::events::{ChannelState, Event},
+    setting_target::WorkerSlot,
+};
+
 pub(crate) use self::{
     commands::{
         files::{Found, TOGETHER_MAX, checksum_in},
@@ -45,13 +54,6 @@ pub(crate) use self::{
     },
     third_party::ThirdPartyPlan,
     transfer::{TransferOutcome, TransferPlan, prefetch::NextTransfer},
-};
-use self::{connect::connect_any, transfer::prefetch::Prefetched};
-
-use crate::{
-    context::{Endpoint, RunContext, WorkerSlot},
-    error::{Error, Result},
-    report::events::{ChannelState, Event},
 };
 
 /// One logged-in control connection and its data channels.
@@ -255,7 +257,7 @@ fn client_info(endpoint: &Endpoint) -> String {
 
 /// `None` where nobody hears it: two lines a command are work.
 fn protocol_trace(context: &Arc<RunContext>, endpoint: &Arc<Endpoint>) -> Option<ProtocolTrace> {
-    if !context.observer().hears_dialogue() {
+    if !context.reporter.observer().hears_dialogue() {
         return None;
     }
     // Weak: the log lives in the control channel, which must not keep the run alive.
@@ -263,7 +265,7 @@ fn protocol_trace(context: &Arc<RunContext>, endpoint: &Arc<Endpoint>) -> Option
     let host = endpoint.host().to_owned();
     Some(Arc::new(move |sent, line| {
         if let Some(context) = context.upgrade() {
-            context.emit(&Event::Dialogue {
+            context.reporter.emit(&Event::Dialogue {
                 host: host.clone(),
                 sent,
                 line: line.to_owned(),

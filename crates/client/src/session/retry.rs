@@ -14,11 +14,13 @@ use tokio::task::{self, JoinHandle};
 
 use super::Session;
 use crate::{
-    context::{Endpoint, RunContext, WorkerSlot, known},
+    context::RunContext,
+    endpoint::{Endpoint, capabilities::Observed},
     error::{Error, Result},
     local::files,
     panics::{caught, test_point},
     report::events::Event,
+    setting_target::WorkerSlot,
 };
 
 /// First pause between attempts; each further one is twice as long.
@@ -305,7 +307,7 @@ impl RetryingSession {
             let never_reached = matches!(error, Error::Unreachable { .. })
                 && unopened
                     .as_ref()
-                    .is_some_and(|e| !known(&e.capabilities.reached));
+                    .is_some_and(|e| !e.capabilities.has(Observed::Greeted));
             if !error.is_passing() || never_reached || attempt >= attempts {
                 if let Some(endpoint) = unopened {
                     self.pool.give_up(&endpoint, &error);
@@ -314,7 +316,7 @@ impl RetryingSession {
                 }
                 return Err(AttemptError::Failed(error));
             }
-            self.pool.context.emit(&Event::Retry {
+            self.pool.context.reporter.emit(&Event::Retry {
                 path: step.path.to_owned(),
                 range: step.range.map(|r| [r.start, r.end]),
                 attempt,

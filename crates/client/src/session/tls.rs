@@ -141,7 +141,7 @@ impl PendingSession<'_> {
 /// certificate to servers that ask, where there is one that would do; then it is made anew, for a
 /// proxy may be renewed while a long copy runs.
 fn client(context: &RunContext) -> std::result::Result<Client, String> {
-    if let Some(client) = context.tls.get() {
+    if let Some(client) = context.credentials.tls.get() {
         return Ok(client.clone());
     }
     let connections = &context.connections;
@@ -151,5 +151,5 @@ fn client(context: &RunContext) -> std::result::Result<Client, String> {
     if shown.is_some() {
         return Ok(client);
     }
-    Ok(context.tls.get_or_init(|| client).clone())
+    Ok(context.credentials.tls.get_or_init(|| client).clone())
 }

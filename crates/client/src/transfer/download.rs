@@ -25,7 +25,7 @@ use super::{
     verify::{self, AgreedChecksum, Regions},
 };
 use crate::{
-    context::{Capabilities, known},
+    endpoint::capabilities::Lack,
     error::{Error, Result},
     local::{
         attributes::FileAttributes,
@@ -112,7 +112,7 @@ impl Download {
         verify_mode: Verify,
         version: Option<SourceVersion>,
     ) -> Result<Self> {
-        let journal = session.context.journal.get();
+        let journal = session.context.local.journal.get();
         let goes_on = version.is_some_and(|version| {
             let noted = journal.and_then(|journal| journal.source_of(&source_file.target()));
             version.changed.is_some() && noted == Some(version)
@@ -139,12 +139,12 @@ impl Download {
                 let stays = part.filter(|part| part.stays);
                 let (target, file) = match stays {
                     None => {
-                        let storage = &session.context.storage;
+                        let storage = &session.context.local.storage;
                         TempFile::create(storage, path, source_file.is_new, begun, &beside)?
                     }
-                    Some(_) => TempFile::in_place(&session.context.storage, path)?,
+                    Some(_) => TempFile::in_place(&session.context.local.storage, path)?,
                 };
-                (session.context).warn_no_direct_io(&file, path.display());
+                session.context.warn_no_direct_io(&file, path.display());
                 if stays.is_none() && !target.is_in_place() {
                     warn_of_shortage(session, path, &file, from.length);
                 }
@@ -257,7 +257,7 @@ impl Download {
         }
         if now != before {
             *lock(&self.version) = Some(now);
-            if let Some(journal) = session.context.journal.get() {
+            if let Some(journal) = session.context.local.journal.get() {
                 journal.record_source(&source_file.target(), now);
             }
         }
@@ -319,7 +319,7 @@ impl Download {
     ) -> (Result<u64>, RangeSet) {
         let doing = format!("get {}", self.url);
         for last_try in [false, true] {
-            let mode_e_before = !known(&session.endpoint.capabilities.no_port);
+            let mode_e_before = !session.endpoint.capabilities.lacks(Lack::Port);
             let (result, safe) = self.fetch_once(session, range, next.clone(), &doing).await;
             match result {
                 // The server cannot connect to us: addresses are translated, or something filters.
@@ -328,7 +328,7 @@ impl Download {
                     if !last_try && mode_e_before && safe.is_empty() && cannot_reach_us(&error) =>
                 {
                     if !session.server.features.parallel
-                        || known(&session.endpoint.capabilities.no_mode_e)
+                        || session.endpoint.capabilities.lacks(Lack::ModeE)
                     {
                         return (Err(error), safe);
                     }
@@ -336,9 +336,9 @@ impl Download {
                         "{}: cannot connect to us, so gets use one data channel (MODE S): {error}",
                         session.endpoint.name()
                     );
-                    Capabilities::learn(
-                        &session.endpoint.capabilities.no_port,
-                        &session.context,
+                    session.endpoint.capabilities.learn(
+                        Lack::Port,
+                        &session.context.reporter,
                         text,
                     );
                     if !session.is_usable() {
@@ -529,7 +529,7 @@ impl Download {
                 self.compare_output(session, output, &doing).await?
             }
         };
-        self.commit(&session.context.durability)?;
+        self.commit(&session.context.local.durability)?;
         Ok(agreed)
     }
 
@@ -560,7 +560,7 @@ fn warn_of_shortage(session: &Session, path: &Path, file: &FileRef, length: Opti
     };
     let resumed_bytes = file.metadata().map_or(0, |metadata| metadata.stored);
     if let Some(shortage) = files::shortage(path, length.saturating_sub(resumed_bytes)) {
-        session.context.warn(shortage);
+        session.context.reporter.warn(shortage);
     }
 }
 

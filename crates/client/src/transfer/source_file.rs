@@ -5,8 +5,7 @@ use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, sync::Arc};
 use godwit_proto::{FtpPath, pi::transfer::Direction};
 
 use crate::{
-    context::Endpoint,
-    endpoint::naming::NameRefused,
+    endpoint::{Endpoint, naming::NameRefused},
     error::{Error, Result},
     local::{
         attributes::FileAttributes,

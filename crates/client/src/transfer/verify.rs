@@ -19,7 +19,7 @@ use godwit_proto::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    context::known,
+    endpoint::capabilities::Lack,
     error::{Error, Mismatch, Result},
     panics::joined_badly,
     report::progress::Counters,
@@ -80,7 +80,7 @@ pub(crate) fn choose(
     };
     match verify_mode {
         Verify::Never => Ok(None),
-        Verify::WherePossible if is_part || known(&session.endpoint.capabilities.no_cksm) => {
+        Verify::WherePossible if is_part || session.endpoint.capabilities.lacks(Lack::Cksm) => {
             Ok(None)
         }
         Verify::WherePossible | Verify::Always(None) => {
@@ -89,9 +89,9 @@ pub(crate) fn choose(
                 if verify_mode != Verify::WherePossible {
                     return Err(lacks("CKSM with an algorithm of ours".to_owned()));
                 }
-                crate::context::Capabilities::learn(
-                    &session.endpoint.capabilities.no_cksm,
-                    &session.context,
+                session.endpoint.capabilities.learn(
+                    Lack::Cksm,
+                    &session.context.reporter,
                     format!(
                         "{}: no CKSM in FEAT: files are not verified",
                         lacking.endpoint.name()
@@ -269,7 +269,10 @@ pub(crate) fn unable(
     error: Error,
 ) -> Result<Option<AgreedChecksum>> {
     if verify_mode == Verify::WherePossible && error.refusal() == Some(FailureKind::NotSupported) {
-        session.context.note(format!("not verified: {error}"));
+        session
+            .context
+            .reporter
+            .note(format!("not verified: {error}"));
         return Ok(None);
     }
     Err(error)

@@ -21,7 +21,9 @@ pub(crate) fn chooser(spec: &JobSpec, context: &RunContext) -> Option<Congestion
     match choice(spec.sends()) {
         Ok(usual) => Some(Congestion::new(&usual, OTHER)),
         Err(why) => {
-            context.note(format!("--congestion auto has nothing to choose: {why}"));
+            context
+                .reporter
+                .note(format!("--congestion auto has nothing to choose: {why}"));
             None
         }
     }

@@ -24,9 +24,10 @@ use super::{
     path_memory::PathMemory,
 };
 use crate::{
-    context::{RunContext, SettingTarget},
+    context::RunContext,
     local::files,
     report::events::Event,
+    setting_target::Target,
     spec::{EpochMode, TunerSpec},
 };
 
@@ -121,13 +122,13 @@ impl Controller {
         }
         self.coordinator.demand_for(self.decided.setting);
         let setting = self.share(context);
-        context.target.send_replace(SettingTarget {
+        context.target.replace(Target {
             setting,
             generation: 0,
         });
-        context.emit(&Event::Decision {
+        context.reporter.emit(&Event::Decision {
             from: None,
-            to: context.view(setting),
+            to: context.target.view(setting),
             reason: self.reason(),
         });
         self.coordinator.publish(self.decided.setting, context);
@@ -177,7 +178,7 @@ impl Controller {
 
     fn plan(&self, context: &RunContext, settles: bool) -> EpochPlan {
         let restarts = self.mode == EpochMode::Restart;
-        let setting = context.target.borrow().setting;
+        let setting = context.target.now().setting;
         let seconds = self.decided.epoch_seconds.unwrap_or(self.seconds);
         EpochPlan {
             setting,
@@ -192,7 +193,7 @@ impl Controller {
     /// Our part of what was decided.
     fn share(&self, context: &RunContext) -> Setting {
         let share = self.coordinator.share(self.decided.setting);
-        self.bounds.project(context.clamp_to_limits(share))
+        self.bounds.project(context.target.clamp_to_limits(share))
     }
 
     /// Asks the tuner and publishes what it says. True where anything changes.
@@ -224,7 +225,7 @@ impl Controller {
         let mut decision = self.tuner.decide(&observation);
         decision.setting = self
             .bounds
-            .project(context.clamp_to_limits(decision.setting));
+            .project(context.target.clamp_to_limits(decision.setting));
         let grows = decision.setting.channels() > before.channels();
         if grows && ends_soon(context, seen.observation.goodput_bps()) {
             decision = Decision {
@@ -250,7 +251,7 @@ impl Controller {
             self.decided = anew.unwrap_or(Decision::new(step.setting, String::new()));
             self.decided.setting = self
                 .bounds
-                .project(context.clamp_to_limits(self.decided.setting));
+                .project(context.target.clamp_to_limits(self.decided.setting));
             self.coordinator.publish(self.decided.setting, context);
         }
         self.decided.rationale = step.rationale;
@@ -279,21 +280,21 @@ impl Controller {
     /// Makes our share of what was decided the target. True where that changes anything.
     fn publish(&mut self, context: &RunContext, news: bool) -> bool {
         self.coordinator.demand_for(self.decided.setting);
-        let before = *context.target.borrow();
+        let before = context.target.now();
         let setting = self.share(context);
         let restarts = self.mode == EpochMode::Restart;
         let changes = setting != before.setting || restarts;
         if changes {
-            context.target.send_replace(SettingTarget {
+            context.target.replace(Target {
                 setting,
                 generation: before.generation + u64::from(restarts),
             });
         }
         // Those who never move have the same to say after every epoch.
         if changes || news {
-            context.emit(&Event::Decision {
-                from: Some(context.view(before.setting)),
-                to: context.view(setting),
+            context.reporter.emit(&Event::Decision {
+                from: Some(context.target.view(before.setting)),
+                to: context.target.view(setting),
                 reason: self.reason(),
             });
         }
@@ -328,7 +329,7 @@ impl Controller {
             .paths
             .remember(&memory.path, setting, memory.goodput_bps)
         {
-            context.note(format!(
+            context.reporter.note(format!(
                 "the setting is not kept for the next time: {error}"
             ));
         }
@@ -358,8 +359,8 @@ fn report(context: &RunContext, seen: &Measured) {
     let o = &seen.observation;
     let limited_by = limit::judge(o);
     context.counters.limited(limited_by, o.bytes);
-    context.emit(&Event::Epoch {
-        setting: context.view(o.setting),
+    context.reporter.emit(&Event::Epoch {
+        setting: context.target.view(o.setting),
         seconds: o.seconds,
         bytes: o.bytes,
         goodput_bps: o.goodput_bps(),

@@ -198,7 +198,7 @@ impl SyncPlanner<'_> {
 
     pub(super) fn tell(&mut self, action: &'static str, reason: &'static str, path: Vec<u8>) {
         self.changes += u64::from(action != "set");
-        self.planner.context.emit(&Event::Difference {
+        self.planner.context.reporter.emit(&Event::Difference {
             action,
             reason,
             path: String::from_utf8_lossy(&path).into_owned(),

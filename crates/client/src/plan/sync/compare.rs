@@ -40,7 +40,7 @@ impl SyncPlanner<'_> {
             pair.stays();
             match pair.target {
                 // No server can have a file of that name.
-                CopyPath::Here(_) => self.planner.context.warn(error),
+                CopyPath::Here(_) => self.planner.context.reporter.warn(error),
                 CopyPath::There(_) => self.planner.fail(what, error).await,
             }
         }
@@ -81,7 +81,7 @@ impl SyncPlanner<'_> {
                     if hidden {
                         pair.stays();
                         let target = pair.target.join(&name)?;
-                        self.planner.context.warn(format!(
+                        self.planner.context.reporter.warn(format!(
                             "{target}: left, since the source does not list names with a leading dot"
                         ));
                         continue;
@@ -117,6 +117,7 @@ impl SyncPlanner<'_> {
                 let what = pair_of.source;
                 self.planner
                     .context
+                    .reporter
                     .warn(format!("{what}: neither file nor directory, left out"));
                 return Ok(());
             }
@@ -136,7 +137,7 @@ impl SyncPlanner<'_> {
             None => None,
             Some(trail) => match trail.on_to(&name, &facts) {
                 None => {
-                    self.planner.context.warn(leads_back(&source));
+                    self.planner.context.reporter.warn(leads_back(&source));
                     return Ok(());
                 }
                 trail => trail,
@@ -147,7 +148,7 @@ impl SyncPlanner<'_> {
         let mut above = pair.above.clone();
         if let Some(unique) = facts.unique {
             if above.contains(&unique) {
-                self.planner.context.warn(leads_back(&source));
+                self.planner.context.reporter.warn(leads_back(&source));
                 return Ok(());
             }
             above.push(unique);

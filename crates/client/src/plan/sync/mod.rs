@@ -106,7 +106,7 @@ impl Planner {
         let seen = self.stat_path(&place).await?;
         let keeps_times = self.keeps_times(&target).await?;
         if !keeps_times && spec.level >= Level::Modified {
-            self.context.warn(format!(
+            self.context.reporter.warn(format!(
                 "{}: has no MFMT to set times with, so that times are not compared",
                 job.destination
             ));
@@ -162,7 +162,7 @@ impl Planner {
         Ok(match location {
             Location::Remote(url) => {
                 let at = RemotePath {
-                    endpoint: self.context.endpoint(url),
+                    endpoint: self.context.endpoints.of(url),
                     path: without_end_slash(&url.path),
                 };
                 (CopyPath::There(at), url.names_directory())

@@ -9,9 +9,7 @@ use godwit_proto::{
 };
 
 use crate::{
-    context::{Capabilities, known},
-    error::Result,
-    local::attributes::FileAttributes,
+    endpoint::capabilities::Lack, error::Result, local::attributes::FileAttributes,
     session::Session,
 };
 
@@ -21,7 +19,7 @@ const REFUSALS_SHOWN: u32 = 20;
 impl Session {
     /// The server keeps the times that files are given, as far as anybody knows.
     pub(crate) fn keeps_times(&self) -> bool {
-        self.server.features.mfmt && !known(&self.endpoint.capabilities.no_mfmt)
+        self.server.features.mfmt && !self.endpoint.capabilities.lacks(Lack::Mfmt)
     }
 
     /// What gives a file its stamp, as far as the server is known to take it.
@@ -35,7 +33,7 @@ impl Session {
             .flat_map(|attributes| attributes.commands(path));
         let taken = |command: &Command| match command {
             Command::Mfmt { .. } => self.keeps_times(),
-            _ => !known(&self.endpoint.capabilities.no_chmod),
+            _ => !self.endpoint.capabilities.lacks(Lack::Chmod),
         };
         commands.filter(taken).collect()
     }
@@ -141,18 +139,16 @@ impl Session {
                 ),
                 _ => return,
             };
-            return self.context.warn(text);
+            return self.context.reporter.warn(text);
         }
         match is_time {
-            true if !capabilities.no_mfmt.swap(true, Ordering::Relaxed) => self.context.warn(format!(
+            true if capabilities.record_lack(Lack::Mfmt) => self.context.reporter.warn(format!(
                 "{}: refuses to set times, so that these files will seem changed the next time: --size-only compares without \
                  (server said: {reply})",
                 self.endpoint.name()
             )),
             true => {}
-            false => Capabilities::learn(
-                &capabilities.no_chmod,
-                &self.context,
+            false => capabilities.learn(Lack::Chmod, &self.context.reporter,
                 format!(
                     "{}: refuses to set permissions, files get what it gives them (server said: {reply})",
                     self.endpoint.name()

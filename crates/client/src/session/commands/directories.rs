@@ -9,7 +9,7 @@
 //! with a leading dot otherwise; a listing that has `.` then shows that the server took it for an
 //! option.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use godwit_engine::data::{Sink, TransferJob};
 use godwit_proto::{
@@ -29,7 +29,7 @@ use super::{
     },
 };
 use crate::{
-    context::{Capabilities, known},
+    endpoint::capabilities::{Lack, Observed},
     error::{Error, Result},
     session::{Session, TransferPlan},
 };
@@ -59,21 +59,21 @@ impl Session {
         let endpoint = Arc::clone(&self.endpoint);
         let capabilities = &endpoint.capabilities;
         let mut misread = None;
-        if !known(&capabilities.no_mlsd) {
+        if !capabilities.lacks(Lack::Mlsd) {
             let command = Command::Mlsd(Some(directory.clone()));
             match self
                 .try_list(command, ListingForm::Facts, &doing, outlet)
                 .await?
             {
                 ListAttempt::ListingShape(whole, listed) => {
-                    self.check_itself(&listed, &capabilities.mlsd_lists_itself, &doing)?;
+                    self.check_itself(&listed, Observed::MlsdListsItself, &doing)?;
                     return Ok(whole);
                 }
                 // What answers so may answer NLST in any way: LIST has to show what is there.
                 ListAttempt::NoSuchWay(why @ Error::Listing { .. }) => misread = Some(why),
                 ListAttempt::NoSuchWay(why) => {
                     let text = format!("directories are listed by LIST or NLST ({why})");
-                    self.learn_lack(|l| &l.no_mlsd, "MLSD", &text);
+                    self.learn_lack(Lack::Mlsd, "MLSD", &text);
                 }
             }
         }
@@ -85,12 +85,12 @@ impl Session {
             }
             Some(_) => return Err(Error::refused(doing, into)),
         }
-        if !known(&capabilities.no_list) {
+        if !capabilities.lacks(Lack::List) {
             match self.list_here(ListingForm::Long, &doing, outlet).await? {
                 ListAttempt::ListingShape(whole, _) => return Ok(whole),
                 ListAttempt::NoSuchWay(why) if misread.is_none() => {
                     let text = format!("names are listed by NLST and looked at one by one ({why})");
-                    self.learn_lack(|l| &l.no_list, "LIST", &text);
+                    self.learn_lack(Lack::List, "LIST", &text);
                 }
                 ListAttempt::NoSuchWay(_) => {}
             }
@@ -117,17 +117,17 @@ impl Session {
             ListingForm::Names => (Command::NlstAll, Command::Nlst(None)),
             _ => (Command::ListAll, Command::List(None)),
         };
-        if known(&capabilities.no_list_all) {
+        if capabilities.lacks(Lack::ListAll) {
             return self.try_list(plain, form, doing, outlet).await;
         }
         match self.try_list(all, form, doing, outlet).await {
             Ok(ListAttempt::ListingShape(whole, listed)) if listed.lists_itself => {
-                self.check_itself(&listed, &capabilities.all_lists_itself, doing)?;
+                self.check_itself(&listed, Observed::AllListsItself, doing)?;
                 return Ok(ListAttempt::ListingShape(whole, listed));
             }
             // The server may have taken the option for a name: this is no listing of the directory.
             Ok(ListAttempt::ListingShape(_, listed)) => {
-                self.check_itself(&listed, &capabilities.all_lists_itself, doing)?;
+                self.check_itself(&listed, Observed::AllListsItself, doing)?;
             }
             // Another shape, which it has without the option too.
             Ok(ListAttempt::NoSuchWay(why @ Error::Listing { .. })) => {
@@ -144,7 +144,7 @@ impl Session {
             && !listed.is_empty
         {
             let text = "names with a leading dot may be missing where it lists";
-            self.learn_lack(|l| &l.no_list_all, "LIST -a", text);
+            self.learn_lack(Lack::ListAll, "LIST -a", text);
         }
         Ok(tried)
     }
@@ -171,16 +171,11 @@ impl Session {
     }
 
     /// A server whose listings begin with the directory itself has not read one that is empty.
-    fn check_itself(
-        &self,
-        listed: &ListingShape,
-        does: &std::sync::atomic::AtomicBool,
-        doing: &str,
-    ) -> Result<()> {
+    fn check_itself(&self, listed: &ListingShape, does: Observed, doing: &str) -> Result<()> {
         if listed.lists_itself {
-            does.store(true, Ordering::Relaxed);
+            self.endpoint.capabilities.record(does);
         }
-        match listed.is_empty && !listed.lists_itself && known(does) {
+        match listed.is_empty && !listed.lists_itself && self.endpoint.capabilities.has(does) {
             true => Err(Error::Listing {
                 doing: doing.to_owned(),
                 why: "nothing came, and other listings had the directory itself".to_owned(),
@@ -189,15 +184,12 @@ impl Session {
         }
     }
 
-    fn learn_lack(
-        &self,
-        which: impl Fn(&Capabilities) -> &std::sync::atomic::AtomicBool,
-        what: &str,
-        consequence: &str,
-    ) {
+    fn learn_lack(&self, which: Lack, what: &str, consequence: &str) {
         let name = self.endpoint.name();
         let text = format!("{name}: no {what}: {consequence}");
-        Capabilities::learn(which(&self.endpoint.capabilities), &self.context, text);
+        self.endpoint
+            .capabilities
+            .learn(which, &self.context.reporter, text);
     }
 
     async fn try_list(
@@ -294,7 +286,7 @@ impl Session {
     /// or something that may not be looked at.
     async fn try_stat(&mut self, path: &FtpPath) -> Result<std::result::Result<Found, Reply>> {
         let doing = format!("look at {}", self.endpoint.url(path));
-        if !known(&self.endpoint.capabilities.no_mlst) {
+        if !self.endpoint.capabilities.lacks(Lack::Mlst) {
             let reply = self.ask(&Command::Mlst(Some(path.clone())), &doing).await?;
             match failure_kind(&reply) {
                 None => {
@@ -309,7 +301,7 @@ impl Session {
                 }
                 Some(FailureKind::NotSupported) => {
                     let instead = "SIZE and CWD tell what they can";
-                    self.lesson(|l| &l.no_mlst, &reply, "MLST", instead);
+                    self.lesson(Lack::Mlst, &reply, "MLST", instead);
                 }
                 Some(FailureKind::Other) if reply.code.get() == 550 => return Ok(Err(reply)),
                 Some(_) => return Err(Error::refused(doing, reply)),
@@ -487,7 +479,7 @@ impl Session {
     ) -> Result<Vec<Result<Option<Timestamp>>>> {
         let mut times = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER_MAX) {
-            if known(&self.endpoint.capabilities.no_mdtm) {
+            if self.endpoint.capabilities.lacks(Lack::Mdtm) {
                 times.extend(paths.iter().map(|_| Ok(None)));
                 continue;
             }
@@ -498,7 +490,7 @@ impl Session {
                     None => Ok(Timestamp::parse(reply.text().trim())),
                     Some(FailureKind::NotSupported) => {
                         let instead = "times are not known and not compared";
-                        self.lesson(|l| &l.no_mdtm, &reply, "MDTM", instead);
+                        self.lesson(Lack::Mdtm, &reply, "MDTM", instead);
                         Ok(None)
                     }
                     Some(_) => {

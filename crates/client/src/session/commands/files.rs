@@ -13,7 +13,7 @@ use godwit_proto::{
 };
 
 use crate::{
-    context::known,
+    endpoint::capabilities::Lack,
     error::{Error, Result},
     session::Session,
 };
@@ -71,7 +71,7 @@ impl Session {
     }
 
     pub(crate) async fn ask_size(&mut self, path: &FtpPath) -> Result<SizeReply> {
-        if known(&self.endpoint.capabilities.no_size) {
+        if self.endpoint.capabilities.lacks(Lack::Size) {
             return Ok(SizeReply::Unknown);
         }
         let doing = format!("ask the size of {}", self.endpoint.url(path));
@@ -85,7 +85,7 @@ impl Session {
             Some(FailureKind::NotFound | FailureKind::NotADirectory) => SizeReply::Missing,
             Some(FailureKind::NotSupported) => {
                 let instead = "sizes are not known and not compared";
-                self.lesson(|l| &l.no_size, &reply, "SIZE", instead);
+                self.lesson(Lack::Size, &reply, "SIZE", instead);
                 SizeReply::Unknown
             }
             Some(_) => SizeReply::Refused(reply),
@@ -128,7 +128,7 @@ impl Session {
     /// What MLST tells of each of `paths`, in order, asked all at once. `None` for what is no file,
     /// and where the server has no MLST.
     pub(crate) async fn facts_of_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Option<Facts>>> {
-        if known(&self.endpoint.capabilities.no_mlst) {
+        if self.endpoint.capabilities.lacks(Lack::Mlst) {
             return Ok(Vec::new());
         }
         let mut facts = Vec::with_capacity(paths.len());
@@ -170,7 +170,7 @@ impl Session {
         let mut found = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER_MAX) {
             let mut replies = Vec::new();
-            if !known(&self.endpoint.capabilities.no_mlst) {
+            if !self.endpoint.capabilities.lacks(Lack::Mlst) {
                 let commands = paths.iter().map(|p| Command::Mlst(Some(p.clone())));
                 replies = self.ask_all(commands, "look at files").await?;
             }

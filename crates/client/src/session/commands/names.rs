@@ -15,7 +15,7 @@ use godwit_proto::{
 };
 
 use crate::{
-    context::known,
+    endpoint::capabilities::Lack,
     error::{Error, Result},
     local::files::is_temporary,
     session::{Session, TransferPlan},
@@ -101,7 +101,7 @@ impl Session {
 
     /// What the server calls `path`: the whole path or its last name.
     async fn name_by_mlst(&mut self, path: &FtpPath) -> Result<Option<Vec<u8>>> {
-        if known(&self.endpoint.capabilities.no_mlst) {
+        if self.endpoint.capabilities.lacks(Lack::Mlst) {
             return Ok(None);
         }
         let doing = format!("look at {}", self.endpoint.url(path));
@@ -121,7 +121,7 @@ impl Session {
         for (command, lacks) in [
             (
                 Command::Mlsd(Some(directory.clone())),
-                known(&self.endpoint.capabilities.no_mlsd),
+                self.endpoint.capabilities.lacks(Lack::Mlsd),
             ),
             (Command::Nlst(Some(directory.clone())), false),
         ] {

@@ -5,7 +5,7 @@
 //! old one goes. Whatever breaks off in between, both files are whole under some name, and the
 //! error says which.
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use godwit_engine::control::Event as Spoken;
 use godwit_proto::{
@@ -15,8 +15,10 @@ use godwit_proto::{
 };
 
 use crate::{
-    context::known,
-    endpoint::naming::{IN_PLACE, no_dots, refuses_dot},
+    endpoint::{
+        capabilities::{Lack, Observed},
+        naming::{IN_PLACE, no_dots, refuses_dot},
+    },
     error::{Error, Result},
     local::files::{self, temporary_name},
     session::{Found, Session},
@@ -104,7 +106,7 @@ impl Session {
     ) -> Result<Option<FtpPath>> {
         let dotted = temporary::aside_name(files::random());
         let bare = dotted.trim_start_matches('.');
-        let names = match known(&self.endpoint.capabilities.no_dots) {
+        let names = match self.endpoint.capabilities.lacks(Lack::DottedNames) {
             true => vec![bare],
             false => vec![&dotted, bare],
         };
@@ -135,7 +137,7 @@ impl Session {
         if let Some(why) = why {
             let old = self.endpoint.url(&old);
             let text = format!("{old}: an old file that was replaced, left behind: {why}");
-            self.context.warn(text);
+            self.context.reporter.warn(text);
         }
     }
 
@@ -192,7 +194,7 @@ impl Session {
             Some(FailureKind::NotSupported | FailureKind::PermissionDenied | FailureKind::Other)
         );
         if is_ours && is_of_renames {
-            self.lesson(|l| &l.no_rename, refusal, "RNFR", IN_PLACE);
+            self.lesson(Lack::Rename, refusal, "RNFR", IN_PLACE);
         }
     }
 
@@ -202,7 +204,7 @@ impl Session {
     pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
         let endpoint = Arc::clone(&self.endpoint);
         let capabilities = &endpoint.capabilities;
-        if !capabilities.rename_probed.swap(true, Ordering::Relaxed) {
+        if capabilities.record(Observed::RenameProbed) {
             let doing = format!("ask to rename in {}", self.endpoint.url(directory));
             let name = temporary_name();
             let nothing = |name: &str| directory.join(name.as_bytes()).map(Command::Rnfr);
@@ -213,20 +215,20 @@ impl Session {
             let reply = self.ask(&dotted, &doing).await?;
             match (failure_kind(&reply), nothing(name.trim_start_matches('.'))) {
                 (Some(FailureKind::NotSupported), _) => {
-                    self.lesson(|l| &l.no_rename, &reply, "RNFR", IN_PLACE);
+                    self.lesson(Lack::Rename, &reply, "RNFR", IN_PLACE);
                 }
                 (Some(FailureKind::NotFound), _) => {
-                    capabilities.dots_looked_up.store(true, Ordering::Relaxed);
+                    capabilities.record(Observed::DottedNamesLookedUp);
                 }
                 (Some(_), Ok(bare)) => {
                     let plain = self.ask(&bare, &doing).await?;
                     if refuses_dot((&name, &reply), &plain) {
-                        no_dots(&self.context, &endpoint, &reply);
+                        no_dots(&self.context.reporter, &endpoint, &reply);
                     }
                 }
                 (None, _) | (_, Err(_)) => {}
             }
         }
-        Ok(!known(&capabilities.no_rename))
+        Ok(!capabilities.lacks(Lack::Rename))
     }
 }

@@ -11,7 +11,7 @@ pub(super) mod process;
 use std::{
     io,
     net::{IpAddr, UdpSocket},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -34,7 +34,8 @@ use super::{
 };
 use crate::{
     auth::identity::Identity,
-    context::{Endpoint, RunContext},
+    context::RunContext,
+    endpoint::{Endpoint, capabilities::Observed},
     error::{Error, Result},
 };
 
@@ -48,7 +49,7 @@ pub(super) async fn connect(
     endpoint: &Arc<Endpoint>,
 ) -> Result<Connected> {
     let settings = &context.connections.ssh;
-    let further = endpoint.capabilities.reached.load(Ordering::Relaxed);
+    let further = endpoint.capabilities.has(Observed::Greeted);
     let (program, stream) = SshProcess::start(settings, endpoint, further)?;
     let log = protocol_trace(context, endpoint);
     let name = endpoint.name().into();
@@ -80,13 +81,13 @@ impl PendingSession<'_> {
         if protect == Some(Floor::Clear) || protect.is_none() && !has_dcsc {
             return Ok(None);
         }
-        let made = match self.context.ephemeral_credential.get() {
+        let made = match self.context.credentials.ephemeral.get() {
             Some(known) => Ok(known.clone()),
             None => own::thrown_away("godwit", KeyKind::EcP256, OWN_LIFETIME, SystemTime::now()),
         };
         let made = made
             .map(|credential| {
-                let known = &self.context.ephemeral_credential;
+                let known = &self.context.credentials.ephemeral;
                 known.get_or_init(|| credential).clone()
             })
             .and_then(|credential| {
@@ -101,7 +102,7 @@ impl PendingSession<'_> {
             .await?;
         // Servers of the Toolkit take one only where there is a directory of CAs.
         if !reply.code.is_success() && protect.is_none() {
-            self.context.note(format!(
+            self.context.reporter.note(format!(
                 "{}: data channels are in clear: it takes no identity for them (server said: {reply})",
                 self.endpoint.name()
             ));

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    context::Endpoint,
+    endpoint::Endpoint,
     error::{Error, Result},
     spec::Ssh,
 };

@@ -16,7 +16,7 @@ use godwit_proto::{
 
 use super::state::Role;
 use crate::{
-    context::{Capabilities, known},
+    endpoint::capabilities::Lack,
     error::{Error, Result},
     session::{Session, transfer::channels::TURNS_MAX},
 };
@@ -218,9 +218,7 @@ impl Session {
         if !self.is_usable() || reply.code.is_transient() {
             return Err(Error::refused(doing, reply));
         }
-        Capabilities::learn(
-            &self.endpoint.capabilities.no_foreign,
-            &self.context,
+        self.endpoint.capabilities.learn(Lack::ForeignConnections, &self.context.reporter,
             format!(
                 "{}: connects to no host but ours: the other server must connect to it, with one data channel (MODE S) (server said: \
                  {reply})",
@@ -234,15 +232,15 @@ impl Session {
 /// `from` may connect to `to`, as far as is known.
 fn may_connect(from: &Session, to: &Session) -> bool {
     let (from, to) = (&from.endpoint.capabilities, &to.endpoint.capabilities);
-    !known(&from.no_foreign) && !known(&to.no_pasv) && to.unreached.get().is_none()
+    !from.lacks(Lack::ForeignConnections) && !to.lacks(Lack::Pasv) && to.unreached.get().is_none()
 }
 
 /// Why no connection leads from `from` to `to`, and what either could change.
 fn no_connection_reason(from: &Session, to: &Session) -> String {
     let (from, to) = (&from.endpoint, &to.endpoint);
-    if known(&to.capabilities.no_pasv) {
+    if to.capabilities.lacks(Lack::Pasv) {
         format!("{} does not listen (PASV)", to.name())
-    } else if known(&from.capabilities.no_foreign) {
+    } else if from.capabilities.lacks(Lack::ForeignConnections) {
         format!(
             "{} connects to no host but ours (PORT; godwitd does for users who are logged in, or with --allow-foreign-data-hosts)",
             from.name()

@@ -12,15 +12,17 @@
 mod channels;
 pub(crate) mod state;
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 use godwit_engine::{
     control::{ControlError, Event as Spoken},
     data::Sample,
 };
 use godwit_proto::{
-    Command, RangeSet, Reply, command::Mode, error::TransferFailure, pi::client::CommandId,
-    pi::transfer::Direction,
+    Command, RangeSet, Reply,
+    command::Mode,
+    error::TransferFailure,
+    pi::{client::CommandId, transfer::Direction},
 };
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -36,7 +38,7 @@ use super::{
     },
 };
 use crate::{
-    context::known,
+    endpoint::capabilities::{Lack, Observed},
     error::{Error, Result},
     report::{
         events::ChannelState,
@@ -169,7 +171,7 @@ impl Session {
 
     /// Its server opens and retires channels while it sends.
     fn changes_channels(&self) -> bool {
-        self.server.features.live_channels && !known(&self.endpoint.capabilities.no_live_requests)
+        self.server.features.live_channels && !self.endpoint.capabilities.lacks(Lack::LiveRequests)
     }
 
     /// A transfer from the server of [`Self::source`] need not end for other channels, and when it
@@ -182,7 +184,7 @@ impl Session {
     /// What may be asked of the sender while it sends: the channels are its to open.
     fn asides_of_sender(&self, mode: Mode, channels: u32) -> LiveRequests {
         let now = Instant::now();
-        if mode != Mode::ExtendedBlock || known(&self.endpoint.capabilities.no_live_requests) {
+        if mode != Mode::ExtendedBlock || self.endpoint.capabilities.lacks(Lack::LiveRequests) {
             return LiveRequests::none(now);
         }
         let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
@@ -413,8 +415,10 @@ impl ThirdPartyTransfer<'_> {
         let from = self.session(connects).endpoint.name();
         let listener = self.session(self.between.awaits_final_reply);
         let capabilities = &listener.endpoint.capabilities;
-        if !known(&capabilities.met) && capabilities.unreached.set(why.to_owned()).is_ok() {
-            listener.context.note(format!(
+        if !capabilities.has(Observed::MetByServer)
+            && capabilities.unreached.set(why.to_owned()).is_ok()
+        {
+            listener.context.reporter.note(format!(
                 "{}: {from} cannot connect to it: it is to connect itself, with one data channel a file (MODE S): {why}",
                 listener.endpoint.name()
             ));
@@ -464,7 +468,7 @@ impl ThirdPartyTransfer<'_> {
                 Role::Receiver => &receiver.endpoint,
                 Role::Sender => &sender.endpoint,
             };
-            listener.capabilities.met.store(true, Ordering::Relaxed);
+            listener.capabilities.record(Observed::MetByServer);
             receiver.server.transfer_done(Direction::Put, true);
             sender.server.transfer_done(Direction::Get, true);
             sender.broken |= self.unanswered;

@@ -7,7 +7,6 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::atomic::Ordering,
     time::Duration,
 };
 
@@ -25,7 +24,7 @@ use godwit_proto::{
 
 use super::data_address::{DataProof, data_address};
 use crate::{
-    context::{Capabilities, known},
+    endpoint::capabilities::{Lack, Observed},
     error::{Error, Result},
     session::Session,
 };
@@ -79,8 +78,8 @@ impl Session {
     fn best_mode(&self, direction: Direction, stream: bool) -> Mode {
         let capabilities = &self.endpoint.capabilities;
         let no_address = match direction {
-            Direction::Get => known(&capabilities.no_port),
-            Direction::Put => known(&capabilities.no_pasv),
+            Direction::Get => capabilities.lacks(Lack::Port),
+            Direction::Put => capabilities.lacks(Lack::Pasv),
         };
         if stream || no_address || !self.has_mode_e() {
             Mode::Stream
@@ -92,17 +91,17 @@ impl Session {
     /// It does MODE E, as far as is known.
     pub(crate) fn has_mode_e(&self) -> bool {
         let capabilities = &self.endpoint.capabilities;
-        if !self.server.features.parallel && !known(&capabilities.no_mode_e) {
-            Capabilities::learn(
-                &capabilities.no_mode_e,
-                &self.context,
+        if !self.server.features.parallel && !capabilities.lacks(Lack::ModeE) {
+            capabilities.learn(
+                Lack::ModeE,
+                &self.context.reporter,
                 format!(
                     "{}: no PARALLEL in FEAT: one data channel per file, opened anew for each",
                     self.endpoint.name()
                 ),
             );
         }
-        !known(&capabilities.no_mode_e)
+        !capabilities.lacks(Lack::ModeE)
     }
 
     /// TYPE, MODE, buffers and OPTS, as far as the server has not heard them.
@@ -111,7 +110,7 @@ impl Session {
         let buffers = self
             .params
             .socket_buffer_bytes
-            .filter(|_| !known(&capabilities.no_buffers));
+            .filter(|_| !capabilities.lacks(Lack::Buffers));
         self.server
             .prepare(mode, direction, self.params.parallelism, buffers)
     }
@@ -134,12 +133,7 @@ impl Session {
             match command {
                 Command::Mode(Mode::ExtendedBlock) => {
                     self.server.forget();
-                    self.lesson(
-                        |l| &l.no_mode_e,
-                        &reply,
-                        "MODE E",
-                        "one data channel per file",
-                    );
+                    self.lesson(Lack::ModeE, &reply, "MODE E", "one data channel per file");
                     return Ok(false);
                 }
                 Command::Mode(Mode::Stream) | Command::Type(_) => {
@@ -147,12 +141,12 @@ impl Session {
                     return Err(Error::refused(doing, reply));
                 }
                 // The server goes on with what it has: slower, not wrong.
-                Command::Opts(options) => self.context.note(format!(
+                Command::Opts(options) => self.context.reporter.note(format!(
                     "{}: refused OPTS {options} and goes on as before: {reply}",
                     self.endpoint.name()
                 )),
                 _ => self.lesson(
-                    |l| &l.no_buffers,
+                    Lack::Buffers,
                     &reply,
                     "SBUF",
                     "its TCP buffers stay as they are",
@@ -191,11 +185,11 @@ impl Session {
         if reply.code.is_success() {
             return Ok(Some(set));
         }
-        if !self.is_usable() || known(&self.endpoint.capabilities.no_port) {
+        if !self.is_usable() || self.endpoint.capabilities.lacks(Lack::Port) {
             return Err(Error::refused(doing, reply));
         }
         self.lesson(
-            |l| &l.no_port,
+            Lack::Port,
             &reply,
             command.verb(),
             "it will not connect to us, so gets use one data channel (MODE S)",
@@ -256,7 +250,7 @@ impl Session {
         };
         let movers = [self.mover()?];
         let mut params = self.params_for(mode);
-        if !known(&self.endpoint.capabilities.data_reached) {
+        if !self.endpoint.capabilities.has(Observed::DataReached) {
             params.connect_limit = params.connect_limit.min(FIRST_CONNECT_LIMIT);
         }
         Ok(Some(ChannelSet::active(
@@ -296,11 +290,11 @@ impl Session {
             last = Some(reply);
         }
         if let Some(reply) = last {
-            if known(&self.endpoint.capabilities.no_pasv) {
+            if self.endpoint.capabilities.lacks(Lack::Pasv) {
                 return Err(Error::refused(doing, reply));
             }
             self.lesson(
-                |l| &l.no_pasv,
+                Lack::Pasv,
                 &reply,
                 "PASV",
                 "it must connect to us, with one data channel (MODE S)",
@@ -332,7 +326,7 @@ impl Session {
             announced,
         })?;
         if address != announced {
-            self.context.note(format!(
+            self.context.reporter.note(format!(
                 "{}: announced {announced} for data: using {address}, the host of the control \
                  connection",
                 self.endpoint.name()
@@ -345,7 +339,7 @@ impl Session {
     pub(crate) fn server_listens(&self, direction: Direction, mode: Mode) -> bool {
         match mode {
             Mode::ExtendedBlock => direction == Direction::Put,
-            Mode::Stream => !known(&self.endpoint.capabilities.no_pasv),
+            Mode::Stream => !self.endpoint.capabilities.lacks(Lack::Pasv),
         }
     }
 
@@ -353,15 +347,17 @@ impl Session {
     pub(crate) fn learn_of_ports(&self, result: &std::result::Result<(), TransferFailure>) {
         let capabilities = &self.endpoint.capabilities;
         match result {
-            Ok(()) => capabilities.data_reached.store(true, Ordering::Relaxed),
+            Ok(()) => {
+                capabilities.record(Observed::DataReached);
+            }
             // It cannot come to us either: the next attempt may do better.
-            Err(TransferFailure::NoConnection(_)) if known(&capabilities.no_port) => {}
-            Err(TransferFailure::NoConnection(why)) if !known(&capabilities.data_reached) => {
+            Err(TransferFailure::NoConnection(_)) if capabilities.lacks(Lack::Port) => {}
+            Err(TransferFailure::NoConnection(why)) if !capabilities.has(Observed::DataReached) => {
                 let name = self.endpoint.name();
                 let text = format!(
                     "{name}: its data ports are closed to us: it must connect to us, with one data channel (MODE S) ({why})"
                 );
-                Capabilities::learn(&capabilities.no_pasv, &self.context, text);
+                capabilities.learn(Lack::Pasv, &self.context.reporter, text);
             }
             Err(_) => {}
         }
@@ -381,16 +377,10 @@ impl Session {
         params
     }
 
-    pub(crate) fn lesson(
-        &self,
-        which: impl Fn(&Capabilities) -> &std::sync::atomic::AtomicBool,
-        reply: &Reply,
-        what: &str,
-        consequence: &str,
-    ) {
-        Capabilities::learn(
-            which(&self.endpoint.capabilities),
-            &self.context,
+    pub(crate) fn lesson(&self, which: Lack, reply: &Reply, what: &str, consequence: &str) {
+        self.endpoint.capabilities.learn(
+            which,
+            &self.context.reporter,
             format!(
                 "{}: no {what}: {consequence} (server said: {reply})",
                 self.endpoint.name()

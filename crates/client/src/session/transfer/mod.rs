@@ -29,7 +29,7 @@ use self::{
 };
 use super::{NextTransfer, Prefetched, Session};
 use crate::{
-    context::{Capabilities, known},
+    endpoint::capabilities::Lack,
     error::{Error, Result, most_informative},
     report::{
         events::{ChannelState, Event},
@@ -174,7 +174,7 @@ impl Session {
 
     /// The target's data channels, as far as the server takes them.
     pub(crate) fn channels_wanted(&self) -> u32 {
-        let target = self.context.target.borrow().setting.parallelism;
+        let target = self.context.target.now().setting.parallelism;
         self.endpoint.capabilities.fit_channels(target)
     }
 
@@ -186,7 +186,7 @@ impl Session {
             && self.set.as_ref().is_some_and(|set| set.cached() > 0);
         let live_requests = direction == Direction::Get
             && self.server.features.live_channels
-            && !known(&self.endpoint.capabilities.no_live_requests);
+            && !self.endpoint.capabilities.lacks(Lack::LiveRequests);
         match self.server.parallelism {
             Some(parallelism) if there && live_requests => parallelism,
             _ => wanted,
@@ -393,7 +393,7 @@ impl Session {
         let is_get = plan.counts && plan.direction == Direction::Get;
         if !is_get
             || mode != Mode::ExtendedBlock
-            || known(&self.endpoint.capabilities.no_live_requests)
+            || self.endpoint.capabilities.lacks(Lack::LiveRequests)
         {
             return LiveRequests::none(now);
         }
@@ -468,9 +468,9 @@ impl Session {
     }
 
     pub(crate) fn disable_live_requests(&self, why: &dyn std::fmt::Display) {
-        Capabilities::learn(
-            &self.endpoint.capabilities.no_live_requests,
-            &self.context,
+        self.endpoint.capabilities.learn(
+            Lack::LiveRequests,
+            &self.context.reporter,
             format!(
                 "{}: no SITE GODWIT after all: channels of running gets stay as they are ({why})",
                 self.endpoint.name()
@@ -481,7 +481,7 @@ impl Session {
     /// What ALLO was answered.
     pub(super) fn on_allo_reply(&self, reply: &Reply) {
         if reply.code.is_failure() {
-            self.lesson(|l| &l.no_allo, reply, "ALLO", "space is not set aside");
+            self.lesson(Lack::Allo, reply, "ALLO", "space is not set aside");
         }
     }
 
@@ -541,7 +541,7 @@ impl Session {
         }
         errors.extend(state.lost);
         if let Some(before) = too_many_from.filter(|_| !errors.is_empty()) {
-            self.context.channels_refused(&self.endpoint, before);
+            self.context.target.channels_refused(&self.endpoint, before);
         }
         let cached = state.report.as_ref().map_or(0, |r| r.cached);
         self.check_pipelined(errors.is_empty() && cached > 0);
@@ -580,7 +580,7 @@ impl Session {
 
     pub(crate) fn report_channels(&self, state: ChannelState, count: u32) {
         if count > 0 {
-            self.context.emit(&Event::Channel {
+            self.context.reporter.emit(&Event::Channel {
                 state,
                 count,
                 endpoint: self.endpoint.name(),

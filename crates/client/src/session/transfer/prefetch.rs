@@ -17,7 +17,7 @@ use godwit_proto::{
 };
 
 use crate::{
-    context::{Capabilities, known},
+    endpoint::capabilities::Lack,
     report::progress::{LocalView, RunningTransfer},
     session::{Session, TransferPlan},
 };
@@ -63,7 +63,7 @@ impl Session {
         if self.prefetched.is_none()
             && mode == Mode::ExtendedBlock
             && channels_stay
-            && !known(&self.endpoint.capabilities.no_pipelining)
+            && !self.endpoint.capabilities.lacks(Lack::Pipelining)
         {
             self.prefetched = Some(Prefetched {
                 id: self.control.submit(next),
@@ -95,11 +95,11 @@ impl Session {
         // Who has the one of our extensions keeps its connections.
         let reuses = self.server.can_reuse(Direction::Put) || self.server.features.live_channels;
         let goes_on = report.result.is_ok() && report.unsent.is_empty() && report.cached > 0;
-        let wanted = self.context.target.borrow().includes(self.place);
+        let wanted = self.context.target.now().includes(self.place);
         if self.prefetched.is_some()
             || mode != Mode::ExtendedBlock
             || !(goes_on && reuses && wanted)
-            || known(&self.endpoint.capabilities.no_pipelining)
+            || self.endpoint.capabilities.lacks(Lack::Pipelining)
         {
             return;
         }
@@ -144,9 +144,9 @@ impl Session {
             // ARC's server runs one transfer at a time and answers a second so, at once and without
             // harm.
             Some(reply) if reply.code.get() == 421 => {
-                Capabilities::learn(
-                    &self.endpoint.capabilities.no_pipelining,
-                    &self.context,
+                self.endpoint.capabilities.learn(
+                    Lack::Pipelining,
+                    &self.context.reporter,
                     format!(
                         "{}: takes no command while a transfer runs (server said: {reply})",
                         self.endpoint.name()

@@ -22,7 +22,8 @@ use godwit_proto::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    context::{Endpoint, RunContext},
+    context::RunContext,
+    endpoint::Endpoint,
     error::{Error, Result},
     local::{attributes::FileAttributes, durability::LocalDurability, journal::RESUME_BYTES_MIN},
     panics::joined_badly,

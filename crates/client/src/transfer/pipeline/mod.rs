@@ -42,8 +42,12 @@ use self::{
 };
 use super::{source_file::SourceFile, verify::AgreedChecksum};
 use crate::{
-    context::{Capabilities, Endpoint, RunContext, SettingTarget, known},
-    endpoint::naming::Naming,
+    context::RunContext,
+    endpoint::{
+        Endpoint,
+        capabilities::{Lack, Observed},
+        naming::Naming,
+    },
     error::{Error, Result},
     panics::test_point,
     report::{
@@ -54,6 +58,7 @@ use crate::{
         Session,
         transfer::live_requests::{self, ANSWER_LIMIT, Answer, LiveRequests},
     },
+    setting_target::Target,
     spec::JobSpec,
 };
 
@@ -91,24 +96,25 @@ impl Session {
                 (Some(_), Some(source)) => {
                     source.server.can_reuse(Direction::Get)
                         && source.has_channels_wanted()
-                        && !known(&source.endpoint.capabilities.no_pipelining)
+                        && !source.endpoint.capabilities.lacks(Lack::Pipelining)
                 }
             };
         let ready = match direction {
             Direction::Get => {
-                known(&capabilities.gets_pipelined) || there && self.can_keep_channels()
+                capabilities.has(Observed::GetsPipelined) || there && self.can_keep_channels()
             }
             // Bytes go out before the server has agreed to take them: a final name must not be in
             // reach.
             Direction::Put => {
-                let renames = known(&capabilities.rename_probed) && !known(&capabilities.no_rename);
+                let renames =
+                    capabilities.has(Observed::RenameProbed) && !capabilities.lacks(Lack::Rename);
                 there && renames && Naming::of(capabilities, &source_file.remote) != Naming::InPlace
             }
         };
         ready
             && self.is_usable()
             && self.prefetched.is_none()
-            && !known(&capabilities.no_pipelining)
+            && !capabilities.lacks(Lack::Pipelining)
     }
 
     /// The channels of gets are as many as are wanted, or can become so.
@@ -122,7 +128,7 @@ impl Session {
         let now = Instant::now();
         let silent = first.direction() != Direction::Get
             || first.sender().is_some()
-            || known(&self.endpoint.capabilities.no_live_requests);
+            || self.endpoint.capabilities.lacks(Lack::LiveRequests);
         match silent {
             true => LiveRequests::none(now),
             false => {
@@ -148,11 +154,8 @@ impl Session {
         let ready = cached > 0 && self.server.can_reuse(first.direction());
         let opens = first.direction() == Direction::Get && !(ready && self.can_keep_channels());
         if opens && let Err(error) = self.listen_ahead() {
-            self.context.note(error.to_string());
-            self.endpoint
-                .capabilities
-                .gets_pipelined
-                .store(false, Ordering::Relaxed);
+            self.context.reporter.note(error.to_string());
+            self.endpoint.capabilities.forget(Observed::GetsPipelined);
             return PipelineLeftovers {
                 returned: vec![first],
                 leftover: Vec::new(),
@@ -206,7 +209,7 @@ impl Session {
             feed,
             feeding: true,
             filling: true,
-            on_complete: 0,
+            arrived: 0,
             channels_gone: false,
             removing: VecDeque::new(),
             leftovers: PipelineLeftovers::default(),
@@ -252,7 +255,7 @@ struct Pipeline<'a, F> {
     /// Files are taken until the depth is reached, then none until some have gone: commands leave
     /// in bunches.
     filling: bool,
-    on_complete: u64,
+    arrived: u64,
     /// A transfer was refused for a reason that is not the file's: the data channels are of no use
     /// any more.
     channels_gone: bool,
@@ -358,7 +361,7 @@ impl<F: FileSource> Pipeline<'_, F> {
     }
 
     fn is_to_steer(&self) -> bool {
-        self.steers && self.on_complete > 0 && self.wanted != self.channels
+        self.steers && self.arrived > 0 && self.wanted != self.channels
     }
 
     fn report_channel_change(&mut self) {
@@ -483,7 +486,7 @@ impl<F: FileSource> Pipeline<'_, F> {
     /// The other server has sent a file, or will not.
     async fn on_sent(&mut self, sent: SendOutcome) {
         if let Some(reply) = &sent.refusal
-            && self.on_complete == 0
+            && self.arrived == 0
             && (reply.code.get() == 421 || failure_kind(reply) == Some(FailureKind::NotSupported))
             && let Some(source) = &self.session.source
         {
@@ -555,13 +558,12 @@ impl<F: FileSource> Pipeline<'_, F> {
         if self.channels_gone {
             session.set = None;
             session.server.forget();
-            if self.on_complete == 0 {
+            if self.arrived == 0 {
                 // Whatever the reason is, the path of single files finds it.
                 session
                     .endpoint
                     .capabilities
-                    .gets_pipelined
-                    .store(false, Ordering::Relaxed);
+                    .forget(Observed::GetsPipelined);
             }
         }
         if let (Some(_), Some(source)) = (self.sending, &mut session.source) {
@@ -576,9 +578,7 @@ impl<F: FileSource> Pipeline<'_, F> {
 }
 
 /// Gives the target back as soon as it is another. Never where nobody sets it any more.
-async fn when_changed(
-    mut target: watch::Receiver<SettingTarget>,
-) -> watch::Receiver<SettingTarget> {
+async fn when_changed(mut target: watch::Receiver<Target>) -> watch::Receiver<Target> {
     if target.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -597,9 +597,7 @@ async fn next_sent(
 }
 
 fn learn(context: &RunContext, endpoint: &Endpoint, reply: &Reply) {
-    Capabilities::learn(
-        &endpoint.capabilities.no_pipelining,
-        context,
+    endpoint.capabilities.learn(Lack::Pipelining, &context.reporter,
         format!(
             "{}: takes no transfer before the one before it is over: files go one by one (server said: {reply})",
             endpoint.name()

@@ -16,7 +16,7 @@ use super::{
     learn,
 };
 use crate::{
-    context::known,
+    endpoint::capabilities::{Lack, Observed},
     error::{Error, Result},
     report::events::Event,
     transfer::{resume, verify::AgreedChecksum},
@@ -78,7 +78,7 @@ impl<F: FileSource> Pipeline<'_, F> {
         let Some((from, to)) = names.map(|(from, to)| (from.clone(), to.clone())) else {
             let outcome = slot
                 .load
-                .commit(&self.session.context.durability)
+                .commit(&self.session.context.local.durability)
                 .map(|()| agreed);
             return self.done(at, outcome);
         };
@@ -104,13 +104,13 @@ impl<F: FileSource> Pipeline<'_, F> {
             return;
         };
         let bytes = slot.load.size();
-        self.on_complete += 1;
+        self.arrived += 1;
         let context = &self.session.context;
         slot.load.stored(context);
         context.counters.moved(bytes);
         let capabilities = &self.session.endpoint.capabilities;
-        if self.direction == Direction::Get && self.on_complete == 1 {
-            capabilities.gets_pipelined.store(true, Ordering::Relaxed);
+        if self.direction == Direction::Get && self.arrived == 1 {
+            capabilities.record(Observed::GetsPipelined);
         }
         capabilities
             .depth
@@ -121,8 +121,10 @@ impl<F: FileSource> Pipeline<'_, F> {
                 .depth_controller
                 .on_complete(bytes, Instant::now().into_std());
         self.rate_slot.set_rate(self.depth_controller.rate());
-        if deeper || self.on_complete == 1 {
-            context.report_depth(self.depth_controller.depth(), self.session.round_trip);
+        if deeper || self.arrived == 1 {
+            context
+                .target
+                .report_depth(self.depth_controller.depth(), self.session.round_trip);
         }
     }
 
@@ -157,7 +159,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             let id = self.session.control.submit(&Command::Dele(path.clone()));
             self.removing.push_back((id, path.clone()));
         }
-        let is_in_place = known(&self.session.endpoint.capabilities.no_rename);
+        let is_in_place = self.session.endpoint.capabilities.lacks(Lack::Rename);
         if is_in_place || failure_kind(&refusal) == Some(FailureKind::Exists) {
             // This server does not rename, or not over a file: what is there must go first.
             return self.leftovers.returned.push(slot.load.into_item(true));
@@ -193,7 +195,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             reply: Box::new(reply.clone()),
             started: begun,
         };
-        let never = kind == Some(FailureKind::NotSupported) && self.on_complete == 0 && !begun;
+        let never = kind == Some(FailureKind::NotSupported) && self.arrived == 0 && !begun;
         if reply.code.get() == 421 || never {
             learn(&self.session.context, &self.session.endpoint, &reply);
             return self.give_up(None);
@@ -244,7 +246,7 @@ impl<F: FileSource> Pipeline<'_, F> {
 
     /// What is there of a file stays where it can be gone on with.
     fn keep_partial_file(&mut self, file_in_flight: &mut PipelinedFile) {
-        if self.session.context.journal.get().is_some() && resume::can_resume(self.session) {
+        if self.session.context.local.journal.get().is_some() && resume::can_resume(self.session) {
             file_in_flight.keep();
         }
         self.leftovers
@@ -289,7 +291,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             Some(slot) => slot.load.source_file.source(),
             None => self.session.endpoint.name(),
         };
-        self.session.context.emit(&Event::Retry {
+        self.session.context.reporter.emit(&Event::Retry {
             path,
             range: None,
             attempt: 1,

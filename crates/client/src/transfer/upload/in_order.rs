@@ -7,7 +7,7 @@ use godwit_proto::ByteRange;
 
 use super::Upload;
 use crate::{
-    context::known,
+    endpoint::capabilities::Lack,
     error::{Error, Result},
     session::Session,
 };
@@ -18,7 +18,7 @@ impl Upload {
         &self,
         session: &mut Session,
     ) -> Result<Option<Vec<ByteRange>>> {
-        let is_refused = known(&session.endpoint.capabilities.no_append);
+        let is_refused = session.endpoint.capabilities.lacks(Lack::Append);
         let (Some(length), true, false) = (
             self.length,
             self.may_exist.load(Ordering::Relaxed),
@@ -65,14 +65,14 @@ impl Upload {
         if !self.goes_on_in_order(range) || !is_of_command || !session.is_usable() {
             return false;
         }
-        match known(&session.endpoint.capabilities.no_rest_stor) {
+        match session.endpoint.capabilities.lacks(Lack::RestStor) {
             false => {
                 let instead = "files are gone on with by APPE";
-                session.lesson(|l| &l.no_rest_stor, reply, "REST for STOR", instead);
+                session.lesson(Lack::RestStor, reply, "REST for STOR", instead);
             }
             true => {
                 let instead = "files that were cut are sent from their first byte";
-                session.lesson(|l| &l.no_append, reply, "APPE", instead);
+                session.lesson(Lack::Append, reply, "APPE", instead);
             }
         }
         true

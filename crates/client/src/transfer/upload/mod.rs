@@ -36,8 +36,10 @@ use super::{
     verify::{self, AgreedChecksum, Regions, ServerRegions},
 };
 use crate::{
-    context::known,
-    endpoint::naming::{NameRefused, Naming},
+    endpoint::{
+        capabilities::Lack,
+        naming::{NameRefused, Naming},
+    },
     error::{Error, Result},
     local::{
         attributes::FileAttributes,
@@ -154,7 +156,7 @@ impl Upload {
             size,
             changed: source_file.changed,
         });
-        let journal = session.context.journal.get();
+        let journal = session.context.local.journal.get();
         let is_of_version = || {
             let noted = journal.and_then(|journal| journal.source_of(&url));
             noted.is_some() && noted == version
@@ -339,7 +341,7 @@ impl Upload {
                 .send_once(session, range, tail, next.clone(), began)
                 .await;
             if self.can_go_on_otherwise(session, range, &outcome.result) {
-                if known(&session.endpoint.capabilities.no_append) {
+                if session.endpoint.capabilities.lacks(Lack::Append) {
                     range = self.region(None);
                 }
                 continue;
@@ -438,7 +440,7 @@ impl Upload {
         let from = self.offset + range.map_or(0, |r| r.start);
         if self.goes_on_in_order(range) {
             let path = self.temp_path.clone();
-            return Ok(match known(&session.endpoint.capabilities.no_rest_stor) {
+            return Ok(match session.endpoint.capabilities.lacks(Lack::RestStor) {
                 false => Command::Stor(path),
                 true => Command::Appe(path),
             });
@@ -464,7 +466,7 @@ impl Upload {
     /// Sets room aside for a range. A device takes none, and a server that looks may see too little
     /// of it.
     fn allo_command(&self, session: &Session, range: Option<ByteRange>) -> Option<Command> {
-        let takes = !is_device(&self.temp_path) && !known(&session.endpoint.capabilities.no_allo);
+        let takes = !is_device(&self.temp_path) && !session.endpoint.capabilities.lacks(Lack::Allo);
         // Holes take none.
         let stored = match &self.from {
             UploadSource::File(file) if session.sends_holes() => {
@@ -612,7 +614,7 @@ impl Upload {
 
     /// What was read once is there, and cannot be sent again to a server that does not rename.
     fn unrenamed(&self, session: &Session, error: Error) -> Error {
-        let is_kept = self.is_stream() && known(&session.endpoint.capabilities.no_rename);
+        let is_kept = self.is_stream() && session.endpoint.capabilities.lacks(Lack::Rename);
         match error.refusal().filter(|_| is_kept) {
             Some(_) => Error::Kept {
                 error: Box::new(error),

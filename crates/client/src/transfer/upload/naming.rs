@@ -21,8 +21,12 @@ use godwit_proto::{
 
 use super::Upload;
 use crate::{
-    context::{Endpoint, RunContext, known},
-    endpoint::naming::{IN_PLACE, NameRefused, Naming, no_dots},
+    context::RunContext,
+    endpoint::{
+        Endpoint,
+        capabilities::{Lack, Observed},
+        naming::{IN_PLACE, NameRefused, Naming, no_dots},
+    },
     error::Error,
     local::files,
     transfer::source_file::SourceFile,
@@ -50,8 +54,8 @@ impl Upload {
         let dotted = temporary.is_some_and(|name| name.starts_with(b"."));
         let instead = match temporary.filter(|_| !closed) {
             // It stores such files elsewhere, or has looked whether this one is there.
-            Some(_) if dotted && known(&capabilities.dots_stored) => None,
-            Some(_) if dotted && is_told && known(&capabilities.dots_looked_up) => None,
+            Some(_) if dotted && capabilities.has(Observed::DottedNamesStored) => None,
+            Some(_) if dotted && is_told && capabilities.has(Observed::DottedNamesLookedUp) => None,
             Some(_) if dotted => Some(Naming::Visible),
             Some(_) if !is_told => Some(Naming::InPlace),
             _ => None,
@@ -69,7 +73,7 @@ impl Upload {
     pub(crate) fn refused_rename(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {
         let is_asked = self.rename_to.is_some() && self.is_rename_asked();
         let is_refused = matches!(error, Error::Refused { .. });
-        (is_asked && is_refused && known(&endpoint.capabilities.no_rename))
+        (is_asked && is_refused && endpoint.capabilities.lacks(Lack::Rename))
             .then(|| self.again(error, Naming::InPlace))
     }
 
@@ -87,9 +91,7 @@ impl Upload {
         let is_dotted = |name: &[u8]| name.starts_with(b".");
         let Some(refused) = &self.name_refused else {
             if self.temp_path.file_name().is_some_and(is_dotted) {
-                capabilities
-                    .dots_stored
-                    .store(true, std::sync::atomic::Ordering::Relaxed);
+                capabilities.record(Observed::DottedNamesStored);
             }
             return;
         };
@@ -97,16 +99,16 @@ impl Upload {
             return;
         };
         match refused.instead {
-            Naming::InPlace if known(&capabilities.no_rename) => {}
+            Naming::InPlace if capabilities.lacks(Lack::Rename) => {}
             Naming::InPlace if capabilities.folder_is_in_place(self.target()) => {
                 let folder = self.target().parent().map(|folder| endpoint.url(&folder));
                 let folder = folder.unwrap_or_else(|| endpoint.name());
-                context.note(format_args!(
+                context.reporter.note(format_args!(
                     "{folder}: the server refuses temporary names, {IN_PLACE} (server said: {reply})"
                 ));
             }
             Naming::InPlace | Naming::Hidden => {}
-            Naming::Visible => no_dots(context, endpoint, reply),
+            Naming::Visible => no_dots(&context.reporter, endpoint, reply),
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) fn open_source(
         let input = StdinSource::new(Box::new(pipe), algorithm);
         return Ok((UploadSource::Stream(Arc::new(input)), None));
     }
-    let (file, metadata) = files::open_read(&context.storage, path)?;
+    let (file, metadata) = files::open_read(&context.local.storage, path)?;
     if planned_file && metadata.kind != FileKind::File {
         let what = path.display().to_string();
         return Err(Error::Changed { what });

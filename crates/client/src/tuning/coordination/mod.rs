@@ -138,7 +138,7 @@ impl Coordinator {
         match self.host.as_mut()?.exchange(self.wish) {
             Ok(allocation) => self.allocation = allocation,
             Err(error) => {
-                context.note(format!(
+                context.reporter.note(format!(
                     "other transfers on this host are looked for no more: {error}"
                 ));
                 self.host = None;
@@ -195,7 +195,7 @@ impl Coordinator {
     }
 
     fn leave(&mut self, error: &std::io::Error, context: &RunContext) {
-        context.note(format!(
+        context.reporter.note(format!(
             "other transfers over this path are looked for no more: {error}"
         ));
         self.group = None;

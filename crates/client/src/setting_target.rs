@@ -1,0 +1,168 @@
+//! The setting that a run steers towards, within what servers were found to take.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use godwit_tune::Setting;
+use tokio::sync::watch;
+
+use crate::{
+    endpoint::{Endpoint, EndpointRegistry, capabilities::locked},
+    report::{
+        events::{Event, SettingView},
+        reporter::Reporter,
+    },
+};
+
+/// Time between two reports of how many small files are in flight.
+const DEPTH_REPORTED_EVERY: Duration = Duration::from_secs(1);
+
+/// What transfers and workers follow while they run. A run that moves no files leaves it at 1 x 1.
+pub(crate) struct SettingTarget {
+    sender: watch::Sender<Target>,
+    endpoints: Arc<EndpointRegistry>,
+    reporter: Arc<Reporter>,
+    /// Small files in flight on a session, as last reported.
+    pipelining: AtomicU32,
+    /// When that was reported last, and the most of all reports.
+    depth_reported: Mutex<Option<(Instant, u32)>>,
+}
+
+impl SettingTarget {
+    pub(crate) fn new(endpoints: Arc<EndpointRegistry>, reporter: Arc<Reporter>) -> Self {
+        Self {
+            sender: watch::Sender::new(Target::default()),
+            endpoints,
+            reporter,
+            pipelining: AtomicU32::new(1),
+            depth_reported: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Target {
+        *self.sender.borrow()
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Target> {
+        self.sender.subscribe()
+    }
+
+    pub(crate) fn replace(&self, target: Target) {
+        self.sender.send_replace(target);
+    }
+
+    /// `setting` as far as servers were found to let it.
+    pub(crate) fn clamp_to_limits(&self, setting: Setting) -> Setting {
+        Setting {
+            concurrency: setting.concurrency.min(self.endpoints.sessions_max()),
+            parallelism: setting.parallelism.min(self.endpoints.channels_max()),
+            ..setting
+        }
+    }
+
+    /// `endpoint` let no more than `most` sessions in.
+    pub(crate) fn sessions_refused(&self, endpoint: &Endpoint, most: u32) {
+        if endpoint.refused_sessions(most) {
+            self.keep_to_limits(endpoint, "the server lets no further session in");
+        }
+    }
+
+    /// `endpoint` gave up a transfer that had grown to more than `most` data channels.
+    pub(crate) fn channels_refused(&self, endpoint: &Endpoint, most: u32) {
+        if endpoint.refused_channels(most) {
+            self.keep_to_limits(endpoint, "the server gave up when channels were added");
+        }
+    }
+
+    fn keep_to_limits(&self, endpoint: &Endpoint, why: &str) {
+        let before = self.now();
+        let (from, to) = (before.setting, self.clamp_to_limits(before.setting));
+        if from != to {
+            self.replace(Target {
+                setting: to,
+                ..before
+            });
+            self.reporter.emit(&Event::Decision {
+                from: Some(self.view(from)),
+                to: self.view(to),
+                reason: format!("{from} -> {to}: {}: {why}", endpoint.name()),
+            });
+        }
+    }
+
+    /// Reports how many small files a session has in flight. Changes of less than a factor of two
+    /// are left out, and those within a second of the last report, but for a new maximum: sessions
+    /// differ.
+    pub(crate) fn report_depth(&self, depth: u32, round_trip: Duration) {
+        let before = self.pipelining.load(Ordering::Relaxed);
+        if depth < before.saturating_mul(2) && before < depth.saturating_mul(2) {
+            return;
+        }
+        {
+            let mut told = locked(&self.depth_reported);
+            let (at, most) = told.unzip();
+            let grows = most.is_none_or(|most| depth > most);
+            if !grows && at.is_some_and(|at| at.elapsed() < DEPTH_REPORTED_EVERY) {
+                return;
+            }
+            *told = Some((Instant::now(), depth.max(most.unwrap_or(0))));
+        }
+        let setting = self.now().setting;
+        let from = self.view(setting);
+        self.pipelining.store(depth, Ordering::Relaxed);
+        self.reporter.emit(&Event::Decision {
+            from: Some(from),
+            to: self.view(setting),
+            reason: format!(
+                "{setting}: {depth} small files in flight on a control channel with a round trip of {:.1} ms",
+                round_trip.as_secs_f64() * 1e3
+            ),
+        });
+    }
+
+    /// A setting as logs hold it.
+    pub(crate) fn view(&self, setting: Setting) -> SettingView {
+        Setting {
+            pipelining_depth: self.pipelining.load(Ordering::Relaxed),
+            ..setting
+        }
+        .into()
+    }
+}
+
+/// What a run steers towards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) setting: Setting,
+    /// How often everything was to begin anew (`--epoch-mode restart`).
+    pub(crate) generation: u64,
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self {
+            setting: Setting::new(1, 1),
+            generation: 0,
+        }
+    }
+}
+
+impl Target {
+    /// Whether the worker in `place` is still wanted.
+    pub(crate) fn includes(&self, place: WorkerSlot) -> bool {
+        place.rank < self.setting.concurrency && place.generation == self.generation
+    }
+}
+
+/// A worker's place: the ones of the highest rank leave first, and all when a new generation
+/// begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WorkerSlot {
+    pub(crate) rank: u32,
+    pub(crate) generation: u64,
+}
