@@ -260,11 +260,15 @@ pub fn shortfall(reply: &Reply, lines: u64) -> Option<String> {
     if said.is_some() {
         return Some(text.trim().to_owned());
     }
-    // Pure-FTPd: "226 17 matches total".
-    let before = &text[..find_ignoring_case(&text, " matches total")?];
-    let count = before.rsplit(char::is_whitespace).next()?;
-    let count: u64 = decimal(count)?;
+    let count = announced_count(reply)?;
     (count != lines).then(|| format!("the server counts {count} names, {lines} came"))
+}
+
+/// How many lines the server says that its listing has. Pure-FTPd: "226 17 matches total".
+pub fn announced_count(reply: &Reply) -> Option<u64> {
+    let text = reply.text();
+    let before = &text[..find_ignoring_case(&text, " matches total")?];
+    decimal(before.rsplit(char::is_whitespace).next()?)
 }
 
 /// The server refuses to list a directory since nothing is in it: "550 No files found". To be asked

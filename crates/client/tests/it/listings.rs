@@ -1,6 +1,13 @@
 //! What a listing does not say is not taken for what is not there.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use proptest::{prelude::*, sample::Index, test_runner::TestRunner};
 
@@ -143,7 +150,8 @@ impl Fault {
             Self::Byte(at, byte) => {
                 let find = |name: &[u8]| listing.windows(5).position(|w| w == name);
                 let name = find(b"alpha").or_else(|| find(b"gamma"))?;
-                listing[name + at.index(5)] = byte;
+                // One that ends with the line is a good line with another name.
+                listing[name + at.index(4)] = byte;
                 None
             }
         }
@@ -194,6 +202,51 @@ fn nothing_is_removed_after_a_listing_that_was_cut_garbled_or_refused() {
         Ok(())
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// For any way to list, and whichever listing of a server it is that ends before its first line.
+#[test]
+fn nothing_is_removed_for_a_listing_that_ends_before_its_first_line() {
+    for way in WAYS {
+        for ends in [Ends::Source, Ends::Target] {
+            for nth in 0..3 {
+                let count = AtomicUsize::new(0);
+                let spoil = move |listing: &mut Vec<u8>| {
+                    (count.fetch_add(1, Ordering::Relaxed) == nth).then(|| {
+                        listing.clear();
+                        "226 done"
+                    })
+                };
+                let spoiled = Quirks {
+                    spoil: Some(Arc::new(spoil)),
+                    ..way.quirks()
+                };
+                let (source, target) = match ends {
+                    Ends::Target => (way.quirks(), spoiled),
+                    _ => (spoiled, way.quirks()),
+                };
+                let (ran, left) = sync(ends, source, target);
+                let all = FILES.iter().all(|name| left.contains(&(*name).to_owned()));
+                assert!(all, "{way:?} {ends:?} {nth}: {left:?}\n{}", ran.err);
+                assert!(ran.code > 0 || left == names(false), "{}", ran.err);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_empty_listing_that_another_command_belies_is_refused_by_name() {
+    let fake = Fake::start(Quirks {
+        spoil: Some(Arc::new(|listing: &mut Vec<u8>| {
+            listing.starts_with(b"Type").then(|| {
+                listing.clear();
+                "226 done"
+            })
+        })),
+        ..Way::Mlsd.quirks()
+    });
+    fake.put("/d/f", b"12");
+    fails_everywhere(&fake, &["MLSD has nothing, and NLST has \"f\""]);
 }
 
 fn listing(quirks: Quirks, listing: &'static [u8]) -> Fake {

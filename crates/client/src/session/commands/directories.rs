@@ -45,6 +45,15 @@ enum ListAttempt {
 struct ListingShape {
     is_empty: bool,
     lists_itself: bool,
+    /// The server says how many lines it has sent.
+    is_counted: bool,
+}
+
+impl ListingShape {
+    /// Nothing came, and nothing shows that this was all.
+    fn may_be_cut(&self) -> bool {
+        self.is_empty && !self.is_counted
+    }
 }
 
 impl Session {
@@ -67,6 +76,17 @@ impl Session {
             {
                 ListAttempt::ListingShape(whole, listed) => {
                     self.check_itself(&listed, Observed::MlsdListsItself, &doing)?;
+                    if !listed.is_empty
+                        && !listed.lists_itself
+                        && capabilities.has(Observed::MlsdListsItself)
+                    {
+                        let why = "the line of the directory itself is missing".to_owned();
+                        return Err(Error::Listing { doing, why });
+                    }
+                    if listed.may_be_cut() {
+                        self.confirm_empty(directory, ListingForm::Facts, &doing)
+                            .await?;
+                    }
                     return Ok(whole);
                 }
                 // What answers so may answer NLST in any way: LIST has to show what is there.
@@ -87,7 +107,13 @@ impl Session {
         }
         if !capabilities.lacks(Lack::List) {
             match self.list_here(ListingForm::Long, &doing, outlet).await? {
-                ListAttempt::ListingShape(whole, _) => return Ok(whole),
+                ListAttempt::ListingShape(whole, listed) => {
+                    if listed.may_be_cut() {
+                        self.confirm_empty(directory, ListingForm::Long, &doing)
+                            .await?;
+                    }
+                    return Ok(whole);
+                }
                 ListAttempt::NoSuchWay(why) if misread.is_none() => {
                     let text = format!("names are listed by NLST and looked at one by one ({why})");
                     self.learn_lack(Lack::List, "LIST", &text);
@@ -99,9 +125,70 @@ impl Session {
             return Err(misread);
         }
         match self.list_here(ListingForm::Names, &doing, outlet).await? {
-            ListAttempt::ListingShape(whole, _) => Ok(whole),
+            ListAttempt::ListingShape(whole, listed) => {
+                if listed.may_be_cut() {
+                    self.confirm_empty(directory, ListingForm::Names, &doing)
+                        .await?;
+                }
+                Ok(whole)
+            }
             ListAttempt::NoSuchWay(why) => Err(why),
         }
+    }
+
+    /// A data connection that ends before the first line looks like an empty directory. Another
+    /// command has to agree, or the same one where the server has no other.
+    async fn confirm_empty(
+        &mut self,
+        directory: &FtpPath,
+        by: ListingForm,
+        doing: &str,
+    ) -> Result<()> {
+        let into = self.ask(&Command::Cwd(directory.clone()), doing).await?;
+        match failure_kind(&into) {
+            None => {}
+            Some(FailureKind::NotSupported) => return Ok(()),
+            Some(_) => return Err(Error::refused(doing, into)),
+        }
+        let forms: &[ListingForm] = match by {
+            ListingForm::Facts => &[ListingForm::Long, ListingForm::Names, ListingForm::Facts],
+            ListingForm::Long => &[ListingForm::Names, ListingForm::Long],
+            ListingForm::Names => &[ListingForm::Names],
+        };
+        for form in forms {
+            let (queue, mut lines) = listing::queue();
+            let mut outlet = LineSink::new(queue, 0);
+            let tried = match form {
+                ListingForm::Facts => {
+                    let command = Command::Mlsd(Some(directory.clone()));
+                    Box::pin(self.try_list(command, *form, doing, &mut outlet)).await
+                }
+                _ => Box::pin(self.list_here(*form, doing, &mut outlet)).await,
+            };
+            match tried {
+                Ok(ListAttempt::ListingShape(..)) => {}
+                Ok(ListAttempt::NoSuchWay(_)) => continue,
+                Err(Error::Refused { .. }) if self.is_usable() => continue,
+                Err(error) => return Err(error),
+            }
+            let mut names = NameReader::new(directory);
+            while let Ok(some) = lines.try_recv() {
+                let text = some.text()?;
+                let Some(first) = names.read(&some, &text).next() else {
+                    continue;
+                };
+                let name = match first {
+                    Ok(entry) => String::from_utf8_lossy(&entry.name).into_owned(),
+                    Err(bad) => bad.name,
+                };
+                return Err(Error::Listing {
+                    doing: doing.to_owned(),
+                    why: format!("{by} has nothing, and {form} has {name:?}"),
+                });
+            }
+            return Ok(());
+        }
+        Ok(())
     }
 
     /// Lists the working directory, with names that begin with a dot if that can be had.
@@ -243,6 +330,7 @@ impl Session {
                 let listed = ListingShape {
                     is_empty: whole.is_empty(),
                     lists_itself: cutter.lists_itself(),
+                    is_counted: said.as_ref().and_then(list_line::announced_count).is_some(),
                 };
                 ListAttempt::ListingShape(whole, listed)
             }

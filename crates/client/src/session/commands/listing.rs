@@ -113,6 +113,16 @@ pub(crate) enum ListingForm {
     Names,
 }
 
+impl std::fmt::Display for ListingForm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Facts => "MLSD",
+            Self::Long => "LIST",
+            Self::Names => "NLST",
+        })
+    }
+}
+
 /// A listing that its server ended well, and nothing says that a part of it is missing. Made here
 /// only.
 #[derive(Debug)]
