@@ -5,7 +5,7 @@
 //! same files, as they must for whoever takes any of them.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,6 +17,8 @@ pub(crate) struct Addresses(Mutex<AddressState>);
 struct AddressState {
     /// Sessions so far.
     sessions: usize,
+    /// All that the name of the host has led to.
+    hosts: Vec<IpAddr>,
     /// Nobody greeted there the last time, or another did who was asked later.
     silent: Vec<SocketAddr>,
 }
@@ -28,6 +30,11 @@ impl Addresses {
     /// tried last.
     pub(crate) fn trial_order(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let mut known = self.lock();
+        for host in found.iter().map(SocketAddr::ip) {
+            if !known.hosts.contains(&host) {
+                known.hosts.push(host);
+            }
+        }
         let blame = known.sessions;
         known.sessions += 1;
         let (silent, mut tried): (Vec<_>, Vec<_>) =
@@ -41,6 +48,11 @@ impl Addresses {
         }
         tried.extend(silent);
         tried
+    }
+
+    /// All addresses that the name has had in this run.
+    pub(crate) fn hosts(&self) -> Vec<IpAddr> {
+        self.lock().hosts.clone()
     }
 
     /// Whether somebody greeted at `address`, in time.

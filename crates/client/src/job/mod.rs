@@ -261,8 +261,9 @@ fn channel_params(spec: &JobSpec, context: &RunContext) -> ChannelParams {
         channel_limiter: None,
         connect_limit: connections.stall_limit.min(CONNECT_LIMIT),
         stall_limit: connections.stall_limit,
-        // Another host of a striped server may send, and one that two servers share.
+        // Each session says it of its own data ports.
         only_from: None,
+        source: None,
         // The server may say no word before its connections end.
         closes_late: false,
         reports_safe: true,

@@ -6,12 +6,17 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
+    sync::mpsc,
     thread,
 };
 
+use tokio::net::TcpSocket;
+
 use crate::{
     fake::{Fake, Quirks},
-    harness::{run, text, tree},
+    harness::{Served, bytes, run, text, tree},
+    interposed::interposed,
+    relay::address_in,
 };
 
 const FACTS: Option<&[&str]> = Some(&["SIZE", "MLST"]);
@@ -35,6 +40,62 @@ fn data_goes_to_no_host_but_the_servers_whatever_it_announces() {
         assert_eq!(fs::read(&back).unwrap(), b"secret");
         run(&["ls", "-v", &fake.url("/")]).expect(0, &[said]);
     }
+}
+
+/// A stranger connects to each data port of the client before the server does.
+#[test]
+fn data_comes_from_no_host_but_the_servers() {
+    let served = Served::start();
+    let data = bytes(100_000, 1);
+    fs::write(served.path("f"), &data).unwrap();
+    let (keep, strangers) = mpsc::channel();
+    let commands = move |line: String| {
+        if let Some(numbers) = line.strip_prefix("PORT ") {
+            // A block of MODE E that no file has. The client may close before it is sent.
+            let mut stranger = connected_from("127.0.0.2", address_in(numbers).unwrap());
+            let _ = stranger.write_all(&[0xFF; 17]);
+            keep.send(stranger).unwrap();
+        }
+        line
+    };
+    let there = interposed(served.address, commands, |line| line);
+    let here = tempfile::tempdir().unwrap();
+    let back = here.path().join("back");
+    let ran = run(&["cp", "-v", &format!("ftp://{there}/f"), text(&back)]).expect(0, &[]);
+    assert!(!ran.err.contains("again"), "{}", ran.err);
+    assert!(fs::read(&back).unwrap() == data);
+    assert!(strangers.try_iter().count() > 0);
+}
+
+/// The kernel would let it connect from 127.0.0.1.
+#[test]
+fn godwitd_sends_from_the_address_that_it_was_reached_at() {
+    let served = Served::start_at("0.0.0.0:0", |_| {});
+    let data = bytes(100_000, 1);
+    fs::write(served.path("f"), &data).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    for host in ["127.0.0.1", "127.0.0.2"] {
+        let back = here.path().join(host);
+        let url = format!("ftp://{host}:{}/f", served.address.port());
+        let ran = run(&["cp", "-v", &url, text(&back)]).expect(0, &[]);
+        assert!(!ran.err.contains("again"), "{}", ran.err);
+        assert!(fs::read(&back).unwrap() == data);
+    }
+}
+
+/// A connection that begins at the address `host` of this machine.
+fn connected_from(host: &str, to: SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_io().build().unwrap();
+    runtime.block_on(async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket
+            .bind((host.parse::<std::net::IpAddr>().unwrap(), 0).into())
+            .unwrap();
+        let stream = socket.connect(to).await.unwrap().into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        stream
+    })
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn replies(line: &str, spoiler: &Arc<Spoiler>) -> Option<String> {
     Some(format!("227 {head}({})\r\n", numbers_of(here)))
 }
 
-fn address_in(numbers: &str) -> Option<SocketAddr> {
+pub(crate) fn address_in(numbers: &str) -> Option<SocketAddr> {
     let numbers: Vec<u8> = numbers.split(',').map_while(|n| n.parse().ok()).collect();
     let [a, b, c, d, high, low] = numbers[..] else {
         return None;

@@ -31,9 +31,10 @@ pub struct ChannelParams {
     pub rate: Arc<RateLimit>,
     /// How peers authenticate, and what protects the bytes (DCAU, PROT); `None`: neither.
     pub security: Option<ChannelSecurity>,
-    /// The only host from which connections are accepted, beside what `security` demands; `None`:
-    /// any.
-    pub only_from: Option<IpAddr>,
+    /// The only hosts whose connections are accepted, beside what `security` demands; `None`: any.
+    pub only_from: Option<Arc<[IpAddr]>>,
+    /// The address of this machine that connections are made from; `None`: the kernel chooses.
+    pub source: Option<IpAddr>,
     /// Limit on channels that several sets share, beyond `channels_max`; `None`: none.
     pub channel_limiter: Option<Arc<dyn ChannelLimiter>>,
     /// Time for a connection, made or accepted, before the transfer fails. One that is added to a
@@ -56,7 +57,8 @@ impl ChannelParams {
     /// Connections from this address are accepted.
     pub(crate) fn admits(&self, peer: IpAddr) -> bool {
         let host = |address: IpAddr| address.to_canonical();
-        self.only_from.is_none_or(|only| host(only) == host(peer))
+        let is_one = |hosts: &Arc<[IpAddr]>| hosts.iter().any(|only| host(*only) == host(peer));
+        self.only_from.as_ref().is_none_or(is_one)
             && self
                 .security
                 .as_ref()
@@ -76,6 +78,7 @@ impl Default for ChannelParams {
             rate: Arc::default(),
             security: None,
             only_from: None,
+            source: None,
             channel_limiter: None,
             connect_limit: Duration::from_secs(60),
             stall_limit: Duration::from_secs(60),

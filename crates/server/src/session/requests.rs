@@ -110,12 +110,16 @@ impl Session {
                     Err(failure) => Err(failure),
                 }
             }
-            Request::ConnectTo(spec, peers) => self
-                .io
-                .security
-                .guard(&spec, self.peer.ip())
-                .and_then(|guard| self.channels.connect_to(&spec, guard, peers, settings))
-                .map(|()| Outcome::Done),
+            Request::ConnectTo(spec, peers) => {
+                let hosts = (self.local.ip(), self.peer.ip());
+                let guard = self.io.security.guard(&spec, self.peer.ip());
+                guard
+                    .and_then(|guard| {
+                        self.channels
+                            .connect_to(&spec, guard, peers, hosts, settings)
+                    })
+                    .map(|()| Outcome::Done)
+            }
             other => {
                 self.change = change_of(&other);
                 match self.speculative.ask(&other) {

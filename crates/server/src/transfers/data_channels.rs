@@ -105,7 +105,7 @@ impl DataChannels {
         let mut params = self.params(&plan.spec, plan.security.clone(), settings);
         // Whoever proves an identity may come from anywhere.
         let proven = matches!(plan.security, Some(ChannelSecurity::Gsi(_)));
-        params.only_from = (!plan.spec.foreign_hosts && !proven).then_some(plan.client);
+        params.only_from = (!plan.spec.foreign_hosts && !proven).then(|| [plan.client].into());
         self.sizes = sizes_of(&params);
         let set = ChannelSet::passive(&[mover], listener, params)
             .map_err(|e| failure_of(&e, LISTENING))?;
@@ -119,12 +119,19 @@ impl DataChannels {
         spec: &DataChannelSpec,
         security: Option<ChannelSecurity>,
         peers: Vec<SocketAddr>,
+        (local, client): (IpAddr, IpAddr),
         settings: &ServerSettings,
     ) -> Result<(), StorageFailure> {
         self.close();
         let mover = self.mover()?;
         self.is_tls = is_tls(security.as_ref());
-        let params = self.params(spec, security, settings);
+        let mut params = self.params(spec, security, settings);
+        // The client expects us from where it has reached us. Other hosts may be out of reach from
+        // there, and a link-local address means nothing without its interface.
+        let is_client = |peer: &SocketAddr| peer.ip().to_canonical() == client.to_canonical();
+        let local = local.to_canonical();
+        let is_link_local = matches!(local, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        params.source = (peers.iter().all(is_client) && !is_link_local).then_some(local);
         self.sizes = sizes_of(&params);
         let set = ChannelSet::active(&[mover], peers, spec.layout, params);
         self.set = Some(set);

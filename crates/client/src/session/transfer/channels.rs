@@ -22,7 +22,7 @@ use godwit_proto::{
     pi::transfer::Direction,
 };
 
-use super::data_address::{DataProof, data_address};
+use super::data_address::{DataProof, accepted_from, data_address};
 use crate::{
     endpoint::capabilities::{Lack, Observed},
     error::{Error, Result},
@@ -214,7 +214,7 @@ impl Session {
 
     /// A listener, and the command that tells the server of it.
     fn open_listener(&mut self, mode: Mode) -> Result<(ChannelSet, Command)> {
-        let [here, _] = self.addresses;
+        let [here, peer] = self.addresses;
         let range = self.context.connections.port_range.as_ref();
         let no_listener = |error: std::io::Error| Error::System {
             doing: format!("listen for data connections on {here}"),
@@ -225,8 +225,15 @@ impl Session {
         let address = listener.local_addr().map_err(no_listener)?;
         let command = Self::connect_command(address);
         let movers = [self.mover()?];
-        let set =
-            ChannelSet::passive(&movers, listener, self.params_for(mode)).map_err(no_listener)?;
+        let params = ChannelParams {
+            only_from: accepted_from(
+                peer,
+                self.endpoint.capabilities.addresses.hosts(),
+                self.proof(),
+            ),
+            ..self.params_for(mode)
+        };
+        let set = ChannelSet::passive(&movers, listener, params).map_err(no_listener)?;
         Ok((set, command))
     }
 
@@ -317,14 +324,11 @@ impl Session {
             _ => hostport::parse_229(&text, peer),
         };
         let announced = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
-        let proof = match self.params.security {
-            Some(ChannelSecurity::Gsi(_)) => DataProof::Identities,
-            _ => DataProof::None,
-        };
-        let address = data_address(announced, peer, proof).ok_or_else(|| Error::LowPort {
-            endpoint: self.endpoint.name(),
-            announced,
-        })?;
+        let address =
+            data_address(announced, peer, self.proof()).ok_or_else(|| Error::LowPort {
+                endpoint: self.endpoint.name(),
+                announced,
+            })?;
         if address != announced {
             self.context.reporter.note(format!(
                 "{}: announced {announced} for data: using {address}, the host of the control \
@@ -333,6 +337,14 @@ impl Session {
             ));
         }
         Ok(address)
+    }
+
+    /// What the data connections of this session show before data flows.
+    fn proof(&self) -> DataProof {
+        match self.params.security {
+            Some(ChannelSecurity::Gsi(_)) => DataProof::Identities,
+            _ => DataProof::None,
+        }
     }
 
     /// Who waits for data connections, as far as is known of the server: it, or we.

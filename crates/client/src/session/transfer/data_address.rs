@@ -1,12 +1,19 @@
-//! Where data connections may lead that a server has asked for (PASV, EPSV).
+//! Where data connections may lead that a server has asked for (PASV, EPSV), and from where the
+//! client accepts them (PORT, EPRT).
 //!
 //! A server that announces the address of another host would have the client send its file there,
 //! or connect to services that only the client can reach. So connections lead to the host of the
 //! control connection, whatever is announced, unless each of them proves who is at its end (DCAU):
 //! then the server may have other hosts that move its data. They never lead to ports of well-known
 //! services.
+//!
+//! The same holds for the client's own data ports: whoever connected first could supply the content
+//! of a file that the client gets.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 /// Ports below belong to well-known services, and servers of FTP listen for data above.
 const PORT_MIN: u16 = 1024;
@@ -34,6 +41,17 @@ pub(crate) fn data_address(
     let follows = host == peer || proof == DataProof::Identities && !is_implausible(host, peer);
     let host = if follows { announced.ip() } else { peer };
     Some(SocketAddr::new(host, announced.port()))
+}
+
+/// The only hosts from which the client accepts data connections of the server at `peer`, whose
+/// name has these addresses. `None`: any.
+pub(crate) fn accepted_from(
+    peer: IpAddr,
+    mut hosts: Vec<IpAddr>,
+    proof: DataProof,
+) -> Option<Arc<[IpAddr]>> {
+    hosts.push(peer);
+    (proof == DataProof::None).then(|| hosts.into())
 }
 
 /// `address` cannot be meant by a server at `peer`: to us it is another place, perhaps one that the
@@ -99,6 +117,17 @@ mod tests {
         for (announced, peer, _) in CASES {
             assert_eq!(host(announced, peer, DataProof::None), peer, "{announced}");
         }
+    }
+
+    #[test]
+    fn unproven_connections_are_accepted_from_the_addresses_of_the_server_only() {
+        let [peer, other] = ["192.0.2.1", "192.0.2.2"].map(|a| a.parse::<IpAddr>().unwrap());
+        let accepted = accepted_from(peer, vec![other], DataProof::None);
+        assert_eq!(accepted.as_deref(), Some(&[other, peer][..]));
+        assert_eq!(
+            accepted_from(peer, vec![other], DataProof::Identities),
+            None
+        );
     }
 
     #[test]

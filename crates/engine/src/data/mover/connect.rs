@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr};
 
 use godwit_proto::error::TransferFailure;
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{
@@ -40,6 +41,11 @@ pub(crate) fn connect_socket(
     }
     if sending {
         params.congestion.demand(&socket)?;
+    }
+    if let Some(source) = params.source {
+        // The port is chosen with the peer known: else no two connections could share one.
+        setsockopt(&socket, sockopt::IpBindAddressNoPort, &true).map_err(io::Error::from)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
     }
     match socket.connect(&peer.into()) {
         Ok(()) => {}

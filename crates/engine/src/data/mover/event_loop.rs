@@ -331,7 +331,7 @@ impl EventLoop {
                     if !set.context().params.admits(peer.ip()) {
                         // A stranger could fill the log.
                         if !std::mem::replace(stranger_logged, true) {
-                            tracing::warn!(%peer, "a data connection that is not from the client's host is closed");
+                            tracing::warn!(%peer, "a data connection from a host that is not the other end's is closed");
                         }
                         continue;
                     }
