@@ -11,8 +11,8 @@
 //! - [`marker`]: 111 and 112 markers; [`range_set`]: sets of byte ranges; [`restart`]: REST
 //! - [`security`]: what guards data channels: DCAU and PROT
 //! - [`path`], [`url`], [`hostport`], [`timestamp`], [`checksum`]: the small words
-//! - [`leaves`]: checksums of the parts of a file; [`temporary`]: names of files that are not whole
-//!   yet
+//! - [`block_checksums`]: checksums of the parts of a file; [`temporary`]: names of files that are
+//!   not whole yet
 //! - [`mode_e`]: the extended block mode: header, sender and receiver accounting
 //! - [`pi`]: both protocol interpreters
 //!
@@ -22,6 +22,7 @@
 //! timeout in as an input. Time is an argument and never read. Payload never enters this crate: the
 //! MODE E machines see 17-byte headers and answer "this many bytes, at this offset".
 
+pub mod block_checksums;
 pub mod checksum;
 pub mod command;
 pub mod commit;
@@ -29,7 +30,6 @@ pub mod error;
 pub mod facts;
 pub mod feature;
 pub mod hostport;
-pub mod leaves;
 pub mod line;
 pub mod list_line;
 pub mod listing;

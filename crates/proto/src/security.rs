@@ -144,7 +144,7 @@ impl FromStr for Dcau {
 
 /// What data channels must have at least. Ordered by what it demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Floor {
+pub enum MinProtection {
     /// Nothing.
     #[default]
     Clear,
@@ -156,7 +156,7 @@ pub enum Floor {
     Private,
 }
 
-impl Floor {
+impl MinProtection {
     /// What is missing, if something is: the commands that give it.
     pub fn missing(self, dcau: &Dcau, protection: Protection) -> Option<&'static str> {
         match self {
@@ -212,26 +212,46 @@ mod tests {
     #[test]
     fn a_floor_names_what_is_missing() {
         use Protection::*;
-        for (floor, dcau, level, missing) in [
-            (Floor::Clear, Dcau::None, Clear, None),
-            (Floor::Identity, Dcau::None, Private, Some("DCAU A or S")),
-            (Floor::Identity, Dcau::OwnIdentity, Clear, None),
+        for (min_protection, dcau, level, missing) in [
+            (MinProtection::Clear, Dcau::None, Clear, None),
             (
-                Floor::Integrity,
+                MinProtection::Identity,
+                Dcau::None,
+                Private,
+                Some("DCAU A or S"),
+            ),
+            (MinProtection::Identity, Dcau::OwnIdentity, Clear, None),
+            (
+                MinProtection::Integrity,
                 Dcau::OwnIdentity,
                 Clear,
                 Some("PROT S, E or P"),
             ),
-            (Floor::Integrity, Dcau::OwnIdentity, Safe, None),
-            (Floor::Private, Dcau::OwnIdentity, Safe, Some("PROT E or P")),
-            (Floor::Private, Dcau::None, Private, Some("DCAU A or S")),
-            (Floor::Private, Dcau::OwnIdentity, Confidential, None),
-            (Floor::Private, Dcau::OwnIdentity, Private, None),
+            (MinProtection::Integrity, Dcau::OwnIdentity, Safe, None),
+            (
+                MinProtection::Private,
+                Dcau::OwnIdentity,
+                Safe,
+                Some("PROT E or P"),
+            ),
+            (
+                MinProtection::Private,
+                Dcau::None,
+                Private,
+                Some("DCAU A or S"),
+            ),
+            (
+                MinProtection::Private,
+                Dcau::OwnIdentity,
+                Confidential,
+                None,
+            ),
+            (MinProtection::Private, Dcau::OwnIdentity, Private, None),
         ] {
             assert_eq!(
-                floor.missing(&dcau, level),
+                min_protection.missing(&dcau, level),
                 missing,
-                "{floor:?} {dcau} {level}"
+                "{min_protection:?} {dcau} {level}"
             );
         }
     }

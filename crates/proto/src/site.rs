@@ -55,8 +55,8 @@ pub enum Site {
     /// `GODWIT COMMIT facts path`.
     Commit(Commit),
     /// `GODWIT LEAVES CRC32C leaf offset length path`: see [`crate::leaves`].
-    Leaves {
-        /// Bytes of a leaf, at least [`crate::leaves::LEAF_BYTES_MIN`].
+    BlockChecksums {
+        /// Bytes of a leaf, at least [`crate::block_checksums::BLOCK_BYTES_MIN`].
         leaf: u64,
         offset: u64,
         /// `None`: to the end.

@@ -15,7 +15,7 @@
 
 use std::fmt;
 
-use crate::{Limit, Observation, Setting, limit, words::Rate};
+use crate::{Bottleneck, Observation, Setting, bottleneck, format::Rate};
 
 /// Epochs in a row under one setting that make a level: neither a search nor a probe goes on.
 const STEADY_EPOCHS: u32 = 4;
@@ -150,7 +150,7 @@ impl Congestion {
                     return Some(self.back(&before, "other transfers share the path now"));
                 }
                 match level.filter(|level| harm_of(level, &before).is_none()) {
-                    Some(level) => Some(self.judge(&before, &level)),
+                    Some(level) => Some(self.classify(&before, &level)),
                     None if seconds >= TRIAL_S => {
                         Some(self.back(&before, "nothing steady and harmless came of it"))
                     }
@@ -181,7 +181,7 @@ impl Congestion {
         }
     }
 
-    fn judge(&mut self, before: &Level, level: &Level) -> Step {
+    fn classify(&mut self, before: &Level, level: &Level) -> Step {
         let words = format!(
             "{} instead of {}",
             Rate(level.goodput_bps),
@@ -261,7 +261,7 @@ impl Level {
             goodput_bps: seen.goodput_bps(),
             loss: seen.loss_ratio.filter(|l| l.is_finite()).unwrap_or(0.0),
             queue,
-            lossy: limit::judge(seen) == Some(Limit::NetworkLoss),
+            lossy: bottleneck::classify(seen) == Some(Bottleneck::NetworkLoss),
         }
     }
 }

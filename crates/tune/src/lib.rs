@@ -7,12 +7,12 @@
 //! - [`Tuner`]: the trait, and [`Method`]: what the user calls a tuner, its keys, and how to make
 //!   one
 //! - [`congestion`]: which congestion control to send with
-//! - [`limit`]: what held an epoch back, in one word
+//! - [`bottleneck`]: what held an epoch back, in one word
 //! - [`fixed`]: `static` and `globus`, which never move
 //! - [`godwit`]: our own, the default
 //! - [`published`]: the methods of the papers, one a file, over the points of a `space`
 //! - [`model`]: where tuners are tried without a network
-//! - `random`, `words`: randomness from a seed; numbers as reasons show them
+//! - `random`, `format`: randomness from a seed; numbers as reasons show them
 //!
 //! # Contract
 //! A tuner has no clock, does no I/O and takes its randomness from a seed, so that the same value
@@ -20,22 +20,22 @@
 //! [`Tuner::first`] once and then told one [`Observation`] per control epoch. Whatever it is told
 //! (zero, NaN, nothing), it must not panic and must stay inside its bounds.
 
+pub mod bottleneck;
 pub mod congestion;
 mod fixed;
+mod format;
 mod godwit;
-pub mod limit;
 mod method;
 pub mod model;
 pub mod published;
 mod random;
 mod setting;
 mod space;
-mod words;
 
 use std::time::Duration;
 
+pub use bottleneck::Bottleneck;
 pub use fixed::Fixed;
-pub use limit::Limit;
 pub use method::{Method, ParseError};
 pub use setting::{Bounds, Setting};
 
@@ -178,7 +178,7 @@ pub trait Tuner: Send {
     fn decide(&mut self, observation: &Observation) -> Decision;
     /// Another congestion control is in force, so what was measured is void: goes on from
     /// `setting`. `None`: the method knows nothing of that, and decides after the next epoch.
-    fn begin_anew(&mut self, setting: Setting) -> Option<Decision> {
+    fn restart_at(&mut self, setting: Setting) -> Option<Decision> {
         let _ = setting;
         None
     }

@@ -21,7 +21,7 @@ use godwit_gsi::{
     cert::key::{KeyKind, RSA_BITS_MAX, RSA_BITS_MIN},
     name::DistinguishedName,
 };
-use godwit_proto::{ChecksumAlgorithm, security::Floor};
+use godwit_proto::{ChecksumAlgorithm, security::MinProtection};
 
 use self::{sync_args::SyncArgs, transfer_args::TransferArgs};
 use crate::spec::Preserve;
@@ -203,7 +203,7 @@ pub(crate) struct Common {
     /// the server can; private with ftpes://, which has only that and clear; clear with ftp://,
     /// which has nothing else
     #[arg(long, value_name = "LEVEL", value_parser = protect)]
-    pub(crate) protect: Option<Floor>,
+    pub(crate) protect: Option<MinProtection>,
     /// Whom to believe about servers of ftpes://: a PEM file (a server's own certificate will do),
     /// or a directory of CAs. The default is whom the system believes
     #[arg(long, value_name = "PATH")]
@@ -402,12 +402,12 @@ fn preserve(text: &str) -> Result<Preserve, String> {
     Ok(preserve)
 }
 
-fn protect(text: &str) -> Result<Floor, String> {
+fn protect(text: &str) -> Result<MinProtection, String> {
     match text {
-        "clear" => Ok(Floor::Clear),
-        "identity" => Ok(Floor::Identity),
-        "integrity" => Ok(Floor::Integrity),
-        "private" => Ok(Floor::Private),
+        "clear" => Ok(MinProtection::Clear),
+        "identity" => Ok(MinProtection::Identity),
+        "integrity" => Ok(MinProtection::Integrity),
+        "private" => Ok(MinProtection::Private),
         _ => Err("wanted clear, identity, integrity or private".to_owned()),
     }
 }

@@ -65,7 +65,7 @@ pub enum Event {
         /// Smoothed round-trip time; absent where the kernel does not tell.
         #[serde(skip_serializing_if = "Option::is_none")]
         rtt_ms: Option<f64>,
-        /// What bound it, a word of [`godwit_tune::Limit`]; absent where nothing tells.
+        /// What bound it, a word of [`godwit_tune::Bottleneck`]; absent where nothing tells.
         #[serde(skip_serializing_if = "Option::is_none")]
         limited_by: Option<&'static str>,
     },

@@ -10,7 +10,7 @@ use std::{
 };
 
 use godwit_engine::data::{Monitor, Progress, Sample, TcpTotals, TransferBatch};
-use godwit_tune::{Limit, Setting};
+use godwit_tune::{Bottleneck, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{session_rates::SessionRates, totals};
@@ -150,9 +150,9 @@ impl TransferEntry {
 /// What limited the epochs so far.
 #[derive(Default)]
 struct LimitTotals {
-    last: Option<Limit>,
+    last: Option<Bottleneck>,
     /// Bytes moved under each.
-    bytes: BTreeMap<Limit, u64>,
+    bytes: BTreeMap<Bottleneck, u64>,
 }
 
 /// One look at the counters.
@@ -170,7 +170,7 @@ pub struct Snapshot {
     /// What is steered towards.
     pub setting: Option<Setting>,
     /// What limited the last epoch.
-    pub limited_by: Option<Limit>,
+    pub limited_by: Option<Bottleneck>,
 }
 
 /// What a job is busy with.
@@ -243,7 +243,7 @@ impl Counters {
     }
 
     /// An epoch of `bytes` was limited so.
-    pub(crate) fn limited(&self, by: Option<Limit>, bytes: u64) {
+    pub(crate) fn limited(&self, by: Option<Bottleneck>, bytes: u64) {
         let mut limits = self.limits();
         limits.last = by;
         if let Some(limit) = by {
@@ -252,7 +252,7 @@ impl Counters {
     }
 
     /// What held for most bytes.
-    pub(crate) fn limited_by(&self) -> Option<Limit> {
+    pub(crate) fn limited_by(&self) -> Option<Bottleneck> {
         let limits = self.limits();
         limits
             .bytes
@@ -485,7 +485,7 @@ mod tests {
         );
         let tuned = Snapshot {
             setting: Some(Setting::new(2, 8)),
-            limited_by: Some(Limit::PathCapacity),
+            limited_by: Some(Bottleneck::PathCapacity),
             ..s
         };
         assert!(line(&tuned, 1e9).ends_with("2 x 8 channels, limited by path-capacity"));

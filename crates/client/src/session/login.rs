@@ -30,7 +30,7 @@ use godwit_proto::{
         login::{Login, Step},
     },
     reply::ReplyReader,
-    security::{Dcau, Floor, Protection},
+    security::{Dcau, MinProtection, Protection},
 };
 
 use super::{
@@ -79,9 +79,9 @@ pub(super) struct LoggedIn {
 
 /// A URL that can have no protection must not be asked for any.
 pub(super) fn check_scheme(context: &RunContext, endpoint: &Endpoint) -> Result<()> {
-    let floor = context.connections.protect.unwrap_or(Floor::Clear);
+    let floor = context.connections.protect.unwrap_or(MinProtection::Clear);
     let in_clear = !endpoint.has_identities() && !endpoint.is_tls() && !endpoint.is_ssh();
-    if floor > Floor::Clear && in_clear {
+    if floor > MinProtection::Clear && in_clear {
         return Err(Error::Usage(format!(
             "{}: ftp:// has no protection: use gsiftp://, ftpes:// or sshftp://, or --protect clear",
             endpoint.name()
@@ -144,7 +144,11 @@ pub(super) async fn log_in(
     let mut secured = None;
     let protect = context.connections.protect;
     if greeting.code.is_success() && endpoint.has_identities() {
-        proven = Some(opening.prove(protect.unwrap_or(Floor::Identity)).await?);
+        proven = Some(
+            opening
+                .prove(protect.unwrap_or(MinProtection::Identity))
+                .await?,
+        );
     } else if greeting.code.is_success() && endpoint.is_tls() {
         secured = Some(opening.start_tls().await?);
     }
@@ -179,7 +183,7 @@ pub(super) async fn log_in(
         None => None,
         Some(proven) => {
             let (server, user) = (proven.server, proven.identity.credential.identity());
-            let protect = protect.unwrap_or(Floor::Identity);
+            let protect = protect.unwrap_or(MinProtection::Identity);
             let security = opening.agree(protect, &features, proven.identity).await?;
             context.reporter.emit(&Event::Secured {
                 endpoint: endpoint.name(),
@@ -203,7 +207,7 @@ pub(super) async fn log_in(
         None => security,
         Some(secured) => {
             let protection = opening
-                .agree_on_tls(protect.unwrap_or(Floor::Private))
+                .agree_on_tls(protect.unwrap_or(MinProtection::Private))
                 .await?;
             context.reporter.emit(&Event::Secured {
                 endpoint: endpoint.name(),
@@ -356,7 +360,7 @@ impl PendingSession<'_> {
 
     /// Proves to each side who the other is, and protects the control channel from then on. A proxy
     /// goes to the server only where its data channels need it.
-    async fn prove(&mut self, protect: Floor) -> Result<Proven> {
+    async fn prove(&mut self, protect: MinProtection) -> Result<Proven> {
         let connections = &self.context.connections;
         let identity = Identity::load(connections, self.endpoint.host(), SystemTime::now());
         let identity = identity.map_err(|error| self.unproven(error))?;
@@ -367,7 +371,7 @@ impl PendingSession<'_> {
             return Err(self.lacks("AUTH", feature, consequence, reply));
         }
         let host = HostName::new(self.endpoint.host());
-        let delegates = protect > Floor::Clear;
+        let delegates = protect > MinProtection::Clear;
         let settings = Settings {
             credential: identity.credential.clone(),
             anchors: Arc::clone(&identity.anchors),
@@ -465,11 +469,11 @@ impl PendingSession<'_> {
     /// DCAU, PBSZ and PROT. Always said: some servers begin with other levels than the texts have.
     async fn agree(
         &mut self,
-        protect: Floor,
+        protect: MinProtection,
         features: &Features,
         identity: Identity,
     ) -> Result<Option<GsiSecurity>> {
-        if protect == Floor::Clear {
+        if protect == MinProtection::Clear {
             let reply = self.security("DCAU", "N").await?;
             // A server that never heard of DCAU has none.
             if !reply.code.is_success() && features.dcau {
@@ -489,7 +493,7 @@ impl PendingSession<'_> {
             let feature = "data channel authentication (DCAU A)";
             return Err(self.lacks("DCAU", feature, consequence, dcau));
         }
-        if !pbsz.code.is_success() && protect > Floor::Identity {
+        if !pbsz.code.is_success() && protect > MinProtection::Identity {
             return Err(self.lacks("PBSZ", "PBSZ", consequence_of(protect), pbsz));
         }
         let mut last = prot;
@@ -511,21 +515,23 @@ impl PendingSession<'_> {
 
 /// Levels of PROT that do, in the order in which they are asked for: more than was wanted is no
 /// harm.
-fn levels(floor: Floor) -> &'static [Protection] {
+fn levels(floor: MinProtection) -> &'static [Protection] {
     match floor {
-        Floor::Clear | Floor::Identity => {
+        MinProtection::Clear | MinProtection::Identity => {
             &[Protection::Clear, Protection::Safe, Protection::Private]
         }
-        Floor::Integrity => &[Protection::Safe, Protection::Private],
-        Floor::Private => &[Protection::Private],
+        MinProtection::Integrity => &[Protection::Safe, Protection::Private],
+        MinProtection::Private => &[Protection::Private],
     }
 }
 
 /// What could happen without it, for messages.
-fn consequence_of(floor: Floor) -> &'static str {
+fn consequence_of(floor: MinProtection) -> &'static str {
     match floor {
-        Floor::Clear | Floor::Identity => "data channels would have a level that nobody asked for",
-        Floor::Integrity => "others could change what travels",
-        Floor::Private => "others could read what travels",
+        MinProtection::Clear | MinProtection::Identity => {
+            "data channels would have a level that nobody asked for"
+        }
+        MinProtection::Integrity => "others could change what travels",
+        MinProtection::Private => "others could read what travels",
     }
 }

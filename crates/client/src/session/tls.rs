@@ -15,7 +15,7 @@ use godwit_proto::{
     Command,
     feature::Features,
     pi::login::Credentials,
-    security::{Floor, Protection, TOKEN_USER},
+    security::{MinProtection, Protection, TOKEN_USER},
 };
 
 use super::login::{PendingSession, lost};
@@ -116,10 +116,12 @@ impl PendingSession<'_> {
     }
 
     /// PBSZ and PROT (RFC 4217). TLS has no level between clear and private.
-    pub(super) async fn agree_on_tls(&mut self, protect: Floor) -> Result<Protection> {
+    pub(super) async fn agree_on_tls(&mut self, protect: MinProtection) -> Result<Protection> {
         let level = match protect {
-            Floor::Clear => Protection::Clear,
-            Floor::Identity | Floor::Integrity | Floor::Private => Protection::Private,
+            MinProtection::Clear => Protection::Clear,
+            MinProtection::Identity | MinProtection::Integrity | MinProtection::Private => {
+                Protection::Private
+            }
         };
         let reply = self.security("PBSZ", "0").await?;
         if !reply.code.is_success() && level != Protection::Clear {

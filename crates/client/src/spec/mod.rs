@@ -18,7 +18,7 @@ use godwit_gsi::{
 };
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
-    security::Floor,
+    security::MinProtection,
     url::{Location, RemoteUrl},
 };
 use godwit_tune::{Bounds, Method};
@@ -75,10 +75,10 @@ pub struct Connections {
     pub authorities: Authorities,
     /// Ports for our listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
-    /// What data channels must have at least (`--protect`); `None`: [`Floor::Identity`] with
-    /// `gsiftp://`, and with `sshftp://` where the server can, [`Floor::Private`] with `ftpes://`,
-    /// else [`Floor::Clear`].
-    pub protect: Option<Floor>,
+    /// What data channels must have at least (`--protect`); `None`: [`MinProtection::Identity`]
+    /// with `gsiftp://`, and with `sshftp://` where the server can, [`MinProtection::Private`] with
+    /// `ftpes://`, else [`MinProtection::Clear`].
+    pub protect: Option<MinProtection>,
     /// Where credentials and trusted CAs lie.
     pub locations: Locations,
     /// Proxies that `gsiftp://` logs in with in place of that of `locations`: for a host, or for

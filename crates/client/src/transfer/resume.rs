@@ -10,7 +10,7 @@
 use godwit_engine::storage::{FileRef, digest};
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath,
-    leaves::{self, LEAF_BYTES_MIN, Leaves},
+    block_checksums::{self, BLOCK_BYTES_MIN, BlockChecksums},
     timestamp::Timestamp,
 };
 
@@ -72,7 +72,7 @@ pub(crate) enum Replica<'a> {
 #[derive(Clone, Copy)]
 enum CompareMethod {
     /// `SITE GODWIT LEAVES`.
-    Leaves,
+    BlockChecksums,
     /// CKSM of each.
     Checksums(ChecksumAlgorithm),
 }
@@ -101,7 +101,7 @@ pub(crate) async fn missing(
         start: region.start,
         end: region.end.saturating_add(u64::from(whole)),
     };
-    let parts = BlockChecksums {
+    let parts = ReplicaComparison {
         compare_method,
         leaf: compare_method.leaf(asked.len()),
     };
@@ -132,7 +132,7 @@ fn compare_method(session: &Session) -> Option<CompareMethod> {
     let servers = [Some(session), session.source.as_deref()];
     let features = || servers.iter().flatten().map(|s| &s.server.features);
     if features().all(|features| features.leaves) {
-        return Some(CompareMethod::Leaves);
+        return Some(CompareMethod::BlockChecksums);
     }
     // Those of 32 bits.
     let algorithms = [ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Adler32];
@@ -148,10 +148,10 @@ impl CompareMethod {
     /// How long the parts of so many bytes are: as short as the bound of their number lets them be.
     fn leaf(self, bytes: u64) -> u64 {
         match self {
-            Self::Leaves => leaves::finest_leaf_bytes(bytes),
+            Self::BlockChecksums => block_checksums::finest_block_bytes(bytes),
             Self::Checksums(_) => bytes
                 .div_ceil(CHECKSUMS_MAX)
-                .max(LEAF_BYTES_MIN)
+                .max(BLOCK_BYTES_MIN)
                 .next_power_of_two(),
         }
     }
@@ -159,19 +159,19 @@ impl CompareMethod {
 
 /// How both copies are looked at.
 #[derive(Clone, Copy)]
-struct BlockChecksums {
+struct ReplicaComparison {
     compare_method: CompareMethod,
     /// Bytes of each but the last.
     leaf: u64,
 }
 
-impl BlockChecksums {
+impl ReplicaComparison {
     async fn of(
         self,
         session: &mut Session,
         copy: Replica<'_>,
         region: ByteRange,
-    ) -> Result<Option<Leaves>> {
+    ) -> Result<Option<BlockChecksums>> {
         let (session, path) = match copy {
             Replica::Local(file) => return self.of_file(file, region).value().await.map(Some),
             Replica::Remote(path) => (session, path),
@@ -181,7 +181,7 @@ impl BlockChecksums {
             },
         };
         let asked = match self.compare_method {
-            CompareMethod::Leaves => {
+            CompareMethod::BlockChecksums => {
                 let length = Some(region.len());
                 let leaves = session.leaves(self.leaf, region.start, length, path);
                 leaves.await.map(Some)
@@ -197,14 +197,16 @@ impl BlockChecksums {
         }
     }
 
-    fn of_file(self, file: &FileRef, region: ByteRange) -> Computing<Leaves> {
+    fn of_file(self, file: &FileRef, region: ByteRange) -> Computing<BlockChecksums> {
         let Self {
             compare_method,
             leaf,
         } = self;
         let (start, length) = (region.start, Some(region.len()));
         Computing::begin(file, move |file, go_on| match compare_method {
-            CompareMethod::Leaves => digest::leaves_of_file(file, leaf, start, length, go_on),
+            CompareMethod::BlockChecksums => {
+                digest::leaves_of_file(file, leaf, start, length, go_on)
+            }
             CompareMethod::Checksums(algorithm) => {
                 let bytes = file.metadata()?.size.saturating_sub(start);
                 let bytes = bytes.min(region.len());
@@ -214,7 +216,7 @@ impl BlockChecksums {
                     let digest = digest::of_file(file, algorithm, start, length, go_on)?;
                     digests.extend(value(&digest));
                 }
-                Ok(Leaves {
+                Ok(BlockChecksums {
                     leaf,
                     bytes,
                     digests,
@@ -229,7 +231,7 @@ impl BlockChecksums {
         algorithm: ChecksumAlgorithm,
         region: ByteRange,
         path: &FtpPath,
-    ) -> Result<Option<Leaves>> {
+    ) -> Result<Option<BlockChecksums>> {
         let Some(size) = session.size(path).await? else {
             return Ok(None);
         };
@@ -251,7 +253,7 @@ impl BlockChecksums {
                 digests.push(value);
             }
         }
-        Ok(Some(Leaves {
+        Ok(Some(BlockChecksums {
             leaf: self.leaf,
             bytes,
             digests,

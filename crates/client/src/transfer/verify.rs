@@ -13,8 +13,8 @@ use std::{
 use godwit_engine::storage::{File, FileRef, digest};
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
+    block_checksums::{ALGORITHM, BlockChecksums, block_bytes},
     error::{FailureKind, StorageFailure},
-    leaves::{ALGORITHM, Leaves, leaf_bytes},
 };
 use tokio::task::JoinHandle;
 
@@ -180,7 +180,7 @@ pub(crate) async fn compare_servers(
 /// How long leaves are by which a region of so many bytes is compared. `None` where one of the
 /// servers does not know them, and where there would be only one: then CKSM tells as much.
 fn leaf_for(sessions: &[&Session], bytes: u64) -> Option<u64> {
-    let leaf = leaf_bytes(bytes);
+    let leaf = block_bytes(bytes);
     let known = sessions.iter().all(|s| s.server.features.leaves);
     (known && bytes > leaf).then_some(leaf)
 }
@@ -302,12 +302,17 @@ pub(crate) fn agree(
     })))
 }
 
-fn agree_by_leaves(doing: &str, ours: &Leaves, theirs: &Leaves) -> Result<AgreedChecksum> {
+fn agree_by_leaves(
+    doing: &str,
+    ours: &BlockChecksums,
+    theirs: &BlockChecksums,
+) -> Result<AgreedChecksum> {
     let differing = ours.differing(theirs);
     if differing.as_ref().is_some_and(Vec::is_empty) {
         return Ok(agreed(ALGORITHM, &digest::whole(ours)));
     }
-    let shown = |leaves: &Leaves| format!("{} of {} bytes", digest::whole(leaves), leaves.bytes);
+    let shown =
+        |leaves: &BlockChecksums| format!("{} of {} bytes", digest::whole(leaves), leaves.bytes);
     Err(Error::Mismatch(Box::new(Mismatch {
         doing: format!("verify {doing}"),
         algorithm: ALGORITHM,

@@ -9,9 +9,8 @@
 use std::sync::Arc;
 
 use godwit_tune::{
-    Bounds, Decision, Limit, Method, Observation, Setting, Tuner,
+    Bottleneck, Bounds, Decision, Method, Observation, Setting, Tuner, bottleneck,
     congestion::{Congestion, Step},
-    limit,
 };
 use tokio::{
     sync::Notify,
@@ -247,7 +246,7 @@ impl Controller {
     fn send_with(&mut self, step: Step, context: &RunContext) -> bool {
         context.congestion.set(&step.control);
         if self.coordinator.followed().is_none() {
-            let anew = self.tuner.begin_anew(step.setting);
+            let anew = self.tuner.restart_at(step.setting);
             self.decided = anew.unwrap_or(Decision::new(step.setting, String::new()));
             self.decided.setting = self
                 .bounds
@@ -357,7 +356,7 @@ fn totals_now(context: &RunContext) -> Totals {
 /// Tells everybody what an epoch has seen.
 fn report(context: &RunContext, seen: &Measured) {
     let o = &seen.observation;
-    let limited_by = limit::judge(o);
+    let limited_by = bottleneck::classify(o);
     context.counters.limited(limited_by, o.bytes);
     context.reporter.emit(&Event::Epoch {
         setting: context.target.view(o.setting),
@@ -367,7 +366,7 @@ fn report(context: &RunContext, seen: &Measured) {
         channels: seen.channels,
         loss_ratio: o.loss_ratio,
         rtt_ms: o.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
-        limited_by: limited_by.map(Limit::as_str),
+        limited_by: limited_by.map(Bottleneck::as_str),
     });
 }
 

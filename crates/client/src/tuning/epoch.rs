@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use godwit_engine::data::Sample;
-use godwit_tune::{Observation, Setting, limit};
+use godwit_tune::{Observation, Setting, bottleneck};
 
 /// Time between two looks. A fiftieth of the shortest epoch that makes sense would do; shorter
 /// looks cost system calls.
@@ -193,7 +193,9 @@ impl Epoch {
             Some(tcp) => (Some(tcp.rtt), Some(tcp.rtt_min)),
             // A sender that pauses makes them longer too, so that they tell of a queue only.
             None => {
-                let queue = to.receive_rtt.filter(|rtt| limit::is_queue(*rtt, least));
+                let queue = to
+                    .receive_rtt
+                    .filter(|rtt| bottleneck::is_queue(*rtt, least));
                 (queue, queue.map(|_| least))
             }
         };

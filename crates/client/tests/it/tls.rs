@@ -8,7 +8,7 @@ use std::{
 };
 
 use godwit_gsi::cert::files;
-use godwit_proto::security::Floor;
+use godwit_proto::security::MinProtection;
 use godwit_server::{
     Anonymous, PasswordSettings, TlsSettings, TokenSettings,
     access::passwords::{self, Change},
@@ -52,7 +52,7 @@ impl Site {
         fs::write(at("keys"), json!({ "keys": [issuer.jwk] }).to_string()).unwrap();
         let served = Served::start_with(|settings| {
             settings.anonymous = Anonymous::Off;
-            settings.protect = Floor::Private;
+            settings.protect = MinProtection::Private;
             settings.tls = Some(TlsSettings {
                 host: vec![(at("host.pem"), at("host.pem"))],
             });

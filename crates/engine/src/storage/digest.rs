@@ -7,7 +7,7 @@ use std::{
 
 use godwit_proto::{
     ChecksumAlgorithm,
-    leaves::{LEAVES_MAX, Leaves},
+    block_checksums::{BLOCKS_MAX, BlockChecksums},
 };
 use rustix::{fs::Advice, io::Errno};
 use sha2::Digest as _;
@@ -94,14 +94,14 @@ pub fn of_file(
 }
 
 /// The same region by leaves of `leaf` bytes, at least 1. EFBIG where it has more than
-/// [`LEAVES_MAX`] of them.
+/// [`BLOCKS_MAX`] of them.
 pub fn leaves_of_file(
     file: &dyn File,
     leaf: u64,
     offset: u64,
     length: Option<u64>,
     progress: &mut dyn FnMut(u64) -> bool,
-) -> Result<Leaves> {
+) -> Result<BlockChecksums> {
     let mut summed = SummedLeaves::new(leaf);
     read_through(file, offset, length, progress, &mut summed)?;
     Ok(summed.finish())
@@ -194,9 +194,9 @@ fn crc_after_zeros(mut crc: u32, mut count: u64) -> u32 {
     }
 }
 
-/// [`Leaves`] in the making.
+/// [`BlockChecksums`] in the making.
 pub struct SummedLeaves {
-    leaves: Leaves,
+    leaves: BlockChecksums,
     /// CRC of a leaf of zeros, once one was seen.
     of_zeros: Option<u32>,
 }
@@ -204,7 +204,7 @@ pub struct SummedLeaves {
 impl SummedLeaves {
     /// Of leaves of `leaf` bytes, at least 1.
     pub fn new(leaf: u64) -> Self {
-        let leaves = Leaves {
+        let leaves = BlockChecksums {
             leaf,
             bytes: 0,
             digests: Vec::new(),
@@ -216,7 +216,7 @@ impl SummedLeaves {
     }
 
     /// What was made of the bytes.
-    pub fn finish(self) -> Leaves {
+    pub fn finish(self) -> BlockChecksums {
         self.leaves
     }
 
@@ -224,7 +224,7 @@ impl SummedLeaves {
     fn room(&mut self) -> Result<u64> {
         let within = self.leaves.bytes % self.leaves.leaf;
         if within == 0 {
-            if self.leaves.digests.len() as u64 == LEAVES_MAX {
+            if self.leaves.digests.len() as u64 == BLOCKS_MAX {
                 return Err(errno_failure("checksum so many leaves", Errno::FBIG));
             }
             self.leaves.digests.push(0);
@@ -268,7 +268,7 @@ impl Sum for SummedLeaves {
 
 /// CRC-32C of all bytes that `leaves` were made of, lower-case hexadecimal: CRCs of neighbours can
 /// be joined.
-pub fn whole(leaves: &Leaves) -> String {
+pub fn whole(leaves: &BlockChecksums) -> String {
     let mut left = leaves.bytes;
     let joined = leaves.digests.iter().fold(0, |joined, digest| {
         let bytes = left.min(leaves.leaf);
@@ -512,7 +512,7 @@ mod tests {
             assert_eq!(leaves.digests, want);
             assert_eq!(whole(&leaves), value(ChecksumAlgorithm::Crc32c, region));
         }
-        let fits = LEAVES_MAX * 600;
+        let fits = BLOCKS_MAX * 600;
         assert!(of(600, 0, Some(fits)).is_ok());
         let failure = of(600, 0, Some(fits + 1)).unwrap_err();
         assert_eq!(failure.errno, Errno::FBIG.raw_os_error());
@@ -581,7 +581,7 @@ mod tests {
         // As many zeros let the first half of an Adler-32 be, and add themselves to the second.
         let adler = ((TERABYTE % ADLER_MODULUS) << 16) | 1;
         assert_eq!(sum(ChecksumAlgorithm::Adler32), format!("{adler:08x}"));
-        let leaf = TERABYTE / LEAVES_MAX;
+        let leaf = TERABYTE / BLOCKS_MAX;
         let leaves = leaves_of_file(&*file, leaf, 0, None, &mut |_| true).unwrap();
         assert_eq!(leaves.bytes, TERABYTE);
         assert_eq!(sum(ChecksumAlgorithm::Crc32c), whole(&leaves));

@@ -284,7 +284,10 @@ impl Command {
 
     /// True for commands that read a whole file before they are answered.
     pub fn is_checksum(&self) -> bool {
-        matches!(self, Self::Cksm { .. } | Self::Site(Site::Leaves { .. }))
+        matches!(
+            self,
+            Self::Cksm { .. } | Self::Site(Site::BlockChecksums { .. })
+        )
     }
 
     /// True for commands that move data over the data channel: replies may begin with 1xx.

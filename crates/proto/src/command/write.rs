@@ -4,7 +4,7 @@ use std::{io::Write, net::SocketAddr};
 
 use super::{Command, EpsvArgument, MarkerEvent, Mode, NetworkProtocol, TypeCode};
 use crate::{
-    checksum::ChecksumAlgorithm, hostport, leaves::ALGORITHM, live::Live, path::FtpPath,
+    block_checksums::ALGORITHM, checksum::ChecksumAlgorithm, hostport, live::Live, path::FtpPath,
     site::Site, timestamp::Timestamp,
 };
 
@@ -233,7 +233,7 @@ fn site_arguments(site: &Site, line: &mut Line<'_>) {
             line.attributes(expected.modify, &expected.checksums);
             line.path(&commit.path);
         }
-        Site::Leaves {
+        Site::BlockChecksums {
             leaf,
             offset,
             length,

@@ -30,7 +30,7 @@ use godwit_proto::{
         client::{self, ClientConfig, ClientPi, ClientPiError},
         server::{ClearLogins, Input, Output, ServerPi},
     },
-    security::Floor,
+    security::MinProtection,
 };
 
 use super::support::{
@@ -128,7 +128,7 @@ impl Stage {
                 "tokens" => config.tokens = true,
                 "anonymous" => config.clear_logins = ClearLogins::Anonymous,
                 "no-clear" => config.clear_logins = ClearLogins::Nobody,
-                "private" => config.floor = Floor::Private,
+                "private" => config.min_protection = MinProtection::Private,
                 "ssh" => config.private_channel = true,
                 other => panic!("unknown config word {other}"),
             }

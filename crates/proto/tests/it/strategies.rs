@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, RangeSet, Reply, ReplyCode, RestartPoint,
+    block_checksums::{BLOCK_BYTES_MIN, BLOCKS_MAX},
     command::{EpsvArgument, MarkerEvent, Mode, NetworkProtocol, Password, Region, TypeCode},
     facts::{FactType, Facts},
-    leaves::{LEAF_BYTES_MIN, LEAVES_MAX},
     live::{Live, LiveReport},
     mode_e::layout::StripeLayout,
     opts::{Opts, Parallelism, RetrOptions},
@@ -154,12 +154,12 @@ fn site() -> impl Strategy<Value = Site> {
         (1_u32.., any::<u64>()).prop_map(|(n, of)| Site::Live(Live::Channels(n, of))),
         Just(Site::Live(Live::Report)),
         (
-            LEAF_BYTES_MIN..,
+            BLOCK_BYTES_MIN..,
             any::<u32>(),
-            option::of(0..=LEAVES_MAX * LEAF_BYTES_MIN),
+            option::of(0..=BLOCKS_MAX * BLOCK_BYTES_MIN),
             path()
         )
-            .prop_map(|(leaf, offset, length, path)| Site::Leaves {
+            .prop_map(|(leaf, offset, length, path)| Site::BlockChecksums {
                 leaf,
                 offset: offset.into(),
                 length,

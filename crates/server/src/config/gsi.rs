@@ -8,7 +8,7 @@ use godwit_gsi::{
     gridmap::AllowList,
 };
 
-use godwit_proto::security::Floor;
+use godwit_proto::security::MinProtection;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Anonymous, ConfigError, Options};
@@ -28,7 +28,7 @@ pub struct GsiSettings {
     pub allowed: AllowList,
 }
 
-/// [`Floor`], as people write it.
+/// [`MinProtection`], as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -39,7 +39,7 @@ pub enum Protect {
     Private,
 }
 
-impl From<Protect> for Floor {
+impl From<Protect> for MinProtection {
     fn from(protect: Protect) -> Self {
         match protect {
             Protect::Clear => Self::Clear,
@@ -52,18 +52,21 @@ impl From<Protect> for Floor {
 
 /// For `serde(with)`.
 impl Protect {
-    pub(super) fn serialize<S: Serializer>(floor: &Floor, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        floor: &MinProtection,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         let protect = match floor {
-            Floor::Clear => Self::Clear,
-            Floor::Identity => Self::Identity,
-            Floor::Integrity => Self::Integrity,
-            Floor::Private => Self::Private,
+            MinProtection::Clear => Self::Clear,
+            MinProtection::Identity => Self::Identity,
+            MinProtection::Integrity => Self::Integrity,
+            MinProtection::Private => Self::Private,
         };
         Serialize::serialize(&protect, to)
     }
 
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Floor, D::Error> {
-        <Self as Deserialize>::deserialize(from).map(Floor::from)
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<MinProtection, D::Error> {
+        <Self as Deserialize>::deserialize(from).map(MinProtection::from)
     }
 }
 
@@ -72,9 +75,9 @@ pub(super) fn floor_of(
     protect: Option<Protect>,
     has_channels: bool,
     anonymous: Anonymous,
-) -> Result<Floor, ConfigError> {
-    let floor = protect.map_or(Floor::Clear, Floor::from);
-    if floor == Floor::Clear {
+) -> Result<MinProtection, ConfigError> {
+    let floor = protect.map_or(MinProtection::Clear, MinProtection::from);
+    if floor == MinProtection::Clear {
         return Ok(floor);
     }
     let refused = |reason: &str| {
@@ -265,8 +268,14 @@ mod tests {
         let floor =
             |protect, has_channels, anonymous| floor_of(protect, has_channels, anonymous).ok();
         let private = Some(Protect::Private);
-        assert_eq!(floor(None, false, Anonymous::Rw), Some(Floor::Clear));
-        assert_eq!(floor(private, true, Anonymous::Off), Some(Floor::Private));
+        assert_eq!(
+            floor(None, false, Anonymous::Rw),
+            Some(MinProtection::Clear)
+        );
+        assert_eq!(
+            floor(private, true, Anonymous::Off),
+            Some(MinProtection::Private)
+        );
         assert_eq!(floor(private, true, Anonymous::Ro), None);
         assert_eq!(floor(private, false, Anonymous::Off), None);
     }

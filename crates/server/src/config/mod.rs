@@ -22,7 +22,7 @@ use std::{
 
 use clap::{Args, Parser, ValueEnum};
 use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
-use godwit_proto::security::Floor;
+use godwit_proto::security::MinProtection;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -399,7 +399,7 @@ pub struct ServerSettings {
     pub tokens: Option<TokenSettings>,
     /// What data channels must have at least.
     #[serde(with = "gsi::Protect")]
-    pub protect: Floor,
+    pub protect: MinProtection,
     /// Ports for passive data connections; `None`: any.
     pub port_range: Option<PortRange>,
     /// Announced instead of the control connection's local address; at most one of each family.
@@ -456,7 +456,7 @@ impl ServerSettings {
             tls: None,
             passwords: None,
             tokens: None,
-            protect: Floor::Clear,
+            protect: MinProtection::Clear,
             port_range: None,
             data_address: Vec::new(),
             foreign_data_hosts: false,

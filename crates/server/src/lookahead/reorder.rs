@@ -48,7 +48,7 @@ pub(crate) fn is_passable(request: &Request) -> bool {
         Request::Stat(_)
         | Request::CheckExists(_)
         | Request::Checksum { .. }
-        | Request::Leaves { .. }
+        | Request::BlockChecksums { .. }
         | Request::SetModified { .. } => true,
         Request::Commit { from, to, .. } | Request::Rename { from, to } => {
             temporary(from).is_some() && temporary(to).is_none()

@@ -39,7 +39,7 @@ pub(super) async fn answer(
             let digest = checksum(file, algorithm, offset, length, turns, go_on).await;
             digest.map(Outcome::Checksum)
         }
-        Request::Leaves {
+        Request::BlockChecksums {
             leaf,
             offset,
             length,
@@ -48,7 +48,7 @@ pub(super) async fn answer(
             let file = open(storage, path).await?;
             let sum = SummedLeaves::new(leaf);
             let leaves = in_turns(file, sum, offset, length, turns, go_on).await?;
-            Ok(Outcome::Leaves(leaves.finish()))
+            Ok(Outcome::BlockChecksums(leaves.finish()))
         }
         Request::Commit { from, to, expected } => {
             commit(storage, from, to, expected, turns, go_on).await

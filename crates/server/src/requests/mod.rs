@@ -294,7 +294,7 @@ fn spawn(request: Request, committer: &Arc<Committer>, turns: &AccountTurns, mut
     let storage = committer.storage();
     let computes = matches!(
         request,
-        Request::Checksum { .. } | Request::Leaves { .. } | Request::Commit { .. }
+        Request::Checksum { .. } | Request::BlockChecksums { .. } | Request::Commit { .. }
     );
     let durable = must_be_durable(&request, committer);
     if let Request::ListControl { path } = request {
@@ -488,7 +488,7 @@ mod tests {
                 length: None,
                 path: path("/f"),
             },
-            Request::Leaves {
+            Request::BlockChecksums {
                 leaf: 4,
                 offset: 0,
                 length: None,

@@ -114,7 +114,7 @@ pub(super) fn run_simple(
         | Request::WhoAmI
         | Request::ListControl { .. }
         | Request::Checksum { .. }
-        | Request::Leaves { .. }
+        | Request::BlockChecksums { .. }
         | Request::Commit { .. } => {
             return Err(failure(Errno::NOSYS, "carry out the command"));
         }

@@ -160,7 +160,7 @@ pub(crate) fn interpreter_config(
         tokens: settings.tokens.is_some(),
         private_channel: service.owner.is_some(),
         clear_logins: login::in_clear(settings),
-        floor: settings.protect,
+        min_protection: settings.protect,
         unix_time: SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default(),

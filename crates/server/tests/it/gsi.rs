@@ -12,7 +12,7 @@ use godwit_gsi::{
     },
     verify::Policy,
 };
-use godwit_proto::security::Floor;
+use godwit_proto::security::MinProtection;
 use godwit_server::{Anonymous, GsiSettings};
 use tempfile::TempDir;
 
@@ -34,10 +34,10 @@ struct Site {
 
 impl Site {
     fn new(anonymous: Anonymous) -> Self {
-        Self::with(anonymous, Floor::Clear)
+        Self::with(anonymous, MinProtection::Clear)
     }
 
-    fn with(anonymous: Anonymous, floor: Floor) -> Self {
+    fn with(anonymous: Anonymous, floor: MinProtection) -> Self {
         let now = SystemTime::now();
         let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
         let host = Blueprint::host("/O=Grid/CN=host", &["localhost"]).at(now);
@@ -265,8 +265,8 @@ fn data_channels_have_what_was_asked_for_or_are_not_made() {
         jo.log_in();
         jo.call("PASV")
     };
-    assert!(said(Floor::Identity).starts_with("227 "));
-    assert!(said(Floor::Integrity).starts_with("534 "));
+    assert!(said(MinProtection::Identity).starts_with("227 "));
+    assert!(said(MinProtection::Integrity).starts_with("534 "));
     jo.expect("DCAU S no name", "200 ");
     jo.expect("PASV", "425 ");
     jo.expect("DCSC P AAAA", "500 ");

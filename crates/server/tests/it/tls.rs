@@ -10,7 +10,7 @@ use std::{
 };
 
 use godwit_gsi::cert::files;
-use godwit_proto::security::Floor;
+use godwit_proto::security::MinProtection;
 use godwit_server::{
     Anonymous, GsiSettings, PasswordSettings, TlsSettings, TokenSettings,
     access::passwords::{self, Change},
@@ -92,7 +92,7 @@ impl Site {
                 audiences: vec![AUDIENCE.to_owned()],
             });
             if wishes.private {
-                settings.protect = Floor::Private;
+                settings.protect = MinProtection::Private;
             }
             settings.gsi = wishes.with_grid.then(|| GsiSettings {
                 host: pair,

@@ -84,7 +84,7 @@ impl Run {
                 None => self.decided = self.tuner.decide(&seen),
                 Some(step) => {
                     self.control.clone_from(&step.control);
-                    let anew = self.tuner.begin_anew(step.setting);
+                    let anew = self.tuner.restart_at(step.setting);
                     let words = step.rationale.clone();
                     self.decided = anew.unwrap_or(Decision::new(step.setting, words));
                     self.steps.push((self.seconds, step));

@@ -1,6 +1,6 @@
 //! Holding a setting: what it gives, whether that changed, and when to try a neighbour.
 
-use super::{crowd::Crowd, point::Point, probe::Neighbours};
+use super::{contention::Contention, point::Point, probe::Neighbours};
 use crate::{Observation, Setting};
 
 /// Epochs between probes, at first and where nothing was found.
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
     },
     Probe,
     /// Others are on the path: so many channels are fair.
-    Crowded {
+    Contended {
         channels: f64,
     },
 }
@@ -55,7 +55,7 @@ pub(super) struct Hold {
     since_probe: u32,
     probe_every: u32,
     pub(super) neighbours: Neighbours,
-    pub(super) crowd: Crowd,
+    pub(super) contention: Contention,
     /// Mean of the logarithm of goodput.
     mean: f64,
     /// The same over the last few epochs.
@@ -84,7 +84,7 @@ impl Hold {
             since_probe: 0,
             probe_every: PROBE_EVERY,
             neighbours,
-            crowd: Crowd::new(),
+            contention: Contention::new(),
             mean: 0.0,
             expected: None,
             recent: 0.0,
@@ -111,7 +111,7 @@ impl Hold {
     pub(super) fn note(&mut self, point: Point, noise: f64) -> Verdict {
         let x = point.goodput_bps.max(1.0).ln();
         self.point = Some(point);
-        self.crowd.note(&point);
+        self.contention.note(&point);
         if self.epochs == 0 {
             (self.mean, self.recent) = (x, x);
         } else {
@@ -130,9 +130,9 @@ impl Hold {
         self.recent += (x - self.recent) / 2.0;
         if self.rise.max(self.fall) >= ALARM {
             let (from, to) = (self.mean, self.recent);
-            self.crowd.forget();
+            self.contention.forget();
             // How many channels are right among others is known without a search.
-            if (to - from).abs() >= UPHEAVAL && !self.crowd.is_there() {
+            if (to - from).abs() >= UPHEAVAL && !self.contention.is_present() {
                 return Verdict::Changed {
                     from: from.exp(),
                     to: to.exp(),
@@ -144,7 +144,7 @@ impl Hold {
         if self.epochs == SEEN_TO_LAST
             && let Some(expected) = self.expected.take()
             && self.recent < expected - UPHEAVAL
-            && !self.crowd.is_there()
+            && !self.contention.is_present()
         {
             return Verdict::Changed {
                 from: expected.exp(),
@@ -153,21 +153,21 @@ impl Hold {
         }
         if self.epochs >= SEEN_TO_MATTER
             && let Some(before) = self.gave_up.take()
-            && !self.crowd.is_there()
+            && !self.contention.is_present()
             && before.rises_from(&Point {
                 goodput_bps: self.recent.exp(),
                 ..point
             })
         {
-            self.crowd.was_none();
-            return Verdict::Crowded {
+            self.contention.mark_own_queue();
+            return Verdict::Contended {
                 channels: f64::from(before.setting.channels()),
             };
         }
-        if let Some(channels) = self.crowd.step(f64::from(point.setting.channels())) {
-            return Verdict::Crowded { channels };
+        if let Some(channels) = self.contention.step(f64::from(point.setting.channels())) {
+            return Verdict::Contended { channels };
         }
-        if self.since_probe < self.probe_every || self.crowd.is_others() {
+        if self.since_probe < self.probe_every || self.contention.is_from_others() {
             return Verdict::Steady;
         }
         self.since_probe = 0;
@@ -190,15 +190,15 @@ impl Hold {
     }
 
     /// A probe found nothing: the next may wait longer.
-    pub(super) fn was_vain(&mut self, tried: f64, x: f64, gain: f64) {
+    pub(super) fn mark_unproductive(&mut self, tried: f64, x: f64, gain: f64) {
         self.probe_every = (2 * self.probe_every).min(PROBE_EVERY_MAX);
-        self.neighbours.was_vain(tried, x, gain);
+        self.neighbours.mark_unproductive(tried, x, gain);
     }
 
     /// Another number of channels among the same others than `home`.
     pub(super) fn moved_in_crowd(&self, home: Setting, fewer: bool) -> Self {
         Self {
-            crowd: self.crowd.moved(),
+            contention: self.contention.moved(),
             gave_up: fewer.then(|| self.point(home)),
             ..Self::new(self.movers_alone, self.neighbours)
         }

@@ -17,32 +17,32 @@
 //!   it changed.
 //! - Now and then a few channels more, or fewer, are tried for an epoch: a path that grew shows
 //!   nothing to windows that fit the old one. This is also what lets copies come to the same share.
-//! - On a full path with small windows there is a [`crowd`]: the window says how many channels are
-//!   fair, and nobody bids.
+//! - On a full path with small windows there is a [`contention`]: the window says how many channels
+//!   are fair, and nobody bids.
 //! - A setting is worth the logarithm of its goodput less a price for channels and for loss
-//!   ([`Worth`]), so that of two equal settings the smaller wins and copies do not outbid each
+//!   ([`Utility`]), so that of two equal settings the smaller wins and copies do not outbid each
 //!   other for ever.
 //!
 //! Goodput alone is enough; evidence only spares epochs.
 
 mod axis;
-mod crowd;
+mod contention;
 mod hold;
 mod point;
 mod probe;
 mod search;
 #[cfg(test)]
 mod tests;
-mod worth;
+mod utility;
 
 use axis::Axis;
 use hold::{Hold, Verdict};
 use point::Point;
 use probe::Neighbours;
 use search::{Next, PATIENT_S, STEP_S, Search};
-use worth::Worth;
+use utility::Utility;
 
-use crate::{Bounds, Decision, Limit, Observation, Setting, Tuner, words::Rate};
+use crate::{Bottleneck, Bounds, Decision, Observation, Setting, Tuner, format::Rate};
 
 /// Channels to begin with where nothing is remembered. On a path that one channel fills, channels
 /// that are not there need not be given up again; on others two leaps more are a fraction of a
@@ -58,7 +58,7 @@ const PROBE_MAX_S: f64 = 2.0;
 pub(crate) struct Godwit {
     bounds: Bounds,
     /// The price along parallelism, or where channels may be what binds.
-    worth: Worth,
+    utility: Utility,
     at: Setting,
     state: State,
     /// Relative deviation of goodput over [`HOLD_S`], as far as it is known.
@@ -81,7 +81,7 @@ struct Probe {
     /// What a first epoch gave that was not believed: more may pay by chance, and fewer need time.
     first_bps: Option<f64>,
     /// The fair number among others is tried: what it gives decides otherwise.
-    in_crowd: bool,
+    in_contention: bool,
 }
 
 impl Godwit {
@@ -98,7 +98,7 @@ impl Godwit {
         };
         Self {
             bounds,
-            worth: Worth::new(bounds),
+            utility: Utility::new(bounds),
             at,
             state: State::Search(search),
             noise: Self::NOISE,
@@ -111,7 +111,7 @@ impl Godwit {
     /// all the same.
     fn look(&mut self, seen: &Observation) -> Point {
         let point = Point::seen(self.at, seen);
-        if point.is_full() {
+        if point.is_saturated() {
             self.full_bps = Some(point.goodput_bps);
             return point;
         }
@@ -120,10 +120,10 @@ impl Godwit {
             self.full_bps = None;
         }
         let full = Point {
-            limit: Some(Limit::PathCapacity),
+            limit: Some(Bottleneck::PathCapacity),
             ..point
         };
-        match full.is_full() && (share - 1.0).abs() <= TOLERANCE {
+        match full.is_saturated() && (share - 1.0).abs() <= TOLERANCE {
             true => full,
             false => point,
         }
@@ -134,7 +134,7 @@ impl Godwit {
         self.noise * (HOLD_S / seconds).sqrt()
     }
 
-    fn go(&mut self, to: Setting, why: &str, seconds: f64) -> Decision {
+    fn move_to(&mut self, to: Setting, why: &str, seconds: f64) -> Decision {
         let rationale = if to == self.at {
             format!("{to}: {why}")
         } else {
@@ -150,11 +150,11 @@ impl Godwit {
     fn search(&mut self, mut search: Search) -> Decision {
         let tolerance = TOLERANCE + self.deviation(STEP_S);
         loop {
-            match search.next(self.bounds, self.worth(&search), tolerance) {
+            match search.next(self.bounds, self.utility(&search), tolerance) {
                 Next::Try { x, why, seconds } => {
                     let to = search.setting(self.bounds, x);
                     self.state = State::Search(search);
-                    return self.go(to, &why, seconds);
+                    return self.move_to(to, &why, seconds);
                 }
                 Next::Done { mut best, why } => {
                     if let Some(axis) = search.axis_after(self.bounds, best)
@@ -173,17 +173,17 @@ impl Godwit {
                     self.state = State::Hold(
                         Hold::new(search.movers_alone, neighbours).expecting(best.goodput_bps),
                     );
-                    return self.go(best.setting, &why, HOLD_S);
+                    return self.move_to(best.setting, &why, HOLD_S);
                 }
             }
         }
     }
 
-    fn worth(&self, search: &Search) -> Worth {
+    fn utility(&self, search: &Search) -> Utility {
         if search.movers_alone || search.is_about_processors() {
-            self.worth.of_movers()
+            self.utility.of_movers()
         } else {
-            self.worth
+            self.utility
         }
     }
 
@@ -207,7 +207,7 @@ impl Godwit {
                     Rate(to)
                 );
                 self.state = State::Search(Search::around(Axis::first(self.bounds), self.at));
-                self.go(self.at, &why, STEP_S)
+                self.move_to(self.at, &why, STEP_S)
             }
             Verdict::Probe => {
                 let axis = self.probed_axis(self.at);
@@ -222,8 +222,10 @@ impl Godwit {
                 let mut up = to.channels() > self.at.channels();
                 // What more channels get on a full path is others' for the most part, or it is too
                 // early to tell.
-                let pushes = up && here.is_full() && !(hold.has_settled() && hold.crowd.may_rise());
-                if here.drifts && (last_pair || pushes) {
+                let pushes = up
+                    && here.is_saturated()
+                    && !(hold.has_settled() && hold.contention.may_rise());
+                if here.transient && (last_pair || pushes) {
                     (to, up) = (self.at, false);
                 }
                 // Longer where goodput is noisy: until its deviation is that of a tolerable
@@ -235,7 +237,7 @@ impl Godwit {
                         1.0
                     };
                 let why = match (to == self.at, up) {
-                    (true, _) => return self.keep(hold, here.limit),
+                    (true, _) => return self.stay(hold, here.limit),
                     (_, true) => "see whether more pay",
                     (_, false) => "see whether fewer do",
                 };
@@ -244,44 +246,49 @@ impl Godwit {
                     home: self.at,
                     seconds: seconds.clamp(HOLD_S, PROBE_MAX_S),
                     first_bps: None,
-                    in_crowd: false,
+                    in_contention: false,
                 };
                 let seconds = probe.seconds;
                 self.state = State::Probe(probe);
-                self.go(to, why, seconds)
+                self.move_to(to, why, seconds)
             }
-            Verdict::Crowded { channels } => self.among_others(hold, channels, here.limit),
-            Verdict::Steady => self.keep(hold, here.limit),
+            Verdict::Contended { channels } => self.among_others(hold, channels, here.limit),
+            Verdict::Steady => self.stay(hold, here.limit),
         }
     }
 
     /// The path is full, and so many channels are fair on it.
-    fn among_others(&mut self, mut hold: Hold, channels: f64, limit: Option<Limit>) -> Decision {
+    fn among_others(
+        &mut self,
+        mut hold: Hold,
+        channels: f64,
+        limit: Option<Bottleneck>,
+    ) -> Decision {
         let axis = Axis::first(self.bounds);
         let stays = f64::from(self.at.channels()) / f64::from(axis.of(self.at));
         let to = axis.setting(self.bounds, self.at, channels / stays);
         let why = format!(
             "windows of {:.0} segments on a full path: {} channels are fair",
-            hold.crowd.window(),
+            hold.contention.window(),
             to.channels()
         );
         if to.channels() == self.at.channels() {
             // A bound is in the way: until the next try neighbours are looked at as ever.
-            hold.crowd.was_vain();
-            return self.keep(hold, limit);
+            hold.contention.mark_unproductive();
+            return self.stay(hold, limit);
         }
         if to.channels() < self.at.channels() {
             self.state = State::Hold(hold.moved_in_crowd(self.at, true));
-            return self.go(to, &why, HOLD_S);
+            return self.move_to(to, &why, HOLD_S);
         }
         self.state = State::Probe(Probe {
             hold,
             home: self.at,
             seconds: PATIENT_S,
             first_bps: None,
-            in_crowd: true,
+            in_contention: true,
         });
-        self.go(to, &why, PATIENT_S)
+        self.move_to(to, &why, PATIENT_S)
     }
 
     /// More channels were opened among others: they stay if they brought a good part of what they
@@ -294,20 +301,20 @@ impl Godwit {
         let words = beside(&here, &there);
         if rise.ln() >= search::PAYS_IN_CROWD * growth.ln() + self.deviation(PATIENT_S) {
             self.state = State::Hold(hold.moved_in_crowd(home, false));
-            return self.go(self.at, &format!("{words}: more pay"), HOLD_S);
+            return self.move_to(self.at, &format!("{words}: more pay"), HOLD_S);
         }
-        hold.crowd.was_vain();
+        hold.contention.mark_unproductive();
         self.state = State::Hold(hold);
-        self.go(home, &format!("{words}: back"), HOLD_S)
+        self.move_to(home, &format!("{words}: back"), HOLD_S)
     }
 
-    fn keep(&mut self, hold: Hold, limit: Option<Limit>) -> Decision {
+    fn stay(&mut self, hold: Hold, limit: Option<Bottleneck>) -> Decision {
         let why = match limit {
             Some(limit) => format!("holds {}, limited by {limit}", Rate(hold.goodput_bps())),
             None => format!("holds {}", Rate(hold.goodput_bps())),
         };
         self.state = State::Hold(hold);
-        self.go(self.at, &why, HOLD_S)
+        self.move_to(self.at, &why, HOLD_S)
     }
 
     /// The epoch of a probe is over: stay there, search from there, or go back.
@@ -317,7 +324,7 @@ impl Godwit {
             home,
             mut seconds,
             first_bps,
-            in_crowd: _,
+            in_contention: _,
         } = probe;
         let there = hold.point(home);
         if let Some(first) = first_bps.filter(|_| self.at.channels() > home.channels()) {
@@ -330,19 +337,19 @@ impl Godwit {
         search.settled = true;
         search.note(there);
         search.note(here);
-        let worth = self.worth(&search);
+        let utility = self.utility(&search);
         let gain = if self.at.channels() > home.channels() {
-            worth.gain(&there, &here)
+            utility.gain(&there, &here)
         } else {
-            -worth.gain(&here, &there)
+            -utility.gain(&here, &there)
         };
         let words = beside(&here, &there);
         if self.at.channels() < home.channels() {
             // Others take what these leave, so less goodput than before is no loss to be added up.
-            let taken = here.is_full() && gain >= 0.0;
-            if taken || hold.may_give_up(worth.of(&there), worth.of(&here), gain) {
+            let taken = here.is_saturated() && gain >= 0.0;
+            if taken || hold.may_give_up(utility.of(&there), utility.of(&here), gain) {
                 self.state = State::Hold(hold.moved_down());
-                return self.go(self.at, &format!("{words}: fewer do"), HOLD_S);
+                return self.move_to(self.at, &format!("{words}: fewer do"), HOLD_S);
             }
             if first_bps.is_none() && home.channels() <= FEW {
                 // The few that are left take a while to open their windows.
@@ -352,9 +359,9 @@ impl Godwit {
                     home,
                     seconds,
                     first_bps,
-                    in_crowd: false,
+                    in_contention: false,
                 });
-                return self.go(self.at, &format!("{words}: once more"), seconds);
+                return self.move_to(self.at, &format!("{words}: once more"), seconds);
             }
         } else if gain > TOLERANCE / 2.0 + 1.5 * self.deviation(seconds) {
             if first_bps.is_none() {
@@ -364,23 +371,23 @@ impl Godwit {
                     home,
                     seconds,
                     first_bps,
-                    in_crowd: false,
+                    in_contention: false,
                 });
-                return self.go(self.at, &format!("{words}: once more"), seconds);
+                return self.move_to(self.at, &format!("{words}: once more"), seconds);
             }
-            if there.is_full() {
+            if there.is_saturated() {
                 // Fresh channels show too much for some seconds, and a search would leap on that.
                 self.state = State::Hold(hold.moved_in_crowd(home, false));
-                return self.go(self.at, &format!("{words}: more pay"), HOLD_S);
+                return self.move_to(self.at, &format!("{words}: more pay"), HOLD_S);
             }
             return self.search(search);
         }
-        if there.is_full() && self.at.channels() > home.channels() {
-            hold.crowd.was_vain();
+        if there.is_saturated() && self.at.channels() > home.channels() {
+            hold.contention.mark_unproductive();
         }
-        hold.was_vain(f64::from(axis.of(self.at)), f64::from(axis.of(home)), gain);
+        hold.mark_unproductive(f64::from(axis.of(self.at)), f64::from(axis.of(home)), gain);
         self.state = State::Hold(hold);
-        self.go(home, &format!("{words}: back"), HOLD_S)
+        self.move_to(home, &format!("{words}: back"), HOLD_S)
     }
 }
 
@@ -405,7 +412,7 @@ const TOLERANCE: f64 = 0.01;
 /// Movers buy processors and files at a time. Where the path binds they buy what channels buy.
 const fn movers_may_pay(best: &Point) -> bool {
     match best.limit {
-        Some(Limit::Cpu | Limit::Remote) => true,
+        Some(Bottleneck::Cpu | Bottleneck::Remote) => true,
         None => !best.served,
         Some(_) => false,
     }
@@ -417,7 +424,7 @@ impl Tuner for Godwit {
     }
 
     fn first(&mut self) -> Decision {
-        self.go(self.at, "to begin with", BEGIN_S)
+        self.move_to(self.at, "to begin with", BEGIN_S)
     }
 
     fn decide(&mut self, seen: &Observation) -> Decision {
@@ -430,16 +437,16 @@ impl Tuner for Godwit {
                 self.search(search)
             }
             State::Hold(hold) => self.hold(hold, here),
-            State::Probe(probe) if probe.in_crowd => self.tried_among_others(probe, here),
+            State::Probe(probe) if probe.in_contention => self.tried_among_others(probe, here),
             State::Probe(probe) => self.probed(probe, here),
         }
     }
 
-    fn begin_anew(&mut self, setting: Setting) -> Option<Decision> {
+    fn restart_at(&mut self, setting: Setting) -> Option<Decision> {
         // Somebody has measured it: no search, but a watch, and a look at the neighbours now and
         // then.
         *self = Self::new(Some(setting), self.bounds);
         self.state = State::Hold(Hold::new(false, Neighbours::above(0)));
-        Some(self.go(self.at, "goes on from here", HOLD_S))
+        Some(self.move_to(self.at, "goes on from here", HOLD_S))
     }
 }

@@ -1,6 +1,6 @@
 //! A setting that was measured, and what its evidence says.
 
-use crate::{Limit, Observation, Setting, limit};
+use crate::{Bottleneck, Observation, Setting, bottleneck};
 
 /// Segments in flight of a channel that has its share of a path.
 pub(super) const ROOMY: f64 = 128.0;
@@ -34,14 +34,14 @@ pub(super) struct Point {
     /// Segments in flight of a channel, where the round-trip time is known.
     pub(super) window: Option<f64>,
     /// Round trips over the shortest, `1..`.
-    pub(super) stretch: Option<f64>,
-    pub(super) limit: Option<Limit>,
+    pub(super) rtt_inflation: Option<f64>,
+    pub(super) limit: Option<Bottleneck>,
     /// The movers are known to have had processors whenever they wanted.
     pub(super) served: bool,
     /// Congestion windows, which take seconds to find their size, are what binds as far as anybody
     /// can tell. A short epoch right after a change says little then: fresh channels have not met
     /// their first loss, and those that are left have not taken over what others gave up.
-    pub(super) drifts: bool,
+    pub(super) transient: bool,
 }
 
 impl Point {
@@ -57,41 +57,41 @@ impl Point {
                 let segments = goodput_bps * rtt.as_secs_f64() / (8.0 * SEGMENT_BYTES);
                 segments / f64::from(setting.channels())
             }),
-            stretch: match (seen.rtt, seen.rtt_min) {
+            rtt_inflation: match (seen.rtt, seen.rtt_min) {
                 (Some(rtt), Some(least)) if !least.is_zero() => {
                     Some((rtt.as_secs_f64() / least.as_secs_f64()).max(1.0))
                 }
                 _ => None,
             },
-            limit: limit::judge(seen),
+            limit: bottleneck::classify(seen),
             served: seen.cpu_wait.is_some_and(|wait| wait < SERVED)
                 && seen.cpu_busy.is_none_or(|busy| busy < 1.0 - SERVED),
-            drifts: drifts(seen),
+            transient: transient(seen),
         }
     }
 
     /// A queue stands and our windows are large: the path is full, and nobody keeps us small.
-    pub(super) fn is_full(&self) -> bool {
-        self.drifts
-            && self.limit == Some(Limit::PathCapacity)
+    pub(super) fn is_saturated(&self) -> bool {
+        self.transient
+            && self.limit == Some(Bottleneck::PathCapacity)
             && self.window.is_some_and(|segments| segments >= ROOMY)
     }
 
     /// A queue stands and our windows are small: there are many channels on the path, of whomever.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.drifts
-            && self.limit == Some(Limit::PathCapacity)
+    pub(super) fn is_contended(&self) -> bool {
+        self.transient
+            && self.limit == Some(Bottleneck::PathCapacity)
             && self.window.is_some_and(|segments| segments < ROOMY)
     }
 
     /// How many times the channels keep the bottleneck busy where full windows just fill it, at
     /// least 1.
     pub(super) fn headroom(&self) -> f64 {
-        match (self.limit, self.stretch) {
-            (Some(Limit::ReceiveWindow), Some(stretch))
-                if stretch >= 1.0 + (QUEUES - 1.0) / 2.0 =>
+        match (self.limit, self.rtt_inflation) {
+            (Some(Bottleneck::ReceiveWindow), Some(rtt_inflation))
+                if rtt_inflation >= 1.0 + (QUEUES - 1.0) / 2.0 =>
             {
-                (HEADROOM / stretch).max(1.0)
+                (HEADROOM / rtt_inflation).max(1.0)
             }
             _ => 1.0,
         }
@@ -99,14 +99,16 @@ impl Point {
 
     /// Whether more channels made round trips longer than those of `fewer`.
     pub(super) fn queues_more_than(&self, fewer: &Self) -> bool {
-        matches!((self.stretch, fewer.stretch), (Some(here), Some(there)) if here >= QUEUES * there)
+        matches!((self.rtt_inflation, fewer.rtt_inflation), (Some(here), Some(there)) if here >= QUEUES * there)
     }
 
     /// The least part of the channels, `0..=1`, that may do: full windows without a queue are all
     /// needed, and a queue is what is too much. `0` where nothing is known.
     pub(super) fn needed(&self) -> f64 {
-        match (self.limit, self.stretch) {
-            (Some(Limit::ReceiveWindow), Some(stretch)) => (HEADROOM_MIN / stretch).min(1.0),
+        match (self.limit, self.rtt_inflation) {
+            (Some(Bottleneck::ReceiveWindow), Some(rtt_inflation)) => {
+                (HEADROOM_MIN / rtt_inflation).min(1.0)
+            }
             _ => 0.0,
         }
     }
@@ -128,10 +130,10 @@ impl Point {
 }
 
 /// Without evidence nothing is known, and each epoch is believed.
-fn drifts(seen: &Observation) -> bool {
+fn transient(seen: &Observation) -> bool {
     let by_network = matches!(
-        limit::judge(seen),
-        None | Some(Limit::NetworkLoss | Limit::PathCapacity)
+        bottleneck::classify(seen),
+        None | Some(Bottleneck::NetworkLoss | Bottleneck::PathCapacity)
     );
     by_network && seen.rtt.is_some()
 }

@@ -92,7 +92,7 @@ impl Neighbours {
     }
 
     /// `tried` instead of `x` was worth `gain` more, which was not enough.
-    pub(super) fn was_vain(&mut self, tried: f64, x: f64, gain: f64) {
+    pub(super) fn mark_unproductive(&mut self, tried: f64, x: f64, gain: f64) {
         if tried < x {
             self.floor = tried;
             self.rest = self.next_rest;
@@ -114,9 +114,9 @@ mod tests {
     fn larger_and_smaller_take_turns() {
         let mut n = Neighbours::above(0);
         assert_eq!(n.next(8.0), Some(12.0));
-        n.was_vain(12.0, 8.0, 0.0);
+        n.mark_unproductive(12.0, 8.0, 0.0);
         assert_eq!(n.next(8.0), Some(6.0));
-        n.was_vain(6.0, 8.0, -0.5);
+        n.mark_unproductive(6.0, 8.0, -0.5);
         assert_eq!(n.next(8.0), Some(10.0));
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let mut n = Neighbours::above(4);
         n.up = false;
         assert_eq!(n.next(8.0), Some(7.0));
-        n.was_vain(7.0, 8.0, -0.1);
+        n.mark_unproductive(7.0, 8.0, -0.1);
         n.up = false;
         assert_eq!(n.next(8.0), Some(12.0), "nothing smaller is left");
     }
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn a_cliff_is_approached_by_halves_and_forgotten_in_time() {
         let mut n = Neighbours::above(7);
-        n.was_vain(12.0, 8.0, -0.6);
+        n.mark_unproductive(12.0, 8.0, -0.6);
         assert_eq!(n.next(8.0), Some(10.0));
-        n.was_vain(10.0, 8.0, -0.3);
+        n.mark_unproductive(10.0, 8.0, -0.3);
         n.up = true;
         assert_eq!(n.next(8.0), Some(9.0));
         let tried: Vec<_> = (0..FORGET_AFTER).map(|_| n.next(8.0)).collect();

@@ -2,11 +2,11 @@
 
 use super::{
     axis::Axis,
-    crowd,
+    contention,
     point::{Point, ROOMY},
-    worth::Worth,
+    utility::Utility,
 };
-use crate::{Bounds, Limit, Setting, words::Rate};
+use crate::{Bottleneck, Bounds, Setting, format::Rate};
 
 /// Growth while goodput rises in proportion to channels.
 const LEAP: f64 = 4.0;
@@ -171,13 +171,13 @@ impl Search {
 
     /// The next number to try. Points within `tolerance` (relative) of the best are as good, and
     /// the smallest of them wins.
-    pub(super) fn next(&self, bounds: Bounds, worth: Worth, tolerance: f64) -> Next {
+    pub(super) fn next(&self, bounds: Bounds, utility: Utility, tolerance: f64) -> Next {
         if let Some(next) = self.next_under_loss(bounds) {
             return next;
         }
         let mut values = vec![0.0];
         for pair in self.points.windows(2) {
-            values.push(values[values.len() - 1] + worth.gain(&pair[0], &pair[1]));
+            values.push(values[values.len() - 1] + utility.gain(&pair[0], &pair[1]));
         }
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let at = values
@@ -209,7 +209,7 @@ impl Search {
             Some(x) => Next::Try {
                 x,
                 why,
-                seconds: match (self.points.iter().any(|p| p.drifts), x > self.x(best)) {
+                seconds: match (self.points.iter().any(|p| p.transient), x > self.x(best)) {
                     (true, _) => DRIFT_S,
                     (false, true) => LEAP_S,
                     (false, false) => STEP_S,
@@ -229,7 +229,7 @@ impl Search {
     fn next_under_loss(&self, bounds: Bounds) -> Option<Next> {
         let top = *self.points.last()?;
         let below = self.points.len().checked_sub(2).map(|at| self.points[at]);
-        let all_drift = self.points.iter().all(|p| p.drifts);
+        let all_drift = self.points.iter().all(|p| p.transient);
         if self.axis != Axis::Parallelism || self.settled || !all_drift {
             return None;
         }
@@ -239,13 +239,13 @@ impl Search {
         };
         let mut wanted = STEP * self.x(top);
         match top.limit {
-            Some(Limit::PathCapacity) if top.is_full() => return Some(done(top)),
+            Some(Bottleneck::PathCapacity) if top.is_saturated() => return Some(done(top)),
             // Among others on a full path each channel still adds its share, up to what is fair.
-            Some(Limit::PathCapacity) => {
-                let fair = crowd::fair(top.window.unwrap_or(ROOMY));
+            Some(Bottleneck::PathCapacity) => {
+                let fair = contention::fair(top.window.unwrap_or(ROOMY));
                 // Where fewer met a full path already, fresh ones overshoot.
                 let pays = match below.and_then(|below| below.limit) {
-                    Some(Limit::PathCapacity) => Worth::TAKEN,
+                    Some(Bottleneck::PathCapacity) => Utility::TAKEN,
                     _ => PAYS_IN_CROWD,
                 };
                 if let Some(below) = below
@@ -258,13 +258,13 @@ impl Search {
                     return Some(done(top));
                 }
             }
-            Some(Limit::NetworkLoss) => {
+            Some(Bottleneck::NetworkLoss) => {
                 if let Some(below) = below {
                     let ours = top.loses_more_than(&below) && !self.in_proportion(below, top);
                     // The first was measured at its beginning.
-                    let vain =
+                    let unproductive =
                         self.points.len() > 2 && top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
-                    if ours || vain {
+                    if ours || unproductive {
                         return Some(done(below));
                     }
                 }
@@ -289,21 +289,21 @@ impl Search {
     fn grow(&self, bounds: Bounds, best: Point, below: Option<Point>) -> (Option<f64>, String) {
         let x = self.x(best);
         let (factor, why) = match below {
-            None if best.is_full() => return (None, String::new()),
-            None if best.limit == Some(Limit::ReceiveWindow) => (
+            None if best.is_saturated() => return (None, String::new()),
+            None if best.limit == Some(Bottleneck::ReceiveWindow) => (
                 LEAP,
                 format!("{}, limited by receive-window", Rate(best.goodput_bps)),
             ),
             None => (
-                if best.drifts { STEP } else { self.factor },
+                if best.transient { STEP } else { self.factor },
                 format!("{} to begin with", Rate(best.goodput_bps)),
             ),
             // Windows were full, and now the path is.
             Some(below)
-                if !below.drifts
+                if !below.transient
                     && match best.limit {
-                        Some(Limit::PathCapacity) => true,
-                        Some(Limit::ReceiveWindow) => {
+                        Some(Bottleneck::PathCapacity) => true,
+                        Some(Bottleneck::ReceiveWindow) => {
                             best.queues_more_than(&below) || !self.rises(below, best, FULL_WINDOWS)
                         }
                         _ => false,
@@ -319,7 +319,7 @@ impl Search {
                     rise
                 );
                 if self.in_proportion(below, best) {
-                    (if best.drifts { STEP } else { LEAP }, why)
+                    (if best.transient { STEP } else { LEAP }, why)
                 } else if let (Some(knee), why) = self.trim(best, Some(below)) {
                     // Whether the knee lies between is cheaper to see than whether there is more
                     // above.
@@ -352,13 +352,13 @@ impl Search {
         let rise = above.goodput_bps / best.goodput_bps.max(1.0);
         // Where each adds the same until something is full, what the larger number gives says where
         // that is.
-        let next = if !best.drifts && rise >= FLAT {
+        let next = if !best.transient && rise >= FLAT {
             (SPARE * rise.max(1.0) * x).ceil()
         } else {
             (x * self.x(above)).sqrt().floor()
         };
         let apart = WORTH_TRIMMING.sqrt();
-        let flat = !best.drifts && (FLAT..FLAT_MORE).contains(&rise);
+        let flat = !best.transient && (FLAT..FLAT_MORE).contains(&rise);
         let pays = rises && !flat && next >= x * apart && next * apart <= self.x(above) && next > x;
         let why = format!("{} went too far", above.setting.channels());
         (pays.then_some(next), why)
@@ -367,7 +367,8 @@ impl Search {
     /// Movers are tried, and processors bind with few as with many: what a mover takes, nobody on
     /// the path gives.
     pub(super) fn is_about_processors(&self) -> bool {
-        self.axis == Axis::Concurrency && self.points.iter().all(|p| p.limit == Some(Limit::Cpu))
+        self.axis == Axis::Concurrency
+            && self.points.iter().all(|p| p.limit == Some(Bottleneck::Cpu))
     }
 
     /// Whether more along this axis gave no more goodput than the best: what it buys does not bind.
@@ -382,8 +383,10 @@ impl Search {
         let x = self.x(best);
         let (next, why) = match below {
             // Then fewer are looked for later, step by step, with time for each.
-            Some(Point { drifts: true, .. }) => return (None, String::new()),
-            None if best.drifts => return (None, String::new()),
+            Some(Point {
+                transient: true, ..
+            }) => return (None, String::new()),
+            None if best.transient => return (None, String::new()),
             Some(below) => {
                 let each = below.goodput_bps.max(1.0) / self.x(below);
                 let needed = best.goodput_bps / each;
@@ -408,10 +411,12 @@ impl Search {
 }
 
 /// Where storage or a cap binds, nothing more helps; where processors do, channels do not.
-const fn may_grow(axis: Axis, limit: Option<Limit>) -> bool {
+const fn may_grow(axis: Axis, limit: Option<Bottleneck>) -> bool {
     match limit {
-        Some(Limit::SourceStorage | Limit::DestinationStorage | Limit::Policy) => false,
-        Some(Limit::Cpu) => matches!(axis, Axis::Concurrency),
+        Some(Bottleneck::SourceStorage | Bottleneck::DestinationStorage | Bottleneck::Policy) => {
+            false
+        }
+        Some(Bottleneck::Cpu) => matches!(axis, Axis::Concurrency),
         _ => true,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Condition, Steady};
-use crate::{Decision, Limit, Observation, Setting, Tuner, random::Random};
+use crate::{Bottleneck, Decision, Observation, Setting, Tuner, random::Random};
 
 /// Length of a simulated step, s.
 pub const STEP_S: f64 = 0.02;
@@ -189,7 +189,7 @@ impl Lane {
 /// What `TCP_INFO` and the scheduler would show.
 fn add_evidence(seen: &mut Observation, condition: &Condition, steady: &Steady) {
     let mostly = |limit| Some(if steady.limit == limit { 0.9 } else { 0.05 });
-    let queue = if steady.limit == Limit::PathCapacity {
+    let queue = if steady.limit == Bottleneck::PathCapacity {
         1.5
     } else {
         1.05
@@ -197,11 +197,11 @@ fn add_evidence(seen: &mut Observation, condition: &Condition, steady: &Steady) 
     seen.loss_ratio = Some(steady.loss_ratio);
     seen.rtt = Some(Duration::from_secs_f64(condition.rtt_s * queue));
     seen.rtt_min = Some(Duration::from_secs_f64(condition.rtt_s));
-    seen.receive_window_limited = mostly(Limit::ReceiveWindow);
-    seen.send_buffer_limited = mostly(Limit::SendBuffer);
-    seen.cpu_wait = mostly(Limit::Cpu);
-    seen.source_wait = mostly(Limit::SourceStorage);
-    seen.destination_wait = mostly(Limit::DestinationStorage);
+    seen.receive_window_limited = mostly(Bottleneck::ReceiveWindow);
+    seen.send_buffer_limited = mostly(Bottleneck::SendBuffer);
+    seen.cpu_wait = mostly(Bottleneck::Cpu);
+    seen.source_wait = mostly(Bottleneck::SourceStorage);
+    seen.destination_wait = mostly(Bottleneck::DestinationStorage);
 }
 
 #[cfg(test)]

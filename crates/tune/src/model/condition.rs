@@ -1,7 +1,7 @@
 //! A path, its ends and their load.
 
 use super::{Family, analytic};
-use crate::{Limit, Setting};
+use crate::{Bottleneck, Setting};
 
 /// Payload of a segment, bytes, for the model's losses.
 const MSS: f64 = 1448.0;
@@ -72,7 +72,7 @@ pub struct Steady {
     /// Segments sent again over segments sent.
     pub loss_ratio: f64,
     /// What binds.
-    pub limit: Limit,
+    pub limit: Bottleneck,
 }
 
 impl Condition {
@@ -115,7 +115,7 @@ impl Condition {
             if bps < least.goodput_bps {
                 least = Steady {
                     goodput_bps: bps,
-                    limit: Limit::Cpu,
+                    limit: Bottleneck::Cpu,
                     ..least
                 };
             }
@@ -125,7 +125,7 @@ impl Condition {
         {
             least = Steady {
                 goodput_bps: bps,
-                limit: Limit::SourceStorage,
+                limit: Bottleneck::SourceStorage,
                 ..least
             };
         }
@@ -146,9 +146,9 @@ impl Condition {
             goodput_bps: n * each * (1.0 - self.loss),
             loss_ratio: self.loss,
             limit: if lossy < windowed {
-                Limit::NetworkLoss
+                Bottleneck::NetworkLoss
             } else {
-                Limit::ReceiveWindow
+                Bottleneck::ReceiveWindow
             },
         };
         // Without greedy flows all of us may fit; with them the path is full at all times.
@@ -164,7 +164,7 @@ impl Condition {
         Steady {
             goodput_bps: share * (1.0 - unused) * (1.0 - congestion) * timeouts,
             loss_ratio: self.loss.max(congestion),
-            limit: Limit::PathCapacity,
+            limit: Bottleneck::PathCapacity,
         }
     }
 }
@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn windows_add_up_until_the_path_is_full() {
         let path = Condition::path(965e6, 0.02, 86_000.0);
-        assert_eq!(at(&path, 1, 1).limit, Limit::ReceiveWindow);
+        assert_eq!(at(&path, 1, 1).limit, Bottleneck::ReceiveWindow);
         assert!((at(&path, 1, 8).goodput_bps - 8.0 * 34.4e6).abs() < 1e3);
         let full = at(&path, 1, 29);
-        assert_eq!(full.limit, Limit::PathCapacity);
+        assert_eq!(full.limit, Bottleneck::PathCapacity);
         assert!(full.goodput_bps > 0.99 * 965e6 && full.goodput_bps <= 965e6);
     }
 

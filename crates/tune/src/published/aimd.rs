@@ -6,8 +6,8 @@
 use super::{Move, Walk};
 use crate::{
     Observation,
+    format::{Change, change_percent},
     space::Space,
-    words::{Change, change_percent},
 };
 
 pub(crate) struct Aimd {

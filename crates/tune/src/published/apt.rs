@@ -3,8 +3,8 @@
 use super::{Move, Walk};
 use crate::{
     Observation,
+    format::{Change, Rate, change_percent},
     space::Space,
-    words::{Change, Rate, change_percent},
 };
 
 /// (3 - sqrt 5) / 2: where a golden section search cuts.

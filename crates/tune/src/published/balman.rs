@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     Observation,
+    format::{Change, change_percent},
     space::{Point, Space},
-    words::{Change, change_percent},
 };
 
 pub(crate) struct Balman {

@@ -3,8 +3,8 @@
 use super::{Move, Walk};
 use crate::{
     Observation,
+    format::{Change, change_percent},
     space::{Point, Space},
-    words::{Change, change_percent},
 };
 
 /// Epochs without a change after which the next parameter has its turn. *Our reading*.

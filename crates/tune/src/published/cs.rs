@@ -3,9 +3,9 @@
 use super::{Move, Walk, cd::along, watch::Watch};
 use crate::{
     Observation,
+    format::{Change, Rate},
     random::Random,
     space::{Point, Space},
-    words::{Change, Rate},
 };
 
 /// Where a new search begins after goodput changed.

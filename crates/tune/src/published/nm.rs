@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{Move, Walk, cd::along, watch::Watch};
 use crate::{
     Observation,
+    format::{Change, Rate},
     space::{Point, Space},
-    words::{Change, Rate},
 };
 
 /// Reflection, expansion, contraction, shrinkage.

@@ -1,6 +1,6 @@
 //! Holding a point until goodput changes: the last part of Direct's Algorithms 2 and 3.
 
-use crate::words::change_percent;
+use crate::format::change_percent;
 
 /// Compares each epoch with the one before.
 #[derive(Clone, Copy, Debug)]

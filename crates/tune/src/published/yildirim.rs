@@ -4,8 +4,8 @@
 use super::{Move, Walk};
 use crate::{
     Observation,
+    format::{Change, change_percent},
     space::{Point, Space},
-    words::{Change, change_percent},
 };
 
 pub(crate) struct Yildirim {

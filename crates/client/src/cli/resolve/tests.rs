@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use godwit_gsi::cert::key::KeyKind;
-use godwit_proto::{command::Password, security::Floor};
+use godwit_proto::{command::Password, security::MinProtection};
 use godwit_tune::{Bounds, Method, Setting};
 
 use super::*;
@@ -176,15 +176,18 @@ fn protection_is_a_floor_that_every_verb_takes() {
     let floor = |line: &str| read(line).unwrap().connections.protect;
     assert_eq!(floor("godwit cp f gsiftp://h/"), None);
     for (word, level) in [
-        ("clear", Floor::Clear),
-        ("identity", Floor::Identity),
-        ("integrity", Floor::Integrity),
-        ("private", Floor::Private),
+        ("clear", MinProtection::Clear),
+        ("identity", MinProtection::Identity),
+        ("integrity", MinProtection::Integrity),
+        ("private", MinProtection::Private),
     ] {
         let line = format!("godwit ls --protect {word} gsiftp://h/");
         assert_eq!(floor(&line), Some(level));
     }
-    assert!(Floor::Clear < Floor::Identity && Floor::Integrity < Floor::Private);
+    assert!(
+        MinProtection::Clear < MinProtection::Identity
+            && MinProtection::Integrity < MinProtection::Private
+    );
     assert!(refusal("godwit cp --protect secret f gsiftp://h/").contains("identity"));
 }
 

@@ -13,7 +13,7 @@ use std::{
     path::Path,
 };
 
-use godwit_tune::Limit;
+use godwit_tune::Bottleneck;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -183,10 +183,10 @@ impl Run {
             .map(|(word, bytes)| LimitShare {
                 limited_by: word.to_owned(),
                 share: ratio(bytes, total),
-                advice: Limit::ALL
+                advice: Bottleneck::ALL
                     .into_iter()
                     .find(|limit| limit.as_str() == word)
-                    .map(Limit::advice),
+                    .map(Bottleneck::advice),
             })
             .collect();
         if self.exit.is_none() {
@@ -278,7 +278,10 @@ mod tests {
             (2, 4_000_000, Some(0))
         );
         assert_eq!(run.limits[0].limited_by, "receive-window");
-        assert_eq!(run.limits[0].advice, Some(Limit::ReceiveWindow.advice()));
+        assert_eq!(
+            run.limits[0].advice,
+            Some(Bottleneck::ReceiveWindow.advice())
+        );
         let text = told.to_string();
         for part in [
             "godwit cp a b",

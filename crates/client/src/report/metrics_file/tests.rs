@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use godwit_tune::{Limit, Setting};
+use godwit_tune::{Bottleneck, Setting};
 
 use super::*;
 use crate::report::summary::SyncSummary;
@@ -28,7 +28,7 @@ fn state() -> MetricsState {
             files_total: 5,
             channels: 8,
             setting: Some(Setting::new(2, 4)),
-            limited_by: Some(Limit::Cpu),
+            limited_by: Some(Bottleneck::Cpu),
             ..Snapshot::default()
         },
         rate: DisplayedRate::default(),

@@ -48,7 +48,7 @@ pub(crate) struct TransferHistory {
     /// Why that setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// A word of [`godwit_tune::Limit`].
+    /// A word of [`godwit_tune::Bottleneck`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limited_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

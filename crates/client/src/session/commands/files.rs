@@ -5,9 +5,9 @@ use std::{collections::VecDeque, fmt::Display};
 use godwit_engine::control::Event as Spoken;
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath, Reply,
+    block_checksums::{ALGORITHM, BlockChecksums},
     error::{FailureKind, failure_kind},
     facts::{self, FactType, Facts},
-    leaves::{ALGORITHM, Leaves},
     site::Site,
     timestamp::Timestamp,
 };
@@ -308,17 +308,17 @@ impl Session {
         offset: u64,
         length: Option<u64>,
         path: &FtpPath,
-    ) -> Result<Leaves> {
+    ) -> Result<BlockChecksums> {
         let url = self.endpoint.url(path);
         let doing = format!("compute {ALGORITHM} of the leaves of {url}");
-        let command = Command::Site(Site::Leaves {
+        let command = Command::Site(Site::BlockChecksums {
             leaf,
             offset,
             length,
             path: path.clone(),
         });
         let reply = self.ask(&command, &doing).await?;
-        Leaves::from_reply(&reply).ok_or_else(|| Error::refused(doing, reply))
+        BlockChecksums::from_reply(&reply).ok_or_else(|| Error::refused(doing, reply))
     }
 }
 

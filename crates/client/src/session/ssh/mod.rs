@@ -23,7 +23,7 @@ use godwit_gsi::{
 };
 use godwit_proto::{
     Command, hostport,
-    security::{Floor, Token},
+    security::{MinProtection, Token},
 };
 
 use self::process::{SshProcess, no_server};
@@ -75,10 +75,10 @@ impl PendingSession<'_> {
     /// protection.
     pub(super) async fn set_up_identity(
         &mut self,
-        protect: Option<Floor>,
+        protect: Option<MinProtection>,
         has_dcsc: bool,
     ) -> Result<Option<Identity>> {
-        if protect == Some(Floor::Clear) || protect.is_none() && !has_dcsc {
+        if protect == Some(MinProtection::Clear) || protect.is_none() && !has_dcsc {
             return Ok(None);
         }
         let made = match self.context.credentials.ephemeral.get() {

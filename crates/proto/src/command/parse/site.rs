@@ -3,9 +3,9 @@
 use super::super::CommandError;
 use super::{QUOTED_CHARS_MAX, arguments::Arguments, region, region_words};
 use crate::{
+    block_checksums::{ALGORITHM, BLOCK_BYTES_MIN, BLOCKS_MAX},
     checksum::ChecksumAlgorithm,
     commit::{Commit, Expected, TemporaryName},
-    leaves::{ALGORITHM, LEAF_BYTES_MIN, LEAVES_MAX},
     live::Live,
     site::{BUFFER_WORDS, REFUSED_WORDS, STACK_WORDS, Site},
     text::{decimal, printable, skip_blanks},
@@ -154,10 +154,10 @@ fn leaves(a: Arguments<'_>) -> Result<Site, CommandError> {
     let (leaf, a) = a.number()?;
     let (words, path) = region_words(a)?;
     let (offset, length) = region(a, words)?;
-    if leaf < LEAF_BYTES_MIN || length.is_some_and(|n| n.div_ceil(leaf) > LEAVES_MAX) {
+    if leaf < BLOCK_BYTES_MIN || length.is_some_and(|n| n.div_ceil(leaf) > BLOCKS_MAX) {
         return Err(a.syntax("Leaves are too small."));
     }
-    Ok(Site::Leaves {
+    Ok(Site::BlockChecksums {
         leaf,
         offset,
         length,

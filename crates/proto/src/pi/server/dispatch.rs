@@ -190,7 +190,9 @@ impl ServerPi {
                 self.on_unlike(found, expected);
             }
             (Purpose::Checksum(_), Outcome::Checksum(hex)) => self.answer(213, hex),
-            (Purpose::Checksum(_), Outcome::Leaves(leaves)) => self.reply(&leaves.to_reply()),
+            (Purpose::Checksum(_), Outcome::BlockChecksums(leaves)) => {
+                self.reply(&leaves.to_reply())
+            }
             (Purpose::WhoAmI, Outcome::Text(name)) => self.answer(200, name),
             (Purpose::ListControl(listing), Outcome::Listing { entries, last }) => {
                 self.on_listing_page(listing, entries, last);

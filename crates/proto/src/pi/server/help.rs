@@ -1,11 +1,12 @@
 //! HELP, SITE HELP, FEAT: what the server says of itself.
 
 use crate::{
+    block_checksums,
     checksum::ChecksumAlgorithm,
     commit,
     facts::FactSelection,
     feature::feat_reply,
-    leaves, live,
+    live,
     mode_e::HOLES_FEATURE,
     reply::{BodyStyle, Reply, ReplyCode},
     security::TOKEN_FEATURE,
@@ -102,7 +103,7 @@ const FEATURES: &[&str] = &[
     "EPRT",
     live::FEATURE,
     commit::FEATURE,
-    leaves::FEATURE,
+    block_checksums::FEATURE,
     HOLES_FEATURE,
 ];
 

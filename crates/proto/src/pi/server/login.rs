@@ -27,7 +27,7 @@ impl ServerPi {
         mechanism: Option<Mechanism>,
         now: Instant,
     ) -> Self {
-        let mut pi = Self::silent(config, now);
+        let mut pi = Self::new_without_greeting(config, now);
         if let Some(mechanism) = mechanism {
             pi.session.security.establish(mechanism);
         }

@@ -38,12 +38,12 @@ use crate::{
 
 mod abort;
 mod ahead;
-mod aside;
 mod data_channel;
 mod dispatch;
 mod files;
 mod help;
 mod listing;
+mod live_request;
 mod login;
 mod markers;
 mod options;
@@ -98,7 +98,7 @@ pub struct ServerPi {
     /// Transfers that were asked for so far, refused ones included.
     transfers: u64,
     /// Asides that the shell has not answered yet.
-    asides: VecDeque<Live>,
+    live_requests: VecDeque<Live>,
     outputs: VecDeque<Output>,
     /// Last time a command began or ended.
     active_at: Instant,
@@ -140,12 +140,12 @@ enum Queued {
 impl ServerPi {
     /// A session that begins now; the greeting is the first output.
     pub fn new(config: ServerConfig, now: Instant) -> Self {
-        let mut pi = Self::silent(config, now);
+        let mut pi = Self::new_without_greeting(config, now);
         pi.greet();
         pi
     }
 
-    fn silent(config: ServerConfig, now: Instant) -> Self {
+    fn new_without_greeting(config: ServerConfig, now: Instant) -> Self {
         Self {
             session: Session::new(&config),
             started: now,
@@ -155,7 +155,7 @@ impl ServerPi {
             foresight: Foresight::default(),
             pending: Pending::Nothing,
             transfers: 0,
-            asides: VecDeque::new(),
+            live_requests: VecDeque::new(),
             outputs: VecDeque::new(),
             active_at: now,
             parting_until: None,
@@ -254,7 +254,9 @@ impl ServerPi {
             return self.on_abort_while_busy();
         }
         match Command::parse(line) {
-            Ok(Command::Site(Site::Live(live))) if self.takes_asides() => self.run_aside(live),
+            Ok(Command::Site(Site::Live(live))) if self.takes_live_requests() => {
+                self.run_live_request(live)
+            }
             command => self.enqueue(Queued::Command {
                 bytes: line.len(),
                 command: Box::new(command),
@@ -281,7 +283,7 @@ impl ServerPi {
     /// Runs what waits until the shell owes us something.
     fn run_queue(&mut self, now: Instant) {
         // No command overtakes an aside: its client counts on that.
-        while !self.closed && self.is_idle() && self.asides.is_empty() {
+        while !self.closed && self.is_idle() && self.live_requests.is_empty() {
             if self.draining {
                 self.answer(421, "Service not available, closing control connection.");
                 return self.end_session();

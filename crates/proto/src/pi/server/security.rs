@@ -13,7 +13,7 @@
 
 use crate::{
     error::StorageFailure,
-    security::{BadSecurityArgument, Dcau, Floor, Protection, Token},
+    security::{BadSecurityArgument, Dcau, MinProtection, Protection, Token},
 };
 
 use super::{AdatStep, Mechanism, Outcome, Output, Pending, Request, ServerPi, purpose::Purpose};
@@ -288,10 +288,11 @@ impl ServerPi {
             protection, dcau, ..
         } = &self.session.security;
         if self.session.security.is_tls() {
-            let missing = self.config.floor > Floor::Clear && *protection == Protection::Clear;
+            let missing = self.config.min_protection > MinProtection::Clear
+                && *protection == Protection::Clear;
             return missing.then(|| "This server wants PROT P for data channels.".to_owned());
         }
-        if let Some(missing) = self.config.floor.missing(dcau, *protection) {
+        if let Some(missing) = self.config.min_protection.missing(dcau, *protection) {
             return Some(format!("This server wants {missing} for data channels."));
         }
         let in_vain = *protection != Protection::Clear && *dcau == Dcau::None;

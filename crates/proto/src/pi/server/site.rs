@@ -59,9 +59,9 @@ impl ServerPi {
                 self.answer(250, "OK.");
             }
             Site::NextChannels(n) => self.run_next_channels(n),
-            Site::Live(live) => self.run_aside(live),
+            Site::Live(live) => self.run_live_request(live),
             Site::Commit(commit) => self.run_commit(commit),
-            Site::Leaves {
+            Site::BlockChecksums {
                 leaf,
                 offset,
                 length,
@@ -69,7 +69,7 @@ impl ServerPi {
             } => {
                 let path = self.session.resolve(&path);
                 self.request(
-                    Request::Leaves {
+                    Request::BlockChecksums {
                         leaf,
                         offset,
                         length,

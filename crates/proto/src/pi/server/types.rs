@@ -3,18 +3,18 @@
 use std::{net::SocketAddr, time::Duration};
 
 use crate::{
+    block_checksums::BlockChecksums,
     checksum::ChecksumAlgorithm,
     command::{Mode, NetworkProtocol, Password, Region, TypeCode},
     commit::Expected,
     error::{StorageFailure, TransferFailure},
     facts::{FactSelection, Facts},
-    leaves::Leaves,
     live::{Live, LiveReport},
     mode_e::layout::StripeLayout,
     path::FtpPath,
     range_set::RangeSet,
     restart::RestartPoint,
-    security::{Dcau, Floor, Protection, Token},
+    security::{Dcau, MinProtection, Protection, Token},
     timestamp::Timestamp,
 };
 
@@ -56,7 +56,7 @@ pub struct ServerConfig {
     /// Who may log in without any of these.
     pub clear_logins: ClearLogins,
     /// What data channels must have at least.
-    pub floor: Floor,
+    pub min_protection: MinProtection,
     /// UNIX time at the `now` of [`ServerPi::new`](super::ServerPi::new): dates in 112 markers and
     /// STAT lines count from here.
     pub unix_time: Duration,
@@ -242,9 +242,9 @@ pub enum Request {
         length: Option<u64>,
         path: FtpPath,
     },
-    /// `Outcome::Leaves`, of so many bytes each and at most [`crate::leaves::LEAVES_MAX`]. `length`
-    /// `None`: to the end.
-    Leaves {
+    /// `Outcome::BlockChecksums`, of so many bytes each and at most
+    /// [`crate::block_checksums::BLOCKS_MAX`]. `length` `None`: to the end.
+    BlockChecksums {
         leaf: u64,
         offset: u64,
         length: Option<u64>,
@@ -296,7 +296,7 @@ pub enum Outcome {
     #[allow(missing_docs)]
     Unlike { found: String, expected: String },
     /// Digests of the parts of a file.
-    Leaves(Leaves),
+    BlockChecksums(BlockChecksums),
     /// Announced addresses, one per stripe.
     Listening(Vec<SocketAddr>),
     /// A word.

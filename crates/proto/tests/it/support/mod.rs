@@ -13,7 +13,7 @@ use godwit_proto::{
     FtpPath,
     pi::server::{ClearLogins, Output, ServerConfig, ServerPi},
     reply::{Reply, ReplyReader},
-    security::Floor,
+    security::MinProtection,
 };
 
 /// 2026-11-21 06:08:39.4 UTC, when sessions of the tests begin.
@@ -37,7 +37,7 @@ pub(crate) fn server_config() -> ServerConfig {
         tokens: false,
         private_channel: false,
         clear_logins: ClearLogins::Anybody,
-        floor: Floor::Clear,
+        min_protection: MinProtection::Clear,
         unix_time: UNIX_TIME,
     }
 }

@@ -11,7 +11,7 @@
 //! | `listening ADDR...` | `Done(Listening)` |
 //! | `page NAME... [more]` | `Done(Listing)`, one file of 7 bytes for each name |
 //! | `text WORD`, `checksum HEX` | `Done(Text)`, `Done(Checksum)` |
-//! | `leaves LEAF BYTES HEX...` | `Done(Leaves)` |
+//! | `leaves LEAF BYTES HEX...` | `Done(BlockChecksums)` |
 //! | `account HOME ro\|rw` | `Done(Account)` |
 //! | `adat more TOKEN`, `adat done [TOKEN]` | `Done(Adat)` |
 //! | `unprotected`, `unreadable` | `Unprotected`, `Unreadable` |
@@ -28,10 +28,10 @@ use std::{net::SocketAddr, time::Duration};
 
 use godwit_proto::{
     ByteRange, RangeSet,
+    block_checksums::BlockChecksums,
     command::{Mode, TypeCode},
     error::{StorageFailure, TransferFailure},
     facts::{FactType, Facts},
-    leaves::Leaves,
     live::LiveReport,
     pi::server::{
         Account, AdatStep, DataChannelSpec, Input, ListForm, Outcome, Output, Request,
@@ -83,7 +83,7 @@ pub(crate) fn directive(line: &str) -> Directive {
             found: word(0).to_owned(),
             expected: word(1).to_owned(),
         }),
-        "leaves" => done(Outcome::Leaves(Leaves {
+        "leaves" => done(Outcome::BlockChecksums(BlockChecksums {
             leaf: number(0),
             bytes: number(1),
             digests: words[2..]

@@ -7,9 +7,9 @@ use std::{
 
 use godwit_proto::{
     ByteRange, RangeSet,
+    block_checksums::BlockChecksums,
     error::TransferFailure,
     facts::{FactType, Facts},
-    leaves::Leaves,
     pi::server::{FORESEEN_MAX, Input, Outcome, Output, Request, TransferKind, TransferRequest},
     timestamp::Timestamp,
 };
@@ -233,7 +233,7 @@ fn answer(request: &Request) -> Result<Outcome, godwit_proto::error::StorageFail
             last: true,
         },
         Request::Checksum { .. } => Outcome::Checksum("0badcafe".to_owned()),
-        Request::Leaves { leaf, .. } => Outcome::Leaves(Leaves {
+        Request::BlockChecksums { leaf, .. } => Outcome::BlockChecksums(BlockChecksums {
             leaf: *leaf,
             bytes: 1,
             digests: vec![7],

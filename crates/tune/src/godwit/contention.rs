@@ -19,8 +19,8 @@ const NEAR: f64 = 1.25;
 /// Epochs in a row, about, that must show a crowd.
 const SEEN: u32 = 2;
 /// Epochs before more channels are tried again that bought nothing; doubled each time.
-const VAIN_REST: u32 = 12;
-const VAIN_REST_MAX: u32 = 96;
+const UNPRODUCTIVE_REST: u32 = 12;
+const UNPRODUCTIVE_REST_MAX: u32 = 96;
 
 /// The fair number of channels whose windows are of `window` segments.
 pub(super) fn fair(window: f64) -> f64 {
@@ -29,7 +29,7 @@ pub(super) fn fair(window: f64) -> f64 {
 
 /// What epochs of holding say about a crowd.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Crowd {
+pub(super) struct Contention {
     /// Mean of the logarithm of the window.
     window_ln: f64,
     streak: u32,
@@ -37,24 +37,24 @@ pub(super) struct Crowd {
     rest: u32,
     next_rest: u32,
     /// Epochs until channels may be given up again.
-    keep: u32,
+    hold_off: u32,
 }
 
-impl Crowd {
+impl Contention {
     pub(super) const fn new() -> Self {
         Self {
             window_ln: 0.0,
             streak: 0,
             rest: 0,
-            next_rest: VAIN_REST,
-            keep: 0,
+            next_rest: UNPRODUCTIVE_REST,
+            hold_off: 0,
         }
     }
 
     pub(super) fn note(&mut self, point: &Point) {
         self.rest = self.rest.saturating_sub(1);
-        self.keep = self.keep.saturating_sub(1);
-        match point.window.filter(|_| point.is_crowded()) {
+        self.hold_off = self.hold_off.saturating_sub(1);
+        match point.window.filter(|_| point.is_contended()) {
             Some(window) => {
                 let x = window.max(1.0).ln();
                 self.window_ln = if self.streak == 0 {
@@ -69,26 +69,26 @@ impl Crowd {
     }
 
     /// Whether many channels are seen on the path, of whomever.
-    pub(super) const fn is_there(&self) -> bool {
+    pub(super) const fn is_present(&self) -> bool {
         self.streak >= SEEN
     }
 
     /// Whether they are others' as far as anybody knows: had more channels bought nothing, all of
     /// them were ours.
-    pub(super) const fn is_others(&self) -> bool {
-        self.is_there() && self.may_rise()
+    pub(super) const fn is_from_others(&self) -> bool {
+        self.is_present() && self.may_rise()
     }
 
     /// The number of channels to go to from `n`, half the way in their logarithms since the others
     /// move too; `None`: stay.
     pub(super) fn step(&self, n: f64) -> Option<f64> {
-        if !self.is_there() {
+        if !self.is_present() {
             return None;
         }
         let fair = fair(self.window_ln.exp());
         let wanted = (n * fair).sqrt();
         if n > NEAR * fair {
-            (self.keep == 0).then_some(wanted.floor())
+            (self.hold_off == 0).then_some(wanted.floor())
         } else if n * NEAR < fair && self.may_rise() {
             Some(wanted.ceil())
         } else {
@@ -107,21 +107,21 @@ impl Crowd {
     }
 
     /// More channels were tried, and bought nothing.
-    pub(super) fn was_vain(&mut self) {
+    pub(super) fn mark_unproductive(&mut self) {
         self.rest = self.next_rest;
-        self.next_rest = (2 * self.next_rest).min(VAIN_REST_MAX);
+        self.next_rest = (2 * self.next_rest).min(UNPRODUCTIVE_REST_MAX);
     }
 
     /// Nobody took what was given up: the queue was of our making, and packets are lost anyway.
-    pub(super) const fn was_none(&mut self) {
-        self.keep = VAIN_REST_MAX;
+    pub(super) const fn mark_own_queue(&mut self) {
+        self.hold_off = UNPRODUCTIVE_REST_MAX;
     }
 
     /// Others came or went: everything may be worth a look again.
     pub(super) const fn forget(&mut self) {
         self.rest = 0;
-        self.next_rest = VAIN_REST;
-        self.keep = 0;
+        self.next_rest = UNPRODUCTIVE_REST;
+        self.hold_off = 0;
     }
 
     /// The same others, another number of channels.
@@ -157,12 +157,12 @@ mod tests {
         for _ in 0..8 {
             let window = SEGMENTS / f64::from(held.iter().sum::<u32>());
             held = held.map(|n| {
-                let mut crowd = Crowd::new();
+                let mut contention = Contention::new();
                 for _ in 0..SEEN {
-                    crowd.note(&crowded(n, window));
+                    contention.note(&crowded(n, window));
                 }
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small numbers
-                crowd.step(f64::from(n)).map_or(n, |x| x as u32)
+                contention.step(f64::from(n)).map_or(n, |x| x as u32)
             });
         }
         let fair = (K * SEGMENTS / 4.0).sqrt();
@@ -174,24 +174,24 @@ mod tests {
 
     #[test]
     fn one_epoch_or_large_windows_are_no_crowd() {
-        let mut crowd = Crowd::new();
-        crowd.note(&crowded(64, 10.0));
-        assert_eq!(crowd.step(64.0), None);
-        let mut roomy = Crowd::new();
+        let mut contention = Contention::new();
+        contention.note(&crowded(64, 10.0));
+        assert_eq!(contention.step(64.0), None);
+        let mut roomy = Contention::new();
         (0..10).for_each(|_| roomy.note(&crowded(2, 900.0)));
         assert_eq!(roomy.step(2.0), None);
-        assert!(!roomy.is_there());
+        assert!(!roomy.is_present());
     }
 
     #[test]
     fn vain_rises_rest_for_longer_and_longer() {
-        let mut crowd = Crowd::new();
+        let mut contention = Contention::new();
         let mut tries = Vec::new();
         for epoch in 0..100 {
-            crowd.note(&crowded(10, 60.0));
-            if crowd.step(10.0).is_some() {
+            contention.note(&crowded(10, 60.0));
+            if contention.step(10.0).is_some() {
                 tries.push(epoch);
-                crowd.was_vain();
+                contention.mark_unproductive();
             }
         }
         assert_eq!(tries, [1, 13, 37, 85]);
@@ -199,12 +199,12 @@ mod tests {
 
     #[test]
     fn what_was_missed_is_not_given_up_again_soon() {
-        let mut crowd = Crowd::new();
-        (0..SEEN).for_each(|_| crowd.note(&crowded(100, 10.0)));
-        assert_eq!(crowd.step(100.0), Some(40.0));
-        crowd.was_none();
-        assert_eq!(crowd.step(100.0), None);
-        crowd.forget();
-        assert_eq!(crowd.step(100.0), Some(40.0));
+        let mut contention = Contention::new();
+        (0..SEEN).for_each(|_| contention.note(&crowded(100, 10.0)));
+        assert_eq!(contention.step(100.0), Some(40.0));
+        contention.mark_own_queue();
+        assert_eq!(contention.step(100.0), None);
+        contention.forget();
+        assert_eq!(contention.step(100.0), Some(40.0));
     }
 }

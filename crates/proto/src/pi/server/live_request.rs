@@ -10,25 +10,25 @@ use super::{Output, Pending, QUEUE_MAX, ServerPi};
 
 impl ServerPi {
     /// Whether an aside that comes now is answered at once.
-    pub(super) fn takes_asides(&self) -> bool {
+    pub(super) fn takes_live_requests(&self) -> bool {
         !self.is_idle() && self.session.is_logged_in()
     }
 
-    pub(super) fn run_aside(&mut self, live: Live) {
+    pub(super) fn run_live_request(&mut self, live: Live) {
         let can_be = matches!(
             &self.pending,
             Pending::Transfer(transfer) if transfer.can_be(live, self.transfers)
         );
         // Behind one that waits for the shell also a refusal has to wait: asides are answered in
         // their own order.
-        if !can_be && self.asides.is_empty() {
-            return self.refuse_aside();
+        if !can_be && self.live_requests.is_empty() {
+            return self.refuse_live_request();
         }
-        if self.asides.len() >= QUEUE_MAX {
+        if self.live_requests.len() >= QUEUE_MAX {
             self.answer(500, "Pipeline queue full.");
             return self.end_session();
         }
-        self.asides.push_back(live);
+        self.live_requests.push_back(live);
         self.outputs.push_back(Output::Live(live));
     }
 
@@ -45,11 +45,11 @@ impl ServerPi {
     }
 
     pub(super) fn on_live(&mut self, report: Option<Box<LiveReport>>) {
-        let Some(live) = self.asides.pop_front() else {
+        let Some(live) = self.live_requests.pop_front() else {
             return;
         };
         let Some(report) = report else {
-            return self.refuse_aside();
+            return self.refuse_live_request();
         };
         // Cached channels are then as many as OPTS says, so that neither end need ask for what is
         // there.
@@ -59,7 +59,7 @@ impl ServerPi {
         self.reply(&report.to_reply());
     }
 
-    fn refuse_aside(&mut self) {
+    fn refuse_live_request(&mut self) {
         self.reply(&Reply::new(
             NO_TRANSFER,
             "No transfer runs that this applies to.",

@@ -15,24 +15,24 @@ pub const FEATURE: &str = "X-GODWIT LEAVES";
 pub const ALGORITHM: ChecksumAlgorithm = ChecksumAlgorithm::Crc32c;
 
 /// Leaves of one answer, at most: some 40 KB of it.
-pub const LEAVES_MAX: u64 = 4096;
+pub const BLOCKS_MAX: u64 = 4096;
 
 /// Smallest leaf that is answered, bytes. Chosen arbitrarily: a checksum for fewer costs more to
 /// tell than to send the bytes again.
-pub const LEAF_BYTES_MIN: u64 = 64 << 10;
+pub const BLOCK_BYTES_MIN: u64 = 64 << 10;
 
 /// Smallest leaf that is compared, bytes: what differs costs no more than a block.
-const LEAF_BYTES_ASKED: u64 = 256 << 10;
+const BLOCK_BYTES_ASKED: u64 = 256 << 10;
 
-/// Leaves that are compared of a file, as long as they have no more than [`LEAF_BYTES_ENOUGH`]: an
+/// Leaves that are compared of a file, as long as they have no more than [`BLOCK_BYTES_ENOUGH`]: an
 /// answer of 9 KB, which comes in one round trip.
-const LEAVES_ASKED: u64 = 1024;
+const BLOCKS_ASKED: u64 = 1024;
 
-/// Leaves this long cost nothing beside a file of [`LEAVES_ASKED`] of them.
-const LEAF_BYTES_ENOUGH: u64 = 4 << 20;
+/// Leaves this long cost nothing beside a file of [`BLOCKS_ASKED`] of them.
+const BLOCK_BYTES_ENOUGH: u64 = 4 << 20;
 
 /// Digests in a line of the answer.
-const LINE_LEAVES: usize = 64;
+const LINE_DIGESTS: usize = 64;
 
 /// Hexadecimal digits of one.
 const DIGITS: usize = ALGORITHM.hex_digits();
@@ -40,7 +40,7 @@ const DIGITS: usize = ALGORITHM.hex_digits();
 /// CRC-32C of each part of some bytes: all of the same length but the last, which is shorter or the
 /// same, and not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaves {
+pub struct BlockChecksums {
     /// Bytes of a leaf, at least 1.
     pub leaf: u64,
     /// Bytes of all.
@@ -51,24 +51,24 @@ pub struct Leaves {
 
 /// The leaf to ask for where a region has so many bytes, a power of two: a part in 512 to 1024 of
 /// it from 256 KiB to 4 MiB, and longer only where there would be too many.
-pub fn leaf_bytes(region: u64) -> u64 {
-    let few = region.div_ceil(LEAVES_ASKED);
-    let least = few.clamp(LEAF_BYTES_ASKED, LEAF_BYTES_ENOUGH);
-    region.div_ceil(LEAVES_MAX).max(least).next_power_of_two()
+pub fn block_bytes(region: u64) -> u64 {
+    let few = region.div_ceil(BLOCKS_ASKED);
+    let least = few.clamp(BLOCK_BYTES_ASKED, BLOCK_BYTES_ENOUGH);
+    region.div_ceil(BLOCKS_MAX).max(least).next_power_of_two()
 }
 
 /// The leaf to ask for where bytes are looked for that need not be moved: the smallest power of two
 /// that is answered.
-pub fn finest_leaf_bytes(region: u64) -> u64 {
-    let least = region.div_ceil(LEAVES_MAX).max(LEAF_BYTES_MIN);
+pub fn finest_block_bytes(region: u64) -> u64 {
+    let least = region.div_ceil(BLOCKS_MAX).max(BLOCK_BYTES_MIN);
     least.next_power_of_two()
 }
 
-impl Leaves {
+impl BlockChecksums {
     /// `213-octets=9437184;leaf=4194304;`, lines of digests, and an end.
     pub fn to_reply(&self) -> Reply {
         let head = format!("octets={};leaf={};", self.bytes, self.leaf);
-        let lines = self.digests.chunks(LINE_LEAVES).map(|digests| {
+        let lines = self.digests.chunks(LINE_DIGESTS).map(|digests| {
             let words: Vec<_> = digests.iter().map(|d| format!("{d:08x}")).collect();
             words.join(" ").into_bytes()
         });
@@ -140,8 +140,8 @@ impl Leaves {
 mod tests {
     use super::*;
 
-    fn leaves(bytes: u64, leaf: u64, digests: &[u32]) -> Leaves {
-        Leaves {
+    fn leaves(bytes: u64, leaf: u64, digests: &[u32]) -> BlockChecksums {
+        BlockChecksums {
             leaf,
             bytes,
             digests: digests.to_vec(),
@@ -159,7 +159,7 @@ mod tests {
             let mut reader = crate::reply::ReplyReader::default();
             reader.push(&wire);
             let read = reader.next_reply().unwrap().unwrap();
-            assert_eq!(Leaves::from_reply(&read), Some(told));
+            assert_eq!(BlockChecksums::from_reply(&read), Some(told));
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let read = |code, head: &str, body: &str| {
             let body = [body.as_bytes().to_vec()];
             let reply = Reply::with_body(ReplyCode::of(code), BodyStyle::Blank, head, body, "End.");
-            Leaves::from_reply(&reply)
+            BlockChecksums::from_reply(&reply)
         };
         let (head, body) = ("Leaf=4; new=x;OCTETS=5;", " 0000000A  ffffffff ");
         assert_eq!(
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(read(213, "leaf=4;octets=5;", body), None, "{body}");
         }
         assert_eq!(
-            Leaves::from_reply(&Reply::new(ReplyCode::of(213), "7")),
+            BlockChecksums::from_reply(&Reply::new(ReplyCode::of(213), "7")),
             None
         );
     }
@@ -226,18 +226,18 @@ mod tests {
 
     #[test]
     fn no_region_has_more_leaves_than_are_answered() {
-        assert_eq!(leaf_bytes(0), 256 << 10);
-        assert_eq!(leaf_bytes(256 << 20), 256 << 10);
-        assert_eq!(leaf_bytes((256 << 20) + 1), 512 << 10);
-        assert_eq!(leaf_bytes(4 << 30), 4 << 20);
+        assert_eq!(block_bytes(0), 256 << 10);
+        assert_eq!(block_bytes(256 << 20), 256 << 10);
+        assert_eq!(block_bytes((256 << 20) + 1), 512 << 10);
+        assert_eq!(block_bytes(4 << 30), 4 << 20);
         for bytes in [0, 1, 1 << 28, (1 << 28) + 1, 1 << 40] {
-            let leaf = finest_leaf_bytes(bytes);
-            assert!(leaf >= LEAF_BYTES_MIN && bytes.div_ceil(leaf) <= LEAVES_MAX);
+            let leaf = finest_block_bytes(bytes);
+            assert!(leaf >= BLOCK_BYTES_MIN && bytes.div_ceil(leaf) <= BLOCKS_MAX);
         }
-        assert_eq!(leaf_bytes(16 << 30), 4 << 20);
-        assert_eq!(leaf_bytes((16 << 30) + 1), 8 << 20);
+        assert_eq!(block_bytes(16 << 30), 4 << 20);
+        assert_eq!(block_bytes((16 << 30) + 1), 8 << 20);
         for region in [1, 1 << 40, u64::MAX] {
-            assert!(region.div_ceil(leaf_bytes(region)) <= LEAVES_MAX);
+            assert!(region.div_ceil(block_bytes(region)) <= BLOCKS_MAX);
         }
     }
 }

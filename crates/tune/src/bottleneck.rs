@@ -7,7 +7,7 @@ use crate::Observation;
 /// What bound the goodput of an epoch. The words are part of the outside surface (event log,
 /// `godwit explain`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Limit {
+pub enum Bottleneck {
     /// The path drops packets without being full.
     NetworkLoss,
     /// The receiver's window had no room while the sender had data.
@@ -28,7 +28,7 @@ pub enum Limit {
     Policy,
 }
 
-impl Limit {
+impl Bottleneck {
     /// All of them, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::NetworkLoss,
@@ -95,7 +95,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -126,22 +126,22 @@ pub fn is_queue(rtt: Duration, least: Duration) -> bool {
 /// Goes from the ends inwards, because an end that cannot keep up also empties or fills what lies
 /// between: a cap, the processors, storage, the windows, the other end. Only what is left can be
 /// the path, and there a standing queue tells a full path from a lossy one.
-pub fn judge(seen: &Observation) -> Option<Limit> {
+pub fn classify(seen: &Observation) -> Option<Bottleneck> {
     let at_least = |share: Option<f64>, limit: f64| share.is_some_and(|s| s >= limit);
     if seen
         .rate_cap_bps
         .is_some_and(|cap| cap > 0.0 && seen.goodput_bps() >= CAP_REACHED * cap)
     {
-        return Some(Limit::Policy);
+        return Some(Bottleneck::Policy);
     }
     let of_the_ends = [
-        (seen.cpu_wait, CPU_WAIT, Limit::Cpu),
-        (seen.cpu_busy, CPU_BUSY, Limit::Cpu),
-        (seen.source_wait, MOST, Limit::SourceStorage),
-        (seen.destination_wait, MOST, Limit::DestinationStorage),
-        (seen.receive_window_limited, MOST, Limit::ReceiveWindow),
-        (seen.send_buffer_limited, MOST, Limit::SendBuffer),
-        (seen.sender_idle, MOST, Limit::Remote),
+        (seen.cpu_wait, CPU_WAIT, Bottleneck::Cpu),
+        (seen.cpu_busy, CPU_BUSY, Bottleneck::Cpu),
+        (seen.source_wait, MOST, Bottleneck::SourceStorage),
+        (seen.destination_wait, MOST, Bottleneck::DestinationStorage),
+        (seen.receive_window_limited, MOST, Bottleneck::ReceiveWindow),
+        (seen.send_buffer_limited, MOST, Bottleneck::SendBuffer),
+        (seen.sender_idle, MOST, Bottleneck::Remote),
     ];
     if let Some((.., limit)) = of_the_ends
         .into_iter()
@@ -154,8 +154,8 @@ pub fn judge(seen: &Observation) -> Option<Limit> {
         _ => None,
     };
     match (stretched, seen.loss_ratio) {
-        (Some(true), _) => Some(Limit::PathCapacity),
-        (_, Some(loss)) if loss >= LOSS => Some(Limit::NetworkLoss),
+        (Some(true), _) => Some(Bottleneck::PathCapacity),
+        (_, Some(loss)) if loss >= LOSS => Some(Bottleneck::NetworkLoss),
         _ => None,
     }
 }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn goodput_alone_tells_nothing() {
-        assert_eq!(judge(&seen()), None);
+        assert_eq!(classify(&seen()), None);
     }
 
     #[test]
@@ -184,56 +184,56 @@ mod tests {
                     rate_cap_bps: Some(1.02e9),
                     ..s
                 },
-                Limit::Policy,
+                Bottleneck::Policy,
             ),
             (
                 Observation {
                     cpu_wait: Some(0.3),
                     ..s
                 },
-                Limit::Cpu,
+                Bottleneck::Cpu,
             ),
             (
                 Observation {
                     cpu_busy: Some(0.97),
                     ..s
                 },
-                Limit::Cpu,
+                Bottleneck::Cpu,
             ),
             (
                 Observation {
                     source_wait: Some(0.8),
                     ..s
                 },
-                Limit::SourceStorage,
+                Bottleneck::SourceStorage,
             ),
             (
                 Observation {
                     destination_wait: Some(0.8),
                     ..s
                 },
-                Limit::DestinationStorage,
+                Bottleneck::DestinationStorage,
             ),
             (
                 Observation {
                     receive_window_limited: Some(0.9),
                     ..s
                 },
-                Limit::ReceiveWindow,
+                Bottleneck::ReceiveWindow,
             ),
             (
                 Observation {
                     send_buffer_limited: Some(0.9),
                     ..s
                 },
-                Limit::SendBuffer,
+                Bottleneck::SendBuffer,
             ),
             (
                 Observation {
                     sender_idle: Some(0.9),
                     ..s
                 },
-                Limit::Remote,
+                Bottleneck::Remote,
             ),
             (
                 Observation {
@@ -241,7 +241,7 @@ mod tests {
                     rtt_min: Some(ms(20)),
                     ..s
                 },
-                Limit::PathCapacity,
+                Bottleneck::PathCapacity,
             ),
             (
                 Observation {
@@ -250,10 +250,10 @@ mod tests {
                     loss_ratio: Some(1e-3),
                     ..s
                 },
-                Limit::NetworkLoss,
+                Bottleneck::NetworkLoss,
             ),
         ] {
-            assert_eq!(judge(&seen), Some(limit), "{seen:?}");
+            assert_eq!(classify(&seen), Some(limit), "{seen:?}");
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
             receive_window_limited: Some(0.9),
             ..seen()
         };
-        assert_eq!(judge(&slow_disk), Some(Limit::DestinationStorage));
+        assert_eq!(classify(&slow_disk), Some(Bottleneck::DestinationStorage));
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
             rate_cap_bps: Some(2e9),
             ..seen()
         };
-        assert_eq!(judge(&slow), None);
+        assert_eq!(classify(&slow), None);
     }
 
     #[test]
@@ -287,13 +287,13 @@ mod tests {
             rtt_min: Some(Duration::ZERO),
             ..seen()
         };
-        assert_eq!(judge(&nonsense), None);
+        assert_eq!(classify(&nonsense), None);
     }
 
     #[test]
     fn words_are_distinct_and_advice_is_one_sentence() {
-        let words: std::collections::BTreeSet<_> = Limit::ALL.map(Limit::as_str).into();
+        let words: std::collections::BTreeSet<_> = Bottleneck::ALL.map(Bottleneck::as_str).into();
         assert_eq!(words.len(), 9);
-        assert!(Limit::ALL.iter().all(|l| !l.advice().ends_with('.')));
+        assert!(Bottleneck::ALL.iter().all(|l| !l.advice().ends_with('.')));
     }
 }

@@ -11,12 +11,12 @@ use crate::Bounds;
 /// channel brings (1 - share) must equal (N / S)^2. Where goodput rises in proportion to channels,
 /// nobody's share is taken, and there is no price.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Worth {
+pub(super) struct Utility {
     /// S. Four copies on one path settle near 0.9 S each.
     scale: f64,
 }
 
-impl Worth {
+impl Utility {
     /// What a segment sent again costs others, in segments. Our own goodput shows what it costs us;
     /// Falcon's 10 gives up goodput on small windows, which lose a lot without harm.
     const LOSS: f64 = 3.0;
@@ -54,7 +54,7 @@ impl Worth {
         let channels = |p: &Point| f64::from(p.setting.channels());
         let growth = (channels(more) / channels(fewer)).ln();
         let rise = (more.goodput_bps.max(1.0) / fewer.goodput_bps.max(1.0)).ln();
-        if fewer.is_full() {
+        if fewer.is_saturated() {
             rise - Self::TAKEN * growth
         } else if rise >= Self::FREE * growth {
             rise
@@ -65,7 +65,7 @@ impl Worth {
 
     pub(super) fn of(self, point: &Point) -> f64 {
         let kept = (1.0 - Self::LOSS * point.loss.unwrap_or(0.0)).clamp(0.1, 1.0);
-        let crowd = point
+        let contention = point
             .window
             .map_or(1.0, |w| (Self::WINDOW / w).clamp(1.0, 4.0));
         // Among others the window says how many are fair; the price is for where nothing shows
@@ -75,6 +75,6 @@ impl Worth {
             None => self.scale,
         };
         let n = f64::from(point.setting.channels()) / scale;
-        point.goodput_bps.max(1.0).ln() + kept.ln() - crowd * n * n / 2.0 - Self::TIDY * n
+        point.goodput_bps.max(1.0).ln() + kept.ln() - contention * n * n / 2.0 - Self::TIDY * n
     }
 }
