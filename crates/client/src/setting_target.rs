@@ -2,17 +2,18 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use godwit_tune::Setting;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    endpoint::{Endpoint, EndpointRegistry, capabilities::locked},
+    endpoint::{Endpoint, EndpointRegistry},
     report::{
         events::{Event, SettingView},
         reporter::Reporter,
@@ -104,7 +105,7 @@ impl SettingTarget {
             return;
         }
         {
-            let mut told = locked(&self.depth_reported);
+            let mut told = self.depth_reported.lock();
             let (at, most) = told.unzip();
             let grows = most.is_none_or(|most| depth > most);
             if !grows && at.is_some_and(|at| at.elapsed() < DEPTH_REPORTED_EVERY) {

@@ -4,10 +4,9 @@
 //! ways to it: sessions use all of them together, each begins with another one. They must see the
 //! same files, as they must for whoever takes any of them.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::net::{IpAddr, SocketAddr};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// What sessions have learned of them.
 #[derive(Debug, Default)]
@@ -65,7 +64,7 @@ impl Addresses {
     }
 
     fn lock(&self) -> MutexGuard<'_, AddressState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

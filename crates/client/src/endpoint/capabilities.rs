@@ -5,13 +5,14 @@ use std::{
     fmt::Display,
     net::IpAddr,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     time::Instant,
 };
 
 use godwit_proto::{FtpPath, odd_bytes::OddBytes};
+use parking_lot::Mutex;
 
 use super::{
     addresses::Addresses,
@@ -156,7 +157,7 @@ impl Capabilities {
 
     /// Data channels of a new transfer, of the `wanted`.
     pub(crate) fn fit_channels(&self, wanted: u32) -> u32 {
-        let most = locked(&self.channels).at(Instant::now());
+        let most = self.channels.lock().at(Instant::now());
         most.map_or(wanted, |most| wanted.min(most))
     }
 
@@ -189,20 +190,16 @@ impl Capabilities {
 
 /// Adds the directory of `path`. False where it was there, or there is no room.
 fn remember(folders: &Mutex<HashSet<FtpPath>>, path: &FtpPath) -> bool {
-    let mut folders = locked(folders);
+    let mut folders = folders.lock();
     let has_room = folders.len() < FOLDERS_MAX;
     let folder = path.parent().filter(|_| has_room);
     folder.is_some_and(|folder| folders.insert(folder))
 }
 
 fn holds(folders: &Mutex<HashSet<FtpPath>>, path: &FtpPath) -> bool {
-    let folders = locked(folders);
+    let folders = folders.lock();
     !folders.is_empty()
         && path
             .parent()
             .is_some_and(|folder| folders.contains(&folder))
-}
-
-pub(crate) fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,10 +9,7 @@ pub(crate) mod capabilities;
 pub(crate) mod naming;
 pub(crate) mod observed_limit;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use godwit_proto::{
     FtpPath,
@@ -20,10 +17,11 @@ use godwit_proto::{
     pi::login::Credentials,
     url::{RemoteUrl, Scheme, in_url},
 };
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use self::{
-    capabilities::{Capabilities, Observed, locked},
+    capabilities::{Capabilities, Observed},
     observed_limit::Ceiling,
 };
 use crate::{auth::secrets::Secrets, error::Result, panics::on_thread};
@@ -148,7 +146,7 @@ pub(crate) struct EndpointRegistry(Mutex<Vec<Arc<Endpoint>>>);
 impl EndpointRegistry {
     /// The one endpoint of this run that `url` is on.
     pub(crate) fn of(&self, url: &RemoteUrl) -> Arc<Endpoint> {
-        let mut known = locked(&self.0);
+        let mut known = self.0.lock();
         if let Some(found) = known.iter().find(|e| e.is_of(url)) {
             return Arc::clone(found);
         }
@@ -181,12 +179,13 @@ impl EndpointRegistry {
     /// those that send them: the most generous counts on either side.
     fn limit(&self, ceiling: fn(&Capabilities) -> &Mutex<Ceiling>) -> u32 {
         let now = Instant::now();
-        let endpoints = locked(&self.0);
+        let endpoints = self.0.lock();
         let of_side = |side: Observed| {
             let limits = (endpoints.iter().map(|e| &e.capabilities))
                 .filter(|capabilities| capabilities.has(side))
                 .map(|capabilities| {
-                    locked(ceiling(capabilities))
+                    ceiling(capabilities)
+                        .lock()
                         .in_force(now)
                         .unwrap_or(u32::MAX)
                 });
@@ -199,11 +198,17 @@ impl EndpointRegistry {
 impl Endpoint {
     /// It let no more than `most` sessions in. True where that is a limit from now on.
     pub(crate) fn refused_sessions(&self, most: u32) -> bool {
-        locked(&self.capabilities.sessions).refused(most, Instant::now())
+        self.capabilities
+            .sessions
+            .lock()
+            .refused(most, Instant::now())
     }
 
     /// It gave up a transfer that had grown to more than `most` data channels, likewise.
     pub(crate) fn refused_channels(&self, most: u32) -> bool {
-        locked(&self.capabilities.channels).refused(most, Instant::now())
+        self.capabilities
+            .channels
+            .lock()
+            .refused(most, Instant::now())
     }
 }

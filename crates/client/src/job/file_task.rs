@@ -1,11 +1,9 @@
 //! A file that one or several workers move.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use godwit_proto::{ByteRange, FtpPath};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::piece_size::{PieceSizer, SessionRate};
@@ -544,8 +542,8 @@ impl FileTask {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, TaskState> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, TaskState> {
+        self.pieces.lock()
     }
 }
 

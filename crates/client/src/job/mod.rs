@@ -19,7 +19,7 @@ mod worker_pool;
 use std::{
     io,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -28,6 +28,7 @@ use std::{
 use godwit_engine::{data::ChannelParams, storage::PosixStorage};
 use godwit_proto::url::{Location, RemoteUrl};
 use godwit_tune::Tuner;
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, mpsc},
     task::LocalSet,
@@ -454,10 +455,7 @@ impl Job {
     }
 
     fn record(&self, exit: Exit) {
-        let mut exit_causes = self
-            .exit_causes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut exit_causes = self.exit_causes.lock();
         if !exit_causes.contains(&exit) {
             exit_causes.push(exit);
         }
@@ -465,10 +463,7 @@ impl Job {
 
     /// Something is not there that should be.
     fn has_failed(&self) -> bool {
-        let exit_causes = self
-            .exit_causes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let exit_causes = self.exit_causes.lock();
         !exit_causes.is_empty()
     }
 
@@ -476,10 +471,7 @@ impl Job {
         let counters = &self.context.counters;
         let done = counters.files_done.load(Ordering::Relaxed);
         let failed = counters.files_failed.load(Ordering::Relaxed);
-        let exit_causes = self
-            .exit_causes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let exit_causes = self.exit_causes.lock();
         let same = counters.files_same.load(Ordering::Relaxed);
         let resumed_bytes = done + same + counters.files_before.load(Ordering::Relaxed);
         let exit = exit_of(self.context.stop.is_set(), resumed_bytes, &exit_causes);

@@ -1,11 +1,9 @@
 //! Work that waits: files from the planner, pieces of shared files, and what workers gave back.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use godwit_proto::ByteRange;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
 use super::{
@@ -313,8 +311,8 @@ impl Queue {
         &self.changed
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.inner.lock()
     }
 }
 

@@ -4,10 +4,11 @@
 //! Where the server lets no further session in, workers finish their files themselves.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::{Job, file_task::FileTask, worker::Worker};
@@ -45,7 +46,7 @@ impl Verifier {
 
     /// Leaves a file to it; false where it has ended.
     pub(super) fn take(&self, file: Arc<FileTask>, moved: u64) -> bool {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = self.sender.lock();
         let taken = sender
             .as_ref()
             .is_some_and(|s| s.send((file, moved)).is_ok());
@@ -57,7 +58,7 @@ impl Verifier {
 
     /// Nothing more will come.
     pub(super) fn close(&self) {
-        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sender = self.sender.lock();
         sender.take();
     }
 }

@@ -6,8 +6,10 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::OnceLock,
 };
+
+use parking_lot::Mutex;
 
 use rustix::{fs::syncfs, io::retry_on_intr};
 
@@ -44,11 +46,13 @@ impl LocalDurability {
 
     /// Device and inode tell, whatever the names are.
     pub(crate) fn record(&self, unique: (u64, u64)) {
-        lock(&self.files).insert(&unique);
+        self.files.lock().insert(&unique);
     }
 
     pub(crate) fn contains(&self, metadata: &fs::Metadata) -> bool {
-        lock(&self.files).contains(&(metadata.dev(), metadata.ino()))
+        self.files
+            .lock()
+            .contains(&(metadata.dev(), metadata.ino()))
     }
 
     /// Before a file gets its name: with a name that outlasts a loss of power its bytes must.
@@ -72,7 +76,7 @@ impl LocalDurability {
                 self.fsync_directories(directory);
             }
             Durability::Batch => {
-                let mut devices = lock(&self.devices);
+                let mut devices = self.devices.lock();
                 devices
                     .entry(device)
                     .or_insert_with(|| directory.to_owned());
@@ -84,7 +88,7 @@ impl LocalDurability {
     /// The names of the directories above, since this run may have made them. Held until that is
     /// done, so that nobody else believes it before.
     fn fsync_directories(&self, directory: &Path) {
-        let mut known = lock(&self.directories);
+        let mut known = self.directories.lock();
         for directory in directory.ancestors() {
             if !known.insert(directory) {
                 return;
@@ -99,7 +103,7 @@ impl LocalDurability {
 
     /// At the end of the run: what was promised for then. Blocks as long as the disks take.
     pub(crate) fn fsync_all(&self) -> Result<()> {
-        let devices = std::mem::take(&mut *lock(&self.devices));
+        let devices = std::mem::take(&mut *self.devices.lock());
         for directory in devices.into_values() {
             let synced = File::open(&directory).and_then(|at| Ok(retry_on_intr(|| syncfs(&at))?));
             synced.map_err(|e| {
@@ -109,8 +113,4 @@ impl LocalDurability {
         }
         Ok(())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,12 +11,13 @@ use std::{
     fs::{self, File},
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use godwit_engine::host::prometheus_text::{Label, PrometheusText};
 use godwit_proto::url::Location;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     events::{Event, FileState, Observer},
@@ -133,7 +134,7 @@ impl MetricsFile {
     }
 
     fn state(&self) -> MutexGuard<'_, MetricsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

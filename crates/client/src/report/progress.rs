@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -12,6 +12,7 @@ use std::{
 use godwit_engine::data::{Monitor, Progress, Sample, TcpTotals, TransferBatch};
 use godwit_tune::{Bottleneck, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{session_rates::SessionRates, totals};
 use crate::units::{show_bytes, show_rate};
@@ -262,13 +263,11 @@ impl Counters {
     }
 
     fn transfers(&self) -> MutexGuard<'_, Transfers> {
-        self.transfers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.transfers.lock()
     }
 
     fn limits(&self) -> MutexGuard<'_, LimitTotals> {
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.limits.lock()
     }
 }
 
@@ -383,7 +382,7 @@ impl Display {
             self.bar.finish_and_clear();
             return;
         };
-        let mut rate = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rate = self.last.lock();
         rate.update(now.bytes);
         self.bar.set_message(line(now, rate.bps));
         self.bar.tick();

@@ -1,6 +1,6 @@
 //! How fast sessions with small files in flight go, for those beside them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// How fast each session goes, bytes/s, as far as that is known.
 #[derive(Debug, Default)]
@@ -23,6 +23,6 @@ impl SessionRates {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, KnownRates> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -10,6 +10,7 @@ use std::{
 
 use godwit_engine::data::ChannelParams;
 use godwit_proto::ByteRange;
+use parking_lot::Mutex;
 use tokio::task::{self, JoinHandle};
 
 use super::Session;
@@ -83,7 +84,7 @@ impl SessionPool {
                 Err(error) => error,
             };
             if matches!(error, Error::Internal { .. }) {
-                *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *found.lock() = Some(error);
             }
             None
         };
@@ -91,19 +92,19 @@ impl SessionPool {
             endpoint: Arc::clone(endpoint),
             session: task::spawn_local(opening),
         };
-        let mut slot = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.ahead.lock();
         slot.get_or_insert(ahead);
     }
 
     /// The bug that a session opened ahead has met, once.
     pub(crate) fn take_panic(&self) -> Option<Error> {
-        let mut bug = self.bug.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bug = self.bug.lock();
         bug.take()
     }
 
     async fn take_opening(&self, fits: impl Fn(&OpeningSession) -> bool) -> Option<Session> {
         let mut ahead = {
-            let mut slot = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = self.ahead.lock();
             slot.take_if(|ahead| fits(ahead))?
         };
         (&mut ahead.session).await.ok().flatten()
@@ -116,13 +117,8 @@ impl SessionPool {
         if let Some(session) = ahead {
             session.quit().await;
         }
-        drop(
-            self.ahead
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.ahead.lock().take());
+        let idle = std::mem::take(&mut *self.idle.lock());
         for session in idle {
             session.quit().await;
         }
@@ -158,20 +154,20 @@ impl SessionPool {
     }
 
     fn take_idle(&self, fits: impl Fn(&Session) -> bool) -> Option<Session> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         let at = idle.iter().position(fits)?;
         Some(idle.swap_remove(at))
     }
 
     fn return_idle(&self, session: Session) {
         if session.is_usable() {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut idle = self.idle.lock();
             idle.push(session);
         }
     }
 
     fn given_up_error(&self, endpoint: &Arc<Endpoint>) -> Option<Error> {
-        let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let given_up = self.given_up.lock();
         let found = given_up.iter().find(|(e, _)| Arc::ptr_eq(e, endpoint));
         found.map(|(_, error)| error.clone())
     }
@@ -185,7 +181,7 @@ impl SessionPool {
     }
 
     fn give_up(&self, endpoint: &Arc<Endpoint>, error: &Error) {
-        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given_up = self.given_up.lock();
         given_up.push((Arc::clone(endpoint), error.clone()));
     }
 }

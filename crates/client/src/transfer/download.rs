@@ -4,7 +4,7 @@ use std::{
     io::{self, Write},
     os::fd::AsFd,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use godwit_engine::{
@@ -17,6 +17,7 @@ use godwit_proto::{
     error::{FailureKind, TransferFailure},
     pi::transfer::Direction,
 };
+use parking_lot::Mutex;
 
 use super::{
     remote_source::RemoteSource,
@@ -158,7 +159,7 @@ impl Download {
         };
         let in_order = match &to {
             DownloadTarget::File { target, .. } => {
-                version.is_some() && from.length.is_some() && !lock(target).is_in_place()
+                version.is_some() && from.length.is_some() && !target.lock().is_in_place()
             }
             DownloadTarget::StdoutSink(_) => false,
         };
@@ -207,7 +208,7 @@ impl Download {
     /// Leaves what is here for a later attempt or run; where it lies.
     pub(crate) fn keep(&self) -> Option<Vec<u8>> {
         match &self.to {
-            DownloadTarget::File { target, .. } => lock(target).keep(),
+            DownloadTarget::File { target, .. } => target.lock().keep(),
             DownloadTarget::StdoutSink(_) => None,
         }
     }
@@ -235,7 +236,7 @@ impl Download {
 
     /// A later run can tell whether what is here is of the same version.
     pub(crate) fn has_version(&self) -> bool {
-        let version = *lock(&self.version);
+        let version = *self.version.lock();
         self.in_order && version.is_some_and(|version| version.changed.is_some())
     }
 
@@ -248,7 +249,7 @@ impl Download {
         source_file: &SourceFile,
     ) -> Result<bool> {
         let now = resume::version(session, &self.from.path).await?;
-        let (Some(now), Some(before)) = (now, *lock(&self.version)) else {
+        let (Some(now), Some(before)) = (now, *self.version.lock()) else {
             return Ok(false);
         };
         if now.size != before.size {
@@ -256,7 +257,7 @@ impl Download {
             return Err(Error::Changed { what });
         }
         if now != before {
-            *lock(&self.version) = Some(now);
+            *self.version.lock() = Some(now);
             if let Some(journal) = session.context.local.journal.get() {
                 journal.record_source(&source_file.target(), now);
             }
@@ -378,7 +379,7 @@ impl Download {
         };
         if let (true, DownloadTarget::File { target, .. }) = (self.in_order, &self.to)
             // A later run takes all that is there for the beginning.
-            && let Err(error) = lock(target).cut(way.rest.unwrap_or(0))
+            && let Err(error) = target.lock().cut(way.rest.unwrap_or(0))
         {
             return (Err(error), RangeSet::new());
         }
@@ -474,14 +475,16 @@ impl Download {
 
     /// Written under its final name, which stands for something that is no file.
     pub(crate) fn is_in_place(&self) -> bool {
-        matches!(&self.to, DownloadTarget::File { target, .. } if lock(target).is_in_place())
+        matches!(&self.to, DownloadTarget::File { target, .. } if target.lock().is_in_place())
     }
 
     /// Gives the file its name.
     pub(crate) fn commit(&self, durability: &LocalDurability) -> Result<()> {
         match &self.to {
             DownloadTarget::File { target, file, .. } => {
-                lock(target).commit(file, durability, self.attributes.as_ref())
+                target
+                    .lock()
+                    .commit(file, durability, self.attributes.as_ref())
             }
             DownloadTarget::StdoutSink(_) => Ok(()),
         }
@@ -604,7 +607,7 @@ impl StdoutSink {
 
     /// Once: the digest is used up.
     fn checksum(&self) -> Option<(ChecksumAlgorithm, String)> {
-        lock(&self.digest).take().map(|(a, d)| (a, d.finish()))
+        self.digest.lock().take().map(|(a, d)| (a, d.finish()))
     }
 }
 
@@ -613,7 +616,7 @@ struct StdoutWriter(Arc<StdoutSink>);
 impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let durability = (&self.0.file).write(bytes)?;
-        if let Some((_, digest)) = &mut *lock(&self.0.digest) {
+        if let Some((_, digest)) = &mut *self.0.digest.lock() {
             digest.update(&bytes[..durability]);
         }
         Ok(durability)
@@ -622,8 +625,4 @@ impl Write for StdoutWriter {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,9 @@
 //! What the sessions of one put are sending, so that a session without work can take the later half
 //! of what another has not begun, while that one goes on.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use godwit_engine::data::Monitor;
 use godwit_proto::ByteRange;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The ranges that sessions send now.
 #[derive(Default)]
@@ -80,7 +79,7 @@ impl StealableRanges {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

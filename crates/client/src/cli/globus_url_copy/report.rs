@@ -3,11 +3,12 @@
 use std::{
     collections::HashSet,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use godwit_engine::host::terminal::escaped;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     options::{Options, Verbosity},
@@ -195,7 +196,7 @@ impl UrlCopyReporter {
     }
 
     fn lock(&self) -> MutexGuard<'_, ReporterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -8,12 +8,13 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use godwit_proto::url::{Location, masked};
+use parking_lot::Mutex;
 
 use super::{
     file_list::{Aliases, PairGroup, UrlPair, group, pairs},
@@ -349,7 +350,7 @@ async fn names_of(
     });
     let observer = Arc::clone(&lines) as Arc<dyn Observer>;
     let exit = manage::run(what, connections, observer, stop.clone()).await;
-    let names = std::mem::take(&mut *lines.lines.lock().unwrap_or_else(PoisonError::into_inner));
+    let names = std::mem::take(&mut *lines.lines.lock());
     (exit == Exit::Done).then_some(names)
 }
 
@@ -372,7 +373,7 @@ impl Observer for LineCollector {
     }
 
     fn on_output(&self, line: &[u8]) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         lines.push(String::from_utf8_lossy(line).into_owned());
     }
 }

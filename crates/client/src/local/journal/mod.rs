@@ -36,17 +36,18 @@ use std::{
     io::{self, BufRead, BufReader, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
 use godwit_engine::storage::digest::Digest;
 use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
+use parking_lot::{Mutex, MutexGuard};
 
 use self::format::{boot, decoded, encode, read};
-pub(crate) use self::leftovers::LeftoverDirectory;
 use super::{compact_set::CompactSet, files};
 use crate::error::{Error, Result};
+
+pub(crate) use self::leftovers::LeftoverDirectory;
 
 /// Partial files of more bytes than this are recorded and resumed. Chosen arbitrarily: what a fault
 /// costs of a smaller one is no more than a block.
@@ -242,13 +243,12 @@ impl Journal {
 
     /// The directories in which it has begun small files, once.
     pub(crate) fn leftovers(&self) -> Vec<LeftoverDirectory> {
-        let leftovers = self.leftovers.lock();
-        let leftovers = std::mem::take(&mut *leftovers.unwrap_or_else(PoisonError::into_inner));
+        let leftovers = std::mem::take(&mut *self.leftovers.lock());
         leftovers.into_iter().collect()
     }
 
     fn partials(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
-        self.partials.lock().unwrap_or_else(PoisonError::into_inner)
+        self.partials.lock()
     }
 
     /// Where a file of `size` bytes on its way to `target`, which is at `destination` on this
@@ -354,7 +354,7 @@ impl Journal {
     }
 
     fn out(&self) -> MutexGuard<'_, JournalWriter> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+        self.out.lock()
     }
 
     /// All of the job is done: nobody needs it any more.

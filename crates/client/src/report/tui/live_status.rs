@@ -1,9 +1,11 @@
 //! Each transfer tells the user's others how it is.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use super::history::TransferHistory;
 use crate::{
@@ -60,7 +62,7 @@ impl LiveStatus {
 
 impl Observer for LiveStatus {
     fn on_event(&self, event: &Event) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         told.history.on_event(event);
         drop(told);
         self.observer.on_event(event);
@@ -72,7 +74,7 @@ impl Observer for LiveStatus {
 
     fn on_progress(&self, progress: Option<&Snapshot>) {
         if let Some(now) = progress {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.told.lock();
             let StatusState {
                 history,
                 began,

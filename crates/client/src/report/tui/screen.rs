@@ -4,12 +4,14 @@
 use std::{
     io::{self, IsTerminal, Stderr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crossterm::{
     event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
@@ -206,6 +208,6 @@ impl Screen {
     }
 
     fn shown(&self) -> MutexGuard<'_, ScreenState> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.lock()
     }
 }

@@ -21,7 +21,7 @@ use std::{
     io::{self, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use godwit_proto::{
@@ -30,6 +30,7 @@ use godwit_proto::{
     facts::{self, FactType, Facts},
     list_line::{self, ListLine},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{
@@ -374,7 +375,7 @@ impl LineSplitter {
     }
 
     fn lock(&self) -> MutexGuard<'_, LineSplitterState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

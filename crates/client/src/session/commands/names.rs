@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use godwit_engine::data::{Sink, TransferJob};
@@ -13,6 +13,7 @@ use godwit_proto::{
     odd_bytes::OddBytes,
     pi::transfer::Direction,
 };
+use parking_lot::Mutex;
 
 use crate::{
     endpoint::capabilities::Lack,
@@ -201,7 +202,7 @@ impl NameFinder {
     }
 
     fn has_found(&self) -> bool {
-        let mut finding = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut finding = self.0.lock();
         finding.end_line();
         finding.found
     }
@@ -218,7 +219,7 @@ impl NameSearch {
 
 impl Write for NameFinder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut finding = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut finding = self.0.lock();
         let most = finding.name.len() + 2;
         for byte in bytes {
             match byte {

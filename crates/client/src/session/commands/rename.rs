@@ -5,7 +5,7 @@
 //! old one goes. Whatever breaks off in between, both files are whole under some name, and the
 //! error says which.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use godwit_engine::control::Event as Spoken;
 use godwit_proto::{
@@ -13,6 +13,7 @@ use godwit_proto::{
     error::{FailureKind, failure_kind},
     temporary,
 };
+use parking_lot::Mutex;
 
 use crate::{
     endpoint::{
@@ -31,14 +32,11 @@ pub(crate) struct DisplacedFile(Mutex<Option<FtpPath>>);
 impl DisplacedFile {
     /// The place; `None`: nothing has stepped aside.
     pub(crate) fn at(&self) -> Option<FtpPath> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().clone()
     }
 
     fn set(&self, at: Option<FtpPath>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        *self.0.lock() = at;
     }
 }
 

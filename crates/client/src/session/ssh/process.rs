@@ -6,12 +6,13 @@ use std::{
     io,
     os::{fd::OwnedFd, unix::net},
     process::Stdio,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use godwit_engine::control::{ControlError, Stream};
 use godwit_proto::url::Scheme;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::AsyncReadExt as _,
@@ -122,7 +123,7 @@ impl SshProcess {
         // Somebody may hold it open: a master that goes on.
         drop(timeout(LAST_WORDS, &mut self.listener).await);
         let status = ended.ok().and_then(io::Result::ok).and_then(|s| s.code());
-        let said = String::from_utf8_lossy(&lock(&self.said)).into_owned();
+        let said = String::from_utf8_lossy(&self.said.lock()).into_owned();
         why(settings, endpoint, status, &said, error)
     }
 }
@@ -144,15 +145,11 @@ async fn listen(from: Option<tokio::process::ChildStderr>, said: Arc<Mutex<Vec<u
     let Some(mut from) = from else { return };
     let mut buffer = [0; 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        let mut said = lock(&said);
+        let mut said = said.lock();
         said.extend_from_slice(&buffer[..count]);
         let excess = said.len().saturating_sub(SAID_BYTES_MAX);
         said.drain(..excess);
     }
-}
-
-fn lock(said: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
-    said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn arguments(settings: &Ssh, endpoint: &Endpoint, further: bool) -> Vec<String> {

@@ -2,11 +2,12 @@
 
 use std::{
     io::{self, Read},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use godwit_engine::storage::digest::Digest;
 use godwit_proto::ChecksumAlgorithm;
+use parking_lot::{Condvar, Mutex};
 
 /// What can be read once, with the checksum of what was read.
 pub(crate) struct StdinSource {
@@ -37,13 +38,13 @@ impl StdinSource {
 
     /// The server takes it.
     pub(crate) fn open(&self) {
-        *self.gate() = Gate::Open;
+        *self.gate.lock() = Gate::Open;
         self.moved.notify_all();
     }
 
     /// The transfer is over: who still waits to read reads nothing.
     pub(crate) fn shut(&self) {
-        let mut gate = self.gate();
+        let mut gate = self.gate.lock();
         if *gate == Gate::Waiting {
             *gate = Gate::Shut;
         }
@@ -52,16 +53,12 @@ impl StdinSource {
 
     /// Nothing of it was read, nor will be.
     pub(crate) fn is_whole(&self) -> bool {
-        *self.gate() == Gate::Shut
-    }
-
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.gate.lock() == Gate::Shut
     }
 
     /// Once: the digest is used up.
     pub(crate) fn checksum(&self) -> Option<(ChecksumAlgorithm, String)> {
-        let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut digest = self.digest.lock();
         digest.take().map(|(a, d)| (a, d.finish()))
     }
 }
@@ -71,16 +68,15 @@ pub(crate) struct StdinReader(pub(crate) Arc<StdinSource>);
 impl Read for StdinReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let input = &self.0;
-        let gate = (input.moved)
-            .wait_while(input.gate(), |gate| *gate == Gate::Waiting)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut gate = input.gate.lock();
+        (input.moved).wait_while(&mut gate, |gate| *gate == Gate::Waiting);
         if *gate == Gate::Shut {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         drop(gate);
-        let mut reader = input.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = input.reader.lock();
         let n = reader.read(buffer)?;
-        let mut digest = input.digest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut digest = input.digest.lock();
         if let Some((_, digest)) = &mut *digest {
             digest.update(&buffer[..n]);
         }
