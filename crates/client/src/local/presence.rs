@@ -8,14 +8,13 @@
 //! Nobody waits for anybody here.
 
 use std::{
-    env,
     fs::{self, File, TryLockError},
     io::{self, Read},
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
-use super::files;
+use super::{directories, files};
 
 /// Members that are looked at.
 const MEMBERS_MAX: usize = 256;
@@ -141,13 +140,7 @@ impl Drop for Presence {
 /// # Errors
 /// There is none that only this user may enter.
 pub(crate) fn user_folder() -> io::Result<PathBuf> {
-    let folder = match env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
-        Some(runtime) => PathBuf::from(runtime).join("godwit"),
-        None => {
-            let user = rustix::process::geteuid().as_raw();
-            env::temp_dir().join(format!("godwit-{user}"))
-        }
-    };
+    let folder = directories::runtime();
     make_private(&folder)?;
     Ok(folder)
 }

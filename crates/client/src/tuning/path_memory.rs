@@ -5,7 +5,6 @@
 //! or broken file costs a moment of tuning, so nothing here fails a transfer.
 
 use std::{
-    env,
     fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
@@ -14,6 +13,8 @@ use std::{
 
 use godwit_tune::Setting;
 use serde::{Deserialize, Serialize};
+
+use crate::local::directories;
 
 /// Paths remembered; the ones unused for longest go first.
 const PATHS_MAX: usize = 512;
@@ -47,13 +48,7 @@ struct PathEntry {
 impl PathMemory {
     /// The user's; `None` where there is no home.
     pub(crate) fn of_user() -> Option<Self> {
-        let state = match env::var_os("XDG_STATE_HOME").filter(|v| !v.is_empty()) {
-            Some(folder) => PathBuf::from(folder),
-            None => {
-                PathBuf::from(env::var_os("HOME").filter(|v| !v.is_empty())?).join(".local/state")
-            }
-        };
-        Some(Self::at(&state.join("godwit/paths.json")))
+        Some(Self::at(&directories::state()?.join("paths.json")))
     }
 
     pub(crate) fn at(file: &Path) -> Self {

@@ -31,7 +31,6 @@ mod leftovers;
 
 use std::{
     collections::{HashMap, HashSet},
-    env,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Write},
     os::unix::ffi::OsStrExt,
@@ -44,7 +43,7 @@ use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
 use parking_lot::{Mutex, MutexGuard};
 
 use self::format::{boot, decoded, encode, read};
-use super::{compact_set::CompactSet, files};
+use super::{compact_set::CompactSet, directories, files};
 use crate::error::{Error, Result};
 
 pub(crate) use self::leftovers::LeftoverDirectory;
@@ -413,17 +412,11 @@ fn is_ours(path: &[u8]) -> bool {
 
 /// `$XDG_STATE_HOME/godwit/journals/HASH`, `~/.local/state/...` where that is unset.
 fn of_user(key: &str) -> Option<PathBuf> {
-    let set = |name| {
-        env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     // Of an algorithm that stays, whatever the next version is built with.
     let mut digest = Digest::new(ChecksumAlgorithm::Md5);
     digest.update(key.as_bytes());
     let name = digest.finish();
-    Some(state.join("godwit/journals").join(name))
+    Some(directories::state()?.join("journals").join(name))
 }
 
 fn create(file: &Path) -> io::Result<File> {

@@ -1,0 +1,28 @@
+//! The user's directories, as the XDG base directory specification has them.
+
+use std::{env, path::PathBuf};
+
+/// `$XDG_STATE_HOME/godwit`, `~/.local/state/godwit` where that is unset; `None` where there is no
+/// home.
+pub(crate) fn state() -> Option<PathBuf> {
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+    Some(state.join("godwit"))
+}
+
+/// `$XDG_RUNTIME_DIR/godwit`, a directory of the user's own below that for temporary files where it
+/// is unset. Nothing says yet that no other user has made it.
+pub(super) fn runtime() -> PathBuf {
+    set("XDG_RUNTIME_DIR").map_or_else(
+        || {
+            let user = rustix::process::geteuid().as_raw();
+            env::temp_dir().join(format!("godwit-{user}"))
+        },
+        |runtime| runtime.join("godwit"),
+    )
+}
+
+fn set(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
