@@ -159,7 +159,8 @@ pub enum Error {
     },
     /// Two sources of one command would be the same file at the destination.
     #[error(
-        "write {path}: this command has put another file there already, by the same name or by one that means the same file there"
+        "write {path}: this command has put another file there already, by the same name or by one \
+         that means the same file there"
     )]
     Collides {
         /// URL or path of the destination.
@@ -580,7 +581,8 @@ fn login_refused(command: &str, reply: &Reply) -> String {
     let text = reply.text();
     if reply.code.get() == 530 && text.contains("GSSAPI") {
         return format!(
-            "the server demands a grid identity: use gsiftp:// instead of ftp:// (server said: {reply})"
+            "the server demands a grid identity: use gsiftp:// instead of ftp:// (server said: \
+             {reply})"
         );
     }
     match command {

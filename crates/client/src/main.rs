@@ -351,7 +351,8 @@ impl Observer for Console {
                 control,
                 data,
             } if self.verbosity >= 2 => self.line(format_args!(
-                "{endpoint}: server is {server}, we are {user}; control channel: {control}; data channels: {data}"
+                "{endpoint}: server is {server}, we are {user}; control channel: {control}; data \
+                 channels: {data}"
             )),
             // Why a setting stays is in the event log.
             Event::Decision { from, to, reason } if self.verbosity >= 2 && *from != Some(*to) => {

@@ -120,7 +120,8 @@ impl SettingTarget {
             from: Some(from),
             to: self.view(setting),
             reason: format!(
-                "{setting}: {depth} small files in flight on a control channel with a round trip of {:.1} ms",
+                "{setting}: {depth} small files in flight on a control channel with a round trip \
+                 of {:.1} ms",
                 round_trip.as_secs_f64() * 1e3
             ),
         });

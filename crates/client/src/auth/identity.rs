@@ -28,7 +28,8 @@ pub(crate) enum NoIdentity {
     #[error(transparent)]
     Credential(#[from] CredentialError),
     #[error(
-        "{path}: no proxy, and no certificate of a user at {others}: run `godwit proxy init`, or set X509_USER_PROXY"
+        "{path}: no proxy, and no certificate of a user at {others}: run `godwit proxy init`, or \
+         set X509_USER_PROXY"
     )]
     Nothing { path: PathBuf, others: String },
     #[error("no directory of trusted CAs at {0}: set X509_CERT_DIR")]

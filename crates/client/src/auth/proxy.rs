@@ -51,7 +51,10 @@ fn init(
             let mut pairs = locations.user.iter();
             let found = pairs.find(|(certificate, _)| certificate.exists());
             found.or(locations.user.last()).ok_or_else(|| {
-                failed("no certificate: name it with --cert and --key, or set X509_USER_CERT and X509_USER_KEY")
+                failed(
+                    "no certificate: name it with --cert and --key, or set X509_USER_CERT and \
+                        X509_USER_KEY",
+                )
             })?
         }
     };

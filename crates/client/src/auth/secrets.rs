@@ -380,7 +380,8 @@ mod tests {
         let text = "# machine h login jo password commented\n\
             machine other login jo password x account y\n\
             macdef init\nmachine h login jo password in-macro\n\n\
-            machine h\n  login kim password k\nmachine h login jo\n\tpassword j\nmachine h password z\n\
+            machine h\n  login kim password k\nmachine h login jo\n\tpassword j\n\
+            machine h password z\n\
             default login anonymous password me@\n";
         let password = |host, user| Some(in_netrc(text, host, user)?.reveal().to_owned());
         assert_eq!(password("h", "jo").as_deref(), Some("j"));

@@ -35,7 +35,8 @@ pub(super) fn check_between(
     ] {
         if between && value.is_some() {
             return Err(format!(
-                "{option}: the bytes of a copy between two servers do not pass here: ask for fewer channels with --max-channels"
+                "{option}: the bytes of a copy between two servers do not pass here: ask for fewer \
+                 channels with --max-channels"
             ));
         }
     }

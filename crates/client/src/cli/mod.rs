@@ -51,15 +51,21 @@ type Resolved<T> = Result<T, String>;
                   godwit cp -p 16 'ftp://host/run7/*.root' .     sixteen channels, a wildcard\n  \
                   godwit sync -n ./run7/ gsiftp://host/run7      what would have to be copied\n  \
                   godwit ls -l gsiftp://host/incoming/\n  \
-                  godwit explain events.json                     what limited a copy made with --events\n  \
+                  godwit explain events.json                     what limited a copy made with \
+                  --events\n  \
                   godwit top                                     what runs now\n\n\
-                  URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, ftpes://[user@]host[:21]/path, \
-                  ftp://host/path, file:///path, a bare local path, or - for standard input or output.\n\
-                  gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). sshftp:// logs in as ssh does, and \
+                  URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, \
+                  ftpes://[user@]host[:21]/path, \
+                  ftp://host/path, file:///path, a bare local path, or - for standard input or \
+                  output.\n\
+                  gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). \
+                  sshftp:// logs in as ssh does, and \
                   starts a server there. ftpes:// is FTP over TLS, and \
-                  logs in with a bearer token, or with a password, as ftp:// does in clear: of GODWIT_PASSWORD, ~/.netrc or the \
+                  logs in with a bearer token, or with a password, as ftp:// does in clear: of \
+                  GODWIT_PASSWORD, ~/.netrc or the \
                   terminal where the URL names a user, else as anonymous.\n\n\
-                  Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, permission), \
+                  Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, \
+                  permission), \
                   4 failed (network, storage, protocol), 130 interrupted."
 )]
 pub(crate) struct Cli {
@@ -268,7 +274,8 @@ pub(crate) enum ProxyVerb {
     Init(ProxyInitArgs),
     /// Tell of a proxy: whose it is, of what kind, how long it is valid
     #[command(
-        after_help = "Exit status: 0 where the proxy is valid (for the time asked with --valid-for), else 3."
+        after_help = "Exit status: 0 where the proxy is valid (for the time asked with \
+                      --valid-for), else 3."
     )]
     Info {
         /// The proxy; the default is where init puts it
@@ -284,13 +291,16 @@ pub(crate) enum ProxyVerb {
 }
 
 const TOP_AFTER_HELP: &str = "\
-The last second of each is shown: how much is done, goodput, time left, files, sessions x data channels, and what limits it. Fields of \
+The last second of each is shown: how much is done, goodput, time left, files, sessions x data \
+channels, and what limits it. Fields of \
 lines are separated by tabs: process, what, done, goodput, left, files, channels, limit.";
 
 const PROXY_INIT_AFTER_HELP: &str = "\
-Certificate and key are those of --cert and --key, else of X509_USER_CERT and X509_USER_KEY, else ~/.globus/usercert.pem \
+Certificate and key are those of --cert and --key, else of X509_USER_CERT and X509_USER_KEY, else \
+~/.globus/usercert.pem \
 and ~/.globus/userkey.pem. The pass phrase of an encrypted key is asked for on the terminal. \
-The proxy goes to --out, else to X509_USER_PROXY, else to /tmp/x509up_u followed by the number of the user. \
+The proxy goes to --out, else to X509_USER_PROXY, else to /tmp/x509up_u followed by the number of \
+the user. \
 An existing one is replaced.";
 
 #[derive(Debug, Args)]
@@ -336,20 +346,27 @@ Examples:
   godwit cp -r --preserve run7 gsiftp://host/        with times and permissions, also of directories
   godwit cp - gsiftp://host/log < log                from standard input
 
-A destination that is a directory, or ends in /, takes the sources by their names; several sources need one. \
-With -r, DIR copies the directory and DIR/ its contents, and a destination that does not exist becomes the copy. \
+A destination that is a directory, or ends in /, takes the sources by their names; several sources \
+need one. \
+With -r, DIR copies the directory and DIR/ its contents, and a destination that does not exist \
+becomes the copy. \
 The last component of a source may hold * ? and [ ].
 
 Where all of them are URLs the files go from server to server and do not pass here.
 
-With --preserve copies get the time of change and the permission bits of their sources, directories last, when all \
-in them is there; where a server cannot set them (MFMT, SITE CHMOD) or does not tell them, that is said, and is no failure.
+With --preserve copies get the time of change and the permission bits of their sources, \
+directories last, when all \
+in them is there; where a server cannot set them (MFMT, SITE CHMOD) or does not tell them, that is \
+said, and is no failure.
 
-Files arrive under temporary names (.godwit-*.part) beside their destination and get their names when they \
+Files arrive under temporary names (.godwit-*.part) beside their destination and get their names \
+when they \
 are whole and verified. Destinations that are special files, as /dev/null, are written in place.
 
-A partial get (--offset, --length) makes the part the whole content of the destination; a partial put, and one \
-from another server, writes the part at the same offset of the remote file, in place, and keeps the rest of it.";
+A partial get (--offset, --length) makes the part the whole content of the destination; a partial \
+put, and one \
+from another server, writes the part at the same offset of the remote file, in place, and keeps \
+the rest of it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct CpArgs {

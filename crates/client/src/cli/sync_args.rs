@@ -25,36 +25,54 @@ const PATTERNS_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  godwit sync -n ./run7/ gsiftp://host/data/run7       what would be copied, and why; nothing is changed
+  godwit sync -n ./run7/ gsiftp://host/data/run7       what would be copied, and why; nothing is \
+changed
   godwit sync ./run7 gsiftp://host/data                the same tree: /data/run7
   godwit sync gsiftp://host/data/run7/ ./run7          down
-  godwit sync --delete gsiftp://a/run7/ gsiftp://b/run7    from server to server, and what is not at a goes from b
+  godwit sync --delete gsiftp://a/run7/ gsiftp://b/run7    from server to server, and what is not \
+at a goes from b
 
-SRC/ means what is in the directory; SRC the directory itself, which becomes DST/SRC. This does not depend on what is at DST, so \
-that a command means the same when it is repeated. A file is a source too: it goes to DST, or into it where DST is a directory or ends \
+SRC/ means what is in the directory; SRC the directory itself, which becomes DST/SRC. This does \
+not depend on what is at DST, so \
+that a command means the same when it is repeated. A file is a source too: it goes to DST, or into \
+it where DST is a directory or ends \
 in /. Where both are URLs the files go from server to server and do not pass here.
 
-A file is copied where the destination lacks it, or has one of another size or time of change (in whole seconds). It gets the time \
-and the permission bits of its source, so that a repeated command moves nothing; where a server cannot set times (MFMT), sizes alone are \
-compared, and that is said. With --checksum files of the same size are read at both ends, whatever their times. Directories get the times of those of the source when all else is done, and the permissions that the destination gives them.
+A file is copied where the destination lacks it, or has one of another size or time of change (in \
+whole seconds). It gets the time \
+and the permission bits of its source, so that a repeated command moves nothing; where a server \
+cannot set times (MFMT), sizes alone are \
+compared, and that is said. With --checksum files of the same size are read at both ends, whatever \
+their times. Directories get the times of those of the source when all else is done, and the \
+permissions that the destination gives them.
 
-Symbolic links are followed in the source, since the protocol cannot copy them, and a link in the destination stays one: what it \
-points to is replaced. Names that --delete removes are never followed, nor is anything removed behind a link. Temporary files of godwit \
+Symbolic links are followed in the source, since the protocol cannot copy them, and a link in the \
+destination stays one: what it \
+points to is replaced. Names that --delete removes are never followed, nor is anything removed \
+behind a link. Temporary files of godwit \
 (.godwit-*.part) belong to no tree.
 
---delete removes what the source does not have, after all copies are done and only if all went well: where a \
-directory of either end could not be listed to its end, a line of a listing was not understood, a name could not be looked at, \
-or a file failed, nothing is removed. Devices, pipes and sockets are left out with a warning. Where a server does not show names with a \
+--delete removes what the source does not have, after all copies are done and only if all went \
+well: where a \
+directory of either end could not be listed to its end, a line of a listing was not understood, a \
+name could not be looked at, \
+or a file failed, nothing is removed. Devices, pipes and sockets are left out with a warning. \
+Where a server does not show names with a \
 leading dot, such names are not removed.
 
-Patterns are those of rsync, and the first that matches decides: / at the beginning means the top of the tree, / at the end directories only; \
-* and ? match no slash, ** does, [a-z] one byte; DIR/*** is DIR with all below it; a pattern with no other slash is compared with the last \
-component. What is left out is neither copied nor removed. \"+ PATTERN\" and \"- PATTERN\" say which is meant in a file with both, ! alone forgets those before it.
+Patterns are those of rsync, and the first that matches decides: / at the beginning means the top \
+of the tree, / at the end directories only; \
+* and ? match no slash, ** does, [a-z] one byte; DIR/*** is DIR with all below it; a pattern with \
+no other slash is compared with the last \
+component. What is left out is neither copied nor removed. \"+ PATTERN\" and \"- PATTERN\" say \
+which is meant in a file with both, ! alone forgets those before it.
 
-With -n, -v and in the event log each difference is told as ACTION REASON PATH: make (a directory), copy, set (time, permissions) or delete; missing, \
+With -n, -v and in the event log each difference is told as ACTION REASON PATH: make (a \
+directory), copy, set (time, permissions) or delete; missing, \
 size, mtime, checksum, unknown (of what size), mode or extra; the path below DST.
 
-Exit status: 0 both are the same now, 1 some files failed or were not removed, 2 wrong usage, 3 refused, 4 failed, 130 interrupted.";
+Exit status: 0 both are the same now, 1 some files failed or were not removed, 2 wrong usage, 3 \
+refused, 4 failed, 130 interrupted.";
 
 #[derive(Debug, Args)]
 pub(crate) struct SyncArgs {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use godwit_proto::{FtpPath, odd_bytes::OddBytes};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     addresses::Addresses,
@@ -152,7 +152,7 @@ impl Capabilities {
 
     /// The observed data connections: to this machine, or from another server.
     pub(crate) fn data(&self, from_server: bool) -> MutexGuard<'_, DataConnections> {
-        locked(&self.data[usize::from(from_server)])
+        self.data[usize::from(from_server)].lock()
     }
 
     /// Data channels of a new transfer, of the `wanted`.

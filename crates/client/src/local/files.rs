@@ -310,7 +310,8 @@ pub(crate) fn shortage(path: &Path, wanted: u64) -> Option<String> {
     (free < wanted).then(|| {
         let (wanted, free) = (show_bytes(wanted), show_bytes(free));
         format!(
-            "{}: {wanted} are to come, {free} are free: it fits only where holes or compression make it smaller",
+            "{}: {wanted} are to come, {free} are free: it fits only where holes or compression \
+             make it smaller",
             path.display()
         )
     })

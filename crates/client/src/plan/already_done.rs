@@ -155,7 +155,8 @@ impl Planner {
         let same = self.have_same_bytes(&endpoint, &files).await;
         let same = same.unwrap_or_else(|why| {
             self.context.reporter.note(format!(
-                "{}: cannot tell whether files that were finished before this machine was started are whole, so they are copied again: {why}",
+                "{}: cannot tell whether files that were finished before this machine was started \
+                 are whole, so they are copied again: {why}",
                 endpoint.name()
             ));
             Vec::new()
@@ -215,7 +216,8 @@ impl Planner {
         let found = found.unwrap_or_else(|setback| {
             let why = Error::from(setback);
             self.context.reporter.note(format!(
-                "{server}: cannot be asked what it has of an earlier run, so all is copied again: {why}"
+                "{server}: cannot be asked what it has of an earlier run, so all is copied again: \
+                 {why}"
             ));
             Vec::new()
         });

@@ -149,7 +149,8 @@ impl Planner {
     async fn check_preserve(&mut self, at: &RemotePath) -> Result<()> {
         if self.spec.preserve.times && !self.keeps_times(&CopyPath::There(at.clone())).await? {
             self.context.reporter.warn(format!(
-                "{}: has no MFMT to set times with, so that copies do not get those of their sources",
+                "{}: has no MFMT to set times with, so that copies do not get those of their \
+                 sources",
                 at.endpoint.name()
             ));
         }
@@ -178,7 +179,8 @@ impl Planner {
             || (preserve.modes && attributes.mode.is_none());
         if lacks && file.size.is_some() && !std::mem::replace(&mut self.lack_warned, true) {
             self.context.reporter.warn(format!(
-                "{}: nothing tells its time or its permissions, which are not preserved; this may be \
+                "{}: nothing tells its time or its permissions, which are not preserved; this may \
+                 be \
                  true of other files too",
                 file.source()
             ));

@@ -190,7 +190,8 @@ impl MetricsState {
         for (name, help, value) in [
             (
                 EXIT_STATUS,
-                "Exit status of the last run that has ended: 0 all is there, 1 some files failed, 3 refused, 4 failed, 130 interrupted.",
+                "Exit status of the last run that has ended: 0 all is there, 1 some files failed, \
+                 3 refused, 4 failed, 130 interrupted.",
                 self.exit,
             ),
             (
@@ -241,7 +242,8 @@ impl MetricsState {
         if let Some(bytes) = summary.and_then(|s| s.retransmitted_bytes) {
             out.counter(
                 "godwit_retransmitted_bytes_total",
-                "Bytes that TCP has sent again in this run, where the kernel tells; known at its end.",
+                "Bytes that TCP has sent again in this run, where the kernel tells; known at its \
+                 end.",
             )
             .labelled(labels, bytes);
         }

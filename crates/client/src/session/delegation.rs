@@ -50,7 +50,8 @@ impl Session {
             endpoint: self.endpoint.name(),
             feature: "DCSC".to_owned(),
             consequence: format!(
-                "nor has {}, and they know you by other certificates, {} of {} and {} of {}, so that neither believes the other: use one \
+                "nor has {}, and they know you by other certificates, {} of {} and {} of {}, so \
+                 that neither believes the other: use one \
                  proxy for both, or --protect clear",
                 source.endpoint.name(),
                 here.peer,

@@ -83,7 +83,8 @@ pub(super) fn check_scheme(context: &RunContext, endpoint: &Endpoint) -> Result<
     let in_clear = !endpoint.has_identities() && !endpoint.is_tls() && !endpoint.is_ssh();
     if floor > MinProtection::Clear && in_clear {
         return Err(Error::Usage(format!(
-            "{}: ftp:// has no protection: use gsiftp://, ftpes:// or sshftp://, or --protect clear",
+            "{}: ftp:// has no protection: use gsiftp://, ftpes:// or sshftp://, or --protect \
+             clear",
             endpoint.name()
         )));
     }
@@ -459,7 +460,8 @@ impl PendingSession<'_> {
         let key = identity.credential.info().key;
         if delegating && key.starts_with("EC") && !reply.code.is_transient() {
             return self.unproven(format!(
-                "the server took no delegation from our key, {key}: servers of the Grid Community Toolkit want RSA (`godwit \
+                "the server took no delegation from our key, {key}: servers of the Grid Community \
+                 Toolkit want RSA (`godwit \
                  proxy init` makes it); --protect clear does without (server said: {reply})"
             ));
         }
@@ -489,7 +491,8 @@ impl PendingSession<'_> {
         ];
         let [dcau, pbsz, prot] = self.security_at_once(questions).await?;
         if !dcau.code.is_success() {
-            let consequence = "anybody could be at the other end of its data channels; --protect clear takes that";
+            let consequence = "anybody could be at the other end of its data channels; --protect \
+                               clear takes that";
             let feature = "data channel authentication (DCAU A)";
             return Err(self.lacks("DCAU", feature, consequence, dcau));
         }

@@ -120,8 +120,10 @@ fn names_that_are_none_are_refused_one_by_one() {
     let fake = Fake::start(Quirks {
         features: FACTS,
         listing: Some(
-            b"Type=file;Size=2; ok\r\nType=file;Size=2; \r\nType=file;Size=2; /abs\r\nType=file;Size=2; a\0b\r\n\
-              Type=dir; ../up\r\nType=file;Size=2; a\rb\r\nType=file;Size=2;\r\nSize=2 no facts\r\n",
+            b"Type=file;Size=2; ok\r\nType=file;Size=2; \r\nType=file;Size=2; /abs\r\n\
+              Type=file;Size=2; a\0b\r\n\
+              Type=dir; ../up\r\nType=file;Size=2; a\rb\r\nType=file;Size=2;\r\n\
+              Size=2 no facts\r\n",
         ),
         ..Quirks::default()
     });

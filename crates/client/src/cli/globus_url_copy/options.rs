@@ -120,7 +120,8 @@ impl Options {
             }
             let bad = |at: usize, what: &str, why: &str| {
                 early_exit(format!(
-                    "\nError, argument #{at} ({what}) : {why}\n\nSyntax : {USAGE}\n\nUse -help to display full usage.\n"
+                    "\nError, argument #{at} ({what}) : {why}\n\nSyntax : {USAGE}\n\n\
+                     Use -help to display full usage.\n"
                 ))
             };
             if name.starts_with("--") {
@@ -248,7 +249,8 @@ impl Options {
     fn check(&self) -> OptionResult<()> {
         if self.tunes_by_apt() && (self.tuning.off || self.parallelism.is_some()) {
             return Err(wrong(
-                "-apt, -n0, -alpha and -delta tune the number of channels, which -p or -noapt fixes",
+                "-apt, -n0, -alpha and -delta tune the number of channels, which -p or -noapt \
+                 fixes",
             ));
         }
         let lists = self.list.is_some() || self.list_url.is_some() || self.dump.is_some();

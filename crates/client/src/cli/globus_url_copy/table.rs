@@ -118,89 +118,148 @@ pub const OPTIONS: &[Row] = rows! {
     Same Usage ["-usage"] => "in three lines";
     Better Version ["-version"] => "tells that it is godwit";
     Better Version ["-versions"] => "as -version: there are no modules";
-    Same Continue ["-c", "-continue-on-error"] => "goes on with the next pair of URLs after an error; of one directory all files are tried either way";
+    Same Continue ["-c", "-continue-on-error"] => "goes on with the next pair of URLs after an \
+                                                   error; of one directory all files are tried \
+                                                   either way";
     Same Ascii ["-a", "-ascii"] => "no effect on FTP, as there: bytes arrive as they are";
     Same Binary ["-b", "-binary"] => "the default";
-    Better List ["-f", "-filename"] "FILE" => "the same grammar, lines of any length; neighbours of the same names on the same servers share their sessions, and have directories made for them";
-    Better CreateDestination ["-cd", "-create-dest"] => "directories above the destination are made; without it one that ends in / and is missing is made";
+    Better List ["-f", "-filename"] "FILE" => "the same grammar, lines of any length; neighbours \
+                                               of the same names on the same servers share their \
+                                               sessions, and have directories made for them";
+    Better CreateDestination ["-cd", "-create-dest"] => "directories above the destination are \
+                                                         made; without it one that ends in / and \
+                                                         is missing is made";
     Same Recurse ["-r", "-recurse"] => "directories with all below them";
-    Better Nothing ["-fast", "-fast-data-channels"] => "always so where the server can: MODE E, data channels kept for the next file";
-    Same Seconds ["-t", "-transfer-time"] "SECONDS" => "ends then, with what is there; a repeated command goes on";
+    Better Nothing ["-fast", "-fast-data-channels"] => "always so where the server can: MODE E, \
+                                                        data channels kept for the next file";
+    Same Seconds ["-t", "-transfer-time"] "SECONDS" => "ends then, with what is there; a repeated \
+                                                        command goes on";
     Same Quiet ["-q", "-quiet"] => "nothing but errors, which is the default";
     Same Verbose ["-v", "-verbose"] => "URLs as their files are begun or done";
     Same Performance ["-vb", "-verbose-perf"] => "bytes and rates beside the URLs";
-    Same Debug ["-dbg", "-debugftp"] => "the dialogue on standard error, passwords and tokens masked";
+    Same Debug ["-dbg", "-debugftp"] => "the dialogue on standard error, passwords and tokens \
+                                         masked";
     Same Restart ["-rst", "-restart"] => "failed transfers are tried again from where they were";
     Same Retries ["-rst-retries", "-restart-retries"] "N" => "how often, 0 for ever; without it 5";
-    Same Interval ["-rst-interval", "-restart-interval"] "SECONDS" => "time between; 0, the default: short at first, and twice as long after each";
-    Refused RestartTimeout ["-rst-timeout", "-restart-timeout"] "SECONDS" => "attempts are bounded by number (-rst-retries), and the whole by -t; 0, the default, is taken";
-    Same Stall ["-st", "-stall-timeout"] "SECONDS" => "time without a byte or an answer; 0 for none; without it 600";
-    Better Dump ["-df", "-dumpfile"] "FILE" => "pairs that are not done, one a line; what was begun of a file is in the journal, and gone on with";
-    Same DumpOnly ["-do", "-dump-only"] "FILE" => "pairs that would be copied, one a line, without facts behind them; - for standard output";
-    Same RelativePaths ["-rp", "-relative-paths"] => "paths of servers begin at home; those that begin with %2F at the root";
+    Same Interval ["-rst-interval", "-restart-interval"] "SECONDS" => "time between; 0, the \
+                                                                       default: short at first, \
+                                                                       and twice as long after \
+                                                                       each";
+    Refused RestartTimeout ["-rst-timeout", "-restart-timeout"] "SECONDS" => "attempts are bounded \
+                                                                              by number \
+                                                                              (-rst-retries), and \
+                                                                              the whole by -t; 0, \
+                                                                              the default, is \
+                                                                              taken";
+    Same Stall ["-st", "-stall-timeout"] "SECONDS" => "time without a byte or an answer; 0 for \
+                                                       none; without it 600";
+    Better Dump ["-df", "-dumpfile"] "FILE" => "pairs that are not done, one a line; what was \
+                                                begun of a file is in the journal, and gone on \
+                                                with";
+    Same DumpOnly ["-do", "-dump-only"] "FILE" => "pairs that would be copied, one a line, without \
+                                                   facts behind them; - for standard output";
+    Same RelativePaths ["-rp", "-relative-paths"] => "paths of servers begin at home; those that \
+                                                      begin with %2F at the root";
     Same Subject ["-s", "-subject"] "NAME" => "who both servers must be";
     Same SourceSubject ["-ss", "-source-subject"] "NAME" => "who the source must be";
     Same DestinationSubject ["-ds", "-dest-subject"] "NAME" => "who the destination must be";
-    Same TcpBuffer ["-tcp-bs", "-tcp-buffer-size"] "SIZE" => "socket buffers of data channels at both ends; without it the kernels'";
+    Same TcpBuffer ["-tcp-bs", "-tcp-buffer-size"] "SIZE" => "socket buffers of data channels at \
+                                                              both ends; without it the kernels'";
     Same Block ["-bs", "-block-size"] "SIZE" => "longest block of MODE E; without it 1 MiB";
     Same Parallelism ["-p", "-parallel"] "N" => "data channels, fixed: switches tuning off; 0 as 1";
-    Refused NoThirdParty ["-notpt", "-no-third-party-transfers"] => "between two servers bytes do not pass here: copy down and up again; without effect where one end is local";
+    Refused NoThirdParty ["-notpt", "-no-third-party-transfers"] => "between two servers bytes do \
+                                                                     not pass here: copy down and \
+                                                                     up again; without effect \
+                                                                     where one end is local";
     Same NoDcau ["-nodcau", "-no-data-channel-authentication"] => "data channels prove nothing";
     Same Safe ["-dcsafe", "-data-channel-safe"] => "integrity at least, or an error";
     Same Private ["-dcpriv", "-data-channel-private"] => "encrypted data channels, or an error";
-    Same Offset ["-off", "-partial-offset"] "N" => "first byte of a part, at the same place of the destination, which keeps the rest of what it has; past the end of the source is an error";
+    Same Offset ["-off", "-partial-offset"] "N" => "first byte of a part, at the same place of the \
+                                                    destination, which keeps the rest of what it \
+                                                    has; past the end of the source is an error";
     Same Length ["-len", "-partial-length"] "N" => "bytes of a part";
-    Same ListUrl ["-list", "-list-url"] "URL" => "names at a server, directories with a slash; with -r those below too";
-    Refused Refused ["-stripe", "-striped"] => "data goes over one node of a striped server; files arrive all the same without the option";
-    Refused Refused ["-sbs", "-striped-block-size"] "SIZE" => "data goes over one node of a striped server";
+    Same ListUrl ["-list", "-list-url"] "URL" => "names at a server, directories with a slash; \
+                                                  with -r those below too";
+    Refused Refused ["-stripe", "-striped"] => "data goes over one node of a striped server; files \
+                                                arrive all the same without the option";
+    Refused Refused ["-sbs", "-striped-block-size"] "SIZE" => "data goes over one node of a \
+                                                               striped server";
     Same Nothing ["-ipv6", "-IPv6"] => "always so where the host has an address of that kind";
     Refused Refused ["-u", "-udt"] => "there is no UDT here: data goes over TCP";
     Same Nothing ["-g2", "-gridftp2"] => "no effect on what arrives";
     Same Nothing ["-no-g2", "-nogridftp2"] => "no effect on what arrives: GETPUT is not used";
-    Same Nothing ["-dp", "-delayed-pasv"] => "no effect on what arrives: a round trip once a session (docs/adr/0037)";
+    Same Nothing ["-dp", "-delayed-pasv"] => "no effect on what arrives: a round trip once a \
+                                              session (docs/adr/0037)";
     Refused Refused ["-mn", "-module-name"] "NAME" => "storage modules are chosen by the server";
-    Refused Refused ["-mp", "-module-parameters"] "TEXT" => "storage modules are chosen by the server";
-    Refused Refused ["-smn", "-src-module-name"] "NAME" => "storage modules are chosen by the server";
-    Refused Refused ["-smp", "-src-module-parameters"] "TEXT" => "storage modules are chosen by the server";
-    Refused Refused ["-dmn", "-dst-module-name"] "NAME" => "storage modules are chosen by the server";
-    Refused Refused ["-dmp", "-dst-module-parameters"] "TEXT" => "storage modules are chosen by the server";
-    Refused Refused ["-aa", "-authz-assert"] "FILE" => "assertions of a Community Authorization Service are not sent: use a bearer token with ftpes://";
+    Refused Refused ["-mp", "-module-parameters"] "TEXT" => "storage modules are chosen by the \
+                                                             server";
+    Refused Refused ["-smn", "-src-module-name"] "NAME" => "storage modules are chosen by the \
+                                                            server";
+    Refused Refused ["-smp", "-src-module-parameters"] "TEXT" => "storage modules are chosen by \
+                                                                  the server";
+    Refused Refused ["-dmn", "-dst-module-name"] "NAME" => "storage modules are chosen by the \
+                                                            server";
+    Refused Refused ["-dmp", "-dst-module-parameters"] "TEXT" => "storage modules are chosen by \
+                                                                  the server";
+    Refused Refused ["-aa", "-authz-assert"] "FILE" => "assertions of a Community Authorization \
+                                                        Service are not sent: use a bearer token \
+                                                        with ftpes://";
     Refused Refused ["-saa", "-src-authz-assert"] "FILE" => "as -aa";
     Refused Refused ["-daa", "-dst-authz-assert"] "FILE" => "as -aa";
     Refused Refused ["-cache-aa", "-cache-authz-assert"] => "as -aa";
     Refused Refused ["-cache-saa", "-cache-src-authz-assert"] => "as -aa";
     Refused Refused ["-cache-daa", "-cache-dst-authz-assert"] => "as -aa";
     Better Nothing ["-pp", "-pipeline"] => "always so, in every direction";
-    Better Pipelined ["-ppq", "-pipelineq"] "N" => "small files in flight, fixed; 0 as the path needs";
-    Same Concurrency ["-cc", "-concurrency"] "N" => "control channels, fixed; large files are shared between them";
-    Refused Refused ["-nlb", "-nl-bottleneck"] => "there is no NetLogger here: godwit cp --events FILE and godwit explain FILE tell what limited a transfer";
+    Better Pipelined ["-ppq", "-pipelineq"] "N" => "small files in flight, fixed; 0 as the path \
+                                                    needs";
+    Same Concurrency ["-cc", "-concurrency"] "N" => "control channels, fixed; large files are \
+                                                     shared between them";
+    Refused Refused ["-nlb", "-nl-bottleneck"] => "there is no NetLogger here: godwit cp --events \
+                                                   FILE and godwit explain FILE tell what limited \
+                                                   a transfer";
     Refused Refused ["-nli", "-nl-interval"] "N" => "as -nlb";
     Refused Refused ["-SP", "-src-pipe"] "COMMAND" => "commands are not run at servers";
     Refused Refused ["-DP", "-dst-pipe"] "COMMAND" => "commands are not run at servers";
     Refused Refused ["-P", "-pipe"] "COMMAND" => "commands are not run at servers";
-    Refused Refused ["-dcstack", "-data-channel-stack"] "STACK" => "XIO drivers are chosen by the server";
-    Refused Refused ["-fsstack", "-file-system-stack"] "STACK" => "XIO drivers are chosen by the server";
-    Refused Refused ["-src-dcstack", "-source-data-channel-stack"] "STACK" => "XIO drivers are chosen by the server";
-    Refused Refused ["-src-fsstack", "-source-file-system-stack"] "STACK" => "XIO drivers are chosen by the server";
-    Refused Refused ["-dst-dcstack", "-dest-data-channel-stack"] "STACK" => "XIO drivers are chosen by the server";
-    Refused Refused ["-dst-fsstack", "-dest-file-system-stack"] "STACK" => "XIO drivers are chosen by the server";
+    Refused Refused ["-dcstack", "-data-channel-stack"] "STACK" => "XIO drivers are chosen by the \
+                                                                    server";
+    Refused Refused ["-fsstack", "-file-system-stack"] "STACK" => "XIO drivers are chosen by the \
+                                                                   server";
+    Refused Refused ["-src-dcstack", "-source-data-channel-stack"] "STACK" => "XIO drivers are \
+                                                                               chosen by the \
+                                                                               server";
+    Refused Refused ["-src-fsstack", "-source-file-system-stack"] "STACK" => "XIO drivers are \
+                                                                              chosen by the server";
+    Refused Refused ["-dst-dcstack", "-dest-data-channel-stack"] "STACK" => "XIO drivers are \
+                                                                             chosen by the server";
+    Refused Refused ["-dst-fsstack", "-dest-file-system-stack"] "STACK" => "XIO drivers are chosen \
+                                                                            by the server";
     Same Credential ["-cred"] "FILE" => "proxy for both ends";
     Same SourceCredential ["-sc", "-src-cred"] "FILE" => "proxy for the host of the source";
-    Same DestinationCredential ["-dc", "-dst-cred"] "FILE" => "proxy for the host of the destination";
-    Refused DataCredential ["-data-cred"] "FILE" => "servers that know you by two proxies are given one of them for data, of themselves; auto is taken, and means that";
-    Better Aliases ["-af", "-alias-file"] "FILE" => "pairs of URLs take turns at the hosts, at most -cc of them";
+    Same DestinationCredential ["-dc", "-dst-cred"] "FILE" => "proxy for the host of the \
+                                                               destination";
+    Refused DataCredential ["-data-cred"] "FILE" => "servers that know you by two proxies are \
+                                                     given one of them for data, of themselves; \
+                                                     auto is taken, and means that";
+    Better Aliases ["-af", "-alias-file"] "FILE" => "pairs of URLs take turns at the hosts, at \
+                                                     most -cc of them";
     Same Sync ["-sync"] => "what the destination has alike is left out";
-    Same SyncLevel ["-sync-level"] "0..3" => "0 it is there, 1 size, 2 size and not older, 3 size and checksum; without it 2";
-    Same Algorithm ["-checksum-alg", "-algo"] "NAME" => "of -verify-checksum and -sync-level 3; without it MD5";
-    Better Verify ["-verify-checksum", "-checksum"] => "insists on checksums; without it whole files are compared where the server can";
+    Same SyncLevel ["-sync-level"] "0..3" => "0 it is there, 1 size, 2 size and not older, 3 size \
+                                              and checksum; without it 2";
+    Same Algorithm ["-checksum-alg", "-algo"] "NAME" => "of -verify-checksum and -sync-level 3; \
+                                                         without it MD5";
+    Better Verify ["-verify-checksum", "-checksum"] => "insists on checksums; without it whole \
+                                                        files are compared where the server can";
     Refused Refused ["-X", "-extentions"] "TEXT" => "no plug-ins are loaded";
     Refused Refused ["-CP", "-plugin"] "LIST" => "no plug-ins are loaded";
-    Refused Refused ["-MC", "-multicast"] "FILE" => "servers do not send to each other on their own";
+    Refused Refused ["-MC", "-multicast"] "FILE" => "servers do not send to each other on their \
+                                                     own";
     Same Nothing ["-preserve"] => "no effect, as there";
     Same Nothing ["-cp", "-copy-perms"] => "no effect, as there";
     Same Nothing ["-allo", "-allocate"] => "no effect on what arrives";
     Same Nothing ["-no-allo", "-no-allocate"] => "no effect on what arrives";
-    Apt Apt ["-apt"] => "tunes the number of channels by GridFTP-APT in place of godwit's own tuner";
+    Apt Apt ["-apt"] => "tunes the number of channels by GridFTP-APT in place of godwit's own \
+                         tuner";
     Apt NoApt ["-noapt"] => "one data channel unless -p says more";
     Apt FirstChannels ["-n0"] "N" => "channels of its first chunk; without it 4";
     Apt Growth ["-alpha"] "X" => "growth of its bracket phase; without it 2";
@@ -238,8 +297,10 @@ impl Row {
 /// What `-help` says.
 pub(crate) fn help() -> String {
     let mut text = format!(
-        "\nglobus-url-copy [options] <sourceURL> <destURL>\nglobus-url-copy [options] -f <filename>\n\n\
-         This is {}: godwit's copies behind the command line of globus-url-copy. The number of channels is tuned\n\
+        "\nglobus-url-copy [options] <sourceURL> <destURL>\nglobus-url-copy [options] -f \
+         <filename>\n\n\
+         This is {}: godwit's copies behind the command line of globus-url-copy. The number of \
+         channels is tuned\n\
          while data flows, unless -p or -noapt is given.\n\nOPTIONS\n",
         crate::cli::globus_url_copy::VERSION
     );

@@ -48,7 +48,8 @@ fn defaults_of_a_copy() {
 #[test]
 fn every_option_is_taken_up() {
     let job = job_of(
-        "godwit cp -r -p 8 -c 2 --max-channels 64 --tcp-buffer 4M --block-size 256K --congestion cubic \
+        "godwit cp -r -p 8 -c 2 --max-channels 64 --tcp-buffer 4M --block-size 256K --congestion \
+         cubic \
          --max-rate 2.5M --host-rate 1G \
          --verify=md5 --retries 3 --events e.json --json a b ftp://u@h/d/"
             .replace("  ", " ")
@@ -231,7 +232,8 @@ fn proxies_are_made_and_told_of() {
     assert_eq!(plain.key, KeyKind::Rsa(2048));
     assert_eq!(plain.lifetime, Duration::from_secs(12 * 3600));
     let Proxy::Init(other) = proxy(
-        "godwit proxy init --cert c --key k --hours 0.5 --key-type ec --limited --path-length 0 -o p",
+        "godwit proxy init --cert c --key k --hours 0.5 --key-type ec --limited --path-length 0 -o \
+         p",
     ) else {
         panic!("is made");
     };

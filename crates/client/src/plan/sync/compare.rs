@@ -82,7 +82,8 @@ impl SyncPlanner<'_> {
                         pair.stays();
                         let target = pair.target.join(&name)?;
                         self.planner.context.reporter.warn(format!(
-                            "{target}: left, since the source does not list names with a leading dot"
+                            "{target}: left, since the source does not list names with a leading \
+                             dot"
                         ));
                         continue;
                     }

@@ -126,7 +126,8 @@ impl Session {
                 .fetch_add(1, Ordering::Relaxed)
             {
                 ..REFUSALS_SHOWN if is_time => format!(
-                    "{}: the server did not set its time, so that it will seem changed the next time (server said: {reply})",
+                    "{}: the server did not set its time, so that it will seem changed the next \
+                     time (server said: {reply})",
                     url()
                 ),
                 ..REFUSALS_SHOWN => format!(
@@ -143,14 +144,18 @@ impl Session {
         }
         match is_time {
             true if capabilities.record_lack(Lack::Mfmt) => self.context.reporter.warn(format!(
-                "{}: refuses to set times, so that these files will seem changed the next time: --size-only compares without \
+                "{}: refuses to set times, so that these files will seem changed the next time: \
+                 --size-only compares without \
                  (server said: {reply})",
                 self.endpoint.name()
             )),
             true => {}
-            false => capabilities.learn(Lack::Chmod, &self.context.reporter,
+            false => capabilities.learn(
+                Lack::Chmod,
+                &self.context.reporter,
                 format!(
-                    "{}: refuses to set permissions, files get what it gives them (server said: {reply})",
+                    "{}: refuses to set permissions, files get what it gives them (server said: \
+                     {reply})",
                     self.endpoint.name()
                 ),
             ),

@@ -103,7 +103,8 @@ impl PendingSession<'_> {
         // Servers of the Toolkit take one only where there is a directory of CAs.
         if !reply.code.is_success() && protect.is_none() {
             self.context.reporter.note(format!(
-                "{}: data channels are in clear: it takes no identity for them (server said: {reply})",
+                "{}: data channels are in clear: it takes no identity for them (server said: \
+                 {reply})",
                 self.endpoint.name()
             ));
             return Ok(None);

@@ -30,8 +30,10 @@ use crate::{
 /// What is run at the far end: what its administrator or the user has put where the Grid Community
 /// Toolkit looks, or else our server as it is. Within single quotes every login shell leaves it
 /// alone.
-const SERVER: &str = "exec sh -c 'for f in \"$HOME/.globus/sshftp\" /etc/grid-security/sshftp; do test -x \"$f\" && exec \"$f\"; done; \
-    command -v godwitd >/dev/null && exec godwitd --ssh; printf \"500 There is no server for ssh here.\\r\\n\"'";
+const SERVER: &str = "exec sh -c 'for f in \"$HOME/.globus/sshftp\" /etc/grid-security/sshftp; do \
+                      test -x \"$f\" && exec \"$f\"; done; \
+    command -v godwitd >/dev/null && exec godwitd --ssh; printf \"500 There is no server for ssh \
+    here.\\r\\n\"'";
 
 /// What other programs of its kind tell ssh: nothing but a channel is wanted.
 const OPTIONS: [&str; 4] = [
@@ -199,13 +201,16 @@ fn why(
     match status {
         // The shell that was to become it.
         Some(126 | 127) if said.contains("exec: ") => Error::Usage(format!(
-            "{name}: cannot run {command}: install OpenSSH's client, or name another with --ssh ({last})"
+            "{name}: cannot run {command}: install OpenSSH's client, or name another with --ssh \
+             ({last})"
         )),
         Some(255) if said.contains("Host key verification failed") => unproven(format!(
-            "ssh does not know the key of the server, or it is another than before: `{by_hand}` shows it, and asks ({last})"
+            "ssh does not know the key of the server, or it is another than before: `{by_hand}` \
+             shows it, and asks ({last})"
         )),
         Some(255) if said.contains("Permission denied") => unproven(format!(
-            "ssh cannot log in: `{by_hand}` must do without a question, by a key or an agent ({last})"
+            "ssh cannot log in: `{by_hand}` must do without a question, by a key or an agent \
+             ({last})"
         )),
         Some(255) => Error::Unreachable {
             endpoint: name,
@@ -231,7 +236,8 @@ pub(super) fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
         endpoint: endpoint.name(),
         feature: "GridFTP server for ssh".to_owned(),
         consequence: format!(
-            "put godwitd there where commands are looked for, or a script that runs one into ~/.globus/sshftp, or name it with \
+            "put godwitd there where commands are looked for, or a script that runs one into \
+             ~/.globus/sshftp, or name it with \
              --ssh-server ({reason})"
         ),
     }

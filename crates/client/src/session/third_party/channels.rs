@@ -111,7 +111,8 @@ impl Session {
                     None => (&*source, &*self),
                 };
                 return Err(Error::Usage(format!(
-                    "{} proves on its data channels who it is, {} cannot: use gsiftp:// for both, or --protect clear",
+                    "{} proves on its data channels who it is, {} cannot: use gsiftp:// for both, \
+                     or --protect clear",
                     guarded.endpoint.name(),
                     open.endpoint.name()
                 )));
@@ -137,7 +138,8 @@ impl Session {
             None => Ok(None),
             Some(ChannelSecurity::Gsi(security)) => Ok(Some(security.protection)),
             Some(_) => Err(Error::Usage(format!(
-                "{}: FTP over TLS protects data between a server and its client, not between two servers: use gsiftp://, or --protect clear",
+                "{}: FTP over TLS protects data between a server and its client, not between two \
+                 servers: use gsiftp://, or --protect clear",
                 self.endpoint.name()
             ))),
         }
@@ -155,7 +157,8 @@ impl Session {
                 endpoint: self.endpoint.name(),
                 feature: format!("PROT {level}"),
                 consequence: format!(
-                    "{} has no lower level, so that nothing can travel between the two (server said: {reply})",
+                    "{} has no lower level, so that nothing can travel between the two (server \
+                     said: {reply})",
                     other.endpoint.name()
                 ),
             });
@@ -203,7 +206,8 @@ impl Session {
         let [_, peer] = self.addresses;
         if address.ip().is_loopback() && !peer.is_loopback() {
             return Err(Error::Usage(format!(
-                "{}: listens on {address}, where {} cannot reach it: name it by an address that all can reach",
+                "{}: listens on {address}, where {} cannot reach it: name it by an address that \
+                 all can reach",
                 to.endpoint.name(),
                 self.endpoint.name(),
             )));
@@ -218,9 +222,12 @@ impl Session {
         if !self.is_usable() || reply.code.is_transient() {
             return Err(Error::refused(doing, reply));
         }
-        self.endpoint.capabilities.learn(Lack::ForeignConnections, &self.context.reporter,
+        self.endpoint.capabilities.learn(
+            Lack::ForeignConnections,
+            &self.context.reporter,
             format!(
-                "{}: connects to no host but ours: the other server must connect to it, with one data channel (MODE S) (server said: \
+                "{}: connects to no host but ours: the other server must connect to it, with one \
+                 data channel (MODE S) (server said: \
                  {reply})",
                 self.endpoint.name()
             ),
@@ -242,7 +249,8 @@ fn no_connection_reason(from: &Session, to: &Session) -> String {
         format!("{} does not listen (PASV)", to.name())
     } else if from.capabilities.lacks(Lack::ForeignConnections) {
         format!(
-            "{} connects to no host but ours (PORT; godwitd does for users who are logged in, or with --allow-foreign-data-hosts)",
+            "{} connects to no host but ours (PORT; godwitd does for users who are logged in, or \
+             with --allow-foreign-data-hosts)",
             from.name()
         )
     } else {

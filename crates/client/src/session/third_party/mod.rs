@@ -419,7 +419,8 @@ impl ThirdPartyTransfer<'_> {
             && capabilities.unreached.set(why.to_owned()).is_ok()
         {
             listener.context.reporter.note(format!(
-                "{}: {from} cannot connect to it: it is to connect itself, with one data channel a file (MODE S): {why}",
+                "{}: {from} cannot connect to it: it is to connect itself, with one data channel a \
+                 file (MODE S): {why}",
                 listener.endpoint.name()
             ));
         }

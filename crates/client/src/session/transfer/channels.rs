@@ -367,7 +367,8 @@ impl Session {
             Err(TransferFailure::NoConnection(why)) if !capabilities.has(Observed::DataReached) => {
                 let name = self.endpoint.name();
                 let text = format!(
-                    "{name}: its data ports are closed to us: it must connect to us, with one data channel (MODE S) ({why})"
+                    "{name}: its data ports are closed to us: it must connect to us, with one data \
+                     channel (MODE S) ({why})"
                 );
                 capabilities.learn(Lack::Pasv, &self.context.reporter, text);
             }

@@ -597,9 +597,12 @@ async fn next_sent(
 }
 
 fn learn(context: &RunContext, endpoint: &Endpoint, reply: &Reply) {
-    endpoint.capabilities.learn(Lack::Pipelining, &context.reporter,
+    endpoint.capabilities.learn(
+        Lack::Pipelining,
+        &context.reporter,
         format!(
-            "{}: takes no transfer before the one before it is over: files go one by one (server said: {reply})",
+            "{}: takes no transfer before the one before it is over: files go one by one (server \
+             said: {reply})",
             endpoint.name()
         ),
     );

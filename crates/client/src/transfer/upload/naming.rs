@@ -104,7 +104,8 @@ impl Upload {
                 let folder = self.target().parent().map(|folder| endpoint.url(&folder));
                 let folder = folder.unwrap_or_else(|| endpoint.name());
                 context.reporter.note(format_args!(
-                    "{folder}: the server refuses temporary names, {IN_PLACE} (server said: {reply})"
+                    "{folder}: the server refuses temporary names, {IN_PLACE} (server said: \
+                     {reply})"
                 ));
             }
             Naming::InPlace | Naming::Hidden => {}
