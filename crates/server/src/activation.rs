@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::error::ServerError;
 
-/// The sockets that were handed over, for [`crate::Server::on_sockets`]; none where nobody did.
+/// The sockets of the service manager, for [`crate::Server::on_sockets`]; none without one.
 /// Takes them out of the environment, so a second call finds none.
 pub fn sockets() -> Result<Vec<TcpListener>, ServerError> {
     let mut handed = ListenFd::from_env();

@@ -45,7 +45,7 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
-    /// Nobody could log in by password.
+    /// The password file cannot be used.
     #[error("cannot use password file {path}: {error}")]
     Passwords {
         /// Which.
@@ -53,7 +53,7 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
-    /// Nobody could prove who they are.
+    /// GSI cannot be set up.
     #[error(transparent)]
     Gsi(#[from] GsiError),
     /// The session that sshd has started cannot begin.
@@ -67,10 +67,10 @@ pub enum ServerError {
     /// Privileges cannot be separated.
     #[error("cannot separate privileges: {0}")]
     Separation(String),
-    /// Nobody could see what was done.
+    /// The audit log cannot be written.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// Nobody could be told how much is done.
+    /// Metrics cannot be served.
     #[error("cannot listen on {address} for metrics: {error}")]
     Metrics {
         /// Where.

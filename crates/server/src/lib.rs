@@ -65,7 +65,7 @@ pub use self::{
     ssh::serve as serve_ssh,
 };
 
-/// For the fuzz target: bytes of a process that somebody has taken over.
+/// For the fuzz target: bytes of a compromised process.
 #[cfg(fuzzing)]
 pub fn hear_foreign_message(bytes: &[u8]) {
     privsep::foreign::message(bytes);

@@ -132,7 +132,7 @@ impl Server {
         &self.addresses
     }
 
-    /// Where it tells numbers, with the port that was free.
+    /// Where it serves metrics, with the port that it took.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|(_, address)| *address)
     }

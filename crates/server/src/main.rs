@@ -211,7 +211,7 @@ fn change_password(arguments: &PasswdArguments) -> ExitCode {
     }
 }
 
-/// Nobody sees what is typed, so it is typed twice.
+/// The password is not echoed, so it is typed twice.
 fn ask_twice(user: &str) -> Result<Secret, SecretError> {
     loop {
         let first = terminal::from_terminal(&format!("Password of {user}: "))?;

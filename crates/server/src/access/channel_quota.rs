@@ -1,15 +1,14 @@
-//! How many data channels sessions have in all: those of one account together, and those of one
-//! address.
+//! The number of data channels of all sessions of one account, and of one address.
 //!
-//! Sessions may be processes of their own, and one may die with channels open. So the numbers are
-//! the kernel's (eventfd(2)): what is left for each account and each address, and for each session
-//! what it has taken and given back, from which the process that outlives it gives back the rest.
-//! Each step is a system call that never waits, and nobody is asked.
+//! Sessions may be processes, and a process may die with channels open. So the kernel holds the
+//! numbers (eventfd(2)): how many are left for each account and address, and how many each session
+//! has taken and given back. From the latter the monitor gives back the rest when the process ends.
+//! Each step is one system call that does not block.
 //!
-//! A session that somebody has taken over may write any number. The monitor reads each once,
-//! without a loop, believes what a session can have and no more, and gives an account or an address
-//! whose number is higher than it can be a new one. What such a session takes of its account's and
-//! its address's channels is lost until their last session ends.
+//! A compromised session may write any number. The monitor reads each number once, without a loop,
+//! and accepts no more than a session can have. Where the number of an account or an address is too
+//! high it makes a new one. The channels that such a session takes are lost until the last session
+//! of its account and address ends.
 
 use std::{
     fs, io,
@@ -317,7 +316,7 @@ mod tests {
         read(&address, &mut [0; 8]).unwrap();
         write_most(&address);
         assert!(!host.is_sound() && kim.is_sound());
-        // A full one takes nothing, and nobody waits for it.
+        // A full counter takes nothing, and writing to it does not block.
         drop(ours);
     }
 }

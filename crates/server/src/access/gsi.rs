@@ -1,5 +1,5 @@
-//! Users who prove who they are (GSI): what the server shows of itself, whom it believes, and who
-//! may log in.
+//! GSI: the certificate that the server shows, the CAs that it trusts, and the accounts of
+//! identities.
 
 use std::{
     fs::File,
@@ -43,7 +43,7 @@ pub(crate) struct DataContext {
     pub(crate) anchors: Arc<dyn Anchors>,
 }
 
-/// Why nobody could be believed.
+/// Why GSI cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum GsiError {
     /// The certificate or key that the server shows.
@@ -85,7 +85,7 @@ impl Gsi {
         })
     }
 
-    /// Of a process that meets strangers, and knows nobody.
+    /// Of a pre-login process, which has no gridmap.
     pub(crate) fn of_pre_login(credential: Credential, anchors: Arc<dyn Anchors>) -> Self {
         Self {
             credential: Some(credential),

@@ -1,4 +1,4 @@
-//! Who somebody is: what a client shows at login, and whom that makes it.
+//! The identity of a client: the credentials of a login, and the account that they lead to.
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ pub(crate) enum Principal {
     Bearer { issuer: String, subject: String },
 }
 
-/// For logs, and as what a client is told that it is.
+/// For logs, and for replies that name the user.
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,7 +70,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// Somebody who may come in.
+/// A login that is allowed.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) name: Principal,
@@ -89,7 +89,7 @@ impl Admitted {
     }
 }
 
-/// By what somebody has logged in.
+/// How a user has logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Method {

@@ -1,5 +1,5 @@
-//! Who may connect and log in, how often, and who must make room. Pure: it holds numbers, and time
-//! is passed in.
+//! How many connections and logins are allowed, how often, and which connection is evicted for a
+//! new one. Pure: it holds numbers, and time is passed in.
 //!
 //! ```text
 //!   connect ── admit ──► waiting (not logged in) ── spoke ──► waiting, later to go ── logged_in ──► session of an account
@@ -29,7 +29,7 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 /// Longest pause. Guessing then makes one attempt a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(64);
 
-/// Why somebody must stay outside. Its text is for the peer.
+/// Why a connection or a login is refused. The text is for the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("Too many sessions (limit {0})")]
@@ -85,7 +85,7 @@ impl Limits {
         }
     }
 
-    /// For what comes from now on; nobody is sent away for it.
+    /// For new connections and logins; present ones stay.
     pub(crate) fn change(&mut self, bounds: Bounds) {
         self.bounds = bounds;
     }

@@ -62,7 +62,7 @@ pub(crate) fn admit(service: &Service, caller: &LoginRequest) -> Result<Admitted
     if let Some(owner) = &service.owner {
         return Ok(owner.admitted());
     }
-    // Whoever has a grid identity is nobody else, and not anonymous.
+    // A client with a grid identity logs in by it, never as an anonymous user.
     let by_identity = by_identity(service, caller);
     if caller.channel == ControlProtection::Gssapi {
         return by_identity.unwrap_or_else(|| Err(failure(Errno::ACCESS, "log in")));
@@ -84,7 +84,7 @@ pub(crate) fn admit(service: &Service, caller: &LoginRequest) -> Result<Admitted
         }),
         false => by_password(service, caller),
     };
-    // What is wrong with a certificate helps whoever has shown one.
+    // A client that has shown a certificate learns what is wrong with it.
     otherwise.ok_or_else(|| match (by_identity, &caller.disbelief) {
         (Some(Err(why)), _) => why,
         (_, Some(why)) => refusal(why),

@@ -1,4 +1,4 @@
-//! Who may connect and log in, what logins may do, and how they share what there is of the server.
+//! Who may connect and log in, what a login may do, and how accounts share the server.
 
 pub(crate) mod admission;
 pub(crate) mod channel_quota;

@@ -1,4 +1,4 @@
-//! What somebody may do where, as a value: no files, no clock.
+//! What a login may do at which paths, as a value: no files, no clock.
 
 use std::{fmt, time::SystemTime};
 
@@ -33,7 +33,7 @@ pub(crate) enum Access {
     Modify,
 }
 
-/// What somebody is about to do with a path.
+/// An operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Ask for its properties.
@@ -96,7 +96,7 @@ impl Rights {
         (self.grants.iter()).any(|grant| grant.access != Access::Read)
     }
 
-    /// Where somebody with these rights begins: the one place that they are about, or the root.
+    /// The home directory of these rights: their only place, or the root.
     pub(crate) fn home(&self) -> FtpPath {
         let mut paths = self.grants.iter().map(|grant| &grant.path);
         match paths.next() {

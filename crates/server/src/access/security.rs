@@ -342,7 +342,7 @@ impl Security {
         gsi: Option<&Gsi>,
         token: Option<&Token>,
     ) -> Result<(), StorageFailure> {
-        // Where nobody has to prove anything, nobody is believed but who comes with it.
+        // Without DCAU no peer is authenticated.
         let anchors = || gsi.map_or_else(|| Arc::new(Bundle::default()) as _, Gsi::anchors);
         let chosen = token.map(|token| chosen(anchors(), token));
         self.chosen = chosen.transpose().map_err(|why| refusal(&why))?;

@@ -1,5 +1,4 @@
-//! Users with bearer tokens, as the WLCG profile has them: who may issue, and what a token's words
-//! allow here.
+//! Bearer tokens of the WLCG profile: the accepted issuers, and the rights that a token gives here.
 //!
 //! Source: WLCG Common JWT Profiles 1.0, "Capability-based Authorization".
 
@@ -101,7 +100,7 @@ fn bearer(claims: &Claims) -> Result<Bearer, String> {
                 .into(),
         );
     }
-    // Cut, it would be somebody else's.
+    // A truncated subject could be the subject of another user.
     if claims.subject.chars().count() > SUBJECT_CHARS_MAX {
         return Err(format!(
             "the token's subject has more than {SUBJECT_CHARS_MAX} characters"

@@ -60,7 +60,7 @@ enum Origin {
     Queue(Arc<Queue>),
     /// The other end learns that the turn has ended.
     Monitor { _ended: oneshot::Sender<()> },
-    /// Whoever gave turns is gone.
+    /// The source of turns is gone.
     Nobody,
 }
 

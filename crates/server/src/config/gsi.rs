@@ -70,7 +70,7 @@ impl Protect {
     }
 }
 
-/// A floor that somebody could stand on: without an identity nothing can be protected.
+/// The minimum protection, checked: without identities data channels cannot be protected.
 pub(super) fn floor_of(
     protect: Option<Protect>,
     has_channels: bool,

@@ -34,7 +34,7 @@ pub struct TokenSettings {
     pub audiences: Vec<String>,
 }
 
-/// Somebody who issues tokens.
+/// An issuer of tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IssuerSettings {
@@ -71,7 +71,7 @@ impl TryFrom<String> for IssuerSettings {
     }
 }
 
-/// `None` where TLS is not wanted. Whoever has GSI has a certificate for it, too.
+/// `None` where TLS is not wanted. GSI implies a certificate, and so TLS.
 pub(super) fn tls_of(
     options: &Options,
     gsi: &Option<GsiSettings>,
@@ -84,7 +84,7 @@ pub(super) fn tls_of(
     Ok(Some(TlsSettings { host }))
 }
 
-/// `None` where there are none. Without TLS nobody could come, unless that is wanted.
+/// `None` without a password file. Passwords need TLS or permission to come in clear.
 pub(super) fn passwords_of(
     options: &Options,
     has_tls: bool,

@@ -389,13 +389,13 @@ pub struct ServerSettings {
     pub root: PathBuf,
     /// What `anonymous` and `ftp` may do.
     pub anonymous: Anonymous,
-    /// How users prove who they are; `None`: nobody can.
+    /// How users prove who they are; `None`: they cannot.
     pub gsi: Option<GsiSettings>,
     /// AUTH TLS; `None`: there is none.
     pub tls: Option<TlsSettings>,
-    /// Who may log in by password; `None`: nobody.
+    /// The users with passwords; `None`: there are none.
     pub passwords: Option<PasswordSettings>,
-    /// Whose bearer tokens are taken; `None`: nobody's.
+    /// The issuers of accepted bearer tokens; `None`: no token is accepted.
     pub tokens: Option<TokenSettings>,
     /// What data channels must have at least.
     #[serde(with = "gsi::Protect")]
@@ -485,7 +485,7 @@ impl ServerSettings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Nobody could ever log in.
+    /// There is no identity source: no login could succeed.
     #[error(
         "nobody could log in: there is no identity source: let users of a grid in by --gsi, users with passwords by \
          --password-file, with tokens by --token-issuer, or say what people without an account may do: add --anonymous ro (read) or --anonymous rw (read and write), or set anonymous = \"ro\" in the \

@@ -48,7 +48,7 @@ pub(super) fn port_range_of(
     }
 }
 
-/// Only this machine is told, unless others are meant to be.
+/// Metrics are served to this machine only, unless --allow-remote-metrics is given.
 pub(super) fn metrics_of(
     address: Option<SocketAddr>,
     allow_remote: Option<bool>,

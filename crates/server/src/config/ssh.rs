@@ -10,7 +10,7 @@ use super::{Anonymous, Arguments, ConfigError, Options, ServerSettings};
 /// What `godwitd --ssh` is to be.
 #[derive(Clone, Debug)]
 pub struct SshSettings {
-    /// As for any server; nobody logs in by them.
+    /// As for any server; no login uses them.
     pub server: ServerSettings,
     /// Where the client is.
     pub peer: SocketAddr,

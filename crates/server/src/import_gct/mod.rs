@@ -1,4 +1,5 @@
-//! `--import-gct-config`: what `globus-gridftp-server` is told, as a settings file of ours.
+//! `--import-gct-config`: the configuration of `globus-gridftp-server` as a settings file of
+//! godwitd.
 //!
 //! - [`grammar`]: files, directories and command lines as that server reads them
 //! - [`table`]: what becomes of each option
@@ -67,7 +68,7 @@ impl ImportedConfig {
         Ok(imported)
     }
 
-    /// Somebody has to decide before the settings do what the others did.
+    /// The administrator must decide before the settings do the same.
     pub fn is_undecided(&self) -> bool {
         !self.undecided.is_empty()
     }

@@ -26,7 +26,7 @@ pub(super) enum Kind {
 enum Becomes {
     /// Nothing, whatever it says.
     Nothing(&'static str),
-    /// Somebody's decision.
+    /// The administrator's decision.
     Decision(&'static str),
     /// A key with the same text.
     Key(&'static str),

@@ -1,5 +1,5 @@
-//! Work done before the turn of its command: what may be done early, and what is known of files
-//! that moved last.
+//! Work done before the turn of its command: what may start early, and the files that a session
+//! moved last.
 
 pub(crate) mod preopen;
 pub(crate) mod recent_files;

@@ -1,11 +1,11 @@
-//! Files opened before their turn.
+//! Files that are opened before their turn.
 //!
 //! ```text
-//!   foreseen ──► Untouched ──► Opening ──► Ready ──► Taken        a blocking thread opens, the mover takes
+//!   queued   ──► Untouched ──► Opening ──► Ready ──► Taken        a blocking thread opens, the mover takes
 //!                    └──────────────────────────────►┘            the mover came first: it opens itself
 //! ```
-//! Only files to be read are: creating or truncating one leaves a trace, and the transfers before
-//! may still fail.
+//! Only files to be read are opened early: creating or truncating a file leaves a trace, and the
+//! transfers before it may still fail.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -45,7 +45,7 @@ pub(crate) struct PreopenedTransfer {
 
 enum State {
     Untouched,
-    /// Somebody may wait for it: to tell costs a system call.
+    /// `awaited`: a mover waits; waking it costs a system call.
     Opening {
         awaited: bool,
     },

@@ -1,5 +1,5 @@
-//! What passed last on the data channels of a session: the command behind a transfer often asks for
-//! its size or its checksum, and opening and reading a small file once more costs more than sending
+//! The files that a session moved last, with their sizes and checksums. The command behind a
+//! transfer often asks for either, and to open and read a small file again costs more than to send
 //! it.
 
 use std::{

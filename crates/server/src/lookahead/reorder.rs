@@ -1,8 +1,9 @@
-//! What may begin on a data channel that is through with the transfer before, while others are not.
+//! Which transfers may start on a data channel that has finished the previous transfer while other
+//! channels have not.
 //!
-//! What is sent changes nothing. What is received under a temporary name of godwit's client touches
-//! a file that nobody else names: neither the transfers before it nor what is asked between them
-//! can mean it, unless the name came up shortly before.
+//! A transfer that sends changes nothing. One that receives under a temporary name of godwit's
+//! client touches a file that no other command names: neither an earlier transfer nor a request
+//! between them can mean it, unless the same name was used shortly before.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What was begun before its command's turn.
+//! Transfers and requests that start before the turn of their commands.
 
 use std::{
     collections::VecDeque,
@@ -26,9 +26,9 @@ pub(crate) struct SpeculativeWork {
     waiting: VecDeque<Waiting>,
     /// To be opened ahead.
     fresh: Vec<Arc<PreopenedTransfer>>,
-    /// Was the source of the rename there that is told next?
+    /// Whether the source of the next rename exists.
     source: Option<Arc<AtomicBool>>,
-    /// Forgotten, and not yet at their end.
+    /// Dropped work that has not ended yet.
     ending: VecDeque<Ending>,
 }
 
@@ -152,7 +152,7 @@ impl SpeculativeWork {
                     transfer.abort();
                     Ending::Transfer(transfer)
                 }
-                // Nobody hears the answer any more, which ends long work at its next chance.
+                // Dropping the receiver of the answer ends long work at its next check.
                 Waiting::Request(_, over) => Ending::Request(over),
             });
         }

@@ -151,7 +151,7 @@ impl Entry {
         self
     }
 
-    /// How somebody has logged in.
+    /// How the user has logged in.
     pub(crate) fn by(mut self, method: Method) -> Self {
         self.method = Some(method);
         self
@@ -220,7 +220,7 @@ impl Command {
     }
 }
 
-/// What a session tells while something moves.
+/// What a session reports while a transfer runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Progress {
@@ -256,7 +256,7 @@ pub(crate) struct Channels {
 }
 
 impl Progress {
-    /// What another process tells, with no text longer than ours.
+    /// The report of another process, its texts cut to our limit.
     pub(crate) fn bounded(mut self) -> Self {
         if let Some(running) = &mut self.transfer {
             running.path = cut(std::mem::take(&mut running.path));

@@ -1,4 +1,4 @@
-//! What the server tells of itself: logs, audit log, metrics.
+//! What the server reports of itself: logs, audit log, metrics.
 
 pub(crate) mod audit;
 pub(crate) mod event;

@@ -19,14 +19,14 @@ pub(crate) struct Ids {
     pub(crate) groups: Vec<u32>,
 }
 
-/// An account whose files somebody may have.
+/// An account of the system that a session may act as.
 #[derive(Clone, Debug)]
 pub(crate) struct SystemAccount {
     pub(crate) ids: Ids,
     home: Vec<u8>,
 }
 
-/// Why a name is nobody to become.
+/// Why a session cannot act as an account.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoAccount {
     #[error("{0} is no account of this system")]

@@ -1,5 +1,4 @@
-//! How pre-login processes, sessions and reapers begin: this program again, with nothing but the
-//! link to its parent.
+//! How child processes start: this program again, with nothing but the link to the monitor.
 
 use std::{fs::File, future::Future, io::Read as _, os::fd::OwnedFd};
 

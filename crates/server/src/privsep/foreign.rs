@@ -1,5 +1,5 @@
-//! What the fuzz target `privsep_message` does with the bytes of a pre-login process or a session
-//! that somebody has taken over; the test below replays its corpus through the same.
+//! What the fuzz target `privsep_message` does with the bytes of a compromised process; the test
+//! below replays its corpus through the same function.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},

@@ -1,6 +1,6 @@
-//! A link: from the monitor to a process a socket that keeps the bounds of packets and carries
-//! descriptors, back a pipe, which carries none: a process that somebody has taken over can neither
-//! make the monitor keep descriptors nor make it wait while it closes them.
+//! A link between the monitor and a child process: to the child a socket that keeps the bounds of
+//! packets and carries descriptors, back a pipe, which carries none. So a compromised process can
+//! neither make the monitor keep descriptors nor make it wait while it closes them.
 
 use crate::observe::audit::Report;
 use crate::observe::event::{Entry, Progress};
@@ -351,7 +351,7 @@ impl ChildEnd {
 }
 
 impl ChildEnd {
-    /// Of a pre-login process: somebody has proven nothing.
+    /// Of a pre-login process: a handshake has failed.
     pub(crate) fn handshake_failed(&self, why: &str) -> Result<(), LinkError> {
         self.send(&FromPreLogin::HandshakeFailed {
             why: why.to_owned(),

@@ -1,6 +1,6 @@
-//! What a pre-login process or a session writes into its standard error, on its way to the server's
-//! log. It has a pipe of its own: one that somebody has taken over can write untrue lines, but
-//! neither close, cut nor overwrite the log, nor write what an administrator's terminal would obey.
+//! Log lines of child processes. Each process writes to a pipe of its own: a compromised one can
+//! write false lines, but it cannot close, cut or overwrite the log, nor send control characters to
+//! an administrator's terminal.
 
 use std::{io, mem, time::Instant};
 

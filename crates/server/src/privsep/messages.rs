@@ -1,5 +1,5 @@
-//! What passes over a link. JSON, each message one packet of at most [`PACKET_MAX`] bytes;
-//! descriptors travel beside it.
+//! The messages of a link: JSON, each one packet of at most [`PACKET_MAX`] bytes; descriptors
+//! travel beside it.
 
 use std::net::SocketAddr;
 
@@ -74,7 +74,7 @@ pub(crate) enum FromPreLogin {
     /// Somebody wants to log in. An identity was proven to the pre-login process; a password or a
     /// token is for the monitor to verify.
     Login(Box<LoginRequest>),
-    /// Somebody has proven nothing.
+    /// A handshake has failed.
     HandshakeFailed { why: String },
 }
 

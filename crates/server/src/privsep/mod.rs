@@ -54,11 +54,11 @@ use self::link::ChildEnd;
 /// Kinds of child processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Meets a stranger.
+    /// Reads what a client sends before login.
     PreLogin,
-    /// Acts as an account.
+    /// Serves a user after login, as the user's account.
     Session,
-    /// Removes leftovers of uploads, whoever's they are.
+    /// Removes leftovers of uploads of all accounts.
     Reaper,
 }
 

@@ -1,5 +1,5 @@
-//! The process that meets a stranger: it holds the control connection, proves and is proven, and
-//! asks the monitor for a session.
+//! The process that serves a client before login: it holds the control connection, does the
+//! handshakes, and asks the monitor for a session.
 
 use std::{io, net::TcpStream, os::fd::OwnedFd, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! A pre-login process or a session, as the monitor has it.
+//! A child process as the monitor holds it.
 
 use std::{io, process::Stdio};
 

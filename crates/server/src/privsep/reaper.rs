@@ -1,5 +1,5 @@
-//! The process that removes leftovers of uploads. They are many accounts', so it stays root; but
-//! all that it can do is to read directories and to remove files beneath the server's root.
+//! The process that removes leftovers of uploads. They belong to many accounts, so it stays root;
+//! the sandbox lets it only read directories and remove files beneath the server's root.
 
 use std::{path::PathBuf, time::SystemTime};
 

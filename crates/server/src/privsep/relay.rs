@@ -1,5 +1,5 @@
-//! A pre-login process once its session runs: opens what the client sends, protects what the
-//! session answers, and understands neither.
+//! A pre-login process after login: it removes the protection from commands and adds it to replies,
+//! and interprets neither.
 
 use std::{
     io,

@@ -41,7 +41,7 @@ pub struct Protection {
     missing: Vec<String>,
 }
 
-/// What could not be given up. The process must not go on.
+/// A privilege that could not be dropped. The process must exit.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing}: {error}")]
 pub(crate) struct NotConfined {
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
     use crate::privsep::accounts::SystemAccount;
 
-    /// An account that every Debian has and nobody uses.
+    /// An account that every Debian has and that runs nothing.
     const JO: &str = "games";
 
     /// Files for all to read, beneath a root and beside it; and two of somebody else.

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::storage_calls::{give_name, other_digest, other_size};
 use crate::{access::turns::AccountTurns, storage::failure};
 
-/// Hears how many bytes were taken so far; false: nobody waits for the result any more.
+/// Receives the number of bytes done; returns false when the result is not needed any more.
 pub(crate) type GoOn<'a> = &'a mut (dyn FnMut(u64) -> bool + Send);
 
 /// CKSM, the leaves of a file, and the commit of one.

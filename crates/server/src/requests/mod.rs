@@ -1,8 +1,8 @@
 //! Requests that touch storage: each runs on blocking threads and answers through a short queue.
 //!
-//! The queue is what bounds a big listing: its next page is read when the session, which waits for
-//! its client, has taken one. What waits, for a client or for its turn, holds no thread. A session
-//! that ends closes the queue, and that ends the work.
+//! The queue bounds a large listing: its next page is read when the session, which waits for its
+//! client, has taken one. A request that waits, for a client or for its turn, holds no thread. When
+//! a session ends it closes the queue, and that ends the request.
 
 pub(crate) mod checksums;
 mod storage_calls;
@@ -258,7 +258,7 @@ impl Replier {
         }
     }
 
-    /// False where nobody listens any more.
+    /// False where the session is gone.
     async fn answer(&mut self, result: Result<Outcome, StorageFailure>) -> bool {
         self.end_turn();
         self.answers.send(Answer::Done(result)).await.is_ok()

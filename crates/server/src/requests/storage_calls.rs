@@ -19,7 +19,7 @@ use crate::{
 /// S_ISUID and S_ISGID.
 const BECOMES_OTHERS: u32 = 0o6000;
 
-/// To its end, whoever still wants to hear of it. `known`: of the file that it asks for.
+/// Carries out a request to its end. `known`: what is known of its file.
 pub(super) fn run_at_once(
     request: Request,
     known: Option<KnownFile>,
@@ -41,7 +41,7 @@ pub(super) fn run_at_once(
     }
 }
 
-/// Would it keep others waiting that are on the same mover?
+/// Whether it would delay other sessions of the same mover.
 pub(super) fn is_long(request: &Request, storage: &dyn Storage) -> bool {
     let is_short = |bytes| bytes <= AT_ONCE_BYTES;
     let (length, path) = match request {
@@ -62,7 +62,7 @@ pub(super) fn must_be_durable(request: &Request, committer: &Committer) -> bool 
     committer.durability() != Durability::None && !named_by(request).is_empty()
 }
 
-/// Directories whose names a request changes so that somebody may rely on them.
+/// Directories that a request changes and that must be synced before its reply.
 pub(super) fn named_by(request: &Request) -> Vec<FtpPath> {
     match request {
         Request::Rename { from, to } => from.parent().into_iter().chain(to.parent()).collect(),

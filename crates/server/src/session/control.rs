@@ -16,10 +16,10 @@ use tokio::{
 
 use super::READ_BYTES;
 
-/// Time that a client has to read our last words.
+/// Time that a client has to read our last replies.
 const LAST_REPLIES_LIMIT: Duration = Duration::from_secs(2);
 
-/// Bytes of a client that goes on sending after our last words.
+/// Bytes that a client may send after our last replies.
 const LAST_REPLIES_BYTES: usize = 4 * 1024 * 1024;
 
 /// A connected stream. Nothing here blocks.

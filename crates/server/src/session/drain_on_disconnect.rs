@@ -29,7 +29,7 @@ impl Session {
         };
         tokio::select! {
             () = over => {}
-            // Also where nobody can say so any more.
+            // Also where the server is gone.
             _ = phase.wait_for(|phase| *phase == Phase::Aborting) => {}
         }
     }

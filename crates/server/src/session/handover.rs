@@ -1,5 +1,5 @@
-//! Sessions of which one part runs elsewhere: a pre-login process begins one and hands over at
-//! login, a session of its own process goes on.
+//! Sessions in two processes: a pre-login process starts the session and hands it over at login; a
+//! process of the account continues it.
 
 use std::{io, mem, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Instant};
 
@@ -37,7 +37,7 @@ pub(crate) struct Entered {
     pub(crate) quota: ChannelQuota,
 }
 
-/// A control connection whose commands are somebody else's from now on.
+/// A control connection whose commands another process carries out from now on.
 pub(crate) struct HandedOver {
     id: u64,
     pub(crate) io: ControlIo,

@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    /// Ends the session without another word.
+    /// Ends the session without another reply.
     fn give_up(&mut self) {
         self.pi.handle_input(Instant::now(), Input::Closed);
         self.closing = true;

@@ -2,12 +2,12 @@
 //! is waiting for.
 //!
 //! ```text
-//!   socket ──bytes──► Security ──► ServerPi ──outputs──► Security ──► outbox ──► socket
+//!   socket ──bytes──► Security ──► ServerPi ──outputs──► Security ──► ReplyBuffer ──► socket
 //!                                     ▲  │
-//!                   answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels, Foreseen
+//!                   answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels, SpeculativeWork
 //! ```
-//! Events set state; [`Session::carry_out`] alone does what the interpreter asks. Idle, a session
-//! is this struct and one descriptor: no thread, no buffer to read into, no listener.
+//! Events set state; only [`Session::carry_out`] acts on what the interpreter asks for. An idle
+//! session is this struct and one descriptor: no thread, no read buffer, no listener.
 
 mod control;
 pub(crate) mod control_io;
@@ -74,14 +74,14 @@ pub(crate) const LOGIN_ATTEMPTS_MAX: u32 = 5;
 pub(crate) const EVICTED: &[u8] =
     b"421 Too many connections that have not logged in, closing control connection.\r\n";
 
-/// What the whole server is doing. Sessions hold receivers: their number is the number of sessions.
+/// The phase of the whole server. Sessions hold receivers: their number is the number of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Business as usual.
+    /// New connections and commands are served.
     Serving,
-    /// No new commands; what runs may end.
+    /// No new commands; running transfers may end.
     Draining,
-    /// What runs is cut.
+    /// Running transfers are aborted.
     Aborting,
 }
 
@@ -100,7 +100,7 @@ enum End {
     Aborted,
     /// Others who want to log in need the room.
     Evicted,
-    /// A process of the account's goes on.
+    /// A process of the account has taken over.
     HandedOver,
 }
 
@@ -190,11 +190,11 @@ struct Session {
     entering: bool,
     /// Bytes behind that login.
     held: Vec<u8>,
-    /// The way to the process that goes on.
+    /// The relay to the process that takes over.
     relay: Option<OwnedFd>,
-    /// The interpreter has spoken its last word.
+    /// The interpreter has sent its last reply.
     closing: bool,
-    /// When to tell how far it is.
+    /// When to report progress.
     next_progress_at: Option<Instant>,
 }
 
@@ -255,7 +255,7 @@ impl Session {
         }
     }
 
-    /// Serves until the end, or until somebody else goes on.
+    /// Serves until the end, or until another process takes over.
     async fn live(mut self, mut phase: watch::Receiver<Phase>) -> Option<HandedOver> {
         let (id, peer) = (self.id, self.peer);
         info!(session = id, %peer, "session begins");

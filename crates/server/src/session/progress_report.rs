@@ -1,24 +1,24 @@
-//! What a session tells of itself while something moves, for who counts.
+//! What a session reports to the metrics while a transfer runs.
 
 use std::time::{Duration, Instant};
 
 use super::{Session, Transfer};
 use crate::observe::event::{Progress, Running, What};
 
-/// Between two words on a transfer.
+/// Between two reports on a transfer.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Between two words on data channels that carry nothing.
+/// Between two reports on idle data channels.
 const IDLE_EVERY: Duration = Duration::from_secs(10);
 
 impl Session {
-    /// Something begins to move.
+    /// A transfer starts.
     pub(super) fn schedule_progress(&mut self) {
         let soon = Instant::now() + EVERY;
         self.next_progress_at = Some(self.next_progress_at.map_or(soon, |at| at.min(soon)));
     }
 
-    /// Tells how far it is, and when to do so again: an idle session tells nothing.
+    /// Reports progress and schedules the next report: an idle session sends none.
     pub(super) fn publish_progress(&mut self) {
         let transfer = self.transfer.as_deref().map(|transfer| Running {
             what: transfer.what(),

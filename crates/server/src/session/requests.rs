@@ -140,7 +140,7 @@ impl Session {
         self.request = Some(PendingRequest::start(request, &self.committer, &self.turns));
     }
 
-    /// Lets somebody in who may come in.
+    /// Finishes a login.
     pub(super) fn decide(
         &mut self,
         user: &str,
@@ -166,7 +166,7 @@ impl Session {
         Ok(Outcome::Account { name, account })
     }
 
-    /// Somebody logs in to `account`, unless there are too many of it.
+    /// Logs in to `account`, unless it has too many sessions.
     pub(super) fn enters(&mut self, account: &Principal) -> Result<(), StorageFailure> {
         let entered = self.permit.quota(account).and_then(|quota| {
             self.permit.logged_in(account)?;

@@ -1,4 +1,4 @@
-//! What is kept of a session: the server's log, and the audit log.
+//! What the server's log and the audit log record of a session.
 
 use godwit_engine::data::Sample;
 use godwit_proto::{
@@ -17,7 +17,7 @@ use crate::{
     transfers::TransferEnd,
 };
 
-/// Why there is no better word on a change.
+/// The result of a change whose outcome is unknown.
 pub(super) const CUT_SHORT: &str = "cut short: it may have been done or not";
 
 impl Session {
@@ -104,14 +104,14 @@ impl Session {
         self.record(event.ended(Some(&failure.text)));
     }
 
-    /// A change was asked for that ended so.
+    /// Records the end of a change.
     pub(super) fn log_change(&mut self, class: Option<Class>, failure: Option<impl ToString>) {
         if let Some(event) = self.change.take() {
             self.record(event.class(class).ended(failure));
         }
     }
 
-    /// What was begun ahead goes without its turn.
+    /// Records speculative work that is dropped.
     pub(super) fn log_speculative(&self) {
         let requests = self.speculative.requests().filter_map(change_of);
         let transfers = self
@@ -141,7 +141,7 @@ impl Session {
     }
 }
 
-/// What a transfer was asked for by.
+/// The command of a transfer.
 pub(super) fn command_of(kind: &TransferKind) -> Command {
     match kind {
         TransferKind::Send { region: None, .. } => Command::Retr,
@@ -159,7 +159,7 @@ pub(super) fn command_of(kind: &TransferKind) -> Command {
     }
 }
 
-/// What the audit log says of a request, where it says anything.
+/// The audit event of a request, if it has one.
 pub(super) fn change_of(request: &Request) -> Option<Entry> {
     let event = match request {
         Request::MakeDirectory(path) => Entry::new(What::Mkdir).path(path),

@@ -1,5 +1,5 @@
-//! When a file is said to be safe: what 226, 111 and 250 of RNTO and MKD promise beside "it was
-//! handed to the kernel".
+//! When a file counts as safe: what 226, 111 and the 250 of RNTO and MKD promise beyond "the kernel
+//! has it".
 //!
 //! ```text
 //!   entries ──► waiting ──► round ──► verdicts          one round at a time; who comes while it runs waits for the next
@@ -178,7 +178,7 @@ impl Drop for Unwinding<'_> {
     }
 }
 
-/// Syncs all of `round` and tells everybody. Whoever shared a call shares its failure.
+/// Syncs all of `round` and notifies all waiters. Waiters of one call share its failure.
 fn run_round(round: Vec<Entry>, storage: &dyn Storage, together: bool) {
     let files = round.iter().filter(|entry| entry.file.is_some()).count();
     let together = together && files >= FILES_A_ROUND;

@@ -1,10 +1,10 @@
-//! Leftovers of uploads whose client never came back to finish or remove them: files under the
-//! temporary names of godwit's client, which are removed some time after their last change.
+//! Leftovers of uploads that their client has neither finished nor removed: files under the
+//! temporary names of godwit's client. They are removed some time after their last change.
 //!
-//! The time is that of the inode (ctime), which nobody can set: a file that is whole may have got
-//! the time of its source already, and wait for its name. And no file goes that has changed since
-//! the oldest of the sessions began that are there now: whatever a session has written is safe
-//! until it ends, however slow it is.
+//! The time is the change time of the inode (ctime), which no user can set: a complete file may
+//! already have the modification time of its source while it waits for its final name. A file that
+//! has changed since the oldest present session began is kept, so a session never loses what it has
+//! written, however slow it is.
 
 use std::{
     io,
@@ -27,7 +27,7 @@ const DEPTH_MAX: usize = 256;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-/// One sweep, and a word on it in the log. Blocks.
+/// One sweep, and a line on it in the log. Blocks.
 pub(crate) fn sweep_and_tell(root: &Path, before: SystemTime) {
     match sweep(root, before) {
         Ok(Swept {
@@ -44,7 +44,7 @@ pub(crate) fn sweep_and_tell(root: &Path, before: SystemTime) {
     }
 }
 
-/// What a sweep came to.
+/// The result of a sweep.
 #[derive(Debug, Default)]
 struct Swept {
     removed: u64,
@@ -56,7 +56,7 @@ struct Swept {
 impl Swept {
     fn note(&mut self, result: Result<(), Errno>) {
         match result {
-            // Somebody else was faster.
+            // Another process has removed it.
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => {
                 self.failed += 1;

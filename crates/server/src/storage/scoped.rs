@@ -1,5 +1,5 @@
-//! Storage as somebody with limited rights sees it: the one place where a path becomes an
-//! operation, whatever command asks for it.
+//! Storage with the rights of one login: the one place where a path becomes an operation, whatever
+//! command asks for it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -425,7 +425,7 @@ mod tests {
         file.write_all_at(0, b"x").unwrap();
         assert!(second.open_read(&part).is_ok() && second.set_len(&part, 1).is_ok());
         second.rename(&part, &path("/f")).unwrap();
-        // Finished: nobody changes it.
+        // A finished file does not change.
         for session in [&first, &second, &other] {
             assert!(session.open_write(&path("/f"), WriteMode::Keep).is_err());
             assert!(session.open_read(&path("/f")).is_err());

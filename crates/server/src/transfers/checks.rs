@@ -1,4 +1,4 @@
-//! What success of a receipt depends on when its bytes have come.
+//! The checks of a received file that decide whether its transfer has succeeded.
 
 use std::{
     io::Write as _,

@@ -103,7 +103,7 @@ impl DataChannels {
         let mover = self.mover()?;
         self.is_tls = is_tls(plan.security.as_ref());
         let mut params = self.params(&plan.spec, plan.security.clone(), settings);
-        // Whoever proves an identity may come from anywhere.
+        // A peer that proves an identity may connect from any address.
         let proven = matches!(plan.security, Some(ChannelSecurity::Gsi(_)));
         params.only_from = (!plan.spec.foreign_hosts && !proven).then(|| [plan.client].into());
         self.sizes = sizes_of(&params);

@@ -5,8 +5,8 @@
 //!   Opening ──► Moving ──► Finishing ──► Done          Opening and Finishing run on blocking threads
 //!      └──────────┴── failure, abort ──────┘
 //! ```
-//! Files in MODE E begin in Moving: there the mover opens them in their turn, or finds them opened
-//! ahead ([`crate::lookahead::preopen`]), so that a queue of small files goes on without us.
+//! Files in MODE E start in Moving: the mover opens them in their turn, or takes them from
+//! [`crate::lookahead::preopen`], so a queue of small files needs no step of the session.
 
 mod checks;
 pub(crate) mod data_channels;
@@ -69,7 +69,7 @@ pub(crate) struct RunningTransfer {
     aborted: bool,
 }
 
-/// Left by whoever opened the file.
+/// Left by the thread that opened the file.
 #[derive(Default)]
 struct Left {
     checks: Option<Checks>,
@@ -90,7 +90,7 @@ enum Stage {
     WorkDone,
 }
 
-/// What the interpreter hears of it.
+/// The step that the interpreter receives.
 #[derive(Debug)]
 pub(crate) enum TransferStep {
     /// Data connections are up.

@@ -1,5 +1,5 @@
-//! Opening what a transfer works on: which bytes of which file go out, or where those that come in
-//! belong.
+//! Opens the file of a transfer: the ranges that are sent, or the place of the bytes that are
+//! received.
 
 use std::{sync::Arc, time::SystemTime};
 

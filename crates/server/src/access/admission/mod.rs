@@ -1,5 +1,5 @@
-//! [`Limits`] as the accept loop and the sessions use them: who comes in gets a
-//! [`ConnectionPermit`], and hears through it that it must go.
+//! [`Limits`] as the accept loop and the sessions use them: an admitted connection holds a
+//! [`ConnectionPermit`], which also tells it when it is evicted.
 
 pub(crate) mod attempts;
 
@@ -24,7 +24,7 @@ use super::{
 use crate::config::Bounds;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 
-/// The door of a server.
+/// Admission control for new connections and logins.
 pub(crate) struct Admission {
     inner: Mutex<Inner>,
     metrics: Arc<Metrics>,
@@ -37,13 +37,13 @@ struct Inner {
     /// What sessions of one account share, and those of one address; gone with the last of them.
     accounts: HashMap<Principal, Weak<SharedCounter>>,
     addresses: HashMap<IpAddr, Weak<SharedCounter>>,
-    /// How those who wait hear that they must go.
+    /// Wakes connections that are evicted.
     waiting: HashMap<u64, Arc<Notify>>,
     /// When those began that are there, in their order.
     begun: BTreeMap<u64, SystemTime>,
 }
 
-/// One connection's place. Dropping it makes room.
+/// The permit of one connection. Dropping it makes room.
 pub(crate) struct ConnectionPermit {
     gate: Arc<Admission>,
     /// What the limits know it by.
@@ -142,7 +142,7 @@ impl ConnectionPermit {
         &self.connection_metrics
     }
 
-    /// Ready when somebody else needs the room. Cancel-safe.
+    /// Ready when another connection needs the room. Cancel-safe.
     pub(crate) async fn evicted(&self) {
         self.must_go.notified().await;
     }
@@ -179,12 +179,12 @@ impl ConnectionPermit {
         deliver(handed_on);
         async move {
             begun?;
-            // Whoever has the other side answers, or drops it with the gate.
+            // The other side answers, or is dropped with the admission control.
             told.await.unwrap_or(Err(Refusal::Descriptors))
         }
     }
 
-    /// From now on nobody sends it away.
+    /// From now on it cannot be evicted.
     pub(crate) fn logged_in(&self, account: &Principal) -> Result<(), Refusal> {
         let mut inner = self.gate.lock();
         inner.limits.logged_in(self.place, account)?;

@@ -52,7 +52,7 @@ pub enum EditError {
         /// Where.
         path: PathBuf,
     },
-    /// The line would let nobody in.
+    /// No password matches the line.
     #[error("{user}: {what}")]
     Value {
         /// Who.

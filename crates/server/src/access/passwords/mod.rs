@@ -176,7 +176,7 @@ pub(crate) struct Fault {
     pub(crate) what: &'static str,
 }
 
-/// Reads a file that nobody but its owner (we, or root) can read or change.
+/// Reads a file that only its owner (we, or root) can read or change.
 ///
 /// # Errors
 /// When it cannot be read, is too long, no text, or open to others.
@@ -205,7 +205,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     text_of(file)
 }
 
-/// Nobody else has written it, or can read it.
+/// Only its owner has written it and can read it.
 fn check_owner(metadata: &Metadata) -> io::Result<()> {
     let owner = metadata.uid();
     if !metadata.is_file() {

@@ -114,7 +114,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Writes one line. That it cannot be written stops nobody, and the server's log says so.
+    /// Writes one line. A failure stops no session; the server's log reports it.
     pub(crate) fn record(&self, who: &Who, event: &Entry) {
         if let Some(TransferLog { log, host }) = &mut *lock(&self.transfers)
             && let Some(line) = transfers::line(SystemTime::now(), host, who, event)
@@ -180,7 +180,7 @@ fn append(path: &Path) -> Result<Log<File>, AuditError> {
     Ok(Log { file, torn })
 }
 
-/// Of a regular file; where it cannot be read, nobody knows.
+/// Of a regular file; false where it cannot be read.
 fn ends_in_part_of_a_line(path: &Path, file: &File) -> bool {
     let Some(last) = (file.metadata().ok())
         .filter(|found| found.is_file())

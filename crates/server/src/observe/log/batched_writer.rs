@@ -1,7 +1,7 @@
-//! Lines that leave together.
+//! Writes log lines in batches.
 //!
-//! A write for each line costs the server and whoever reads it a call into the kernel and often a
-//! wake-up: of a small file, where one line is logged for each, a twentieth of all time.
+//! A write for each line costs the server and the reader a system call and often a wake-up: with
+//! one line for each small file, a twentieth of all time.
 
 use std::{
     io::{self, Write},
@@ -97,7 +97,7 @@ impl State {
         if self.lines.is_empty() {
             return;
         }
-        // A log that nobody takes any more must not end the server.
+        // A log whose reader is gone must not end the server.
         let _ = self.out.write_all(&self.lines);
         self.lines.clear();
         self.sent = Some(Instant::now());
@@ -114,7 +114,7 @@ impl<'a> MakeWriter<'a> for &'static BatchedWriter {
         }
     }
 
-    /// What somebody ought to look at does not wait.
+    /// Warnings and errors do not wait.
     fn make_writer_for(&'a self, event: &Metadata<'_>) -> Line {
         Line {
             of: self,

@@ -12,7 +12,7 @@ pub(crate) enum Class {
     // Logins.
     /// A handshake proved nothing.
     Handshake,
-    /// Nobody is let in by what was shown.
+    /// The credentials are not accepted.
     Credentials,
     /// Too many logins from there have failed lately.
     Pause,

@@ -1,4 +1,4 @@
-//! Counters that nobody waits for.
+//! Counters without locks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

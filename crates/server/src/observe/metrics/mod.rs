@@ -1,9 +1,11 @@
-//! What the server counts, and who is there: for monitoring, and for whoever asks by SIGUSR1.
+//! What the server counts, and its present connections: for monitoring, and for the log at SIGUSR1.
 //!
 //! ```text
-//!   Gate ── enter ──► Visit, one for each connection          Metrics ── exposition ──► http: whoever asks for /metrics
-//!                       ▲ heard: what the audit log hears        └────── status ──────► the log, at SIGUSR1
-//!                       ▲ progress: once a second while something moves
+//!   Admission ── enter ──► ConnectionMetrics, one for each connection
+//!                            ▲ observe: events of the audit log
+//!                            ▲ progress: once a second while a transfer runs
+//!   Metrics ── exposition ──► http: GET /metrics
+//!      └────── status ──────► the log, at SIGUSR1
 //! ```
 //! Movers know nothing of it: numbers are taken from a transfer once a second and at its end, by
 //! the session. With privilege separation it is the monitor that counts, of what sessions tell it;
@@ -193,7 +195,7 @@ impl Metrics {
         };
         ended.add(1);
         seen.transfers = seen.transfers.saturating_add(1);
-        // Else it was begun ahead and never moved: what is told of moves on.
+        // A transfer without bytes was started ahead and never moved data.
         if let Some(bytes) = entry.bytes {
             let flow = Flow {
                 bytes,
@@ -212,7 +214,7 @@ impl Metrics {
 }
 
 impl ConnectionMetrics {
-    /// Counts what the audit log hears.
+    /// Counts an event of the audit log.
     pub(crate) fn observe(&self, who: &Who, entry: &Entry) {
         let metrics = &self.metrics;
         let mut seen = lock(&self.seen);
