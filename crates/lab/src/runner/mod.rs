@@ -1,12 +1,12 @@
 //! Runs scenarios: every cell and method, again and again, in turn.
 //!
 //! **What is measured.** A run without end (`/dev/zero` to `/dev/null`) counts what the receiving
-//! kernel received in order ([`godwit_engine::host::tcp_diag`]) from `ramp` after the first data for the
-//! length of `measure`; login and slow start are not in it. Methods with a tuner run for `evolve`
-//! instead, and the last third counts; all of it is kept in bins of half a second. A run of a file
-//! counts its size over the life of the client's process; everything is in it. So does a run of a
-//! set of files, all of which must be there in the end; one that is not done after `measure` is
-//! stopped, with all programs it started, and what has arrived by then counts.
+//! kernel received in order ([`godwit_engine::host::tcp_diag`]) from `ramp` after the first data
+//! for the length of `measure`; login and slow start are not in it. Methods with a tuner run for
+//! `evolve` instead, and the last third counts; all of it is kept in bins of half a second. A run
+//! of a file counts its size over the life of the client's process; everything is in it. So does a
+//! run of a set of files, all of which must be there in the end; one that is not done after
+//! `measure` is stopped, with all programs it started, and what has arrived by then counts.
 //!
 //! **Order.** Repeat by repeat, in each cell by cell, in each method by method, so that whatever
 //! drifts meets all alike; every other repeat runs backwards, so that nobody is always first.

@@ -652,7 +652,8 @@ impl TransferShared {
         self.control.lock().failing.get_or_insert((why, until));
     }
 
-    /// Fails it with the failure that waited for the last bytes, if there is one; whether there was.
+    /// Fails it with the failure that waited for the last bytes, if there is one; whether there
+    /// was.
     fn fail_if_draining(&self) -> bool {
         let failing = self.control.lock().failing.take();
         let is_failing = failing.is_some();
