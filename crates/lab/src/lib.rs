@@ -3,11 +3,11 @@
 pub mod calibrate;
 pub mod chaos;
 pub mod commands;
+pub mod connection_totals;
 pub mod emulator;
 pub mod faults;
 pub mod host;
 pub mod judge;
-pub mod ledger;
 pub mod load;
 pub mod netns;
 pub mod network;

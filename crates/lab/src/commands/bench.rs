@@ -5,17 +5,17 @@
 //! Every run goes to a file of JSON lines; the page in docs/results is written from such files and
 //! from nothing else.
 
-mod clear;
+mod encrypted;
 mod files;
-mod guarded;
 mod logins;
-mod others;
+mod other_protocols;
 mod page;
+mod plaintext;
 mod record;
 mod scale;
 mod small;
-mod stand;
-mod strangers;
+mod testbed;
+mod unauthenticated;
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ use std::{
 
 use clap::Args;
 
-use self::{files::Files, record::Line, stand::Stand};
+use self::{files::Files, record::Line, testbed::Testbed};
 use crate::{
     peers::{Error, gct, godwit, http, iperf3, plain_ftp, ssh, xrootd},
     runner::Environment,
@@ -150,26 +150,26 @@ fn measure(options: &Options, out: &mut dyn Write) -> Result<Vec<Line>, BenchErr
         .tempdir_in(&options.tmpfs)
         .map_err(io_error(&options.tmpfs))?;
     let mut files = Files::new(folder.path());
-    let mut stand = Stand::new(options, out, machine(options))?;
+    let mut testbed = Testbed::new(options, out, machine(options))?;
     if ["memory", "file", "channels"]
         .iter()
-        .any(|family| stand.may_ask_for(family))
+        .any(|family| testbed.may_ask_for(family))
     {
-        clear::Clear::start(&mut stand)?.run(&mut stand, &mut files)?;
+        plaintext::Plaintext::start(&mut testbed)?.run(&mut testbed, &mut files)?;
     }
-    if stand.may_ask_for("guarded") {
-        guarded::Guarded::start(&stand)?.run(&mut stand, &mut files)?;
+    if testbed.may_ask_for("guarded") {
+        encrypted::Encrypted::start(&testbed)?.run(&mut testbed, &mut files)?;
     }
-    if stand.may_ask_for("peers") {
-        others::run(&mut stand, &mut files, folder.path())?;
+    if testbed.may_ask_for("peers") {
+        other_protocols::run(&mut testbed, &mut files, folder.path())?;
     }
-    logins::run(&mut stand)?;
-    scale::run(&mut stand)?;
-    strangers::run(&mut stand)?;
-    if stand.may_ask_for("small") {
-        small::Small::start(&stand, folder.path())?.run(&mut stand)?;
+    logins::run(&mut testbed)?;
+    scale::run(&mut testbed)?;
+    unauthenticated::run(&mut testbed)?;
+    if testbed.may_ask_for("small") {
+        small::Small::start(&testbed, folder.path())?.run(&mut testbed)?;
     }
-    Ok(stand.into_lines())
+    Ok(testbed.into_lines())
 }
 
 /// Chooses the congestion control of the machine until what is returned is dropped.

@@ -4,8 +4,8 @@ use godwit_engine::host::tcp_diag::TcpDiag;
 
 use super::RunError;
 use super::record::Sender;
+use crate::connection_totals::ConnectionTotals;
 use crate::host::Host;
-use crate::ledger::Ledger;
 use crate::stats;
 
 /// Payload from which on a connection counts as a data channel, bytes.
@@ -14,7 +14,7 @@ const CHANNEL_BYTES: u64 = 8 << 10;
 /// The connections of a host, those that have closed included.
 pub(super) struct Watch {
     diag: TcpDiag,
-    ledger: Ledger,
+    totals: ConnectionTotals,
     live: u32,
 }
 
@@ -23,7 +23,7 @@ impl Watch {
         let diag = host.enter(TcpDiag::open)?.map_err(RunError::Diag)?;
         Ok(Watch {
             diag,
-            ledger: Ledger::default(),
+            totals: ConnectionTotals::default(),
             live: 0,
         })
     }
@@ -32,13 +32,13 @@ impl Watch {
         let now = self.diag.connections().map_err(RunError::Diag)?;
         let channels = now.iter().filter(|c| c.bytes_received > CHANNEL_BYTES);
         self.live = u32::try_from(channels.count()).unwrap_or(u32::MAX);
-        self.ledger.update(&now);
+        self.totals.update(&now);
         Ok(())
     }
 
     /// Payload received so far.
     pub(super) fn bytes(&self) -> u64 {
-        self.ledger.bytes_received()
+        self.totals.bytes_received()
     }
 
     /// Connections that are there now and have received data.
@@ -48,14 +48,14 @@ impl Watch {
 
     /// Connections that ever received data.
     pub(super) fn receivers(&self) -> usize {
-        self.ledger.receivers(CHANNEL_BYTES)
+        self.totals.receivers(CHANNEL_BYTES)
     }
 }
 
 /// What is only known by looking again and again at the sending kernel.
 #[derive(Default)]
 pub(super) struct SenderSeries {
-    before: Vec<Ledger>,
+    before: Vec<ConnectionTotals>,
     in_flight: Vec<f64>,
     rtts_ms: Vec<f64>,
 }
@@ -68,7 +68,7 @@ impl SenderSeries {
         let mut series = SenderSeries::default();
         for watch in senders {
             watch.look()?;
-            series.before.push(watch.ledger.clone());
+            series.before.push(watch.totals.clone());
         }
         Ok(series)
     }
@@ -85,7 +85,7 @@ impl SenderSeries {
                 flights.push(f64::from(c.unacked) * f64::from(c.segment_bytes));
                 rtts.push(f64::from(c.rtt_us) / 1e3);
             }
-            watch.ledger.update(&now);
+            watch.totals.update(&now);
         }
         self.in_flight.extend(stats::mean(&flights));
         self.rtts_ms.extend(stats::mean(&rtts));
@@ -100,7 +100,7 @@ impl SenderSeries {
         let mut rtt_min_us = u32::MAX;
         let pairs = senders.zip(&self.before);
         let all = pairs.flat_map(|(watch, before)| {
-            let connections = watch.ledger.connections();
+            let connections = watch.totals.connections();
             connections.map(move |connection| (connection, before))
         });
         for (c, before) in all.filter(|(c, _)| c.bytes_sent > CHANNEL_BYTES) {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{BenchError, io_error, stand::Stand};
+use super::{BenchError, io_error, testbed::Testbed};
 use crate::{
     pages::Reserve,
     peers::process::{self, Finished},
@@ -34,8 +34,8 @@ impl Files {
         }
     }
 
-    pub(super) fn bytes(&self, stand: &Stand<'_>) -> u64 {
-        let bytes = stand.options.file_gb * 1_000_000_000 / stand.scale();
+    pub(super) fn bytes(&self, testbed: &Testbed<'_>) -> u64 {
+        let bytes = testbed.options.file_gb * 1_000_000_000 / testbed.scale();
         bytes.next_multiple_of(BLOCK_BYTES)
     }
 
@@ -44,9 +44,9 @@ impl Files {
     }
 
     /// Makes it once.
-    pub(super) fn source(&mut self, stand: &Stand<'_>) -> Result<&Path, BenchError> {
+    pub(super) fn source(&mut self, testbed: &Testbed<'_>) -> Result<&Path, BenchError> {
         if !self.made {
-            let bytes = self.bytes(stand);
+            let bytes = self.bytes(testbed);
             write(&self.source, bytes).map_err(io_error(&self.source))?;
             self.made = true;
         }

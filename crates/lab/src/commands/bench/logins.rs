@@ -15,7 +15,7 @@ use std::{
 use super::{
     BenchError, RUN_LIMIT,
     record::{Cell, Measured, Unit},
-    stand::Stand,
+    testbed::Testbed,
 };
 use crate::peers::{
     Error, Usage,
@@ -79,14 +79,17 @@ struct Logins {
 }
 
 /// Runs the cells that are asked for.
-pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
+pub(super) fn run(testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
     for keys in [Keys::Rsa2048, Keys::P256] {
         let name = |level: &Level| format!("logins/{}/{}", keys.name(), level.name);
-        if !LEVELS.iter().any(|level| stand.is_asked_for(&name(level))) {
+        if !LEVELS
+            .iter()
+            .any(|level| testbed.is_asked_for(&name(level)))
+        {
             continue;
         }
-        let logins = Logins::start(keys, !stand.options.no_peers)?;
-        let count = LOGINS / stand.scale();
+        let logins = Logins::start(keys, !testbed.options.no_peers)?;
+        let count = LOGINS / testbed.scale();
         for level in LEVELS {
             let cell = Cell {
                 name: name(&level),
@@ -100,7 +103,7 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
                 bounds: Vec::new(),
             };
             let contenders = logins.contenders();
-            stand.compare(cell, &contenders, |contender| {
+            testbed.compare(cell, &contenders, |contender| {
                 Ok(logins.measure(*contender, level, count)?)
             })?;
         }

@@ -11,7 +11,7 @@ use godwit_engine::host::net::raise_fd_limit;
 
 use super::{
     BenchError, RUN_LIMIT, godwit_cp, io_error,
-    stand::{Stand, goodput_cell},
+    testbed::{Testbed, goodput_cell},
 };
 use crate::peers::{
     godwit::Godwitd,
@@ -36,11 +36,11 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// Opens sessions, then moves bytes on many channels beside them.
-pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
-    if !stand.is_asked_for(NAME) {
+pub(super) fn run(testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
+    if !testbed.is_asked_for(NAME) {
         return Ok(());
     }
-    let wanted = 10_000 / stand.scale();
+    let wanted = 10_000 / testbed.scale();
     let sessions = wanted.min(raise_fd_limit().saturating_sub(SPARE) / EACH);
     let most = (sessions + SPARE).to_string();
     let mut server = Godwitd::serving("/").ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -53,7 +53,7 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
         server = server.arg(limit).arg(&most);
     }
     let server = server.anonymous("ro").start()?;
-    stand.begin(goodput_cell(
+    testbed.begin(goodput_cell(
         NAME.into(),
         "one server process".into(),
         "godwit",
@@ -69,7 +69,7 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
     }
     let a_second = sessions as f64 / begun.elapsed().as_secs_f64();
     let full = memory_of(server.process());
-    stand.fact(
+    testbed.fact(
         NAME,
         format!(
             "{sessions} sessions that are logged in and idle: {:.1} KiB of the server's memory each ({:.0} MiB in all, {:.0} \
@@ -80,7 +80,7 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
         ),
     )?;
 
-    let length = (stand.options.memory_gb * 1_000_000_000 / stand.scale()).to_string();
+    let length = (testbed.options.memory_gb * 1_000_000_000 / testbed.scale()).to_string();
     let mut command = godwit_cp()?;
     command.args(["-c", "1", "-p", CHANNELS, "--max-channels", CHANNELS]);
     command.args(["--length", &length, &server.url("/dev/zero"), "/dev/null"]);
@@ -88,7 +88,7 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
     let client = process::run(command, RUN_LIMIT)?.success()?;
     let busy = watch.stop().total_bytes;
     let channels: f64 = CHANNELS.parse().unwrap_or(1.0);
-    stand.fact(
+    testbed.fact(
         NAME,
         format!(
             "{CHANNELS} busy data channels beside them, {:.1} Gbit/s from memory to memory: {:.1} KiB of the server's memory each, {:.1} \
@@ -102,7 +102,7 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
     let alive = held.iter_mut().map(|session| say(session, "NOOP"));
     let answers = alive.filter(|answer| answer.as_ref().is_ok_and(|a| a.starts_with("200")));
     let answered = answers.count() as u64;
-    stand.fact(
+    testbed.fact(
         NAME,
         format!("{answered} of {sessions} sessions answer afterwards"),
     )

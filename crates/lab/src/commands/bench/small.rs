@@ -21,7 +21,7 @@ use super::{
     files::run_with_room,
     godwit_cp, io_error,
     record::{Cell, Measured, Unit},
-    stand::Stand,
+    testbed::Testbed,
 };
 use crate::pages;
 use crate::peers::{
@@ -88,9 +88,9 @@ pub(super) struct Small<'a> {
 
 impl<'a> Small<'a> {
     /// Starts servers that may be written to.
-    pub(super) fn start(stand: &Stand<'_>, folder: &'a Path) -> Result<Self, BenchError> {
+    pub(super) fn start(testbed: &Testbed<'_>, folder: &'a Path) -> Result<Self, BenchError> {
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let peers = !stand.options.no_peers && gct::available().is_ok();
+        let peers = !testbed.options.no_peers && gct::available().is_ok();
         Ok(Self {
             folder,
             godwitd: Godwitd::serving("/").ip(ip).start()?,
@@ -101,14 +101,14 @@ impl<'a> Small<'a> {
         })
     }
 
-    pub(super) fn run(&self, stand: &mut Stand<'_>) -> Result<(), BenchError> {
-        let files = match stand.options.quick {
-            true => (stand.options.files / 4).max(1),
-            false => stand.options.files,
+    pub(super) fn run(&self, testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
+        let files = match testbed.options.quick {
+            true => (testbed.options.files / 4).max(1),
+            false => testbed.options.files,
         };
-        for &bytes in &stand.options.file_bytes {
+        for &bytes in &testbed.options.file_bytes {
             let names = [Way::Get, Way::Put].map(|w| (w, format!("small/{}/{bytes}", w.name())));
-            if !names.iter().any(|(_, name)| stand.is_asked_for(name)) {
+            if !names.iter().any(|(_, name)| testbed.is_asked_for(name)) {
                 continue;
             }
             make(&self.source(), files, bytes)?;
@@ -125,10 +125,10 @@ impl<'a> Small<'a> {
                     Some(_) => &all[..],
                     None => &all[1..],
                 };
-                stand.compare(cell, there, |ends| self.measure(*ends, way, files, bytes))?;
-                if stand.options.profile && stand.is_asked_for(&name) {
+                testbed.compare(cell, there, |ends| self.measure(*ends, way, files, bytes))?;
+                if testbed.options.profile && testbed.is_asked_for(&name) {
                     let text = self.profile(way, files, bytes)?;
-                    stand.say(&text)?;
+                    testbed.say(&text)?;
                 }
             }
         }

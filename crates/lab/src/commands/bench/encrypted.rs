@@ -16,7 +16,7 @@ use super::{
     files::{Files, check_and_remove, run_with_room},
     godwit_cp,
     record::{Cell, Measured},
-    stand::{Stand, goodput_cell, of_transfer},
+    testbed::{Testbed, goodput_cell, of_transfer},
 };
 use crate::peers::{
     Error,
@@ -65,19 +65,19 @@ impl Ends {
 }
 
 /// Servers of the cells.
-pub(super) struct Guarded {
+pub(super) struct Encrypted {
     grid: Grid,
     godwitd: Godwitd,
     gct: Option<GctServer>,
 }
 
-impl Guarded {
+impl Encrypted {
     /// Makes a grid and starts its servers.
-    pub(super) fn start(stand: &Stand<'_>) -> Result<Self, BenchError> {
+    pub(super) fn start(testbed: &Testbed<'_>) -> Result<Self, BenchError> {
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
         grid::available().map_err(Error::from)?;
         let grid = Grid::new(&[ip])?;
-        let peers = !stand.options.no_peers && gct::available().is_ok();
+        let peers = !testbed.options.no_peers && gct::available().is_ok();
         Ok(Self {
             godwitd: grid.of_godwitd(Godwitd::serving("/").ip(ip)).start()?,
             gct: match peers {
@@ -88,17 +88,21 @@ impl Guarded {
         })
     }
 
-    pub(super) fn run(&self, stand: &mut Stand<'_>, files: &mut Files) -> Result<(), BenchError> {
+    pub(super) fn run(
+        &self,
+        testbed: &mut Testbed<'_>,
+        files: &mut Files,
+    ) -> Result<(), BenchError> {
         let limits = ["aes-128-gcm", "aes-256-gcm"].map(|cipher| {
             let name = format!("{cipher} both ways on all processors");
             both_ways_bps(cipher).map(|bps| (name, bps / 1e9))
         });
         // What protects takes longer than what moves.
-        let memory = stand.options.memory_gb * 250_000_000 / stand.scale();
+        let memory = testbed.options.memory_gb * 250_000_000 / testbed.scale();
         for kind in ["memory", "file"] {
             for level in LEVELS {
                 let name = format!("guarded/{kind}/{}", level.name);
-                if !stand.is_asked_for(&name) {
+                if !testbed.is_asked_for(&name) {
                     continue;
                 }
                 let (source, target, bytes) = match kind {
@@ -108,9 +112,9 @@ impl Guarded {
                         memory,
                     ),
                     _ => (
-                        files.source(stand)?.to_owned(),
+                        files.source(testbed)?.to_owned(),
                         files.target(),
-                        files.bytes(stand),
+                        files.bytes(testbed),
                     ),
                 };
                 let title = format!(
@@ -127,7 +131,7 @@ impl Guarded {
                     Some(_) => &all[..],
                     None => &all[1..],
                 };
-                stand.compare(cell, there, |ends| {
+                testbed.compare(cell, there, |ends| {
                     self.measure(*ends, level, &source, &target, bytes)
                 })?;
             }
@@ -157,7 +161,7 @@ impl Guarded {
                 if memory {
                     command.args(["-len", &length]);
                 }
-                command.arg(guarded(&server.machine_url(&source)));
+                command.arg(encrypted_url(&server.machine_url(&source)));
                 command.arg(format!("file://{}", target.display()));
                 command
             }
@@ -167,7 +171,9 @@ impl Guarded {
                 if memory {
                     command.args(["--length", &length]);
                 }
-                command.arg(guarded(&self.godwitd.url(&source))).arg(target);
+                command
+                    .arg(encrypted_url(&self.godwitd.url(&source)))
+                    .arg(target);
                 command
             }
         };
@@ -184,7 +190,7 @@ impl Guarded {
 }
 
 /// The same by an identity.
-fn guarded(url: &str) -> String {
+fn encrypted_url(url: &str) -> String {
     url.replacen("ftp://", "gsiftp://", 1)
 }
 

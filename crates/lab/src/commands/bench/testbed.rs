@@ -9,14 +9,14 @@ use super::{
 use crate::{peers::Usage, runner::Environment};
 
 /// Where all cells are measured.
-pub(super) struct Stand<'a> {
+pub(super) struct Testbed<'a> {
     pub(super) options: &'a Options,
     out: &'a mut dyn Write,
     json: Option<fs::File>,
     lines: Vec<Line>,
 }
 
-impl<'a> Stand<'a> {
+impl<'a> Testbed<'a> {
     pub(super) fn new(
         options: &'a Options,
         out: &'a mut dyn Write,
@@ -26,19 +26,19 @@ impl<'a> Stand<'a> {
             Some(path) => Some(fs::File::create(path).map_err(io_error(path))?),
             None => None,
         };
-        let mut stand = Self {
+        let mut testbed = Self {
             options,
             out,
             json,
             lines: Vec::new(),
         };
-        stand.say(&format!(
+        testbed.say(&format!(
             "loopback, {} processors; {} rounds, interleaved; `has`: to each, in the same round",
             machine.processors,
-            stand.rounds()
+            testbed.rounds()
         ))?;
-        stand.keep(Line::Machine(machine))?;
-        Ok(stand)
+        testbed.keep(Line::Machine(machine))?;
+        Ok(testbed)
     }
 
     pub(super) fn rounds(&self) -> u32 {

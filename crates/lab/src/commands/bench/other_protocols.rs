@@ -16,7 +16,7 @@ use super::{
     files::{Files, check_and_remove, run_with_room},
     io_error,
     record::Measured,
-    stand::{Stand, goodput_cell, of_transfer},
+    testbed::{Testbed, goodput_cell, of_transfer},
 };
 use crate::peers::{
     Error, Missing, Usage,
@@ -36,7 +36,7 @@ const CONNECTIONS: &str = "4";
 const REAPED: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum Contender {
     Godwit,
     Gct,
     Curl,
@@ -49,19 +49,23 @@ enum Who {
     RcloneSftp,
 }
 
-const CLEAR: [Who; 7] = [
-    Who::Gct,
-    Who::Godwit,
-    Who::Curl,
-    Who::Aria2,
-    Who::Lftp,
-    Who::RcloneHttp,
-    Who::Xrdcp,
+const CLEAR: [Contender; 7] = [
+    Contender::Gct,
+    Contender::Godwit,
+    Contender::Curl,
+    Contender::Aria2,
+    Contender::Lftp,
+    Contender::RcloneHttp,
+    Contender::Xrdcp,
 ];
 
-const ENCRYPTED: [Who; 3] = [Who::GodwitPrivate, Who::Scp, Who::RcloneSftp];
+const ENCRYPTED: [Contender; 3] = [
+    Contender::GodwitPrivate,
+    Contender::Scp,
+    Contender::RcloneSftp,
+];
 
-impl Who {
+impl Contender {
     fn name(self) -> &'static str {
         match self {
             Self::Godwit => "godwit <- godwitd",
@@ -112,7 +116,7 @@ struct Servers<'a> {
 /// Measures both cells. `folder` holds the file, and is opened to all: servers that may not be root
 /// read it as somebody else.
 pub(super) fn run(
-    stand: &mut Stand<'_>,
+    testbed: &mut Testbed<'_>,
     files: &mut Files,
     folder: &Path,
 ) -> Result<(), BenchError> {
@@ -129,12 +133,12 @@ pub(super) fn run(
         ("peers/clear", &CLEAR[..]),
         ("peers/encrypted", &ENCRYPTED[..]),
     ] {
-        if !stand.is_asked_for(name) {
+        if !testbed.is_asked_for(name) {
             continue;
         }
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io_error(folder))?;
-        let source = files.source(stand)?.to_owned();
-        let (target, bytes) = (files.target(), files.bytes(stand));
+        let source = files.source(testbed)?.to_owned();
+        let (target, bytes) = (files.target(), files.bytes(testbed));
         let ours = all.iter().find(|who| who.name().starts_with("godwit"));
         let title = format!(
             "file to file, {:.1} GB, {CONNECTIONS} connections where a program can have them",
@@ -145,16 +149,16 @@ pub(super) fn run(
         let mut missing = Vec::new();
         for who in all {
             match who.available() {
-                _ if stand.options.no_peers && Some(who) != ours => {}
+                _ if testbed.options.no_peers && Some(who) != ours => {}
                 Ok(()) => there.push((*who, who.name().to_owned())),
                 Err(why) => missing.push((who.name(), why.to_string())),
             }
         }
-        stand.compare(cell, &there, |who| {
+        testbed.compare(cell, &there, |who| {
             servers.measure(*who, &source, &target, bytes)
         })?;
         for (who, why) in missing {
-            stand.leave_out(name, who, &why)?;
+            testbed.leave_out(name, who, &why)?;
         }
     }
     Ok(())
@@ -163,7 +167,7 @@ pub(super) fn run(
 impl Servers<'_> {
     fn measure(
         &mut self,
-        who: Who,
+        who: Contender,
         source: &Path,
         target: &Path,
         bytes: u64,
@@ -177,27 +181,27 @@ impl Servers<'_> {
         Ok(of_transfer(bytes, client.usage, server))
     }
 
-    fn usage(&self, who: Who) -> Usage {
+    fn usage(&self, who: Contender) -> Usage {
         match who {
-            Who::Godwit => self.godwitd.as_ref().map(Godwitd::usage),
-            Who::Gct => self.gct.as_ref().map(GctServer::usage),
-            Who::Curl | Who::Aria2 | Who::Lftp | Who::RcloneHttp => {
+            Contender::Godwit => self.godwitd.as_ref().map(Godwitd::usage),
+            Contender::Gct => self.gct.as_ref().map(GctServer::usage),
+            Contender::Curl | Contender::Aria2 | Contender::Lftp | Contender::RcloneHttp => {
                 self.http.as_ref().map(HttpServer::usage)
             }
-            Who::Xrdcp => self.xrootd.as_ref().map(XrootdServer::usage),
-            Who::GodwitPrivate => self.guarded.as_ref().map(|(_, server)| server.usage()),
-            Who::Scp | Who::RcloneSftp => self.ssh.as_ref().map(SshServer::usage),
+            Contender::Xrdcp => self.xrootd.as_ref().map(XrootdServer::usage),
+            Contender::GodwitPrivate => self.guarded.as_ref().map(|(_, server)| server.usage()),
+            Contender::Scp | Contender::RcloneSftp => self.ssh.as_ref().map(SshServer::usage),
         }
         .unwrap_or_default()
     }
 
     /// The client's command, whose server runs.
-    fn command(&mut self, who: Who, source: &Path, target: &Path) -> Result<Command, Error> {
+    fn command(&mut self, who: Contender, source: &Path, target: &Path) -> Result<Command, Error> {
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let (path, arrived) = (source.display().to_string(), target.display().to_string());
         let name = source.file_name().unwrap_or_default().to_string_lossy();
         Ok(match who {
-            Who::Godwit => {
+            Contender::Godwit => {
                 let server = started(&mut self.godwitd, || {
                     Godwitd::serving("/").ip(ip).anonymous("ro").start()
                 })?;
@@ -205,7 +209,7 @@ impl Servers<'_> {
                 command.args([server.url(&path), arrived]);
                 command
             }
-            Who::GodwitPrivate => {
+            Contender::GodwitPrivate => {
                 let (grid, server) = started(&mut self.guarded, || {
                     let grid = Grid::new(&[ip])?;
                     let server = grid.of_godwitd(Godwitd::serving("/").ip(ip)).start()?;
@@ -217,19 +221,19 @@ impl Servers<'_> {
                 command.envs(grid.of_user());
                 command
             }
-            Who::Gct => {
+            Contender::Gct => {
                 let server = started(&mut self.gct, || GctServer::serving("/").ip(ip).start())?;
                 let mut command = gct::URL_COPY.command()?;
                 command.args(["-p", CONNECTIONS, &server.machine_url(&path)]);
                 command.arg(format!("file://{arrived}"));
                 command
             }
-            Who::Curl | Who::Aria2 | Who::Lftp | Who::RcloneHttp => {
+            Contender::Curl | Contender::Aria2 | Contender::Lftp | Contender::RcloneHttp => {
                 let folder = self.folder;
                 let server = started(&mut self.http, || HttpServer::start(folder, ip))?;
                 fetch_by_http(who, server, &name, target)?
             }
-            Who::Xrdcp => {
+            Contender::Xrdcp => {
                 let folder = self.folder;
                 let server = started(&mut self.xrootd, || XrootdServer::start(folder, ip))?;
                 let mut command = xrootd::XRDCP.command()?;
@@ -237,14 +241,14 @@ impl Servers<'_> {
                 command.args([server.url(&path), arrived]);
                 command
             }
-            Who::Scp => {
+            Contender::Scp => {
                 let server = started(&mut self.ssh, || SshServer::start(ip))?;
                 let mut command = ssh::SCP.command()?;
                 command.args(["-q", "-F"]).arg(server.client_config());
                 command.args([format!("{ip}:{path}"), arrived]);
                 command
             }
-            Who::RcloneSftp => {
+            Contender::RcloneSftp => {
                 let server = started(&mut self.ssh, || SshServer::start(ip))?;
                 let mut command = rclone()?;
                 let addr = server.addr();
@@ -260,7 +264,7 @@ impl Servers<'_> {
 }
 
 fn fetch_by_http(
-    who: Who,
+    who: Contender,
     server: &HttpServer,
     name: &str,
     target: &Path,
@@ -276,7 +280,7 @@ fn fetch_by_http(
             .into_owned(),
     );
     Ok(match who {
-        Who::Aria2 => {
+        Contender::Aria2 => {
             let mut command = http::ARIA2.command()?;
             command.args([
                 "--no-conf",
@@ -293,14 +297,14 @@ fn fetch_by_http(
             command.args(["--dir", &in_folder.0, "--out", &in_folder.1, &url]);
             command
         }
-        Who::Lftp => {
+        Contender::Lftp => {
             let mut command = LFTP.command()?;
             let script =
                 format!("set cmd:fail-exit yes; pget -n {CONNECTIONS} -c {url} -o {arrived}");
             command.args(["--norc", "-c", &script]);
             command
         }
-        Who::RcloneHttp => {
+        Contender::RcloneHttp => {
             let mut command = rclone()?;
             let (base, _) = url.rsplit_once('/').unwrap_or((&url, ""));
             command.args([

@@ -7,11 +7,11 @@ use godwit_engine::host::tcp_diag::TcpConnection;
 /// The last state of every connection that was ever seen, so that what closed connections moved
 /// still counts.
 #[derive(Debug, Clone, Default)]
-pub struct Ledger {
+pub struct ConnectionTotals {
     connections: BTreeMap<u64, TcpConnection>,
 }
 
-impl Ledger {
+impl ConnectionTotals {
     /// Takes a new look into account.
     pub fn update(&mut self, connections: &[TcpConnection]) {
         for connection in connections {
@@ -48,11 +48,11 @@ mod tests {
             bytes_received: 12_345,
             ..TcpConnection::default()
         };
-        let mut ledger = Ledger::default();
-        ledger.update(&[connection]);
-        ledger.update(&[]);
-        assert_eq!(ledger.bytes_received(), 12_345);
-        assert_eq!(ledger.receivers(12_345), 0);
-        assert_eq!(ledger.receivers(12_344), 1);
+        let mut totals = ConnectionTotals::default();
+        totals.update(&[connection]);
+        totals.update(&[]);
+        assert_eq!(totals.bytes_received(), 12_345);
+        assert_eq!(totals.receivers(12_345), 0);
+        assert_eq!(totals.receivers(12_344), 1);
     }
 }

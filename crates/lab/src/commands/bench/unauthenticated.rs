@@ -19,7 +19,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::{
     BenchError, RUN_LIMIT,
-    stand::{Stand, goodput_cell},
+    testbed::{Testbed, goodput_cell},
 };
 use crate::peers::{
     Error, Held,
@@ -99,23 +99,23 @@ struct Outcome {
 }
 
 /// Meets them in every way.
-pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
-    if !stand.is_asked_for(NAME) {
+pub(super) fn run(testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
+    if !testbed.is_asked_for(NAME) {
         return Ok(());
     }
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     grid::available().map_err(Error::from)?;
     let grid = Grid::new(&[ip])?;
     let room = raise_fd_limit().saturating_sub(SPARE);
-    let count = u32::try_from((10_000 / stand.scale()).min(room)).unwrap_or(u32::MAX);
-    stand.begin(goodput_cell(
+    let count = u32::try_from((10_000 / testbed.scale()).min(room)).unwrap_or(u32::MAX);
+    testbed.begin(goodput_cell(
         NAME.into(),
         "connections that never log in, and logins beside them".into(),
         "godwit",
     ))?;
     for mode in MODES {
         if mode.apart && !rustix::process::geteuid().is_root() {
-            stand.leave_out(NAME, mode.name, "not root")?;
+            testbed.leave_out(NAME, mode.name, "not root")?;
             continue;
         }
         for (what, depth) in [
@@ -123,10 +123,10 @@ pub(super) fn run(stand: &mut Stand<'_>) -> Result<(), BenchError> {
             ("TLS begun", Depth::Begun),
         ] {
             let server = serve(&grid, &mode, ip).start()?;
-            let outcome = meet(&grid, &server, count, depth)?;
-            stand.fact(
+            let outcome = hold_connections(&grid, &server, count, depth)?;
+            testbed.fact(
                 NAME,
-                format!("{}, {count} x {what}: {}", mode.name, said(&outcome)),
+                format!("{}, {count} x {what}: {}", mode.name, describe(&outcome)),
             )?;
         }
     }
@@ -155,7 +155,12 @@ fn serve(grid: &Grid, mode: &Mode, ip: IpAddr) -> GodwitdConfig {
         .fold(config, |config, limit| config.arg(limit).arg("1000000"))
 }
 
-fn meet(grid: &Grid, server: &Godwitd, count: u32, depth: Depth) -> Result<Outcome, BenchError> {
+fn hold_connections(
+    grid: &Grid,
+    server: &Godwitd,
+    count: u32,
+    depth: Depth,
+) -> Result<Outcome, BenchError> {
     let address = server.addr();
     let before = (0..LOGINS).map(|_| log_in(grid, server));
     let before = before.collect::<Result<Vec<_>, _>>()?;
@@ -165,7 +170,8 @@ fn meet(grid: &Grid, server: &Godwitd, count: u32, depth: Depth) -> Result<Outco
         let part = |first: u32| {
             scope.spawn(move || -> Vec<TcpStream> {
                 let numbers = (first..count).step_by(AT_A_TIME as usize);
-                let strangers = numbers.map(|number| stranger(address, number, depth));
+                let strangers =
+                    numbers.map(|number| unauthenticated_connection(address, number, depth));
                 strangers.filter_map(Result::ok).collect()
             })
         };
@@ -216,7 +222,11 @@ fn log_in(grid: &Grid, server: &Godwitd) -> Result<f64, BenchError> {
 }
 
 /// Comes from an address of this machine that so many share, goes so far, and falls silent.
-fn stranger(server: SocketAddr, number: u32, depth: Depth) -> io::Result<TcpStream> {
+fn unauthenticated_connection(
+    server: SocketAddr,
+    number: u32,
+    depth: Depth,
+) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     let [.., high, low] = (number / PER_ADDRESS).to_be_bytes();
     let from = SocketAddr::from(([127, 1, high, low], 0));
@@ -288,7 +298,7 @@ fn is_open(socket: &TcpStream) -> bool {
     }
 }
 
-fn said(outcome: &Outcome) -> String {
+fn describe(outcome: &Outcome) -> String {
     let Outcome {
         there, rest, held, ..
     } = outcome;

@@ -19,7 +19,7 @@ use super::{
     files::{Files, check_and_remove, run_with_room},
     godwit_cp,
     record::Measured,
-    stand::{Stand, goodput_cell, of_rate, of_transfer},
+    testbed::{Testbed, goodput_cell, of_rate, of_transfer},
 };
 use crate::peers::{
     Error, Tool, Usage,
@@ -95,30 +95,30 @@ impl Work {
 }
 
 /// Servers of the cells.
-pub(super) struct Clear {
+pub(super) struct Plaintext {
     gct: Option<GctServer>,
     godwitd: Godwitd,
     iperf3: Option<Iperf3Server>,
 }
 
-impl Clear {
+impl Plaintext {
     /// Starts the servers that are installed. They serve the root of the machine: /dev/zero must be
     /// in reach.
-    pub(super) fn start(stand: &mut Stand<'_>) -> Result<Self, BenchError> {
+    pub(super) fn start(testbed: &mut Testbed<'_>) -> Result<Self, BenchError> {
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let gct = match gct::available() {
-            _ if stand.options.no_peers => None,
+            _ if testbed.options.no_peers => None,
             Ok(()) => Some(GctServer::serving("/").ip(ip).start()?),
             Err(missing) => {
-                stand.leave_out("", "GCT", &missing.to_string())?;
+                testbed.leave_out("", "GCT", &missing.to_string())?;
                 None
             }
         };
         let iperf3 = match iperf3::IPERF3.available() {
-            _ if stand.options.no_peers => None,
+            _ if testbed.options.no_peers => None,
             Ok(_) => Some(Iperf3Server::start(ip)?),
             Err(missing) => {
-                stand.leave_out("", "iperf3", &missing.to_string())?;
+                testbed.leave_out("", "iperf3", &missing.to_string())?;
                 None
             }
         };
@@ -129,22 +129,26 @@ impl Clear {
         })
     }
 
-    pub(super) fn run(&self, stand: &mut Stand<'_>, files: &mut Files) -> Result<(), BenchError> {
-        for &channels in &stand.options.parallelism {
-            let bytes = stand.options.memory_gb * 1_000_000_000 / stand.scale();
+    pub(super) fn run(
+        &self,
+        testbed: &mut Testbed<'_>,
+        files: &mut Files,
+    ) -> Result<(), BenchError> {
+        for &channels in &testbed.options.parallelism {
+            let bytes = testbed.options.memory_gb * 1_000_000_000 / testbed.scale();
             let work = Work::memory(channels, bytes);
             let all = [Ends::Gct, Ends::Godwit, Ends::Iperf3, Ends::GodwitFromGct];
             let more = [Ends::Iperf3Zero, Ends::GctFromGodwit];
-            self.compare(stand, &work, &[&all[..], &more[..]].concat())?;
+            self.compare(testbed, &work, &[&all[..], &more[..]].concat())?;
         }
-        for &channels in &stand.options.parallelism {
-            if !stand.is_asked_for(&format!("file/{channels}")) {
+        for &channels in &testbed.options.parallelism {
+            if !testbed.is_asked_for(&format!("file/{channels}")) {
                 continue;
             }
             let work = Work {
-                source: files.source(stand)?.to_owned(),
+                source: files.source(testbed)?.to_owned(),
                 target: files.target(),
-                bytes: files.bytes(stand),
+                bytes: files.bytes(testbed),
                 memory: false,
                 channels,
             };
@@ -157,14 +161,14 @@ impl Clear {
                 Ends::Cp,
                 Ends::Dd,
             ];
-            self.compare(stand, &work, &all)?;
+            self.compare(testbed, &work, &all)?;
         }
         let title = "memory to memory by the number of channels, one mover at each end";
         let last = CHANNELS.last().copied().unwrap_or_default();
         let name = |channels: u16| (channels, format!("godwit, {channels} channels"));
         let cell = goodput_cell("channels".into(), title.into(), &name(last).1);
-        let bytes = stand.options.memory_gb * 1_000_000_000 / stand.scale();
-        stand.compare(cell, &CHANNELS.map(name), |channels| {
+        let bytes = testbed.options.memory_gb * 1_000_000_000 / testbed.scale();
+        testbed.compare(cell, &CHANNELS.map(name), |channels| {
             self.measure(
                 Ends::Godwit,
                 &Work::memory(*channels, bytes),
@@ -173,7 +177,12 @@ impl Clear {
         })
     }
 
-    fn compare(&self, stand: &mut Stand<'_>, work: &Work, all: &[Ends]) -> Result<(), BenchError> {
+    fn compare(
+        &self,
+        testbed: &mut Testbed<'_>,
+        work: &Work,
+        all: &[Ends],
+    ) -> Result<(), BenchError> {
         let kind = if work.memory { "memory" } else { "file" };
         let title = format!(
             "{kind} to {kind}, {} channels, {:.1} GB",
@@ -181,13 +190,13 @@ impl Clear {
             work.bytes as f64 / 1e9
         );
         let cell = goodput_cell(format!("{kind}/{}", work.channels), title, OURS);
-        let long = Duration::from_secs(if stand.options.quick { 1 } else { 3 });
+        let long = Duration::from_secs(if testbed.options.quick { 1 } else { 3 });
         let there: Vec<(Ends, String)> = all
             .iter()
             .filter(|ends| self.is_there(**ends))
             .map(|ends| (*ends, ends.name().to_owned()))
             .collect();
-        stand.compare(cell, &there, |ends| self.measure(*ends, work, long))
+        testbed.compare(cell, &there, |ends| self.measure(*ends, work, long))
     }
 
     fn is_there(&self, ends: Ends) -> bool {
