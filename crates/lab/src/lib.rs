@@ -6,6 +6,7 @@ pub mod commands;
 pub mod connection_totals;
 pub mod emulator;
 pub mod faults;
+pub mod file_error;
 pub mod host;
 pub mod judge;
 pub mod load;

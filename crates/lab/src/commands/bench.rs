@@ -28,6 +28,7 @@ use std::{
 use clap::Args;
 
 use self::{files::Files, record::Line, testbed::Testbed};
+use crate::file_error::{FileError, io_error};
 use crate::{
     peers::{Error, gct, godwit, http, iperf3, plain_ftp, ssh, xrootd},
     runner::Environment,
@@ -98,18 +99,8 @@ pub enum BenchError {
     #[error(transparent)]
     Peer(#[from] Error),
     /// A file could not be made or the report not be written.
-    #[error("{path}: {error}")]
-    Io {
-        /// Where.
-        path: String,
-        /// Why.
-        error: std::io::Error,
-    },
-}
-
-fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> BenchError {
-    let path = path.display().to_string();
-    move |error| BenchError::Io { path, error }
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// Our client, which copies and nothing else: it compares nothing, and neither knows of other

@@ -15,6 +15,7 @@ use std::{
 
 use clap::Args;
 
+use crate::file_error::{FileError, io_error};
 use crate::{
     host::Host,
     netns,
@@ -50,24 +51,14 @@ pub enum DemoError {
     #[error(transparent)]
     Network(#[from] network::Error),
     /// A file.
-    #[error("{path}: {error}")]
-    Io {
-        /// Where.
-        path: String,
-        /// Why.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// What came back is not what was sent.
     #[error("{0} differs from its source: this is a bug, please report it")]
     Differs(String),
     /// The client said no.
     #[error("`{0}` failed")]
     Client(String),
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> DemoError {
-    let path = path.display().to_string();
-    move |error| DemoError::Io { path, error }
 }
 
 /// Sizes and counts of the files: many small ones, some middling, two large.
@@ -393,7 +384,7 @@ fn same_bytes(a: &Path, b: &Path) -> Result<bool, DemoError> {
             return if e.kind() == io::ErrorKind::UnexpectedEof {
                 Ok(false)
             } else {
-                Err(io_error(b)(e))
+                Err(io_error(b)(e).into())
             };
         }
         if x[..n] != y[..n] {

@@ -1,11 +1,12 @@
 //! `godwit-lab report`: one page about results.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::file_error::{FileError, io_error};
 use crate::report::{self, FigureFile};
 use crate::runner::{self, RunError};
 
@@ -36,18 +37,8 @@ pub enum CommandError {
     #[error(transparent)]
     Results(#[from] RunError),
     /// A file cannot be written.
-    #[error("{path}: {source}")]
-    Io {
-        /// Which.
-        path: String,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
-    let path = path.display().to_string();
-    move |source| CommandError::Io { path, source }
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// Writes the page and the figures.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::Error;
 use super::dialogue::Dialogues;
 use super::outcome::Outcome;
 use super::plan::{Fault, Kind, Shape, Way};
 use super::stage::{Program, Server, Stage};
 use super::store::{self, Store, Trouble};
 use super::watch::{Watch, difference, temporary_files};
-use super::{Error, io_error};
+use crate::file_error::io_error;
 use crate::path::{Alteration, Corruption, Duplication, Loss, Reordering};
 use crate::peers;
 use crate::peers::process::Signal;

@@ -29,8 +29,6 @@ mod store;
 mod summary;
 mod watch;
 
-use std::io;
-use std::path::{Path, PathBuf};
 
 pub use campaign::Campaign;
 pub use campaign::kinds_here;
@@ -40,6 +38,7 @@ pub use outcome::Outcome;
 pub use plan::{Fault, Kind, Shape, Way};
 pub use summary::{Row, summarise};
 
+use crate::file_error::FileError;
 use crate::network;
 use crate::peers;
 
@@ -54,16 +53,6 @@ pub enum Error {
     #[error(transparent)]
     Peer(#[from] peers::Error),
     /// A file.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { path, source }
+    #[error(transparent)]
+    File(#[from] FileError),
 }

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use tempfile::TempDir;
 
+use super::Error;
 use super::account;
 use super::plan::Shape;
 use super::store::Store;
-use super::{Error, io_error};
+use crate::file_error::io_error;
 use crate::host::Host;
 use crate::network::{self, Network, NetworkConfig, Paths};
 use crate::path::{PathConfig, Rng};
@@ -130,13 +131,13 @@ impl Stage {
     /// Shows the files of a shape through a disk that can go bad.
     pub(super) fn bad_source(&self, shape: Shape) -> Result<Store, Error> {
         let at = self.folder.path().join(BAD_SOURCE);
-        Store::mount(&self.source(shape), &at).map_err(io_error(&at))
+        Ok(Store::mount(&self.source(shape), &at).map_err(io_error(&at))?)
     }
 
     /// The same for the target.
     pub(super) fn bad_target(&self) -> Result<Store, Error> {
         let at = self.folder.path().join(BAD_TARGET);
-        Store::mount(self.target(), &at).map_err(io_error(&at))
+        Ok(Store::mount(self.target(), &at).map_err(io_error(&at))?)
     }
 
     /// Leaves no room at the target.
@@ -146,14 +147,14 @@ impl Stage {
             match resize(&self.disk.0, used) {
                 // More was written meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
-                other => return other.map_err(io_error(&self.disk.0)),
+                other => return Ok(other.map_err(io_error(&self.disk.0))?),
             }
         }
     }
 
     /// Gives it all its room again.
     pub(super) fn unfill(&self) -> Result<(), Error> {
-        resize(&self.disk.0, TARGET_BYTES).map_err(io_error(&self.disk.0))
+        Ok(resize(&self.disk.0, TARGET_BYTES).map_err(io_error(&self.disk.0))?)
     }
 
     /// What the client keeps between runs.
@@ -173,7 +174,7 @@ impl Stage {
             }
             fs::create_dir(&home)
         };
-        emptied().map_err(io_error(self.folder.path()))
+        Ok(emptied().map_err(io_error(self.folder.path()))?)
     }
 
     /// Bytes that the file system of the target holds, temporary files and all.

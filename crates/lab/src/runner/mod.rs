@@ -41,7 +41,7 @@ mod transfer;
 mod watch;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use environment::Environment;
 pub use evolution::{Choice, Course, Evolution};
@@ -49,6 +49,7 @@ pub use output::{RUNS_FILE, Results, read};
 pub use record::{Fidelity, Outcome, Run, Sender};
 pub use sample::Sample;
 
+use crate::file_error::FileError;
 use crate::netns;
 use crate::network;
 use crate::peers::Missing;
@@ -124,13 +125,8 @@ pub enum RunError {
     #[error("{} holds results already; choose another directory with --out", .0.display())]
     Taken(PathBuf),
     /// Results cannot be written, or read.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Results cannot be understood.
     #[error("{}:{line}: {reason}", path.display())]
     Unreadable {
@@ -147,11 +143,6 @@ pub enum RunError {
 }
 
 impl RunError {
-    fn io(path: &Path) -> impl FnOnce(io::Error) -> RunError + use<> {
-        let path = path.to_owned();
-        move |source| RunError::Io { path, source }
-    }
-
     /// Whether the machine must be prepared first.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, RunError::Network(network::Error::Unavailable(_)))

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::{Environment, Run, RunError, Sample};
+use crate::file_error::io_error;
 use crate::scenario::{self, Loaded, Scenario};
 
 /// The file that makes a directory one of results.
@@ -42,14 +43,14 @@ impl Output {
             return Err(RunError::Taken(folder.to_owned()));
         }
         let events = folder.join(EVENTS_FOLDER);
-        fs::create_dir_all(&events).map_err(RunError::io(&events))?;
+        fs::create_dir_all(&events).map_err(io_error(&events))?;
         let create = |name: &str, head: &str| {
             let path = folder.join(name);
             let made = File::create(&path).and_then(|mut file| {
                 file.write_all(head.as_bytes())?;
                 Ok(file)
             });
-            made.map_err(RunError::io(&path))
+            made.map_err(io_error(&path))
         };
         create(SCENARIO_FILE, &loaded.text)?;
         let environment = Environment::now(&loaded.name, quick, scenario);
@@ -71,9 +72,8 @@ impl Output {
     /// Writes one run.
     pub(super) fn add(&mut self, run: &Run, samples: &[Sample]) -> Result<(), RunError> {
         let json = serde_json::to_string(run).unwrap_or_default();
-        writeln!(self.runs, "{json}").map_err(RunError::io(&self.folder.join(RUNS_FILE)))?;
-        writeln!(self.csv, "{}", csv_line(run))
-            .map_err(RunError::io(&self.folder.join(CSV_FILE)))?;
+        writeln!(self.runs, "{json}").map_err(io_error(&self.folder.join(RUNS_FILE)))?;
+        writeln!(self.csv, "{}", csv_line(run)).map_err(io_error(&self.folder.join(CSV_FILE)))?;
         let mut text = String::new();
         for sample in samples {
             text.push_str(&format!(
@@ -81,8 +81,8 @@ impl Output {
                 run.number, sample.transfer, sample.seconds, sample.bytes, sample.channels
             ));
         }
-        (self.samples.write_all(text.as_bytes()))
-            .map_err(RunError::io(&self.folder.join(SAMPLES_FILE)))
+        Ok((self.samples.write_all(text.as_bytes()))
+            .map_err(io_error(&self.folder.join(SAMPLES_FILE)))?)
     }
 }
 
@@ -163,11 +163,11 @@ pub struct Results {
 /// Reads a directory of results.
 ///
 /// # Errors
-/// [`RunError::Io`], [`RunError::Unreadable`], [`RunError::Scenario`].
+/// [`RunError::File`], [`RunError::Unreadable`], [`RunError::Scenario`].
 pub fn read(folder: &Path) -> Result<Results, RunError> {
     let text = |name: &str| {
         let path = folder.join(name);
-        fs::read_to_string(&path).map_err(RunError::io(&path))
+        fs::read_to_string(&path).map_err(io_error(&path))
     };
     let unreadable = |name: &str, line: usize, error: &serde_json::Error| RunError::Unreadable {
         path: folder.join(name),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::RunError;
+use crate::file_error::io_error;
 use crate::pages;
 use crate::scenario::{Cell, Work};
 use crate::state::{FOLDER_PREFIX, OwnedFolder};
@@ -56,7 +57,7 @@ impl SourceFile {
         let folder = folder()?;
         let path = folder.path().join("file");
         let made = File::create(&path).and_then(|file| file.set_len(bytes));
-        made.map_err(RunError::io(&path))?;
+        made.map_err(io_error(&path))?;
         Ok(SourceFile {
             target: folder.path().join("arrived"),
             path,
@@ -99,7 +100,7 @@ pub(super) struct Arrived {
 impl FileSet {
     fn create() -> Result<FileSet, RunError> {
         let folder = folder()?;
-        let owned = OwnedFolder::note(folder.path()).map_err(RunError::io(folder.path()))?;
+        let owned = OwnedFolder::note(folder.path()).map_err(io_error(folder.path()))?;
         Ok(FileSet {
             folder,
             _owned: owned,
@@ -110,20 +111,20 @@ impl FileSet {
     /// The source as the cell has it, nothing at the target, no journal.
     fn prepare(&mut self, cell: &Cell) -> Result<(), RunError> {
         let (source, target) = (self.source(), self.target());
-        empty(&target).map_err(RunError::io(&target))?;
-        empty(&self.side()).map_err(RunError::io(&self.side()))?;
+        empty(&target).map_err(io_error(&target))?;
+        empty(&self.side()).map_err(io_error(&self.side()))?;
         let wanted = (cell.files, cell.file_bytes);
         if self.made != wanted {
             self.made = (0, 0);
-            empty(&source).map_err(RunError::io(&source))?;
+            empty(&source).map_err(io_error(&source))?;
             for index in 0..cell.files {
                 let path = source.join(name(index));
-                fill(&path, cell.file_bytes, index).map_err(RunError::io(&path))?;
+                fill(&path, cell.file_bytes, index).map_err(io_error(&path))?;
             }
             self.made = wanted;
         }
         let room = pages::held(cell.files, cell.file_bytes);
-        pages::touch(self.folder.path(), room).map_err(RunError::io(self.folder.path()))
+        Ok(pages::touch(self.folder.path(), room).map_err(io_error(self.folder.path()))?)
     }
 
     /// The directory that is copied.
@@ -146,15 +147,15 @@ impl FileSet {
     pub(super) fn arrived(&self) -> Result<Arrived, RunError> {
         let target = self.target();
         let mut arrived = Arrived::default();
-        let entries = fs::read_dir(&target).map_err(RunError::io(&target))?;
+        let entries = fs::read_dir(&target).map_err(io_error(&target))?;
         for entry in entries {
-            let entry = entry.map_err(RunError::io(&target))?;
+            let entry = entry.map_err(io_error(&target))?;
             let path = entry.path();
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
                 // A server that is being stopped renames and removes.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(RunError::io(&path)(error)),
+                Err(error) => return Err(io_error(&path)(error).into()),
             };
             let bytes = metadata.len().min(metadata.blocks() * 512);
             arrived.bytes += bytes.min(self.made.1);
@@ -173,9 +174,9 @@ fn folder() -> Result<TempDir, RunError> {
     } else {
         std::env::temp_dir()
     };
-    (tempfile::Builder::new().prefix(FOLDER_PREFIX))
+    Ok((tempfile::Builder::new().prefix(FOLDER_PREFIX))
         .tempdir_in(&base)
-        .map_err(RunError::io(&base))
+        .map_err(io_error(&base))?)
 }
 
 fn name(index: u32) -> String {

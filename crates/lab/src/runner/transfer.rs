@@ -9,6 +9,7 @@ use super::evolution::{self, Course};
 use super::programs::{self, Ends, Serving, Task};
 use super::sample::Sample;
 use super::watch::Watch;
+use crate::file_error::io_error;
 use crate::network::{self, Network};
 use crate::peers::grid::Grid;
 use crate::peers::process::{Finished, Options, Process};
@@ -159,7 +160,7 @@ impl Transfer {
             .collect();
         let finished = all.map_err(network::Error::from)?;
         if let (Some(course), Some(events)) = (course, &self.events) {
-            let log = std::fs::read_to_string(events).map_err(RunError::io(events))?;
+            let log = std::fs::read_to_string(events).map_err(io_error(events))?;
             let shift = self.started.unwrap_or(0.0) - origin;
             course.choices = evolution::choices(&log, shift);
         }

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::act::{Act, End};
-use super::{Error, Place, io_error};
+use super::{Error, Place};
+use crate::file_error::io_error;
 use crate::path::Rng;
 use crate::peers::process::{Options, Process, Signal};
 use crate::peers::{self, godwit};

@@ -16,7 +16,6 @@ mod load;
 mod steady;
 pub mod verdict;
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +28,7 @@ use tempfile::TempDir;
 pub use act::{Act, End};
 pub use verdict::{Level, Sample, Side, Verdict};
 
+use crate::file_error::{FileError, io_error};
 use crate::peers::godwit::Godwitd;
 use crate::peers::{self, Process};
 use crate::state::{FOLDER_PREFIX, OwnedFolder};
@@ -95,18 +95,8 @@ pub enum Error {
     #[error(transparent)]
     Peer(#[from] peers::Error),
     /// A file.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { path, source }
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// Where all of it happens.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::load::client;
-use super::{Error, Place, io_error};
+use super::{Error, Place};
+use crate::file_error::io_error;
 use crate::peers::Process;
 
 /// Names that it is told at once; the next come when all of them are there.

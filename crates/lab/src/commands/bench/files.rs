@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use super::{BenchError, io_error, testbed::Testbed};
+use super::{BenchError, testbed::Testbed};
+use crate::file_error::io_error;
 use crate::{
     pages::Reserve,
     peers::process::{self, Finished},
@@ -80,7 +81,7 @@ pub(super) fn check_and_remove(target: &Path, bytes: u64) -> Result<(), BenchErr
     let length = fs::metadata(target).map_err(io_error(target))?.len();
     if length != bytes {
         let error = std::io::Error::other(format!("{length} bytes arrived of {bytes}"));
-        return Err(io_error(target)(error));
+        return Err(io_error(target)(error).into());
     }
-    fs::remove_file(target).map_err(io_error(target))
+    Ok(fs::remove_file(target).map_err(io_error(target))?)
 }

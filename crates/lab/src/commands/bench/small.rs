@@ -178,7 +178,7 @@ impl<'a> Small<'a> {
         let arrived = count(&target)?;
         if arrived != files {
             let error = std::io::Error::other(format!("{arrived} files arrived of {files}"));
-            return Err(io_error(&target)(error));
+            return Err(io_error(&target)(error).into());
         }
         clear(&target)?;
         Ok(finished)
@@ -267,7 +267,9 @@ fn make(folder: &Path, files: u32, bytes: u64) -> Result<(), BenchError> {
 /// Removes a directory that may not be there.
 fn clear(folder: &Path) -> Result<(), BenchError> {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error(folder)(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(io_error(folder)(error).into())
+        }
         _ => Ok(()),
     }
 }

@@ -66,10 +66,7 @@ impl<'a> Testbed<'a> {
     }
 
     pub(super) fn say(&mut self, text: &str) -> Result<(), BenchError> {
-        writeln!(self.out, "{text}").map_err(|error| BenchError::Io {
-            path: "report".into(),
-            error,
-        })
+        Ok(writeln!(self.out, "{text}").map_err(io_error("report".as_ref()))?)
     }
 
     fn keep(&mut self, line: Line) -> Result<(), BenchError> {

@@ -30,7 +30,8 @@ use self::servers::{Program, Running};
 use self::tree::{Ended, Extras, Tree};
 use self::trouble::{Listings, Script, Trouble, one_of};
 use super::plan::{Fault, Way};
-use super::{Error, Outcome, io_error};
+use super::{Error, Outcome};
+use crate::file_error::io_error;
 use crate::path::Rng;
 use crate::peers;
 use crate::peers::godwit;
@@ -120,7 +121,7 @@ impl Dialogues {
     /// The dialogue faults of a seed. Servers are started when the first fault needs them.
     ///
     /// # Errors
-    /// [`Error::Io`]: there can be no temporary directory.
+    /// [`Error::File`]: there can be no temporary directory.
     pub fn new(seed: u64) -> Result<Dialogues, Error> {
         let folder = TempDir::new().map_err(io_error(Path::new("a temporary directory")))?;
         Ok(Dialogues {
@@ -205,7 +206,8 @@ impl Dialogues {
                 thread::Builder::new()
                     .stack_size(STACK_BYTES)
                     .spawn_scoped(scope, work)
-                    .map_err(io_error(self.folder.path()))?;
+                    .map_err(io_error(self.folder.path()))
+                    .map_err(Error::from)?;
             }
             drop(sender);
             outcomes.into_iter().try_for_each(|outcome| take(outcome?))
@@ -249,13 +251,13 @@ impl Place {
         for top in [&self.local, &self.served] {
             fs::create_dir(top).map_err(io_error(top))?;
         }
-        chown(&self.served, owner, owner).map_err(io_error(&self.served))
+        Ok(chown(&self.served, owner, owner).map_err(io_error(&self.served))?)
     }
 
     fn remove(&self) -> Result<(), Error> {
-        [&self.local, &self.served]
+        Ok([&self.local, &self.served]
             .into_iter()
-            .try_for_each(|top| fs::remove_dir_all(top).map_err(io_error(top)))
+            .try_for_each(|top| fs::remove_dir_all(top).map_err(io_error(top)))?)
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::super::{Error, io_error};
+use super::super::Error;
+use crate::file_error::io_error;
 use crate::peers::ftps::{self, FtpsServer};
 use crate::peers::godwit::Godwitd;
 
