@@ -28,7 +28,7 @@ mod godwit;
 mod method;
 pub mod model;
 pub mod published;
-mod random;
+pub mod random;
 mod setting;
 mod space;
 

@@ -1,16 +1,19 @@
-//! Randomness from a seed.
+//! Random numbers from a seed that never change: a recorded run must repeat with the next release
+//! too, and no dependency could change them.
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014). Not for
 /// secrets.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
+    /// The numbers of one seed.
+    pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) const fn next_u64(&mut self) -> u64 {
+    /// Uniform over all values.
+    pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -19,18 +22,18 @@ impl Random {
 
     /// Uniform over `0..1`.
     #[allow(clippy::cast_precision_loss)] // 53 bits are what a float holds
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Normal with mean 0 and deviation 1 (Box, Muller 1958).
-    pub(crate) fn normal(&mut self) -> f64 {
+    pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
     /// Puts `items` into random order (Fisher, Yates).
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             // The modulus favours small numbers by 2^-60; nobody here could tell.
             let other = self.next_u64() % (last as u64 + 1);

@@ -29,7 +29,6 @@ mod store;
 mod summary;
 mod watch;
 
-
 pub use campaign::Campaign;
 pub use campaign::kinds_here;
 pub use dialogue::Dialogues;

@@ -1,38 +1,27 @@
-//! Seeded random numbers that never change: a recorded run must repeat with the next release too.
+//! Seeded random numbers for a path, one stream of them for each purpose.
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
-/// Eight bytes of state, good enough for drop decisions, and no dependency whose next version could
-/// produce other numbers.
+use godwit_tune::random::Random;
+
+/// Eight bytes of state, good enough for drop decisions.
 #[derive(Debug, Clone)]
-pub(crate) struct Rng {
-    state: u64,
-}
+pub(crate) struct Rng(Random);
 
 impl Rng {
     /// A generator for one purpose. Each purpose has its own `stream`, so that switching one
     /// feature of a path on does not change the decisions of the others.
     pub(crate) fn new(seed: u64, stream: u64) -> Rng {
-        let mut outer = Rng { state: seed };
-        let mut inner = Rng {
-            state: outer.next_u64() ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03),
-        };
-        Rng {
-            state: inner.next_u64(),
-        }
+        let outer = Random::new(seed).next_u64();
+        let inner = Random::new(outer ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03)).next_u64();
+        Rng(Random::new(inner))
     }
 
     pub(crate) fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// Uniform in `[0, 1)`.
-    #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+        self.0.unit()
     }
 
     /// True with probability `p`; draws a number in any case.
@@ -70,7 +59,7 @@ mod tests {
     #[test]
     fn numbers_never_change() {
         // Published SplitMix64 outputs for the state 1234567.
-        let mut rng = Rng { state: 1_234_567 };
+        let mut rng = Rng(Random::new(1_234_567));
         assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
         assert_eq!(rng.next_u64(), 3_203_168_211_198_807_973);
     }

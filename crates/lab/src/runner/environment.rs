@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use godwit_proto::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::peers::{Missing, gct, godwit, iperf3, plain_ftp, tar};
@@ -175,25 +176,12 @@ fn command() -> String {
         .join(" ")
 }
 
-/// Seconds since 1970 as date and time, UTC (Hinnant's days-to-civil algorithm).
+/// Seconds since 1970 as date and time, UTC.
 fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    let digits = Timestamp(i64::try_from(seconds).unwrap_or(i64::MAX)).to_string();
+    let (year, rest) = digits.split_at(4);
+    let [month, day, hour, minute, second] = [0, 2, 4, 6, 8].map(|at| &rest[at..at + 2]);
+    format!("{year}-{month}-{day} {hour}:{minute}:{second}")
 }
 
 #[cfg(test)]
@@ -206,5 +194,6 @@ mod tests {
         assert_eq!(utc(951_782_399), "2000-02-28 23:59:59");
         assert_eq!(utc(951_782_400), "2000-02-29 00:00:00");
         assert_eq!(utc(1_767_225_600), "2026-01-01 00:00:00");
+        assert_eq!(utc(u64::MAX), "9999-12-31 23:59:59");
     }
 }
