@@ -36,7 +36,7 @@ const CONNECTIONS: &str = "4";
 const REAPED: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Contender {
+enum ForeignTool {
     Godwit,
     Gct,
     Curl,
@@ -49,23 +49,23 @@ enum Contender {
     RcloneSftp,
 }
 
-const CLEAR: [Contender; 7] = [
-    Contender::Gct,
-    Contender::Godwit,
-    Contender::Curl,
-    Contender::Aria2,
-    Contender::Lftp,
-    Contender::RcloneHttp,
-    Contender::Xrdcp,
+const CLEAR: [ForeignTool; 7] = [
+    ForeignTool::Gct,
+    ForeignTool::Godwit,
+    ForeignTool::Curl,
+    ForeignTool::Aria2,
+    ForeignTool::Lftp,
+    ForeignTool::RcloneHttp,
+    ForeignTool::Xrdcp,
 ];
 
-const ENCRYPTED: [Contender; 3] = [
-    Contender::GodwitPrivate,
-    Contender::Scp,
-    Contender::RcloneSftp,
+const ENCRYPTED: [ForeignTool; 3] = [
+    ForeignTool::GodwitPrivate,
+    ForeignTool::Scp,
+    ForeignTool::RcloneSftp,
 ];
 
-impl Contender {
+impl ForeignTool {
     fn name(self) -> &'static str {
         match self {
             Self::Godwit => "godwit <- godwitd",
@@ -167,7 +167,7 @@ pub(super) fn run(
 impl Servers<'_> {
     fn measure(
         &mut self,
-        who: Contender,
+        who: ForeignTool,
         source: &Path,
         target: &Path,
         bytes: u64,
@@ -181,27 +181,33 @@ impl Servers<'_> {
         Ok(of_transfer(bytes, client.usage, server))
     }
 
-    fn usage(&self, who: Contender) -> Usage {
+    fn usage(&self, who: ForeignTool) -> Usage {
         match who {
-            Contender::Godwit => self.godwitd.as_ref().map(Godwitd::usage),
-            Contender::Gct => self.gct.as_ref().map(GctServer::usage),
-            Contender::Curl | Contender::Aria2 | Contender::Lftp | Contender::RcloneHttp => {
-                self.http.as_ref().map(HttpServer::usage)
-            }
-            Contender::Xrdcp => self.xrootd.as_ref().map(XrootdServer::usage),
-            Contender::GodwitPrivate => self.guarded.as_ref().map(|(_, server)| server.usage()),
-            Contender::Scp | Contender::RcloneSftp => self.ssh.as_ref().map(SshServer::usage),
+            ForeignTool::Godwit => self.godwitd.as_ref().map(Godwitd::usage),
+            ForeignTool::Gct => self.gct.as_ref().map(GctServer::usage),
+            ForeignTool::Curl
+            | ForeignTool::Aria2
+            | ForeignTool::Lftp
+            | ForeignTool::RcloneHttp => self.http.as_ref().map(HttpServer::usage),
+            ForeignTool::Xrdcp => self.xrootd.as_ref().map(XrootdServer::usage),
+            ForeignTool::GodwitPrivate => self.guarded.as_ref().map(|(_, server)| server.usage()),
+            ForeignTool::Scp | ForeignTool::RcloneSftp => self.ssh.as_ref().map(SshServer::usage),
         }
         .unwrap_or_default()
     }
 
     /// The client's command, whose server runs.
-    fn command(&mut self, who: Contender, source: &Path, target: &Path) -> Result<Command, Error> {
+    fn command(
+        &mut self,
+        who: ForeignTool,
+        source: &Path,
+        target: &Path,
+    ) -> Result<Command, Error> {
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let (path, arrived) = (source.display().to_string(), target.display().to_string());
         let name = source.file_name().unwrap_or_default().to_string_lossy();
         Ok(match who {
-            Contender::Godwit => {
+            ForeignTool::Godwit => {
                 let server = started(&mut self.godwitd, || {
                     Godwitd::serving("/").ip(ip).anonymous("ro").start()
                 })?;
@@ -209,7 +215,7 @@ impl Servers<'_> {
                 command.args([server.url(&path), arrived]);
                 command
             }
-            Contender::GodwitPrivate => {
+            ForeignTool::GodwitPrivate => {
                 let (grid, server) = started(&mut self.guarded, || {
                     let grid = Grid::new(&[ip])?;
                     let server = grid.of_godwitd(Godwitd::serving("/").ip(ip)).start()?;
@@ -221,19 +227,22 @@ impl Servers<'_> {
                 command.envs(grid.of_user());
                 command
             }
-            Contender::Gct => {
+            ForeignTool::Gct => {
                 let server = started(&mut self.gct, || GctServer::serving("/").ip(ip).start())?;
                 let mut command = gct::URL_COPY.command()?;
                 command.args(["-p", CONNECTIONS, &server.machine_url(&path)]);
                 command.arg(format!("file://{arrived}"));
                 command
             }
-            Contender::Curl | Contender::Aria2 | Contender::Lftp | Contender::RcloneHttp => {
+            ForeignTool::Curl
+            | ForeignTool::Aria2
+            | ForeignTool::Lftp
+            | ForeignTool::RcloneHttp => {
                 let folder = self.folder;
                 let server = started(&mut self.http, || HttpServer::start(folder, ip))?;
                 fetch_by_http(who, server, &name, target)?
             }
-            Contender::Xrdcp => {
+            ForeignTool::Xrdcp => {
                 let folder = self.folder;
                 let server = started(&mut self.xrootd, || XrootdServer::start(folder, ip))?;
                 let mut command = xrootd::XRDCP.command()?;
@@ -241,14 +250,14 @@ impl Servers<'_> {
                 command.args([server.url(&path), arrived]);
                 command
             }
-            Contender::Scp => {
+            ForeignTool::Scp => {
                 let server = started(&mut self.ssh, || SshServer::start(ip))?;
                 let mut command = ssh::SCP.command()?;
                 command.args(["-q", "-F"]).arg(server.client_config());
                 command.args([format!("{ip}:{path}"), arrived]);
                 command
             }
-            Contender::RcloneSftp => {
+            ForeignTool::RcloneSftp => {
                 let server = started(&mut self.ssh, || SshServer::start(ip))?;
                 let mut command = rclone()?;
                 let addr = server.addr();
@@ -264,7 +273,7 @@ impl Servers<'_> {
 }
 
 fn fetch_by_http(
-    who: Contender,
+    who: ForeignTool,
     server: &HttpServer,
     name: &str,
     target: &Path,
@@ -280,7 +289,7 @@ fn fetch_by_http(
             .into_owned(),
     );
     Ok(match who {
-        Contender::Aria2 => {
+        ForeignTool::Aria2 => {
             let mut command = http::ARIA2.command()?;
             command.args([
                 "--no-conf",
@@ -297,14 +306,14 @@ fn fetch_by_http(
             command.args(["--dir", &in_folder.0, "--out", &in_folder.1, &url]);
             command
         }
-        Contender::Lftp => {
+        ForeignTool::Lftp => {
             let mut command = LFTP.command()?;
             let script =
                 format!("set cmd:fail-exit yes; pget -n {CONNECTIONS} -c {url} -o {arrived}");
             command.args(["--norc", "-c", &script]);
             command
         }
-        Contender::RcloneHttp => {
+        ForeignTool::RcloneHttp => {
             let mut command = rclone()?;
             let (base, _) = url.rsplit_once('/').unwrap_or((&url, ""));
             command.args([

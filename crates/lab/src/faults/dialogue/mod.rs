@@ -225,13 +225,13 @@ impl Dialogues {
         let trees = tree::draw(&mut rng);
         let server = self.server(case.program)?;
         let name = format!("fault-{}", fault.number);
-        let place = Place {
+        let directories = Directories {
             local: self.folder.path().join(&name),
             served: server.root().join(&name),
         };
-        place.make(server.owner())?;
-        let outcome = try_out(fault, &case, &server, &place, &trees);
-        let removed = place.remove();
+        directories.make(server.owner())?;
+        let outcome = try_out(fault, &case, &server, &directories, &trees);
+        let removed = directories.remove();
         let outcome = outcome?;
         removed?;
         Ok(outcome)
@@ -239,14 +239,14 @@ impl Dialogues {
 }
 
 /// Directories of one fault.
-struct Place {
+struct Directories {
     /// On this machine, for the client.
     local: PathBuf,
     /// Below the root of the server.
     served: PathBuf,
 }
 
-impl Place {
+impl Directories {
     fn make(&self, owner: Option<u32>) -> Result<(), Error> {
         for top in [&self.local, &self.served] {
             fs::create_dir(top).map_err(io_error(top))?;
@@ -265,11 +265,11 @@ fn try_out(
     fault: &Fault,
     case: &Case,
     server: &Running,
-    place: &Place,
+    directories: &Directories,
     [source, before]: &[Tree; 2],
 ) -> Result<Outcome, Error> {
     let began = Instant::now();
-    let (local, served) = (&place.local, &place.served);
+    let (local, served) = (&directories.local, &directories.served);
     let place = |is_remote: bool, name: &str| match is_remote {
         true => served.join(name),
         false => local.join(name),
