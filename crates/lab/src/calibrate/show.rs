@@ -43,7 +43,8 @@ fn drawn(point: &FrontierPoint) -> Point {
         y: point.goodput_bps / 1e6,
         interval: None,
         tip: format!(
-            "{} Gbit/s, {} channels: {:.0} Mbit/s, packets {:.0} us late on average, one in a hundred {:.0} us",
+            "{} Gbit/s, {} channels: {:.0} Mbit/s, packets {:.0} us late on average, one in a \
+             hundred {:.0} us",
             gigabits(point.rate_bps),
             point.channels,
             point.goodput_bps / 1e6,

@@ -216,7 +216,8 @@ impl Place {
                 format!("godwitd listens on {addr}, on loopback: no network in between ({why})")
             }
             Place::Path(_) => format!(
-                "godwitd listens on {addr}, in a host of its own; between it and the client lies an \
+                "godwitd listens on {addr}, in a host of its own; between it and the client lies \
+                 an \
                  emulated path: 1 Gbit/s, RTT 20 ms, a queue of 500 packets"
             ),
         }

@@ -23,9 +23,11 @@ const PAGE_FILE: &str = "faults.md";
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  godwit-lab faults --quick\n  \
                         godwit-lab faults --seed 7 --count 1000 --out results/faults\n  \
-                        godwit-lab faults --seed 7 --only 41        (that fault again, and nothing else)\n  \
+                        godwit-lab faults --seed 7 --only 41        (that fault again, and nothing \
+                        else)\n  \
                         godwit-lab faults --dialogues --count 300\n\n\
-                        Needs emulated networks (see calibrate) and may mount file systems of its own.")]
+                        Needs emulated networks (see calibrate) and may mount file systems of its \
+                        own.")]
 pub struct Options {
     /// Everything is drawn from it: equal seeds give equal faults
     #[arg(long, default_value_t = 1)]
@@ -71,7 +73,8 @@ pub enum CommandError {
     Output(#[from] io::Error),
     /// Promises were broken.
     #[error(
-        "of {faults} faults {broken} broke a promise and {too_much} sent more again than was promised"
+        "of {faults} faults {broken} broke a promise and {too_much} sent more again than was \
+         promised"
     )]
     Broken {
         /// How many broke another promise than that of what is sent again.
@@ -214,7 +217,8 @@ fn tell(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "{:4} {fault}{missed}: {runs} runs, {seconds:.1} s, {:.1} MB again, {:.1} MB lay unread{much}",
+        "{:4} {fault}{missed}: {runs} runs, {seconds:.1} s, {:.1} MB again, {:.1} MB lay \
+         unread{much}",
         fault.number,
         megabytes(*resent_bytes),
         megabytes(*unread_bytes),
@@ -253,7 +257,8 @@ impl std::fmt::Display for Table<'_> {
         for row in self.0 {
             writeln!(
                 f,
-                "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8.2} {:>8.3} {:>9.1} {:>9.1} {:>8} {:>8} {:>6}  {}",
+                "{:<14} {:>6} {:>8} {:>8} {:>8} {:>8.2} {:>8.3} {:>9.1} {:>9.1} {:>8} {:>8} {:>6}  \
+                 {}",
                 row.kind.map_or("all", Kind::name),
                 row.faults,
                 row.happened,

@@ -17,7 +17,9 @@ pub mod tournament;
 #[command(
     name = "godwit-lab",
     version,
-    after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick\n  godwit-lab calibrate --quick\n  godwit-lab run apt-impl/evolution --quick --out results\n  godwit-lab report results\n\n\
+    after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick\n  godwit-lab calibrate \
+                  --quick\n  godwit-lab run apt-impl/evolution --quick --out results\n  godwit-lab \
+                  report results\n\n\
                   Exit status: 0 done, 2 wrong usage, 3 this machine does not allow it, 4 failed"
 )]
 pub struct Cli {

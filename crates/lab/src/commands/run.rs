@@ -12,7 +12,8 @@ use crate::scenario::{self, LIBRARY, ScenarioError};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  godwit-lab run --list\n  \
                         godwit-lab run apt-impl/evolution --out results/evolution\n  \
-                        godwit-lab run apt-impl/evolution --quick --only godwit --out /tmp/quick\n  \
+                        godwit-lab run apt-impl/evolution --quick --only godwit --out \
+                        /tmp/quick\n  \
                         godwit-lab run my-path.toml --out results/my-path\n  \
                         godwit-lab report results/* -o report.html")]
 pub struct Options {
@@ -57,7 +58,8 @@ pub enum CommandError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// Some of its runs failed.
-    #[error("{failed} of {runs} runs failed; {} says why", folder.join(runner::RUNS_FILE).display())]
+    #[error("{failed} of {runs} runs failed; {} says \
+             why", folder.join(runner::RUNS_FILE).display())]
     Failed {
         /// How many.
         failed: u32,

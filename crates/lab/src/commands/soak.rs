@@ -14,7 +14,8 @@ use crate::soak::{self, Length, Soak};
 /// How long.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  godwit-lab soak --quick\n  godwit-lab soak --minutes 20 --out results/soak"
+    after_help = "Examples:\n  godwit-lab soak --quick\n  godwit-lab soak --minutes 20 --out \
+                  results/soak"
 )]
 pub struct Options {
     /// Which commands are given, interrupted and killed is drawn from it

@@ -263,7 +263,8 @@ impl std::fmt::Display for Table<'_> {
         } = self.0;
         writeln!(
             f,
-            "{conditions_per_family} conditions of each family from seed {seed}, at most {} channels\n",
+            "{conditions_per_family} conditions of each family from seed {seed}, at most {} \
+             channels\n",
             BOUNDS.channels_max
         )?;
         writeln!(

@@ -168,7 +168,8 @@ fn settings(config: &ArcConfig, addr: SocketAddr, folder: &Path) -> String {
          allowaccess=all\n\
          path=/\n\
          mount={root}\n\
-         dir=/ nouser read cd dirlist delete append overwrite create *:* 664:664 mkdir *:* 775:775\n",
+         dir=/ nouser read cd dirlist delete append overwrite create *:* 664:664 mkdir *:* \
+         775:775\n",
         certificate = certificate.display(),
         key = key.display(),
         authorities = authorities.display(),

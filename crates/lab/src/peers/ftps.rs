@@ -349,11 +349,14 @@ fn vsftpd(addr: SocketAddr, folder: &Path) -> String {
     let (port, folder) = (addr.port(), folder.display());
     // As the user who starts it, nobody is kept beneath a root: paths are those of the machine.
     format!(
-        "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nmax_clients=0\nmax_per_ip=0\nrun_as_launching_user=YES\n\
+        "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nmax_clients=0\n\
+         max_per_ip=0\nrun_as_launching_user=YES\n\
          anonymous_enable=YES\nlocal_enable=NO\nno_anon_password=YES\nanon_root={folder}/data\n\
-         write_enable=YES\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\nanon_other_write_enable=YES\n\
+         write_enable=YES\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\n\
+         anon_other_write_enable=YES\n\
          anon_world_readable_only=NO\nanon_umask=022\nxferlog_enable=NO\nseccomp_sandbox=NO\n\
-         ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=NO\nforce_anon_data_ssl=NO\nssl_ciphers=HIGH\n\
+         ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=NO\nforce_anon_data_ssl=NO\n\
+         ssl_ciphers=HIGH\n\
          rsa_cert_file={folder}/cert.pem\nrsa_private_key_file={folder}/key.pem\n"
     )
 }
@@ -365,10 +368,14 @@ fn proftpd(addr: SocketAddr, folder: &Path) -> String {
         false => "",
     };
     format!(
-        "ServerName lab\nServerType standalone\nSocketBindTight on\nDefaultAddress 127.0.0.1\nPort {port}\n\
-         ModulePath {modules}/usr/lib/proftpd\nLoadModule mod_tls.c\nUseReverseDNS off\nUser root\nGroup root\n\
-         AuthOrder mod_auth_file.c\nAuthUserFile {folder}/users\nRequireValidShell off\nRootLogin on\nWtmpLog off\n\
-         PidFile {folder}/pid\nScoreboardFile none\nTransferLog none\nAllowOverwrite on\nAllowStoreRestart on\n\
+        "ServerName lab\nServerType standalone\nSocketBindTight on\nDefaultAddress 127.0.0.1\n\
+         Port {port}\n\
+         ModulePath {modules}/usr/lib/proftpd\nLoadModule mod_tls.c\nUseReverseDNS off\nUser root\n\
+         Group root\n\
+         AuthOrder mod_auth_file.c\nAuthUserFile {folder}/users\nRequireValidShell off\n\
+         RootLogin on\nWtmpLog off\n\
+         PidFile {folder}/pid\nScoreboardFile none\nTransferLog none\nAllowOverwrite on\n\
+         AllowStoreRestart on\n\
          TLSEngine on\nTLSRequired off\nTLSProtocol TLSv1.2 TLSv1.3\n\
          TLSRSACertificateFile {folder}/cert.pem\nTLSRSACertificateKeyFile {folder}/key.pem\n"
     )

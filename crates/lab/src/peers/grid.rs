@@ -123,7 +123,8 @@ impl Grid {
         )
         .map_err(Error::os("install the CA"))?;
         let policy = format!(
-            "access_id_CA X509 '{AUTHORITY}'\npos_rights globus CA:sign\ncond_subjects globus '\"/O=Lab/*\"'\n"
+            "access_id_CA X509 '{AUTHORITY}'\npos_rights globus CA:sign\n\
+             cond_subjects globus '\"/O=Lab/*\"'\n"
         );
         grid.write(&format!("cas/{hash}.signing_policy"), &policy)?;
         let account = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());

@@ -41,8 +41,10 @@ impl HttpServer {
         };
         let own = folder.path().display();
         let text = format!(
-            "{user}daemon off;\nworker_processes auto;\npid {own}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\n\
-             access_log off;\nsendfile on;\ntcp_nopush on;\nclient_body_temp_path {own};\nproxy_temp_path {own};\n\
+            "{user}daemon off;\nworker_processes auto;\npid {own}/pid;\nerror_log stderr;\n\
+             events {{}}\nhttp {{\n\
+             access_log off;\nsendfile on;\ntcp_nopush on;\nclient_body_temp_path {own};\n\
+             proxy_temp_path {own};\n\
              fastcgi_temp_path {own};\nuwsgi_temp_path {own};\nscgi_temp_path {own};\n\
              server {{ listen {addr}; root {}; }}\n}}\n",
             root.display()

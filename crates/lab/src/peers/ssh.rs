@@ -58,15 +58,18 @@ impl SshServer {
             (
                 "sshd_config",
                 format!(
-                    "ListenAddress {addr}\nHostKey {all}/host_key\nAuthorizedKeysFile {all}/user_key.pub\nStrictModes no\n\
-                     UsePAM no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+                    "ListenAddress {addr}\nHostKey {all}/host_key\n\
+                     AuthorizedKeysFile {all}/user_key.pub\nStrictModes no\n\
+                     UsePAM no\nPidFile none\nPasswordAuthentication no\n\
+                     KbdInteractiveAuthentication no\n\
                      PermitRootLogin yes\nSubsystem sftp internal-sftp\n"
                 ),
             ),
             (
                 "ssh_config",
                 format!(
-                    "Host *\n IdentityFile {all}/user_key\n IdentitiesOnly yes\n IdentityAgent none\n \
+                    "Host *\n IdentityFile {all}/user_key\n IdentitiesOnly yes\n IdentityAgent \
+                     none\n \
                      UserKnownHostsFile {all}/known_hosts\n GlobalKnownHostsFile /dev/null\n \
                      StrictHostKeyChecking yes\n LogLevel ERROR\n Port {}\n Ciphers {CIPHER}\n",
                     addr.port()

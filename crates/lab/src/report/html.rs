@@ -36,7 +36,8 @@ pub fn page(all: &[Results]) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{}</title>\n<style>\n{STYLE}\n{}\n</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
+         <title>{}</title>\n<style>\n{STYLE}\n{}\n</style>\n</head>\n<body>\n<main>\n\
+         {body}</main>\n\
          </body>\n</html>\n",
         escape(&title),
         chart::STYLE

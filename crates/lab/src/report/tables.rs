@@ -217,7 +217,8 @@ pub(super) fn method(results: &Results, groups: &[Group<'_>]) -> String {
         (_, Some(size)) => format!(
             "{size} in files of one size in one directory, from memory to memory. Goodput is the \
              payload over the life of the client's process, login and listing included, with \
-             checksums compared by nobody. A run that is not done after {} is stopped, and what had \
+             checksums compared by nobody. A run that is not done after {} is stopped, and what \
+             had \
              arrived by then counts.",
             run.measure
         ),

@@ -13,11 +13,16 @@ use crate::soak::{Side, Soak};
 
 /// A campaign of faults.
 pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome]) -> String {
-    let mut text = "# Faults\n\nEach fault is one `godwit cp -r`, given again until it says that all is done. Meanwhile everything that \
-                    has a final name at the target is compared with its source from the moment it appears. What is sent again is \
-                    counted by the kernels of both hosts, beyond the same command undisturbed; promised are at most 1 % of the \
-                    bytes and a block (1 MiB) for each channel, by each fault. A kind passes where each fault of it kept all promises. What lay unread in \
-                    receive buffers of the kernels when the fault happened is told apart: it is lost with whoever would have read \
+    let mut text = "# Faults\n\nEach fault is one `godwit cp -r`, given again until it says that \
+                    all is done. Meanwhile everything that \
+                    has a final name at the target is compared with its source from the moment it \
+                    appears. What is sent again is \
+                    counted by the kernels of both hosts, beyond the same command undisturbed; \
+                    promised are at most 1 % of the \
+                    bytes and a block (1 MiB) for each channel, by each fault. A kind passes where \
+                    each fault of it kept all promises. What lay unread in \
+                    receive buffers of the kernels when the fault happened is told apart: it is \
+                    lost with whoever would have read \
                     it, and no program has a hold on it.\n\n"
         .to_owned();
     let cells = |row: &Row| {
@@ -91,8 +96,10 @@ pub fn soak(here: &Environment, soak: &Soak) -> (String, FigureFile) {
         "not flat, or something broke"
     };
     let mut text = format!(
-        "# Soak\n\n**{verdict}**: {:.0} minutes of transfers, listings, aborts and deaths over loopback: {} short commands of which {} were \
-         interrupted or killed, and {} files by one command that lived all the time.\n\n![Soak]({})\n\n",
+        "# Soak\n\n**{verdict}**: {:.0} minutes of transfers, listings, aborts and deaths over \
+         loopback: {} short commands of which {} were \
+         interrupted or killed, and {} files by one command that lived all the time.\n\n\
+         ![Soak]({})\n\n",
         soak.seconds / 60.0,
         done.commands,
         done.cut_short,

@@ -17,9 +17,11 @@ const EVENTS_FOLDER: &str = "events";
 const SCENARIO_FILE: &str = "scenario.toml";
 
 const CSV_HEAD: &str = "number,repeat,attempt,seed,method,rate_bps,delay_s,loss,background,\
-congestion_control,channels,compute,traffic,files,file_bytes,goodput_bps,bytes,seconds,files_done,stopped,first_data_s,channels_seen,\
+congestion_control,channels,compute,traffic,files,file_bytes,goodput_bps,bytes,seconds,files_done,\
+stopped,first_data_s,channels_seen,\
 channels_mean,beside_bps,retransmitted,\
-in_flight_bytes,rtt_ms,rtt_min_ms,client_cpu_s,server_cpu_s,stolen_cpu_s,other_cpu_s,lateness_mean_us,\
+in_flight_bytes,rtt_ms,rtt_min_ms,client_cpu_s,server_cpu_s,stolen_cpu_s,other_cpu_s,\
+lateness_mean_us,\
 lateness_p99_us,lateness_max_us,dropped_queue_full,dropped_red,dropped_loss,faithful,error";
 
 /// Takes runs as they come.

@@ -224,7 +224,8 @@ fn settled(server: &Process, before: Level) -> Option<String> {
         }
         if Instant::now() >= deadline {
             return Some(format!(
-                "{SETTLE_LIMIT:?} after the last client the server has {now}; before the first it had {before}"
+                "{SETTLE_LIMIT:?} after the last client the server has {now}; before the first it \
+                 had {before}"
             ));
         }
         std::thread::sleep(Duration::from_millis(100));

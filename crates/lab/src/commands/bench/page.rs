@@ -68,9 +68,12 @@ const TARGETS: [Target; 27] = {
 pub(super) fn markdown(lines: &[Line]) -> String {
     let all = Comparison::all(lines);
     let mut text = String::from(
-        "# Performance\n\nWritten by `cargo xtask bench --page`; nothing here is typed. Contenders of a cell run in turn, round by round, on the loopback \
-         of one machine. Figures are medians, in parentheses the least and the most. \"has\" is what godwit had, divided by what that \
-         contender had in the same round; the factor behind processor time is what godwit spends of it. The client receives and the \
+        "# Performance\n\nWritten by `cargo xtask bench --page`; nothing here is typed. Contenders \
+         of a cell run in turn, round by round, on the loopback \
+         of one machine. Figures are medians, in parentheses the least and the most. \"has\" is \
+         what godwit had, divided by what that \
+         contender had in the same round; the factor behind processor time is what godwit spends \
+         of it. The client receives and the \
          server sends. GB are 10^9 bytes.\n\n",
     );
     // Writing to a string cannot fail, here and below.

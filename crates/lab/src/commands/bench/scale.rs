@@ -72,7 +72,8 @@ pub(super) fn run(testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
     testbed.fact(
         NAME,
         format!(
-            "{sessions} sessions that are logged in and idle: {:.1} KiB of the server's memory each ({:.0} MiB in all, {:.0} \
+            "{sessions} sessions that are logged in and idle: {:.1} KiB of the server's memory \
+             each ({:.0} MiB in all, {:.0} \
              without them); they came one after the other, {a_second:.0} a second",
             (full.saturating_sub(empty)) as f64 / 1024.0 / sessions as f64,
             full as f64 / 1_048_576.0,
@@ -91,7 +92,8 @@ pub(super) fn run(testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
     testbed.fact(
         NAME,
         format!(
-            "{CHANNELS} busy data channels beside them, {:.1} Gbit/s from memory to memory: {:.1} KiB of the server's memory each, {:.1} \
+            "{CHANNELS} busy data channels beside them, {:.1} Gbit/s from memory to memory: {:.1} \
+             KiB of the server's memory each, {:.1} \
              KiB of the client's; what the kernel holds for sockets is not in it",
             length.parse::<f64>().unwrap_or(0.0) * 8e-9 / client.usage.wall.as_secs_f64(),
             busy.saturating_sub(full) as f64 / 1024.0 / channels,
