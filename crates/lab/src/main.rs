@@ -75,9 +75,9 @@ fn no_network(error: network::Error) -> Failure {
     }
 }
 
-fn not_run(error: run::CommandError) -> Failure {
+fn not_run(error: run::RunScenarioError) -> Failure {
     let status = match &error {
-        run::CommandError::Scenario(_) => USAGE,
+        run::RunScenarioError::Scenario(_) => USAGE,
         error if error.is_unavailable() => UNAVAILABLE,
         _ => FAILED,
     };

@@ -64,7 +64,7 @@ pub struct Options {
 /// Why the campaign stopped, or that it found something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CommandError {
+pub enum FaultsError {
     /// It cannot go on.
     #[error(transparent)]
     Faults(#[from] faults::Error),
@@ -86,12 +86,12 @@ pub enum CommandError {
     },
 }
 
-impl CommandError {
+impl FaultsError {
     /// Whether the machine must be prepared first: exit status 3.
     pub fn is_unavailable(&self) -> bool {
         matches!(
             self,
-            CommandError::Faults(faults::Error::Network(network::Error::Unavailable(_)))
+            FaultsError::Faults(faults::Error::Network(network::Error::Unavailable(_)))
         )
     }
 }
@@ -99,8 +99,8 @@ impl CommandError {
 /// Runs the campaign.
 ///
 /// # Errors
-/// [`CommandError`]; outcomes until then are kept.
-pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
+/// [`FaultsError`]; outcomes until then are kept.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), FaultsError> {
     let here = Environment::of_ours("faults", options.quick);
     let mut file = options.out.as_deref().map(create).transpose()?;
     let mut outcomes = Vec::new();
@@ -114,7 +114,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
             writeln!(file)?;
         }
         outcomes.push(outcome);
-        Ok::<_, CommandError>(())
+        Ok::<_, FaultsError>(())
     };
     match options.dialogues {
         true => {
@@ -130,13 +130,13 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     }
     outcomes.sort_by_key(|outcome| outcome.fault.number);
     let rows = summarise(&outcomes);
-    write!(out, "\n{}", Table(&rows))?;
+    write!(out, "\n{}", KindTable(&rows))?;
     if let Some(folder) = &options.out {
         let page = trials::faults(&here, options.seed, &rows, &outcomes);
         fs::write(folder.join(PAGE_FILE), page)?;
     }
     match rows.last() {
-        Some(all) if !all.keeps() => Err(CommandError::Broken {
+        Some(all) if !all.keeps() => Err(FaultsError::Broken {
             broken: all.failed,
             too_much: all.sent_too_much,
             faults: all.faults,
@@ -234,9 +234,9 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-struct Table<'a>(&'a [Row]);
+struct KindTable<'a>(&'a [Row]);
 
-impl std::fmt::Display for Table<'_> {
+impl std::fmt::Display for KindTable<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,

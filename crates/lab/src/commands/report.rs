@@ -32,7 +32,7 @@ pub struct Options {
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CommandError {
+pub enum ReportError {
     /// Results cannot be read.
     #[error(transparent)]
     Results(#[from] RunError),
@@ -44,8 +44,8 @@ pub enum CommandError {
 /// Writes the page and the figures.
 ///
 /// # Errors
-/// [`CommandError`].
-pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
+/// [`ReportError`].
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), ReportError> {
     let all = (options.folders.iter())
         .map(|folder| runner::read(folder))
         .collect::<Result<Vec<_>, _>>()?;
@@ -85,7 +85,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn write_all(folder: &Path, files: Vec<FigureFile>) -> Result<Vec<PathBuf>, CommandError> {
+fn write_all(folder: &Path, files: Vec<FigureFile>) -> Result<Vec<PathBuf>, ReportError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
     let write = |FigureFile { name, svg }| {
         let path = folder.join(name);

@@ -50,7 +50,7 @@ impl Options {
 /// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CommandError {
+pub enum RunScenarioError {
     /// The scenario cannot be used.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -73,18 +73,18 @@ pub enum CommandError {
     Output(#[from] io::Error),
 }
 
-impl CommandError {
+impl RunScenarioError {
     /// Whether the machine must be prepared first: exit status 3.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, CommandError::Run(error) if error.is_unavailable())
+        matches!(self, RunScenarioError::Run(error) if error.is_unavailable())
     }
 }
 
 /// Runs a scenario.
 ///
 /// # Errors
-/// [`CommandError`]; results of runs that did not fail are kept all the same.
-pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
+/// [`RunScenarioError`]; results of runs that did not fail are kept all the same.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), RunScenarioError> {
     let Some(name) = options.scenario.as_deref().filter(|_| !options.list) else {
         return list(out);
     };
@@ -118,7 +118,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     }
     writeln!(out, "\nresults in {}", folder.display())?;
     if tally.failed > 0 {
-        return Err(CommandError::Failed {
+        return Err(RunScenarioError::Failed {
             failed: tally.failed,
             runs: tally.runs,
             folder,
@@ -127,7 +127,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn list(out: &mut dyn Write) -> Result<(), CommandError> {
+fn list(out: &mut dyn Write) -> Result<(), RunScenarioError> {
     for entry in LIBRARY {
         let loaded = scenario::load(entry.name)?;
         // A file takes as long as it takes.

@@ -35,7 +35,7 @@ pub struct Options {
 /// Why the soak stopped, or that it found something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CommandError {
+pub enum SoakError {
     /// It cannot go on.
     #[error(transparent)]
     Soak(#[from] soak::Error),
@@ -50,8 +50,8 @@ pub enum CommandError {
 /// Runs the soak.
 ///
 /// # Errors
-/// [`CommandError`].
-pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
+/// [`SoakError`].
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), SoakError> {
     let length = match options.quick {
         true => Length {
             load: Duration::from_secs(30),
@@ -74,7 +74,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), CommandError> {
     }
     match soak.is_good() {
         true => Ok(()),
-        false => Err(CommandError::Bad),
+        false => Err(SoakError::Bad),
     }
 }
 

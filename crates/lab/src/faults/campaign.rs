@@ -7,9 +7,9 @@ use super::Error;
 use super::dialogue::Dialogues;
 use super::outcome::Outcome;
 use super::plan::{Fault, Kind, Shape, Way};
-use super::stage::{Program, Server, Stage};
+use super::stage::{Program, Stage, StageServer};
 use super::store::{self, Store, Trouble};
-use super::watch::{Watch, difference, temporary_files};
+use super::watch::{TargetWatch, difference, temporary_files};
 use crate::file_error::io_error;
 use crate::path::{Alteration, Corruption, Duplication, Loss, Reordering};
 use crate::peers;
@@ -120,8 +120,8 @@ impl Campaign {
         let stage = self.stage();
         stage.clear()?;
         let (source, target) = (stage.source(fault.shape), stage.target().to_owned());
-        let watch = Watch::start(&target, &source).map_err(io_error(&target))?;
-        let mut ends = Ends::open(stage, fault, program)?;
+        let watch = TargetWatch::start(&target, &source).map_err(io_error(&target))?;
+        let mut ends = FaultEnds::open(stage, fault, program)?;
         let arguments = ends.arguments(fault);
         let before = stage.payload_sent()?;
         let empty = stage.used()?;
@@ -204,20 +204,20 @@ impl Campaign {
 }
 
 /// The servers that a command names, and the disks.
-struct Ends {
+struct FaultEnds {
     // Servers are dropped before the disks that they use.
     /// Where files come from, unless the client has them.
-    from: Option<Server>,
+    from: Option<StageServer>,
     /// Where they go, unless the client takes them.
-    to: Option<Server>,
+    to: Option<StageServer>,
     /// Those that can go bad.
     disks: Vec<Store>,
     /// `SRC DST` of the command.
     places: [String; 2],
 }
 
-impl Ends {
-    fn open(stage: &Stage, fault: &Fault, program: Program) -> Result<Ends, Error> {
+impl FaultEnds {
+    fn open(stage: &Stage, fault: &Fault, program: Program) -> Result<FaultEnds, Error> {
         let host = match fault.kind.is_of_the_path() {
             true => stage.right()?,
             false => stage.left()?,
@@ -234,17 +234,17 @@ impl Ends {
             target = disk.path().to_owned();
             disks.push(disk);
         }
-        let serve = |root| Server::start(program, host, root);
+        let serve = |root| StageServer::start(program, host, root);
         let (from, to) = match fault.way {
             Way::Put => (None, Some(serve(&target)?)),
             Way::Get => (Some(serve(&source)?), None),
             Way::Between => (Some(serve(&source)?), Some(serve(&target)?)),
         };
-        let place = |server: &Option<Server>, path: &std::path::Path| {
-            (server.as_ref()).map_or_else(|| format!("{}/", path.display()), Server::url)
+        let place = |server: &Option<StageServer>, path: &std::path::Path| {
+            (server.as_ref()).map_or_else(|| format!("{}/", path.display()), StageServer::url)
         };
         let places = [place(&from, &source), place(&to, &target)];
-        Ok(Ends {
+        Ok(FaultEnds {
             from,
             to,
             disks,
@@ -285,7 +285,7 @@ impl Ends {
                 client.signal(Signal::KILL)?;
                 client.ended_within(RUN_LIMIT)?;
             }
-            kind => self.dying(kind).for_each(Server::die),
+            kind => self.dying(kind).for_each(StageServer::die),
         }
         self.signal_all(client, Signal::CONT)?;
         let host = stage.left()?;
@@ -295,7 +295,7 @@ impl Ends {
     }
 
     /// The servers that this kind of fault kills.
-    fn dying(&mut self, kind: Kind) -> impl Iterator<Item = &mut Server> {
+    fn dying(&mut self, kind: Kind) -> impl Iterator<Item = &mut StageServer> {
         let of_source = matches!(
             kind,
             Kind::SourceKilled | Kind::ServerKilled | Kind::GctKilled

@@ -271,31 +271,31 @@ pub(super) enum Program {
 }
 
 #[derive(Debug)]
-enum Running {
+enum FaultProgram {
     Godwitd(Godwitd),
     Gct(GctServer),
 }
 
 /// A server that serves one directory, always at the same address.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct StageServer {
     program: Program,
     root: PathBuf,
     addr: SocketAddr,
     url: String,
     /// `None` while there is none.
-    running: Option<Running>,
+    running: Option<FaultProgram>,
 }
 
-impl Server {
-    pub(super) fn start(program: Program, host: &Host, root: &Path) -> Result<Server, Error> {
+impl StageServer {
+    pub(super) fn start(program: Program, host: &Host, root: &Path) -> Result<StageServer, Error> {
         let addr = SocketAddr::new(IpAddr::V4(host.address()), 0);
         let running = run(program, host, root, addr)?;
         let (addr, url) = match &running {
-            Running::Godwitd(server) => (server.addr(), server.url("/")),
-            Running::Gct(server) => (server.addr(), server.url("/")),
+            FaultProgram::Godwitd(server) => (server.addr(), server.url("/")),
+            FaultProgram::Gct(server) => (server.addr(), server.url("/")),
         };
-        Ok(Server {
+        Ok(StageServer {
             program,
             root: root.to_owned(),
             addr,
@@ -321,16 +321,16 @@ impl Server {
 
     fn process(&self) -> Option<&Process> {
         match &self.running {
-            Some(Running::Godwitd(server)) => Some(server.process()),
-            Some(Running::Gct(server)) => Some(server.process()),
+            Some(FaultProgram::Godwitd(server)) => Some(server.process()),
+            Some(FaultProgram::Gct(server)) => Some(server.process()),
             None => None,
         }
     }
 
     pub(super) fn log(&self) -> String {
         match &self.running {
-            Some(Running::Godwitd(server)) => server.log(),
-            Some(Running::Gct(server)) => server.log(),
+            Some(FaultProgram::Godwitd(server)) => server.log(),
+            Some(FaultProgram::Gct(server)) => server.log(),
             None => String::new(),
         }
     }
@@ -365,16 +365,21 @@ impl Server {
     }
 }
 
-fn run(program: Program, host: &Host, root: &Path, addr: SocketAddr) -> Result<Running, Error> {
+fn run(
+    program: Program,
+    host: &Host,
+    root: &Path,
+    addr: SocketAddr,
+) -> Result<FaultProgram, Error> {
     let (ip, port) = (addr.ip(), addr.port());
     let started = host.enter(|| match program {
         Program::Godwitd => {
             let config = Godwitd::serving(root).ip(ip).port(port);
-            config.start().map(Running::Godwitd)
+            config.start().map(FaultProgram::Godwitd)
         }
         Program::Gct => {
             let config = GctServer::serving(root).ip(ip).port(port);
-            config.start().map(Running::Gct)
+            config.start().map(FaultProgram::Gct)
         }
     })?;
     Ok(started?)

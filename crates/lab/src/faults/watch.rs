@@ -23,17 +23,17 @@ const PATIENCE: Timespec = Timespec {
 
 /// A thread that hears of every change below one directory (not of those in directories below it).
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct TargetWatch {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<Vec<String>>>>,
 }
 
-impl Watch {
+impl TargetWatch {
     /// Begins. Files of `target` must be those of the same names in `source`.
     ///
     /// # Errors
     /// The kernel gives no watch.
-    pub(super) fn start(target: &Path, source: &Path) -> io::Result<Watch> {
+    pub(super) fn start(target: &Path, source: &Path) -> io::Result<TargetWatch> {
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let wanted = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
@@ -47,7 +47,7 @@ impl Watch {
         let thread = std::thread::Builder::new()
             .name("watch".into())
             .spawn(move || look(&events, &target, &source, &told))?;
-        Ok(Watch {
+        Ok(TargetWatch {
             stop,
             thread: Some(thread),
         })
@@ -67,7 +67,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for TargetWatch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
     }
@@ -182,7 +182,7 @@ mod tests {
     /// What is found when this happens in the target.
     fn found(happens: impl FnOnce(&Path)) -> Vec<String> {
         let (_folder, source, target) = folders();
-        let watch = Watch::start(&target, &source).unwrap();
+        let watch = TargetWatch::start(&target, &source).unwrap();
         happens(&target);
         watch.finish().unwrap()
     }

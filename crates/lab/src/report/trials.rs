@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::faults::{Fault, Kind as FaultKind, summarise};
     use crate::soak::verdict::judge;
-    use crate::soak::{Done, Level, Sample};
+    use crate::soak::{Done, Level, UsageSample};
 
     #[test]
     fn a_page_of_faults_has_a_row_a_kind_and_quotes_what_broke() {
@@ -226,9 +226,9 @@ mod tests {
             descriptors: 20,
             threads: 5,
         };
-        let samples: Vec<Sample> = (1..=100_u32)
+        let samples: Vec<UsageSample> = (1..=100_u32)
             .flat_map(|second| {
-                [Side::Server, Side::Client].map(|side| Sample {
+                [Side::Server, Side::Client].map(|side| UsageSample {
                     seconds: f64::from(second),
                     side,
                     level: level(match side {

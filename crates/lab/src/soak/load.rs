@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::act::{Act, End};
-use super::{Error, Place};
+use super::{Error, Workplace};
 use crate::file_error::io_error;
 use crate::path::Rng;
 use crate::peers::process::{Options, Process, Signal};
@@ -30,11 +30,11 @@ fn bytes() -> u64 {
 }
 
 /// What gets fetch, and what puts send: below the server's root, which is on this machine too.
-fn source(place: &Place) -> PathBuf {
+fn source(place: &Workplace) -> PathBuf {
     place.folder.join("root/source")
 }
 
-pub(super) fn make_source(place: &Place) -> io::Result<()> {
+pub(super) fn make_source(place: &Workplace) -> io::Result<()> {
     let source = source(place);
     fs::create_dir(&source)?;
     let mut rng = Rng::new(0, 0);
@@ -52,7 +52,7 @@ pub(super) fn make_source(place: &Place) -> io::Result<()> {
 }
 
 /// One command, after which a server has what it keeps.
-pub(super) fn warm_up(place: &Place) -> Result<(), Error> {
+pub(super) fn warm_up(place: &Workplace) -> Result<(), Error> {
     let into = place.folder.join("warm/");
     let words = [
         "cp",
@@ -78,8 +78,8 @@ pub(super) fn client(home: &Path, arguments: &[String]) -> Result<Process, peers
     Process::spawn(command, Options::default())
 }
 
-pub(super) struct Worker<'a> {
-    place: &'a Place,
+pub(super) struct LoadWorker<'a> {
+    place: &'a Workplace,
     rng: Rng,
     /// Its directory at the server, by name.
     there: String,
@@ -87,9 +87,9 @@ pub(super) struct Worker<'a> {
     here: PathBuf,
 }
 
-impl<'a> Worker<'a> {
-    pub(super) fn new(place: &'a Place, seed: u64, number: u64) -> Worker<'a> {
-        Worker {
+impl<'a> LoadWorker<'a> {
+    pub(super) fn new(place: &'a Workplace, seed: u64, number: u64) -> LoadWorker<'a> {
+        LoadWorker {
             place,
             rng: Rng::new(seed, number),
             there: format!("worker-{number}"),

@@ -26,13 +26,13 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 pub use act::{Act, End};
-pub use verdict::{Level, Sample, Side, Verdict};
+pub use verdict::{Level, Side, TrendVerdict, UsageSample};
 
 use crate::file_error::{FileError, io_error};
 use crate::peers::godwit::Godwitd;
 use crate::peers::{self, Process};
 use crate::state::{FOLDER_PREFIX, OwnedFolder};
-use load::Worker;
+use load::LoadWorker;
 use steady::Steady;
 
 /// Short commands that run at once.
@@ -73,9 +73,9 @@ pub struct Soak {
     /// What was done.
     pub done: Done,
     /// What the processes had meanwhile.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<UsageSample>,
     /// Whether that was flat.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<TrendVerdict>,
     /// What else is wrong, a line or more each.
     pub findings: Vec<String>,
 }
@@ -101,7 +101,7 @@ pub enum Error {
 
 /// Where all of it happens.
 #[derive(Debug)]
-struct Place {
+struct Workplace {
     folder: PathBuf,
     server: SocketAddr,
     stop: AtomicBool,
@@ -110,7 +110,7 @@ struct Place {
     files: AtomicU64,
 }
 
-impl Place {
+impl Workplace {
     fn url(&self, path: &str) -> String {
         format!("ftp://{}/{path}", self.server)
     }
@@ -138,7 +138,7 @@ pub fn run(seed: u64, length: Length, tell: &mut dyn FnMut(&str)) -> Result<Soak
     let root = folder.path().join("root");
     std::fs::create_dir(&root).map_err(io_error(&root))?;
     let server = Godwitd::serving(&root).start()?;
-    let place = Place {
+    let place = Workplace {
         folder: folder.path().to_owned(),
         server: server.addr(),
         stop: AtomicBool::new(false),
@@ -157,7 +157,7 @@ pub fn run(seed: u64, length: Length, tell: &mut dyn FnMut(&str)) -> Result<Soak
         let workers: Vec<_> = (0..WORKERS)
             .map(|number| {
                 let place = &place;
-                scope.spawn(move || Worker::new(place, seed, number).run())
+                scope.spawn(move || LoadWorker::new(place, seed, number).run())
             })
             .collect();
         let feeder = scope.spawn({
@@ -172,7 +172,7 @@ pub fn run(seed: u64, length: Length, tell: &mut dyn FnMut(&str)) -> Result<Soak
                 (Side::Client, steady.id()),
             ] {
                 if let Some(level) = Level::of(pid) {
-                    let sample = Sample {
+                    let sample = UsageSample {
                         seconds,
                         side,
                         level,

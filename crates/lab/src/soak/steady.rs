@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::load::client;
-use super::{Error, Place};
+use super::{Error, Workplace};
 use crate::file_error::io_error;
 use crate::peers::Process;
 
@@ -35,16 +35,16 @@ pub(super) struct Feed {
     names: File,
 }
 
-fn source(place: &Place) -> PathBuf {
+fn source(place: &Workplace) -> PathBuf {
     place.folder.join("root/steady")
 }
 
-fn target(place: &Place) -> PathBuf {
+fn target(place: &Workplace) -> PathBuf {
     place.folder.join("steady")
 }
 
 impl Steady {
-    pub(super) fn start(place: &Place) -> Result<Steady, Error> {
+    pub(super) fn start(place: &Workplace) -> Result<Steady, Error> {
         let (source, target) = (source(place), target(place));
         let list = place.folder.join("names");
         let made = || -> io::Result<File> {
@@ -102,7 +102,7 @@ impl Steady {
 
 impl Feed {
     /// Tells names until it is over; what was wrong.
-    pub(super) fn run(mut self, place: &Place) -> Vec<String> {
+    pub(super) fn run(mut self, place: &Workplace) -> Vec<String> {
         let mut first = 0;
         while !place.is_over() {
             match self.batch(place, first) {
@@ -115,7 +115,7 @@ impl Feed {
         Vec::new()
     }
 
-    fn batch(&mut self, place: &Place, first: u64) -> io::Result<Option<String>> {
+    fn batch(&mut self, place: &Workplace, first: u64) -> io::Result<Option<String>> {
         let (source, target) = (source(place), target(place));
         let names: Vec<String> = (first..first + BATCH).map(|n| format!("f{n}")).collect();
         for (name, size) in names.iter().zip(SIZES.iter().cycle()) {

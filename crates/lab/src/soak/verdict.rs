@@ -66,7 +66,7 @@ impl fmt::Display for Level {
 
 /// A look at a process.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct UsageSample {
     /// Since the load began, s.
     pub seconds: f64,
     /// Whose.
@@ -119,7 +119,7 @@ impl Quantity {
 /// Whether something is flat: the median of the last fifth of the time against that of the second
 /// fifth.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct TrendVerdict {
     /// Whose.
     pub side: Side,
     /// Of what.
@@ -134,9 +134,10 @@ pub struct Verdict {
 
 /// Judges samples of a load that lasted `seconds`. Where there are none in one of the windows,
 /// nothing is flat.
-pub fn judge(samples: &[Sample], seconds: f64) -> Vec<Verdict> {
+pub fn judge(samples: &[UsageSample], seconds: f64) -> Vec<TrendVerdict> {
     let window = |side, quantity: Quantity, from: f64, to: f64| {
-        let inside = |s: &&Sample| s.side == side && (from..=to).contains(&(s.seconds / seconds));
+        let inside =
+            |s: &&UsageSample| s.side == side && (from..=to).contains(&(s.seconds / seconds));
         let of_it = samples.iter().filter(inside);
         median(of_it.map(|sample| quantity.of(&sample.level)).collect())
     };
@@ -149,7 +150,7 @@ pub fn judge(samples: &[Sample], seconds: f64) -> Vec<Verdict> {
                 (Some(early), Some(late)) => late <= early + early / 10 + quantity.slack(),
                 _ => false,
             };
-            verdicts.push(Verdict {
+            verdicts.push(TrendVerdict {
                 side,
                 quantity,
                 early: early.unwrap_or(0),
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     /// Both sides with as much memory as `resident` says of each second of a hundred.
-    fn samples(resident: impl Fn(u64) -> u64) -> Vec<Sample> {
+    fn samples(resident: impl Fn(u64) -> u64) -> Vec<UsageSample> {
         let sides = [Side::Server, Side::Client];
         let each = |second: u64| {
             let level = Level {
@@ -179,7 +180,7 @@ mod tests {
                 descriptors: 40,
                 threads: 10,
             };
-            sides.map(|side| Sample {
+            sides.map(|side| UsageSample {
                 seconds: second as f64,
                 side,
                 level,

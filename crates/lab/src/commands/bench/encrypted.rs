@@ -15,7 +15,7 @@ use super::{
     BenchError, RUN_LIMIT,
     files::{Files, check_and_remove, run_with_room},
     godwit_cp,
-    record::{Cell, Measured},
+    record::{BenchCell, RunResult},
     testbed::{Testbed, goodput_cell, of_transfer},
 };
 use crate::peers::{
@@ -33,29 +33,29 @@ const RECORD_BYTES: &str = "16384";
 
 /// What protects data.
 #[derive(Clone, Copy)]
-struct Level {
+struct ProtectionLevel {
     name: &'static str,
     gct: &'static str,
 }
 
-const LEVELS: [Level; 2] = [
-    Level {
+const LEVELS: [ProtectionLevel; 2] = [
+    ProtectionLevel {
         name: "integrity",
         gct: "-dcsafe",
     },
-    Level {
+    ProtectionLevel {
         name: "private",
         gct: "-dcpriv",
     },
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum ServerPair {
     Gct,
     Godwit,
 }
 
-impl Ends {
+impl ServerPair {
     fn name(self) -> &'static str {
         match self {
             Self::Gct => "GCT <- GCT",
@@ -122,11 +122,12 @@ impl Encrypted {
                     level.name,
                     bytes as f64 / 1e9
                 );
-                let cell = Cell {
+                let cell = BenchCell {
                     bounds: limits.iter().flatten().cloned().collect(),
-                    ..goodput_cell(name, title, Ends::Godwit.name())
+                    ..goodput_cell(name, title, ServerPair::Godwit.name())
                 };
-                let all = [Ends::Gct, Ends::Godwit].map(|ends| (ends, ends.name().to_owned()));
+                let all = [ServerPair::Gct, ServerPair::Godwit]
+                    .map(|ends| (ends, ends.name().to_owned()));
                 let there = match self.gct {
                     Some(_) => &all[..],
                     None => &all[1..],
@@ -141,21 +142,21 @@ impl Encrypted {
 
     fn measure(
         &self,
-        ends: Ends,
-        level: Level,
+        ends: ServerPair,
+        level: ProtectionLevel,
         source: &Path,
         target: &Path,
         bytes: u64,
-    ) -> Result<Measured, BenchError> {
+    ) -> Result<RunResult, BenchError> {
         let memory = target == Path::new("/dev/null");
         let source = source.display().to_string();
         let length = bytes.to_string();
         let usage = || match (ends, &self.gct) {
-            (Ends::Gct, Some(server)) => server.usage(),
+            (ServerPair::Gct, Some(server)) => server.usage(),
             _ => self.godwitd.usage(),
         };
         let mut command = match (ends, &self.gct) {
-            (Ends::Gct, Some(server)) => {
+            (ServerPair::Gct, Some(server)) => {
                 let mut command = gct::URL_COPY.command().map_err(Error::from)?;
                 command.args(["-p", CHANNELS, "-s", grid::HOST_SUBJECT, level.gct]);
                 if memory {

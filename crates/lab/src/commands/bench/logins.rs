@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     BenchError, RUN_LIMIT,
-    record::{Cell, Measured, Unit},
+    record::{BenchCell, RunResult, Unit},
     testbed::Testbed,
 };
 use crate::peers::{
@@ -47,7 +47,7 @@ enum Contender {
 
 /// What follows the login.
 #[derive(Clone, Copy)]
-struct Level {
+struct LoginKind {
     name: &'static str,
     title: &'static str,
     gct: Option<&'static str>,
@@ -55,14 +55,14 @@ struct Level {
 }
 
 /// The client of the Toolkit delegates in both.
-const LEVELS: [Level; 2] = [
-    Level {
+const LEVELS: [LoginKind; 2] = [
+    LoginKind {
         name: "alone",
         title: "data in clear",
         gct: Some("-nodcau"),
         godwit: "clear",
     },
-    Level {
+    LoginKind {
         name: "delegated",
         title: "delegation, and data channels proven by it",
         gct: None,
@@ -81,7 +81,7 @@ struct Logins {
 /// Runs the cells that are asked for.
 pub(super) fn run(testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
     for keys in [Keys::Rsa2048, Keys::P256] {
-        let name = |level: &Level| format!("logins/{}/{}", keys.name(), level.name);
+        let name = |level: &LoginKind| format!("logins/{}/{}", keys.name(), level.name);
         if !LEVELS
             .iter()
             .any(|level| testbed.is_asked_for(&name(level)))
@@ -91,7 +91,7 @@ pub(super) fn run(testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
         let logins = Logins::start(keys, !testbed.options.no_peers)?;
         let count = LOGINS / testbed.scale();
         for level in LEVELS {
-            let cell = Cell {
+            let cell = BenchCell {
                 name: name(&level),
                 title: format!(
                     "{count} logins one after the other, {} keys, {}",
@@ -148,7 +148,12 @@ impl Logins {
         all
     }
 
-    fn measure(&self, contender: Contender, level: Level, count: u64) -> Result<Measured, Error> {
+    fn measure(
+        &self,
+        contender: Contender,
+        level: LoginKind,
+        count: u64,
+    ) -> Result<RunResult, Error> {
         let (url, before) = self.server(contender);
         let (mut cpu, mut wall) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..count {
@@ -169,7 +174,7 @@ impl Logins {
         }
         let (_, now) = self.server(contender);
         let each = |cpu: Duration| cpu.as_secs_f64() * 1e3 / count as f64;
-        Ok(Measured {
+        Ok(RunResult {
             value: count as f64 / wall.as_secs_f64(),
             client_cpu: each(cpu),
             server_cpu: each(now.since(&before).cpu()),

@@ -15,7 +15,7 @@ use super::{
     BenchError, RUN_LIMIT,
     files::{Files, check_and_remove, run_with_room},
     io_error,
-    record::Measured,
+    record::RunResult,
     testbed::{Testbed, goodput_cell, of_transfer},
 };
 use crate::peers::{
@@ -171,7 +171,7 @@ impl Servers<'_> {
         source: &Path,
         target: &Path,
         bytes: u64,
-    ) -> Result<Measured, BenchError> {
+    ) -> Result<RunResult, BenchError> {
         let command = self.command(who, source, target)?;
         let before = self.usage(who);
         let client = run_with_room(command, bytes, RUN_LIMIT)?;

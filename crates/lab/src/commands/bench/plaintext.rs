@@ -18,7 +18,7 @@ use super::{
     BenchError, RUN_LIMIT,
     files::{Files, check_and_remove, run_with_room},
     godwit_cp,
-    record::Measured,
+    record::RunResult,
     testbed::{Testbed, goodput_cell, of_rate, of_transfer},
 };
 use crate::peers::{
@@ -39,7 +39,7 @@ const CHANNELS: [u16; 6] = [1, 4, 16, 64, 256, 1000];
 
 /// Who serves and who fetches.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum Programs {
     Gct,
     Godwit,
     /// The same, and the tuner chooses how many channels.
@@ -56,7 +56,7 @@ enum Ends {
     Dd,
 }
 
-impl Ends {
+impl Programs {
     fn name(self) -> &'static str {
         match self {
             Self::Gct => "GCT <- GCT",
@@ -73,7 +73,7 @@ impl Ends {
 }
 
 /// What moves.
-struct Work {
+struct TransferTask {
     source: PathBuf,
     target: PathBuf,
     bytes: u64,
@@ -82,7 +82,7 @@ struct Work {
     channels: u16,
 }
 
-impl Work {
+impl TransferTask {
     fn memory(channels: u16, bytes: u64) -> Self {
         Self {
             source: PathBuf::from("/dev/zero"),
@@ -136,16 +136,21 @@ impl Plaintext {
     ) -> Result<(), BenchError> {
         for &channels in &testbed.options.parallelism {
             let bytes = testbed.options.memory_gb * 1_000_000_000 / testbed.scale();
-            let work = Work::memory(channels, bytes);
-            let all = [Ends::Gct, Ends::Godwit, Ends::Iperf3, Ends::GodwitFromGct];
-            let more = [Ends::Iperf3Zero, Ends::GctFromGodwit];
+            let work = TransferTask::memory(channels, bytes);
+            let all = [
+                Programs::Gct,
+                Programs::Godwit,
+                Programs::Iperf3,
+                Programs::GodwitFromGct,
+            ];
+            let more = [Programs::Iperf3Zero, Programs::GctFromGodwit];
             self.compare(testbed, &work, &[&all[..], &more[..]].concat())?;
         }
         for &channels in &testbed.options.parallelism {
             if !testbed.is_asked_for(&format!("file/{channels}")) {
                 continue;
             }
-            let work = Work {
+            let work = TransferTask {
                 source: files.source(testbed)?.to_owned(),
                 target: files.target(),
                 bytes: files.bytes(testbed),
@@ -153,13 +158,13 @@ impl Plaintext {
                 channels,
             };
             let all = [
-                Ends::Gct,
-                Ends::Godwit,
-                Ends::GodwitFromGct,
-                Ends::GctFromGodwit,
-                Ends::Tuned,
-                Ends::Cp,
-                Ends::Dd,
+                Programs::Gct,
+                Programs::Godwit,
+                Programs::GodwitFromGct,
+                Programs::GctFromGodwit,
+                Programs::Tuned,
+                Programs::Cp,
+                Programs::Dd,
             ];
             self.compare(testbed, &work, &all)?;
         }
@@ -170,8 +175,8 @@ impl Plaintext {
         let bytes = testbed.options.memory_gb * 1_000_000_000 / testbed.scale();
         testbed.compare(cell, &CHANNELS.map(name), |channels| {
             self.measure(
-                Ends::Godwit,
-                &Work::memory(*channels, bytes),
+                Programs::Godwit,
+                &TransferTask::memory(*channels, bytes),
                 Duration::ZERO,
             )
         })
@@ -180,8 +185,8 @@ impl Plaintext {
     fn compare(
         &self,
         testbed: &mut Testbed<'_>,
-        work: &Work,
-        all: &[Ends],
+        work: &TransferTask,
+        all: &[Programs],
     ) -> Result<(), BenchError> {
         let kind = if work.memory { "memory" } else { "file" };
         let title = format!(
@@ -191,7 +196,7 @@ impl Plaintext {
         );
         let cell = goodput_cell(format!("{kind}/{}", work.channels), title, OURS);
         let long = Duration::from_secs(if testbed.options.quick { 1 } else { 3 });
-        let there: Vec<(Ends, String)> = all
+        let there: Vec<(Programs, String)> = all
             .iter()
             .filter(|ends| self.is_there(**ends))
             .map(|ends| (*ends, ends.name().to_owned()))
@@ -199,20 +204,25 @@ impl Plaintext {
         testbed.compare(cell, &there, |ends| self.measure(*ends, work, long))
     }
 
-    fn is_there(&self, ends: Ends) -> bool {
+    fn is_there(&self, ends: Programs) -> bool {
         match ends {
-            Ends::Godwit | Ends::Tuned | Ends::Cp | Ends::Dd => true,
-            Ends::Gct | Ends::GodwitFromGct | Ends::GctFromGodwit => self.gct.is_some(),
-            Ends::Iperf3 | Ends::Iperf3Zero => self.iperf3.is_some(),
+            Programs::Godwit | Programs::Tuned | Programs::Cp | Programs::Dd => true,
+            Programs::Gct | Programs::GodwitFromGct | Programs::GctFromGodwit => self.gct.is_some(),
+            Programs::Iperf3 | Programs::Iperf3Zero => self.iperf3.is_some(),
         }
     }
 
     /// `long`: of those that run for a time and not for a number of bytes.
-    fn measure(&self, ends: Ends, work: &Work, long: Duration) -> Result<Measured, BenchError> {
-        if let (Ends::Iperf3 | Ends::Iperf3Zero, Some(server)) = (ends, &self.iperf3) {
-            return iperf3(server, ends == Ends::Iperf3Zero, work.channels, long);
+    fn measure(
+        &self,
+        ends: Programs,
+        work: &TransferTask,
+        long: Duration,
+    ) -> Result<RunResult, BenchError> {
+        if let (Programs::Iperf3 | Programs::Iperf3Zero, Some(server)) = (ends, &self.iperf3) {
+            return iperf3(server, ends == Programs::Iperf3Zero, work.channels, long);
         }
-        if let Ends::Cp | Ends::Dd = ends {
+        if let Programs::Cp | Programs::Dd = ends {
             let command = alone(ends, work)?;
             let finished = run_with_room(command, work.bytes, RUN_LIMIT)?;
             check_and_remove(&work.target, work.bytes)?;
@@ -220,11 +230,11 @@ impl Plaintext {
         }
         let source = work.source.display().to_string();
         let url = match (ends, &self.gct) {
-            (Ends::Gct | Ends::GodwitFromGct, Some(server)) => server.machine_url(&source),
+            (Programs::Gct | Programs::GodwitFromGct, Some(server)) => server.machine_url(&source),
             _ => self.godwitd.url(&source),
         };
         let usage = || match (ends, &self.gct) {
-            (Ends::Gct | Ends::GodwitFromGct, Some(server)) => server.usage(),
+            (Programs::Gct | Programs::GodwitFromGct, Some(server)) => server.usage(),
             _ => self.godwitd.usage(),
         };
         let before = usage();
@@ -239,8 +249,8 @@ impl Plaintext {
 }
 
 /// What makes the target without a network.
-fn alone(ends: Ends, work: &Work) -> Result<Command, BenchError> {
-    if ends == Ends::Cp {
+fn alone(ends: Programs, work: &TransferTask) -> Result<Command, BenchError> {
+    if ends == Programs::Cp {
         let mut command = CP.command().map_err(Error::from)?;
         command.arg(&work.source).arg(&work.target);
         return Ok(command);
@@ -261,10 +271,10 @@ fn alone(ends: Ends, work: &Work) -> Result<Command, BenchError> {
 
 /// One download, from start to end of the client's process. Nobody verifies: GCT's client does not
 /// by default.
-fn fetch(ends: Ends, url: &str, work: &Work) -> Result<Command, BenchError> {
+fn fetch(ends: Programs, url: &str, work: &TransferTask) -> Result<Command, BenchError> {
     let (p, length) = (work.channels.to_string(), work.bytes.to_string());
     let mut command;
-    if let Ends::Gct | Ends::GctFromGodwit = ends {
+    if let Programs::Gct | Programs::GctFromGodwit = ends {
         command = gct::URL_COPY.command().map_err(Error::from)?;
         command.args(["-p", &p]);
         if work.memory {
@@ -273,7 +283,7 @@ fn fetch(ends: Ends, url: &str, work: &Work) -> Result<Command, BenchError> {
         command.arg(url).arg(file_url(&work.target));
     } else {
         command = godwit_cp()?;
-        if ends != Ends::Tuned {
+        if ends != Programs::Tuned {
             command.args(["-c", "1", "-p", &p, "--max-channels", &p]);
         }
         if work.memory {
@@ -293,7 +303,7 @@ fn iperf3(
     zero_copy: bool,
     streams: u16,
     long: Duration,
-) -> Result<Measured, BenchError> {
+) -> Result<RunResult, BenchError> {
     let before = server.process().usage();
     let test = Iperf3Test {
         streams,

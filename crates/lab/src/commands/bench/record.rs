@@ -11,9 +11,9 @@ pub(super) enum Line {
     /// Where what follows was measured.
     Machine(Environment),
     /// A cell begins.
-    Cell(Cell),
+    Cell(BenchCell),
     /// One run of one contender.
-    Run(Run),
+    Run(BenchRun),
     /// What a cell found that has no contenders.
     Fact { cell: String, text: String },
     /// A contender is left out of a cell, from here on.
@@ -26,7 +26,7 @@ pub(super) enum Line {
 
 /// Contenders that do the same work, in turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Cell {
+pub(super) struct BenchCell {
     /// As `--only` and `--skip` find it, such as `memory/4`.
     pub(super) name: String,
     /// What moves where, and how much of it.
@@ -86,18 +86,18 @@ impl Unit {
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Run {
+pub(super) struct BenchRun {
     pub(super) cell: String,
     pub(super) contender: String,
     /// Contenders of one round ran one after the other.
     pub(super) round: u32,
     #[serde(flatten)]
-    pub(super) measured: Measured,
+    pub(super) measured: RunResult,
 }
 
 /// In the units of the cell.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(super) struct RunResult {
     pub(super) value: f64,
     /// Processor time of the side that begins the transfer, its children and the kernel for it.
     pub(super) client_cpu: f64,
@@ -107,8 +107,8 @@ pub(super) struct Measured {
 
 /// A cell and all of its runs.
 pub(super) struct Comparison {
-    pub(super) cell: Cell,
-    pub(super) runs: Vec<Run>,
+    pub(super) cell: BenchCell,
+    pub(super) runs: Vec<BenchRun>,
     pub(super) facts: Vec<String>,
     /// Contender, and why.
     pub(super) left_out: Vec<(String, String)>,
@@ -182,11 +182,11 @@ impl Comparison {
 
     /// What was measured of one.
     pub(super) fn row(&self, contender: &str) -> Option<Row> {
-        let of = |name: &str| -> Vec<&Run> {
+        let of = |name: &str| -> Vec<&BenchRun> {
             self.runs.iter().filter(|r| r.contender == name).collect()
         };
         let runs = of(contender);
-        let all = |pick: fn(&Measured) -> f64| -> Vec<f64> {
+        let all = |pick: fn(&RunResult) -> f64| -> Vec<f64> {
             runs.iter().map(|r| pick(&r.measured)).collect()
         };
         let ours = of(&self.cell.ours);
@@ -260,7 +260,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) fn cell(name: &str) -> Line {
-        Line::Cell(Cell {
+        Line::Cell(BenchCell {
             name: name.into(),
             title: "memory to memory".into(),
             unit: Unit::Gbps,
@@ -270,11 +270,11 @@ pub(super) mod tests {
     }
 
     pub(crate) fn run(cell: &str, contender: &str, round: u32, value: f64) -> Line {
-        Line::Run(Run {
+        Line::Run(BenchRun {
             cell: cell.into(),
             contender: contender.into(),
             round,
-            measured: Measured {
+            measured: RunResult {
                 value,
                 client_cpu: 1.0 / value,
                 server_cpu: 2.0 / value,

@@ -116,9 +116,9 @@ fn memory_of(process: &Process) -> u64 {
     watch.stop().total_bytes
 }
 
-type Session = BufReader<TcpStream>;
+type IdleSession = BufReader<TcpStream>;
 
-fn log_in(server: SocketAddr) -> std::io::Result<Session> {
+fn log_in(server: SocketAddr) -> std::io::Result<IdleSession> {
     let stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     let mut session = BufReader::with_capacity(1024, stream);
@@ -128,7 +128,7 @@ fn log_in(server: SocketAddr) -> std::io::Result<Session> {
     Ok(session)
 }
 
-fn say(session: &mut Session, command: &str) -> std::io::Result<String> {
+fn say(session: &mut IdleSession, command: &str) -> std::io::Result<String> {
     session
         .get_mut()
         .write_all(format!("{command}\r\n").as_bytes())?;
@@ -136,7 +136,7 @@ fn say(session: &mut Session, command: &str) -> std::io::Result<String> {
 }
 
 /// The last line of an answer.
-fn answer(session: &mut Session) -> std::io::Result<String> {
+fn answer(session: &mut IdleSession) -> std::io::Result<String> {
     loop {
         let mut line = String::new();
         if session.read_line(&mut line)? == 0 {

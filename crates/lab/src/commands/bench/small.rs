@@ -20,7 +20,7 @@ use super::{
     BenchError,
     files::run_with_room,
     godwit_cp, io_error,
-    record::{Cell, Measured, Unit},
+    record::{BenchCell, RunResult, Unit},
     testbed::Testbed,
 };
 use crate::pages;
@@ -50,12 +50,12 @@ const PROFILE_WIDTH: usize = 110;
 const PERF: Tool = Tool::new("perf", "linux-perf");
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum Endpoints {
     Gct,
     Godwit,
 }
 
-impl Ends {
+impl Endpoints {
     fn name(self) -> &'static str {
         match self {
             Self::Gct => "GCT -fast -pp -cc 4",
@@ -65,12 +65,12 @@ impl Ends {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum TransferDirection {
     Get,
     Put,
 }
 
-impl Way {
+impl TransferDirection {
     fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -107,20 +107,22 @@ impl<'a> Small<'a> {
             false => testbed.options.files,
         };
         for &bytes in &testbed.options.file_bytes {
-            let names = [Way::Get, Way::Put].map(|w| (w, format!("small/{}/{bytes}", w.name())));
+            let names = [TransferDirection::Get, TransferDirection::Put]
+                .map(|w| (w, format!("small/{}/{bytes}", w.name())));
             if !names.iter().any(|(_, name)| testbed.is_asked_for(name)) {
                 continue;
             }
             make(&self.source(), files, bytes)?;
             for (way, name) in names {
-                let cell = Cell {
+                let cell = BenchCell {
                     name: name.clone(),
                     title: format!("small files, {}, {files} x {bytes} bytes", way.name()),
                     unit: Unit::Files,
-                    ours: Ends::Godwit.name().to_owned(),
+                    ours: Endpoints::Godwit.name().to_owned(),
                     bounds: Vec::new(),
                 };
-                let all = [Ends::Gct, Ends::Godwit].map(|ends| (ends, ends.name().to_owned()));
+                let all =
+                    [Endpoints::Gct, Endpoints::Godwit].map(|ends| (ends, ends.name().to_owned()));
                 let there = match self.gct {
                     Some(_) => &all[..],
                     None => &all[1..],
@@ -145,25 +147,25 @@ impl<'a> Small<'a> {
 
     fn measure(
         &self,
-        ends: Ends,
-        way: Way,
+        ends: Endpoints,
+        way: TransferDirection,
         files: u32,
         bytes: u64,
-    ) -> Result<Measured, BenchError> {
+    ) -> Result<RunResult, BenchError> {
         let before = self.server_usage(ends);
         let finished = self.move_all(self.command(ends, way)?, files, bytes)?;
         let server = self.server_usage(ends).since(&before);
         let per_file = |usage: Usage| usage.cpu().as_secs_f64() * 1e6 / f64::from(files);
-        Ok(Measured {
+        Ok(RunResult {
             value: f64::from(files) / finished.usage.wall.as_secs_f64(),
             client_cpu: per_file(finished.usage),
             server_cpu: per_file(server),
         })
     }
 
-    fn server_usage(&self, ends: Ends) -> Usage {
+    fn server_usage(&self, ends: Endpoints) -> Usage {
         match (ends, &self.gct) {
-            (Ends::Gct, Some(server)) => server.usage(),
+            (Endpoints::Gct, Some(server)) => server.usage(),
             _ => self.godwitd.usage(),
         }
     }
@@ -184,30 +186,30 @@ impl<'a> Small<'a> {
         Ok(finished)
     }
 
-    fn command(&self, ends: Ends, way: Way) -> Result<Command, BenchError> {
+    fn command(&self, ends: Endpoints, way: TransferDirection) -> Result<Command, BenchError> {
         let (source, target) = (self.source(), self.target());
         let remote = |path: &Path| {
             let path = format!("{}/", path.display());
             match (ends, &self.gct) {
-                (Ends::Gct, Some(server)) => server.machine_url(&path),
+                (Endpoints::Gct, Some(server)) => server.machine_url(&path),
                 _ => self.godwitd.url(&path),
             }
         };
         let local = |path: &Path| match ends {
-            Ends::Gct => format!("{}/", file_url(path)),
-            Ends::Godwit => format!("{}/", path.display()),
+            Endpoints::Gct => format!("{}/", file_url(path)),
+            Endpoints::Godwit => format!("{}/", path.display()),
         };
         let (from, to) = match way {
-            Way::Get => (remote(&source), local(&target)),
-            Way::Put => (local(&source), remote(&target)),
+            TransferDirection::Get => (remote(&source), local(&target)),
+            TransferDirection::Put => (local(&source), remote(&target)),
         };
         let mut command = match ends {
-            Ends::Gct => {
+            Endpoints::Gct => {
                 let mut command = gct::URL_COPY.command().map_err(Error::from)?;
                 command.args(["-fast", "-pp", "-cc", "4", "-r", "-cd"]);
                 command
             }
-            Ends::Godwit => {
+            Endpoints::Godwit => {
                 let mut command = godwit_cp()?;
                 command.args(["--recursive", "--no-journal"]);
                 command
@@ -218,13 +220,18 @@ impl<'a> Small<'a> {
     }
 
     /// Where all processors spent their time while godwit moved the files once more.
-    fn profile(&self, way: Way, files: u32, bytes: u64) -> Result<String, BenchError> {
+    fn profile(
+        &self,
+        way: TransferDirection,
+        files: u32,
+        bytes: u64,
+    ) -> Result<String, BenchError> {
         let mut perf = match PERF.command() {
             Ok(perf) => perf,
             Err(missing) => return Ok(format!("no profile: {missing}")),
         };
         let data = self.folder.join("profile");
-        let client = self.command(Ends::Godwit, way)?;
+        let client = self.command(Endpoints::Godwit, way)?;
         perf.args(["record", "--all-cpus", "--quiet", "--event", "cpu-clock"])
             .args(["--freq", PROFILE_HERTZ, "--output"])
             .arg(&data)

@@ -4,7 +4,7 @@ use std::{fs, io::Write, time::Duration};
 
 use super::{
     BenchError, Options, io_error,
-    record::{Cell, Comparison, Line, Measured, Run, Unit},
+    record::{BenchCell, BenchRun, Comparison, Line, RunResult, Unit},
 };
 use crate::{peers::Usage, runner::Environment};
 
@@ -81,7 +81,7 @@ impl<'a> Testbed<'a> {
     }
 
     /// Begins a cell that is asked for.
-    pub(super) fn begin(&mut self, cell: Cell) -> Result<(), BenchError> {
+    pub(super) fn begin(&mut self, cell: BenchCell) -> Result<(), BenchError> {
         self.say(&format!("\n{}: {}", cell.name, cell.title))?;
         self.keep(Line::Cell(cell))
     }
@@ -102,9 +102,9 @@ impl<'a> Testbed<'a> {
     /// Ours fails, or the report cannot be written.
     pub(super) fn compare<C>(
         &mut self,
-        cell: Cell,
+        cell: BenchCell,
         contenders: &[(C, String)],
-        mut measure: impl FnMut(&C) -> Result<Measured, BenchError>,
+        mut measure: impl FnMut(&C) -> Result<RunResult, BenchError>,
     ) -> Result<(), BenchError> {
         if !self.is_asked_for(&cell.name) {
             return Ok(());
@@ -118,7 +118,7 @@ impl<'a> Testbed<'a> {
                     continue;
                 }
                 let line = match measure(contender) {
-                    Ok(measured) => Line::Run(Run {
+                    Ok(measured) => Line::Run(BenchRun {
                         cell: name.clone(),
                         contender: who.clone(),
                         round,
@@ -197,7 +197,7 @@ fn begins(name: &str, part: &str) -> bool {
 }
 
 /// A transfer of so many bytes, as cells of [`Unit::Gbps`] count it.
-pub(super) fn of_transfer(bytes: u64, client: Usage, server: Usage) -> Measured {
+pub(super) fn of_transfer(bytes: u64, client: Usage, server: Usage) -> RunResult {
     of_rate(
         bytes as f64 / client.wall.as_secs_f64(),
         client.wall,
@@ -212,9 +212,9 @@ pub(super) fn of_rate(
     long: Duration,
     client: Usage,
     server: Usage,
-) -> Measured {
+) -> RunResult {
     let gb = bytes_a_second * long.as_secs_f64() / 1e9;
-    Measured {
+    RunResult {
         value: bytes_a_second * 8.0 / 1e9,
         client_cpu: client.cpu().as_secs_f64() / gb,
         server_cpu: server.cpu().as_secs_f64() / gb,
@@ -222,8 +222,8 @@ pub(super) fn of_rate(
 }
 
 /// A cell of [`Unit::Gbps`] without bounds.
-pub(super) fn goodput_cell(name: String, title: String, ours: &str) -> Cell {
-    Cell {
+pub(super) fn goodput_cell(name: String, title: String, ours: &str) -> BenchCell {
+    BenchCell {
         name,
         title,
         unit: Unit::Gbps,

@@ -60,24 +60,24 @@ enum Depth {
 }
 
 /// How the server stands to them.
-struct Mode {
+struct ServerMode {
     name: &'static str,
     apart: bool,
     room_for_all: bool,
 }
 
-const MODES: [Mode; 3] = [
-    Mode {
+const MODES: [ServerMode; 3] = [
+    ServerMode {
         name: "one process, room for all",
         apart: false,
         room_for_all: true,
     },
-    Mode {
+    ServerMode {
         name: "one process, its defaults",
         apart: false,
         room_for_all: false,
     },
-    Mode {
+    ServerMode {
         name: "privileges apart, its defaults",
         apart: true,
         room_for_all: false,
@@ -85,7 +85,7 @@ const MODES: [Mode; 3] = [
 ];
 
 /// What came of a crowd.
-struct Outcome {
+struct HeldConnections {
     /// Connections that were there at the end.
     there: usize,
     rest: Held,
@@ -133,7 +133,7 @@ pub(super) fn run(testbed: &mut Testbed<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn serve(grid: &Grid, mode: &Mode, ip: IpAddr) -> GodwitdConfig {
+fn serve(grid: &Grid, mode: &ServerMode, ip: IpAddr) -> GodwitdConfig {
     let config = Godwitd::serving("/").ip(ip);
     let config = match mode.apart {
         true => grid.of_godwitd_apart(config),
@@ -160,19 +160,19 @@ fn hold_connections(
     server: &Godwitd,
     count: u32,
     depth: Depth,
-) -> Result<Outcome, BenchError> {
+) -> Result<HeldConnections, BenchError> {
     let address = server.addr();
     let before = (0..LOGINS).map(|_| log_in(grid, server));
     let before = before.collect::<Result<Vec<_>, _>>()?;
     let rest = server.process().held();
     let begun = Instant::now();
-    let (crowd, meanwhile) = std::thread::scope(|scope| {
+    let (held, meanwhile) = std::thread::scope(|scope| {
         let part = |first: u32| {
             scope.spawn(move || -> Vec<TcpStream> {
                 let numbers = (first..count).step_by(AT_A_TIME as usize);
-                let strangers =
+                let connections =
                     numbers.map(|number| unauthenticated_connection(address, number, depth));
-                strangers.filter_map(Result::ok).collect()
+                connections.filter_map(Result::ok).collect()
             })
         };
         let parts: Vec<_> = (0..AT_A_TIME).map(part).collect();
@@ -189,7 +189,7 @@ fn hold_connections(
     let came_in = begun.elapsed();
     let last = Instant::now();
     let meanwhile = meanwhile.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let there = crowd.iter().filter(|socket| is_open(socket)).count();
+    let there = held.iter().filter(|socket| is_open(socket)).count();
     let held = server.process().held();
     let after = (0..LOGINS).map(|_| log_in(grid, server));
     let after = after.collect::<Result<Vec<_>, _>>()?;
@@ -201,7 +201,7 @@ fn hold_connections(
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    Ok(Outcome {
+    Ok(HeldConnections {
         there,
         rest,
         held,
@@ -298,8 +298,8 @@ fn is_open(socket: &TcpStream) -> bool {
     }
 }
 
-fn describe(outcome: &Outcome) -> String {
-    let Outcome {
+fn describe(outcome: &HeldConnections) -> String {
+    let HeldConnections {
         there, rest, held, ..
     } = outcome;
     let grown = held.memory_bytes.saturating_sub(rest.memory_bytes) / 1024;

@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use self::proxy::Proxy;
-use self::servers::{Program, Running};
+use self::servers::{RunningServer, ServerKind};
 use self::tree::{Ended, Extras, Tree};
-use self::trouble::{Listings, Script, Trouble, one_of};
+use self::trouble::{DialogueFault, Listings, Script, one_of};
 use super::plan::{Fault, Way};
 use super::{Error, Outcome};
 use crate::file_error::io_error;
@@ -74,11 +74,11 @@ impl Verb {
 struct Case {
     verb: Verb,
     way: Way,
-    program: Program,
+    program: ServerKind,
     listings: Listings,
     sessions: u32,
     /// `None` where it is no server that is at fault.
-    trouble: Option<Trouble>,
+    trouble: Option<DialogueFault>,
     at_target: bool,
     /// Events until a worker panics.
     panics_after: u64,
@@ -113,8 +113,8 @@ impl fmt::Display for Case {
 pub struct Dialogues {
     seed: u64,
     folder: TempDir,
-    programs: Vec<Program>,
-    running: Mutex<BTreeMap<Program, Arc<Running>>>,
+    programs: Vec<ServerKind>,
+    running: Mutex<BTreeMap<ServerKind, Arc<RunningServer>>>,
 }
 
 impl Dialogues {
@@ -127,31 +127,31 @@ impl Dialogues {
         Ok(Dialogues {
             seed,
             folder,
-            programs: Program::here(),
+            programs: ServerKind::here(),
             running: Mutex::default(),
         })
     }
 
     /// Names of servers that this machine lacks: the faults meet the others.
     pub fn lacking(&self) -> Vec<String> {
-        let missing = Program::ALL
+        let missing = ServerKind::ALL
             .iter()
             .filter(|program| !self.programs.contains(program));
         missing.map(|program| format!("{program:?}")).collect()
     }
 
-    fn server(&self, program: Program) -> Result<Arc<Running>, Error> {
+    fn server(&self, program: ServerKind) -> Result<Arc<RunningServer>, Error> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = running.get(&program) {
             return Ok(Arc::clone(server));
         }
-        let server = Arc::new(Running::start(program)?);
+        let server = Arc::new(RunningServer::start(program)?);
         running.insert(program, Arc::clone(&server));
         Ok(server)
     }
 
     fn draw(&self, fault: &Fault, rng: &mut Rng) -> Case {
-        let trouble = Trouble::draw(fault.kind, rng);
+        let trouble = DialogueFault::draw(fault.kind, rng);
         let verb = one_of(
             rng,
             &[Verb::Copy, Verb::Sync, Verb::SyncDelete, Verb::SyncDelete],
@@ -159,7 +159,7 @@ impl Dialogues {
         Case {
             // Only it removes what a server has.
             verb: match trouble {
-                Some(Trouble::ReplyLost {
+                Some(DialogueFault::ReplyLost {
                     verb: "DELE" | "RMD",
                     ..
                 }) => Verb::SyncDelete,
@@ -264,7 +264,7 @@ impl Directories {
 fn try_out(
     fault: &Fault,
     case: &Case,
-    server: &Running,
+    server: &RunningServer,
     directories: &Directories,
     [source, before]: &[Tree; 2],
 ) -> Result<Outcome, Error> {
@@ -377,10 +377,10 @@ impl Case {
             (
                 Verb::SyncDelete,
                 Some(
-                    Trouble::ListingCut { .. }
-                    | Trouble::ListingRefused { .. }
-                    | Trouble::ListingGarbled { .. }
-                    | Trouble::DirectoryUnreadable { .. },
+                    DialogueFault::ListingCut { .. }
+                    | DialogueFault::ListingRefused { .. }
+                    | DialogueFault::ListingGarbled { .. }
+                    | DialogueFault::DirectoryUnreadable { .. },
                 ),
             ) => Extras::GoUnlessItFails,
             (Verb::SyncDelete, _) => Extras::Go,
@@ -393,9 +393,9 @@ impl Case {
         matches!(
             self.trouble,
             Some(
-                Trouble::RenameRefused { .. }
-                    | Trouble::ReplyLost { .. }
-                    | Trouble::DataRefused { .. }
+                DialogueFault::RenameRefused { .. }
+                    | DialogueFault::ReplyLost { .. }
+                    | DialogueFault::DataRefused { .. }
             )
         )
     }

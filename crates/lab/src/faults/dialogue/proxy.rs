@@ -59,7 +59,7 @@ impl Proxy {
         });
         let addr = shared.accept(|shared, client| {
             // Either end may go at any time: then both go.
-            let _ = Session::begin(shared, client).and_then(Session::converse);
+            let _ = ProxySession::begin(shared, client).and_then(ProxySession::converse);
         })?;
         Ok(Proxy { addr, shared })
     }
@@ -149,7 +149,7 @@ impl Shared {
 /// What becomes of the data of the next transfer of a session.
 type Fate = Arc<Mutex<Option<(Spoilt, bool)>>>;
 
-struct Session {
+struct ProxySession {
     shared: Arc<Shared>,
     client: Lines,
     server: Lines,
@@ -159,14 +159,14 @@ struct Session {
     fate: Fate,
 }
 
-impl Session {
-    fn begin(shared: Arc<Shared>, client: TcpStream) -> io::Result<Session> {
+impl ProxySession {
+    fn begin(shared: Arc<Shared>, client: TcpStream) -> io::Result<ProxySession> {
         let server = TcpStream::connect(shared.server)?;
         for stream in [&client, &server] {
             stream.set_nodelay(true)?;
             shared.keep(stream)?;
         }
-        Ok(Session {
+        Ok(ProxySession {
             ends: [client.try_clone()?, server.try_clone()?],
             client: Lines::new(client),
             server: Lines::new(server),
@@ -344,7 +344,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for ProxySession {
     fn drop(&mut self) {
         for end in &self.ends {
             let _ = end.shutdown(Shutdown::Both);

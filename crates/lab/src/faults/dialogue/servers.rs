@@ -17,34 +17,34 @@ pub(super) const PASSWORD: &str = "sesame";
 /// Which server. Not pyftpdlib (1.5.7): now and then it resets data connections that reach it
 /// together with all their data, as a proxy passes them on, and answers nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Program {
+pub(super) enum ServerKind {
     Godwitd,
     Vsftpd,
     Proftpd,
     PureFtpd,
 }
 
-impl Program {
-    pub(super) const ALL: [Program; 4] = [
-        Program::Godwitd,
-        Program::Vsftpd,
-        Program::Proftpd,
-        Program::PureFtpd,
+impl ServerKind {
+    pub(super) const ALL: [ServerKind; 4] = [
+        ServerKind::Godwitd,
+        ServerKind::Vsftpd,
+        ServerKind::Proftpd,
+        ServerKind::PureFtpd,
     ];
 
     fn plain(self) -> Option<ftps::Kind> {
         match self {
-            Program::Godwitd => None,
-            Program::Vsftpd => Some(ftps::Kind::Vsftpd),
-            Program::Proftpd => Some(ftps::Kind::Proftpd),
-            Program::PureFtpd => Some(ftps::Kind::PureFtpd),
+            ServerKind::Godwitd => None,
+            ServerKind::Vsftpd => Some(ftps::Kind::Vsftpd),
+            ServerKind::Proftpd => Some(ftps::Kind::Proftpd),
+            ServerKind::PureFtpd => Some(ftps::Kind::PureFtpd),
         }
     }
 
     /// Those that can be started here; ours always, as nothing can be tried without it.
-    pub(super) fn here() -> Vec<Program> {
+    pub(super) fn here() -> Vec<ServerKind> {
         let root = rustix::process::geteuid().is_root();
-        let here = Program::ALL
+        let here = ServerKind::ALL
             .into_iter()
             .filter(|program| match program.plain() {
                 None => true,
@@ -57,24 +57,24 @@ impl Program {
 
 /// A running server.
 #[derive(Debug)]
-pub(super) enum Running {
+pub(super) enum RunningServer {
     Godwitd { server: Godwitd, root: TempDir },
     Plain { server: FtpsServer, root: PathBuf },
 }
 
-impl Running {
-    pub(super) fn start(program: Program) -> Result<Running, Error> {
+impl RunningServer {
+    pub(super) fn start(program: ServerKind) -> Result<RunningServer, Error> {
         match program.plain() {
             None => {
                 let root = TempDir::new().map_err(io_error(Path::new("a temporary directory")))?;
                 let server = Godwitd::serving(root.path()).start()?;
-                Ok(Running::Godwitd { server, root })
+                Ok(RunningServer::Godwitd { server, root })
             }
             Some(kind) => {
                 let server = FtpsServer::start(kind, false)?;
                 let root = server.at("");
                 let root = fs::canonicalize(&root).map_err(io_error(&root))?;
-                Ok(Running::Plain { server, root })
+                Ok(RunningServer::Plain { server, root })
             }
         }
     }
@@ -82,23 +82,23 @@ impl Running {
     /// The directory that it serves.
     pub(super) fn root(&self) -> &Path {
         match self {
-            Running::Godwitd { root, .. } => root.path(),
-            Running::Plain { root, .. } => root,
+            RunningServer::Godwitd { root, .. } => root.path(),
+            RunningServer::Plain { root, .. } => root,
         }
     }
 
     pub(super) fn addr(&self) -> SocketAddr {
         match self {
-            Running::Godwitd { server, .. } => server.addr(),
-            Running::Plain { server, .. } => server.addr(),
+            RunningServer::Godwitd { server, .. } => server.addr(),
+            RunningServer::Plain { server, .. } => server.addr(),
         }
     }
 
     /// The account whose files it serves, where it is not ours.
     pub(super) fn owner(&self) -> Option<u32> {
         match self {
-            Running::Godwitd { .. } => None,
-            Running::Plain { server, .. } => server.owner(),
+            RunningServer::Godwitd { .. } => None,
+            RunningServer::Plain { server, .. } => server.owner(),
         }
     }
 
@@ -106,8 +106,8 @@ impl Running {
     pub(super) fn url(&self, addr: SocketAddr, top: &Path) -> String {
         let name = top.strip_prefix(self.root()).unwrap_or(top).display();
         match self {
-            Running::Godwitd { .. } => format!("ftp://{addr}/{name}/"),
-            Running::Plain { server, .. } => {
+            RunningServer::Godwitd { .. } => format!("ftp://{addr}/{name}/"),
+            RunningServer::Plain { server, .. } => {
                 let path = server.path(&format!("{name}/"));
                 format!("ftp://{}@{addr}{path}", server.login())
             }
@@ -116,8 +116,8 @@ impl Running {
 
     pub(super) fn log(&self) -> String {
         match self {
-            Running::Godwitd { server, .. } => server.log(),
-            Running::Plain { server, .. } => server.log(),
+            RunningServer::Godwitd { server, .. } => server.log(),
+            RunningServer::Plain { server, .. } => server.log(),
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) enum Listings {
 
 /// How a listing ends before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ListingEnd {
     /// The data connection is closed, and the server says 226.
     Closed,
     /// The data connection is reset, and the server says 226.
@@ -77,12 +77,12 @@ pub(super) enum Refusal {
 /// One thing that goes wrong. `after` counts what passes before, `times` how often it goes wrong
 /// then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum DialogueFault {
     ListingCut {
         after: u64,
         times: u64,
         per_mille: u64,
-        end: End,
+        end: ListingEnd,
     },
     ListingRefused {
         after: u64,
@@ -113,30 +113,32 @@ pub(super) enum Trouble {
     },
 }
 
-impl Trouble {
+impl DialogueFault {
     /// Draws what exactly goes wrong, for a kind that is of the dialogue.
-    pub(super) fn draw(kind: Kind, rng: &mut Rng) -> Option<Trouble> {
+    pub(super) fn draw(kind: Kind, rng: &mut Rng) -> Option<DialogueFault> {
         let after = rng.up_to(PASSED_MAX);
         // A server has trouble once, or from then on.
         let times = one_of(rng, &[1, u64::MAX]);
         let per_mille = rng.up_to(1000);
         Some(match kind {
-            Kind::ListingCut => Trouble::ListingCut {
+            Kind::ListingCut => DialogueFault::ListingCut {
                 after,
                 times,
                 per_mille,
                 end: one_of(
                     rng,
                     &[
-                        End::Closed,
-                        End::Closed,
-                        End::Reset,
-                        End::Said("426 Connection closed; transfer aborted."),
-                        End::Said("451 Requested action aborted: local error in processing."),
+                        ListingEnd::Closed,
+                        ListingEnd::Closed,
+                        ListingEnd::Reset,
+                        ListingEnd::Said("426 Connection closed; transfer aborted."),
+                        ListingEnd::Said(
+                            "451 Requested action aborted: local error in processing.",
+                        ),
                     ],
                 ),
             },
-            Kind::ListingRefused => Trouble::ListingRefused {
+            Kind::ListingRefused => DialogueFault::ListingRefused {
                 after,
                 times,
                 reply: one_of(
@@ -149,7 +151,7 @@ impl Trouble {
                     ],
                 ),
             },
-            Kind::ListingGarbled => Trouble::ListingGarbled {
+            Kind::ListingGarbled => DialogueFault::ListingGarbled {
                 after,
                 times,
                 per_mille,
@@ -177,16 +179,16 @@ impl Trouble {
                         (Renames::All, "553 Requested action not taken."),
                     ],
                 );
-                Trouble::RenameRefused { which, reply }
+                DialogueFault::RenameRefused { which, reply }
             }
-            Kind::ReplyLost => Trouble::ReplyLost {
+            Kind::ReplyLost => DialogueFault::ReplyLost {
                 verb: one_of(
                     rng,
                     &["RNTO", "RNTO", "STOR", "STOR", "DELE", "MKD", "RMD", "RETR"],
                 ),
                 after,
             },
-            Kind::DataRefused => Trouble::DataRefused {
+            Kind::DataRefused => DialogueFault::DataRefused {
                 after,
                 times,
                 how: one_of(
@@ -199,7 +201,7 @@ impl Trouble {
                     ],
                 ),
             },
-            Kind::DirectoryUnreadable => Trouble::DirectoryUnreadable {
+            Kind::DirectoryUnreadable => DialogueFault::DirectoryUnreadable {
                 reply: one_of(rng, &["550 Permission denied.", "450 Permission denied."]),
             },
             _ => return None,
@@ -212,8 +214,8 @@ impl Trouble {
         match (way, self) {
             (Way::Put, _) => true,
             (Way::Get, _) => false,
-            (Way::Between, Trouble::RenameRefused { .. }) => true,
-            (Way::Between, Trouble::ReplyLost { verb, .. }) => verb != "RETR",
+            (Way::Between, DialogueFault::RenameRefused { .. }) => true,
+            (Way::Between, DialogueFault::ReplyLost { verb, .. }) => verb != "RETR",
             (Way::Between, _) => drawn,
         }
     }
@@ -255,7 +257,7 @@ pub(super) enum Spoilt {
 #[derive(Debug)]
 pub(super) struct Script {
     listings: Listings,
-    trouble: Option<Trouble>,
+    trouble: Option<DialogueFault>,
     /// How many of those that may be spoilt came so far.
     seen: u64,
     /// Something went wrong.
@@ -263,7 +265,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub(super) fn new(listings: Listings, trouble: Option<Trouble>) -> Script {
+    pub(super) fn new(listings: Listings, trouble: Option<DialogueFault>) -> Script {
         Script {
             listings,
             trouble,
@@ -308,7 +310,7 @@ impl Script {
 
     fn meets(
         &mut self,
-        trouble: Trouble,
+        trouble: DialogueFault,
         verb: &str,
         line: &[u8],
         directory: &[u8],
@@ -316,28 +318,28 @@ impl Script {
     ) -> Treatment {
         let lists = LISTINGS.contains(&verb);
         match trouble {
-            Trouble::ListingCut {
+            DialogueFault::ListingCut {
                 after,
                 times,
                 per_mille,
                 end,
             } if lists => {
                 let (reset, reply) = match end {
-                    End::Closed => (false, None),
-                    End::Reset => (true, None),
-                    End::Said(reply) => (false, Some(reply)),
+                    ListingEnd::Closed => (false, None),
+                    ListingEnd::Reset => (true, None),
+                    ListingEnd::Said(reply) => (false, Some(reply)),
                 };
                 self.nth(after, times, || Treatment::Spoil {
                     spoilt: Spoilt::Cut { per_mille, reset },
                     reply,
                 })
             }
-            Trouble::ListingRefused {
+            DialogueFault::ListingRefused {
                 after,
                 times,
                 reply,
             } if lists => self.nth(after, times, || Treatment::Answer(reply)),
-            Trouble::ListingGarbled {
+            DialogueFault::ListingGarbled {
                 after,
                 times,
                 per_mille,
@@ -351,7 +353,7 @@ impl Script {
                     reply: None,
                 },
             }),
-            Trouble::RenameRefused { which, reply } if verb == "RNTO" => {
+            DialogueFault::RenameRefused { which, reply } if verb == "RNTO" => {
                 let to = line.get(5..).unwrap_or_default();
                 self.seen += 1;
                 let refused = match which {
@@ -368,15 +370,18 @@ impl Script {
                     false => Treatment::Pass,
                 }
             }
-            Trouble::ReplyLost { verb: lost, after } if same_effect(lost, verb) => {
+            DialogueFault::ReplyLost { verb: lost, after } if same_effect(lost, verb) => {
                 self.nth(after, 1, || Treatment::LoseReply)
             }
-            Trouble::DataRefused { after, times, how } if ["PASV", "EPSV"].contains(&verb) => self
-                .nth(after, times, || match how {
+            DialogueFault::DataRefused { after, times, how }
+                if ["PASV", "EPSV"].contains(&verb) =>
+            {
+                self.nth(after, times, || match how {
                     Refusal::Said(reply) => Treatment::Answer(reply),
                     how => Treatment::RefuseData(how),
-                }),
-            Trouble::DirectoryUnreadable { reply } if lists => {
+                })
+            }
+            DialogueFault::DirectoryUnreadable { reply } if lists => {
                 let directory = directory.strip_suffix(b"/").unwrap_or(directory);
                 let name = directory.rsplit(|byte| *byte == b'/').next();
                 match name == Some(UNREADABLE.as_bytes()) {
@@ -469,7 +474,7 @@ pub(super) fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
     all[usize::try_from(rng.up_to(last)).expect("below the length")]
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for DialogueFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
@@ -515,7 +520,7 @@ mod tests {
     #[test]
     fn renames_onto_existing_names_are_refused_and_others_pass() {
         let which = Renames::OntoExisting;
-        let trouble = Trouble::RenameRefused {
+        let trouble = DialogueFault::RenameRefused {
             which,
             reply: "550 File already exists.",
         };
@@ -532,7 +537,7 @@ mod tests {
 
     #[test]
     fn only_the_nth_reply_is_lost() {
-        let trouble = Trouble::ReplyLost {
+        let trouble = DialogueFault::ReplyLost {
             verb: "STOR",
             after: 1,
         };
@@ -547,7 +552,7 @@ mod tests {
 
     #[test]
     fn one_directory_may_not_be_read() {
-        let trouble = Trouble::DirectoryUnreadable {
+        let trouble = DialogueFault::DirectoryUnreadable {
             reply: "550 Permission denied.",
         };
         let mut script = Script::new(Listings::All, Some(trouble));
