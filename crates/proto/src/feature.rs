@@ -58,7 +58,7 @@ pub struct Features {
     pub live_report: bool,
     /// `X-GODWIT COMMIT`: see [`crate::commit`].
     pub commit: bool,
-    /// `X-GODWIT LEAVES`: see [`crate::leaves`].
+    /// `X-GODWIT LEAVES`: see [`crate::block_checksums`].
     pub leaves: bool,
     /// `X-GODWIT HOLES`: see [`crate::mode_e::Descriptor::HOLE`].
     pub holes: bool,

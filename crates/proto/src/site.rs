@@ -54,7 +54,7 @@ pub enum Site {
     NextChannels(u32),
     /// `GODWIT COMMIT facts path`.
     Commit(Commit),
-    /// `GODWIT LEAVES CRC32C leaf offset length path`: see [`crate::leaves`].
+    /// `GODWIT LEAVES CRC32C leaf offset length path`: see [`crate::block_checksums`].
     BlockChecksums {
         /// Bytes of a leaf, at least [`crate::block_checksums::BLOCK_BYTES_MIN`].
         leaf: u64,

@@ -1,6 +1,6 @@
 //! End-to-end checksums: both ends compute at the same time, then the values are compared. Servers
-//! of ours tell them by leaves ([`godwit_proto::leaves`]), so that where they differ it is known
-//! which bytes do.
+//! of ours tell them by leaves ([`godwit_proto::block_checksums`]), so that where they differ it is
+//! known which bytes do.
 
 use std::{
     fmt::Display,

@@ -17,9 +17,9 @@
 //! waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded,
 //! and each line ends in a dot: one without it was torn by a crash and counts for nothing. A file
 //! that is not finished is copied once more; what was begun of it is taken up where leaves can tell
-//! what of it is right ([`godwit_proto::leaves`]), else it is removed: nothing here says which
-//! bytes are safe, so nothing need be synced for it to be true. Where a server has no leaves, what
-//! was begun is believed to be the beginning of the same version of the source, the one of a
+//! what of it is right ([`godwit_proto::block_checksums`]), else it is removed: nothing here says
+//! which bytes are safe, so nothing need be synced for it to be true. Where a server has no leaves,
+//! what was begun is believed to be the beginning of the same version of the source, the one of a
 //! `source` line: its size and its time of change. Each run first says since which start of the
 //! machine it runs: what was finished before an earlier one may have been lost with the power, or
 //! may never have reached the disk, and is looked at more closely. Where a destination was no
