@@ -13,7 +13,7 @@ use crate::{cargo, run, say};
 const KEPT: &str = "xtask/instructions.txt";
 
 /// What a count may differ by, either way, percent. Counts of one build repeat within a tenth of a
-/// percent; compilers differ by some. Fewer is a fault as well: write them anew, or the next
+/// percent; compilers differ by some. Fewer is a fault as well: write them again, or the next
 /// regression has room.
 const TOLERANCE_PERCENT: u64 = 10;
 

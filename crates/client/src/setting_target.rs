@@ -141,7 +141,7 @@ impl SettingTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) setting: Setting,
-    /// How often everything was to begin anew (`--epoch-mode restart`).
+    /// How often everything was to begin again (`--epoch-mode restart`).
     pub(crate) generation: u64,
 }
 

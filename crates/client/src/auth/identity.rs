@@ -38,7 +38,7 @@ pub(crate) enum NoIdentity {
 
 impl Identity {
     /// For `host` the proxy that was named for it, else the proxy if there is one, else the user's
-    /// certificate. Read anew for each session: a proxy may be renewed while a long copy runs.
+    /// certificate. Read again for each session: a proxy may be renewed while a long copy runs.
     ///
     /// # Errors
     /// When there is neither, it has expired, its key is encrypted or open to others, or no CAs are

@@ -109,7 +109,7 @@ impl Secrets {
         }
     }
 
-    /// The user's token, read anew each time: it may be renewed while a long copy runs. Blocks.
+    /// The user's token, read again each time: it may be renewed while a long copy runs. Blocks.
     ///
     /// # Errors
     /// When a file that has it cannot be read, or is open to others.

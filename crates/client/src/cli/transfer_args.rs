@@ -44,7 +44,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub(crate) epoch: Option<Duration>,
     /// live: channels and sessions come and go while data flows; restart: as published, everything
-    /// ends and begins anew with each epoch, for comparison
+    /// ends and begins again with each epoch, for comparison
     #[arg(long, value_name = "MODE", default_value = "live", value_parser = epoch_mode)]
     pub(crate) epoch_mode: EpochMode,
     /// Part in the channels and the rate that transfers of yours share, relative to theirs: 2 has

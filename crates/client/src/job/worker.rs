@@ -57,7 +57,7 @@ struct PrefetchedRange {
 pub(crate) enum WorkerExit {
     /// Nothing is left to do, or the user interrupted.
     Done,
-    /// The target wants fewer, or all anew.
+    /// The target wants fewer, or all again.
     Surplus,
     /// The server lets no further session in.
     SessionLimit(Option<Arc<Endpoint>>),

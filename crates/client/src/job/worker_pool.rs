@@ -69,7 +69,7 @@ struct WorkerPool<'a> {
 impl WorkerPool<'_> {
     fn fill(&mut self, target: Target) {
         if self.generation != target.generation {
-            // All begin anew together: first the old ones go.
+            // All begin again together: first the old ones go.
             if !self.ranks.is_empty() {
                 return;
             }

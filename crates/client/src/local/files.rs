@@ -21,7 +21,7 @@ use crate::{
     units::show_bytes,
 };
 
-/// Temporary names are made anew this often before a directory is thought to be playing games.
+/// Temporary names are made again this often before a directory is thought to be playing games.
 const NAMES_MAX: u32 = 16;
 
 /// Bytes of a name that file systems take, most of them (NAME_MAX of Linux). To look for a longer
@@ -108,7 +108,7 @@ impl Drop for TempPath {
 
 impl TempFile {
     /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a
-    /// special file. `beside` tells such a name, anew each time, and what it has told is known to
+    /// special file. `beside` tells such a name, again each time, and what it has told is known to
     /// whoever comes after a killed process. What an earlier run has `begun` is gone on with, if it
     /// lies beside. `is_new`: nothing can be at `path`, since its directory was just made.
     pub(crate) fn create(

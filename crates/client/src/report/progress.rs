@@ -118,7 +118,7 @@ impl TransferEntry {
                 });
         };
         if let (LocalView::Batch(_), Some((remote, at))) = (&self.here, &self.remote) {
-            // Its sums begin anew with each file.
+            // Its sums begin again with each file.
             let fresh = remote.tcp.filter(|_| at.elapsed() < TOLD_FRESH);
             sample.tcp = fresh.map(|tcp| TcpTotals {
                 rtt: tcp.rtt,

@@ -140,7 +140,7 @@ impl PendingSession<'_> {
 }
 
 /// Our side, made once where it can be: reading all authorities takes a while. It shows the user's
-/// certificate to servers that ask, where there is one that would do; then it is made anew, for a
+/// certificate to servers that ask, where there is one that would do; then it is made again, for a
 /// proxy may be renewed while a long copy runs.
 fn client(context: &RunContext) -> std::result::Result<Client, String> {
     if let Some(client) = context.credentials.tls.get() {

@@ -442,7 +442,7 @@ pub enum EpochMode {
     /// Data never stops: channels and sessions come and go.
     #[default]
     Live,
-    /// As published: between epochs everything ends and begins anew. For comparison.
+    /// As published: between epochs everything ends and begins again. For comparison.
     Restart,
 }
 

@@ -6,7 +6,7 @@
 //!        settling, at most SETTLE_MAX           measuring ── mostly idle ──► Dropped
 //! ```
 //! Time in which nothing flows (listings, checksums, renames) does not count, unless everything
-//! begins anew with each epoch: then the standstill is part of the price.
+//! begins again with each epoch: then the standstill is part of the price.
 
 use std::time::Duration;
 

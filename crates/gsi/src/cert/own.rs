@@ -44,7 +44,7 @@ pub fn thrown_away(
     builder.set_not_after(&*asn1_time(now + lifetime)?)?;
     builder.set_pubkey(&key)?;
     builder.sign(&key, MessageDigest::sha256())?;
-    // Read anew, so that what we hold is what a peer will see.
+    // Read again, so that what we hold is what a peer will see.
     let certificate = Certificate::from_der(&builder.build().to_der()?)?;
     Credential::new(certificate, key, Vec::new())
 }

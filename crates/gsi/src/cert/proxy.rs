@@ -260,7 +260,7 @@ fn sign(
     let digest = key::digest_for(issuer.key(), above.as_x509().signature_algorithm());
     builder.sign(issuer.key(), digest)?;
     let built: X509 = builder.build();
-    // Read anew, so that what we hold is what a peer will see.
+    // Read again, so that what we hold is what a peer will see.
     Certificate::from_der(&built.to_der()?)
 }
 

@@ -253,7 +253,7 @@ impl Emulator {
         self.control.clone()
     }
 
-    /// What happened since the last call or the start. Counting begins anew: call it right before
+    /// What happened since the last call or the start. Counting begins again: call it right before
     /// a run and right after, and keep the second.
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 //!   namespace without a name server the lookup fails, and with it the start; GLOBUS_HOSTNAME does
 //!   not help. An `/etc/hosts` line for the address does, or `hosts: files` in
 //!   `/etc/nsswitch.conf`, both of which `ip netns exec` can put in place from `/etc/netns`.
-//! - Each connection is served by a program started anew. It stays in the process group of the
+//! - Each connection is served by a program started again. It stays in the process group of the
 //!   server, and lives on when only the server is ended.
 //! - As root it wants to be told whom to serve anonymous users as; if that is root,
 //!   `-allow-root` too, or the login ends with 530.

@@ -22,7 +22,7 @@ pub(super) enum Payload {
     Endless,
     /// One file.
     File(SourceFile),
-    /// A directory of files, made anew where their number changes.
+    /// A directory of files, made again where their number changes.
     Files(FileSet),
 }
 

@@ -182,7 +182,7 @@ impl<'a> LoadWorker<'a> {
             .then(|| format!("{there} files instead of {files}")))
     }
 
-    /// Commands that were cut short leave journals: each begins anew.
+    /// Commands that were cut short leave journals: each begins again.
     fn home(&self) -> Result<PathBuf, Error> {
         let home = self.here.join("home");
         let made = || -> io::Result<()> {

@@ -15,7 +15,7 @@
 //! feeds `S:` lines to a [`ClientPi`], which must send the `C:` lines and match each final reply to
 //! its command.
 //!
-//! To write the `S:` and `>` lines anew, and then review the difference:
+//! To write the `S:` and `>` lines again, and then review the difference:
 //! `GODWIT_GOLDEN=write cargo test -p godwit-proto --test it golden`
 
 use std::{fs, path::PathBuf, time::Instant};

@@ -1,7 +1,7 @@
 //! State x event -> what comes out, for login, data channel and transfer, against
 //! `tests/snapshots/transitions.txt`.
 //!
-//! To write the table anew, and then review the difference:
+//! To write the table again, and then review the difference:
 //! `GODWIT_GOLDEN=write cargo test -p godwit-proto --test it golden`
 
 use std::{fs, path::PathBuf, time::Instant};

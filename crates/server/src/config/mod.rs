@@ -251,7 +251,7 @@ pub struct Options {
 
     /// Remove what uploads have left under godwit's temporary names (.godwit-*.part) and nobody has
     /// changed for this long, nor since the oldest session began: the whole tree is walked now and
-    /// then, on the file system of the root. A client that comes back later begins its file anew
+    /// then, on the file system of the root. A client that comes back later begins its file again
     /// [default: nothing is removed]
     #[arg(long, value_name = "SECONDS")]
     pub reap_after: Option<u64>,

@@ -77,7 +77,7 @@ pub(crate) fn message(bytes: &[u8]) {
 
 fn understood<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let message = decode(bytes).ok()?;
-    // Written anew it may be too long: numbers have longer forms.
+    // Written again it may be too long: numbers have longer forms.
     if let Ok(written) = encode(&message) {
         assert!(written.len() <= PACKET_MAX);
         let read = decode::<T>(&written).expect("what we write we read");

@@ -12,7 +12,7 @@ use crate::{
 
 impl Session {
     /// A client of ours that is gone has perhaps sent more than was read: it goes on where that
-    /// ends. Only under a temporary name: another may be written anew already.
+    /// ends. Only under a temporary name: another may be written again already.
     pub(super) async fn drain_upload(&mut self, end: &End, phase: &mut watch::Receiver<Phase>) {
         let (End::Lost | End::Broken(_), Some(transfer)) = (end, &mut self.transfer) else {
             return;

@@ -177,7 +177,7 @@ impl Storage for ScopedStorage {
     }
 
     /// Who may only create may give a file that they have made its final name, unless that is
-    /// taken. Other files keep their names: one that was renamed could be stored anew.
+    /// taken. Other files keep their names: one that was renamed could be stored again.
     fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
         self.check(Operation::Create, from)?;
         self.check(Operation::Create, to)?;

@@ -137,7 +137,7 @@ fn closing_channels_ends_caching() {
     ftp.await_code(150);
     assert_eq!(ftp.final_reply().1.code, 226);
     expect_closed(data);
-    // The listener lives on: a sender may connect anew without another PASV.
+    // The listener lives on: a sender may connect again without another PASV.
     ftp.send("STOR /g");
     let mut data = connect(address);
     write(&mut data, &[data_block(0, b"def"), block(EOD, 0, 0, b"")]);

@@ -54,7 +54,7 @@ pub(crate) const RESUME_BYTES_MIN: u64 = 1 << 20;
 
 const HEAD: &str = "godwit-journal 1";
 
-/// Directories of this run that are remembered as noted. One more, and all are noted anew.
+/// Directories of this run that are remembered as noted. One more, and all are noted again.
 const DIRECTORIES_MAX: usize = 1000;
 
 /// Bytes of notes that wait for the next write. A killed process copies those files again.

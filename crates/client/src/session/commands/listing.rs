@@ -174,7 +174,7 @@ pub(crate) fn list_here(
 pub(crate) struct ListingLines {
     /// Of which listing, where several share a queue.
     pub(crate) listing: u64,
-    /// A listing that broke off begins anew, with a higher number.
+    /// A listing that broke off begins again, with a higher number.
     attempt: u32,
     form: ListingForm,
     bytes: LineBytes,

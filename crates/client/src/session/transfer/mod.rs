@@ -552,7 +552,7 @@ impl Session {
                 Ok(())
             }
             Some(error) => {
-                // Both ends may believe different things of the connections now: begin anew.
+                // Both ends may believe different things of the connections now: begin again.
                 self.server.forget();
                 Err(error)
             }

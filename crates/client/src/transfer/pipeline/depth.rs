@@ -263,7 +263,7 @@ impl DepthController {
     }
 
     /// A rate that the depth holds down asks for twice the depth; doubling at most, so that a burst
-    /// does no more. It comes down by steps too: a pause of the server is no reason to begin anew.
+    /// does no more. It comes down by steps too: a pause of the server is no reason to begin again.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     fn wanted(&self, rate: f64) -> u32 {
         let mean = self.bytes as f64 / f64::from(self.files.max(1));

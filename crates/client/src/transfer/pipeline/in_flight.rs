@@ -36,7 +36,7 @@ pub(crate) struct InFlightFiles<T> {
     renaming: usize,
     /// Bytes of commands of files in flight.
     command_bytes: usize,
-    /// Bytes of files that would come anew, were the session lost.
+    /// Bytes of files that would come again, were the session lost.
     unresumable_bytes: u64,
 }
 
@@ -104,7 +104,7 @@ impl<T> InFlightFiles<T> {
     }
 
     /// The commands of a further file were sent, so many bytes. Of the file so many would come
-    /// anew, were the session lost.
+    /// again, were the session lost.
     pub(crate) fn push(
         &mut self,
         load: T,
@@ -152,7 +152,7 @@ impl<T> InFlightFiles<T> {
         self.command_bytes
     }
 
-    /// Bytes of files that would come anew, were the session lost.
+    /// Bytes of files that would come again, were the session lost.
     pub(crate) fn unresumable_bytes(&self) -> u64 {
         self.unresumable_bytes
     }

@@ -2,7 +2,7 @@
 //!
 //! Every cell of the page is an operation that was done for real between two programs, with what it
 //! left looked at, or a reason why not. Where the page says something else than the run, the test
-//! fails; this writes it anew, to be read before it is committed:
+//! fails; this writes it again, to be read before it is committed:
 //!
 //! `GODWIT_GOLDEN=write cargo test -p godwit-lab --test it compatibility`
 //!
