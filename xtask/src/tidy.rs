@@ -18,17 +18,45 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tune", &[]),
     ("gsi", &[]),
     ("engine", &["gsi", "proto"]),
-    ("client", &["engine", "gsi", "proto", "tune", "server"]),
+    ("scheduler", &["tune"]),
+    ("service-api", &[]),
+    (
+        "client",
+        &["engine", "gsi", "proto", "tune", "service-api", "server"],
+    ),
     ("server", &["engine", "gsi", "proto"]),
     (
-        "lab",
-        &["client", "server", "engine", "gsi", "tune", "proto"],
+        "service",
+        &[
+            "client",
+            "engine",
+            "gsi",
+            "proto",
+            "tune",
+            "scheduler",
+            "service-api",
+            "server",
+        ],
     ),
-    ("dist", &["client", "server", "lab"]),
+    (
+        "lab",
+        &[
+            "client",
+            "server",
+            "engine",
+            "gsi",
+            "tune",
+            "proto",
+            "scheduler",
+            "service",
+            "service-api",
+        ],
+    ),
+    ("dist", &["client", "server", "lab", "service"]),
 ];
 
 /// Dependencies allowed for tests only.
-const TEST_ARROWS: &[(&str, &str)] = &[("client", "server")];
+const TEST_ARROWS: &[(&str, &str)] = &[("client", "server"), ("service", "server")];
 
 /// The one file that may hold unsafe code: its crate and its place there.
 const UNSAFE_FILE: (&str, &str) = ("gsi", "src/sessions.rs");
