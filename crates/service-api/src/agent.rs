@@ -1,0 +1,322 @@
+//! The lease protocol: agents ask for work by long poll, report and renew with the same request.
+//!
+//! A *unit* is what an agent takes at once: files of one job between one pair of endpoints, or a
+//! directory to list. An agent holds its units by one lease of its own, which every poll renews. The
+//! service counts the lease by the clock of the database from receiving the poll, the agent by its
+//! monotonic clock from sending it, so the agent stops first. Every grant carries an *epoch*, which
+//! rises with each grant of the unit; a result with an older epoch is refused.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::job::{Class, FileError, FileRequest, Overwrite, Verify};
+
+/// Version of this protocol. The service accepts it and the one before.
+pub const PROTOCOL: u32 = 1;
+
+/// Seconds that a lease lasts.
+pub const LEASE_SECONDS: u64 = 60;
+
+/// An agent stops writing so many seconds before its lease ends.
+pub const SAFETY_SECONDS: u64 = 10;
+
+/// Longest wait of a poll, in seconds.
+pub const POLL_SECONDS: u64 = 20;
+
+/// Most files of a unit.
+pub const MAX_UNIT_FILES: usize = 1000;
+
+/// `POST /agent/v1/poll`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PollRequest {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Unique among the agents of the service.
+    pub agent: String,
+    /// Made when the agent's state directory was made: a second process of the same name with
+    /// another directory is refused while the first is alive.
+    pub incarnation: Uuid,
+    /// Rises by one with each poll; the same number with the same content is a repetition.
+    pub sequence: u64,
+    /// What it is.
+    pub description: AgentDescription,
+    /// Units that it could take now.
+    pub free_slots: u32,
+    /// All units that it holds: what is not named here and was granted before the last answer it
+    /// acknowledges is lost, and goes to another agent.
+    pub units: Vec<UnitProgress>,
+    /// Units that ended, and parts of units. They are repeated until an answer acknowledges them.
+    pub results: Vec<UnitResult>,
+    /// Seconds that the service may hold the answer back while there is no work.
+    pub wait_seconds: u64,
+}
+
+/// What an agent is and can reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AgentDescription {
+    /// Of its program.
+    pub version: String,
+    /// Of its host; agents of one host share its budgets.
+    pub host: String,
+    /// Jobs can ask for them.
+    pub labels: Vec<String>,
+    /// Endpoints that it may reach, as patterns with `*` over `scheme://host:port`.
+    pub endpoints: Vec<String>,
+    /// Units at a time.
+    pub slots: u32,
+}
+
+/// Names a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Lease {
+    /// The unit.
+    pub unit: i64,
+    /// Of the grant.
+    pub epoch: i64,
+}
+
+/// How a unit does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnitProgress {
+    /// Which.
+    pub lease: Lease,
+    /// Bytes safe at the destination since the grant.
+    pub bytes: u64,
+    /// Files that ended since the grant.
+    pub files: u64,
+    /// Bytes a second over the last control epoch.
+    pub goodput: f64,
+    /// Movers and channels in use.
+    pub setting: Share,
+    /// What held it back, as in the client's event log.
+    pub limited_by: Option<String>,
+}
+
+/// What a unit may use; the sum over an endpoint is what the service tunes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Share {
+    /// Sessions with data channels, at least 1.
+    pub concurrency: u32,
+    /// Data channels of each, at least 1.
+    pub parallelism: u32,
+}
+
+/// What became of a unit, or of some of its files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnitResult {
+    /// Which.
+    pub lease: Lease,
+    /// Number of this result, from 0 for each grant.
+    pub sequence: u64,
+    /// Files that ended.
+    pub files: Vec<FileOutcome>,
+    /// Of a unit that lists: what it found, at most [`MAX_UNIT_FILES`] a result.
+    pub found: Vec<FoundFile>,
+    /// No more of this grant: files that no result named go back to the queue, a listing is
+    /// complete.
+    pub last: bool,
+    /// The unit as a whole failed, e.g. no session could be had.
+    pub error: Option<FileError>,
+}
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FileOutcome {
+    /// Its number in the job.
+    pub index: u64,
+    /// Bytes of it that were sent by this grant.
+    pub bytes: u64,
+    /// What became of it.
+    pub end: FileEnd,
+}
+
+/// How a file ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum FileEnd {
+    /// It is complete at the destination.
+    Finished {
+        /// Its size.
+        size: u64,
+        /// `algorithm:value`, where one was taken.
+        checksum: Option<String>,
+    },
+    /// It was there already.
+    Skipped,
+    /// It is not.
+    Failed(FileError),
+}
+
+/// An entry that a listing found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FoundFile {
+    /// URL.
+    pub source: String,
+    /// URL.
+    pub destination: String,
+    /// A directory, which is listed in its turn.
+    pub directory: bool,
+    /// Of a file.
+    pub bytes: Option<u64>,
+}
+
+/// The answer to a poll.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PollResponse {
+    /// The sequence number of the poll.
+    pub sequence: u64,
+    /// Seconds that the lease lasts from the sending of the poll.
+    pub lease_seconds: u64,
+    /// New work.
+    pub grants: Vec<Grant>,
+    /// Results that need not be repeated: lease and number of the result.
+    pub acknowledged: Vec<(Lease, u64)>,
+    /// Units that it must stop at once: canceled, paused, or given to another. Only its own
+    /// temporary files may be removed.
+    pub stop: Vec<Stop>,
+    /// New shares of units that it holds.
+    pub shares: Vec<(Lease, Share)>,
+    /// It gets no new work, and may end when it holds nothing.
+    pub drain: bool,
+}
+
+/// Why a unit must stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Stop {
+    /// Which.
+    pub lease: Lease,
+    /// Why.
+    pub why: StopReason,
+}
+
+/// Why a unit must stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum StopReason {
+    /// By the user. Partial files are removed.
+    Canceled,
+    /// By the user or an operator. Partial files stay for a resume.
+    Paused,
+    /// Another agent has it, or had it and ended it.
+    Fenced,
+}
+
+/// A unit for an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Grant {
+    /// Which.
+    pub lease: Lease,
+    /// Of this job.
+    pub job: Uuid,
+    /// What to do.
+    pub work: Work,
+    /// How.
+    pub options: GrantOptions,
+    /// With so much.
+    pub share: Share,
+    /// For the ends of this unit only; kept in memory.
+    pub credentials: Vec<GrantedCredential>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Work {
+    /// Copy these.
+    Copy(Vec<UnitFile>),
+    /// List this directory, one level.
+    List {
+        /// URL.
+        source: String,
+        /// URL.
+        destination: String,
+    },
+}
+
+/// A file of a unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnitFile {
+    /// Its number in the job.
+    pub index: u64,
+    /// What was submitted, or found.
+    #[serde(flatten)]
+    pub file: FileRequest,
+}
+
+/// The part of a job's options that agents need.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GrantOptions {
+    /// What is compared afterwards.
+    pub verify: Verify,
+    /// What becomes of files that exist.
+    pub overwrite: Overwrite,
+    /// Times of the last change are copied.
+    pub preserve_times: bool,
+    /// What it may take from others on the host.
+    pub class: Class,
+}
+
+/// A credential for one endpoint.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GrantedCredential {
+    /// `scheme://host:port`.
+    pub endpoint: String,
+    /// The secret itself.
+    pub secret: Secret,
+}
+
+/// What proves a user to an endpoint.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Secret {
+    /// A proxy certificate with its chain and key, PEM.
+    Proxy(String),
+    /// A bearer token.
+    Token(String),
+    /// A user's name and password.
+    Password {
+        /// Login name.
+        user: String,
+        /// Its password.
+        password: String,
+    },
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Secret::Proxy(_) => "Proxy(..)",
+            Secret::Token(_) => "Token(..)",
+            Secret::Password { .. } => "Password(..)",
+        })
+    }
+}
+
+impl std::fmt::Debug for GrantedCredential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let secret = &self.secret;
+        f.debug_struct("GrantedCredential")
+            .field("endpoint", &self.endpoint)
+            .field("secret", secret)
+            .finish()
+    }
+}
