@@ -2,6 +2,7 @@
 
 mod book;
 mod check;
+mod compare;
 mod files;
 mod instructions;
 mod kernels;
@@ -32,6 +33,9 @@ usage: cargo xtask <command>
   dist DIR        write man pages, completions and the licences of libraries, as they belong
                   below /usr/share
   bench [ARGS]    build in release mode and compare with the peers; ARGS go to `godwit-lab bench`
+  compare DIR [--rounds N] [ARGS]
+                  build in release mode and compare with an earlier build, whose programs are in
+                  DIR: N rounds (7) of `godwit-lab bench ARGS` in turn
 ";
 
 fn main() -> ExitCode {
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Some("dist") => dist(&rest),
         Some("modules") => modules(&rest),
         Some("bench") => bench(&rest),
+        Some("compare") => compare(&rest),
         _ => Err(HELP.to_owned()),
     };
     match outcome {
@@ -103,14 +108,28 @@ fn modules(rest: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn bench(rest: &[String]) -> Result<(), String> {
+#[expect(
+    clippy::print_stdout,
+    reason = "what is asked for goes to standard output"
+)]
+fn compare(rest: &[String]) -> Result<(), String> {
+    print!("{}", compare::compare(rest)?);
+    Ok(())
+}
+
+/// Builds the programs that the benchmark runs.
+fn bench_build() -> Result<(), String> {
     run(&mut cargo(&[
         "build",
         "--quiet",
         "--release",
         "--workspace",
         "--bins",
-    ]))?;
+    ]))
+}
+
+fn bench(rest: &[String]) -> Result<(), String> {
+    bench_build()?;
     let mut command = cargo(&[
         "run",
         "--quiet",
