@@ -1,0 +1,159 @@
+//! Endpoints and links: names, budgets, what runs on them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use godwit_tune::Setting;
+
+use crate::{
+    budget::Budget,
+    model::{Config, EndpointName, EndpointState, LeaseId, Limits, Tuning},
+    tuned_sum::TunedSum,
+};
+
+/// Source and destination.
+pub(crate) type LinkId = (u32, u32);
+
+/// An endpoint, or a link.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) state: EndpointState,
+    pub(crate) budget: Budget,
+    pub(crate) sum: Option<TunedSum>,
+    pub(crate) leases: BTreeSet<LeaseId>,
+    /// Queues and leases that name it.
+    pub(crate) references: u32,
+    /// Units that waited in the last step for sessions or channels which others have beyond one.
+    pub(crate) waiting: u32,
+    /// Of a link: agents that reach both ends, by the labels that they must have.
+    pub(crate) reach: BTreeMap<Vec<String>, (u64, Vec<usize>)>,
+}
+
+impl Place {
+    /// Most channels that are of use, and how many make a session.
+    pub(crate) fn tuned(&self) -> Option<Setting> {
+        self.sum.as_ref().map(TunedSum::setting)
+    }
+
+    fn channels_max(&self, tuning: &Tuning) -> u32 {
+        let limit = self.budget.limits.channels;
+        limit.unwrap_or(tuning.channels_max).max(1)
+    }
+
+    /// Lets the sum decide, where it is this place's turn to be tuned.
+    pub(crate) fn tune(
+        &mut self,
+        is_tuned: bool,
+        start: Option<Setting>,
+        tuning: &Tuning,
+        now: Duration,
+    ) {
+        if !is_tuned {
+            self.sum = None;
+            return;
+        }
+        let most = self.channels_max(tuning);
+        let channels = self.budget.channels;
+        match &mut self.sum {
+            Some(sum) if sum.channels_max() == most => sum.observe(channels, tuning, now),
+            None if self.leases.is_empty() => {}
+            old => {
+                let start = old.as_ref().map(TunedSum::setting).or(start);
+                *old = Some(TunedSum::new(start, most, now));
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    ids: BTreeMap<EndpointName, u32>,
+    names: BTreeMap<u32, EndpointName>,
+    made: u32,
+    pub(crate) endpoints: BTreeMap<u32, Place>,
+    pub(crate) links: BTreeMap<LinkId, Place>,
+}
+
+impl Places {
+    /// The endpoint's number; it is made where it is missing.
+    pub(crate) fn id(&mut self, name: &EndpointName) -> u32 {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = self.made;
+        self.made += 1;
+        self.ids.insert(name.clone(), id);
+        self.names.insert(id, name.clone());
+        self.endpoints.insert(id, Place::default());
+        id
+    }
+
+    pub(crate) fn known(&self, name: &EndpointName) -> Option<u32> {
+        self.ids.get(name).copied()
+    }
+
+    pub(crate) fn name(&self, id: u32) -> &EndpointName {
+        &self.names[&id]
+    }
+
+    pub(crate) fn link_name(&self, link: LinkId) -> String {
+        format!("{} -> {}", self.name(link.0), self.name(link.1))
+    }
+
+    /// The two ends, one where they are the same, and the link.
+    pub(crate) fn of(&mut self, link: LinkId) -> impl Iterator<Item = &mut Place> {
+        let (low, high) = (link.0.min(link.1), link.0.max(link.1));
+        let mut range = self.endpoints.range_mut(low..=high);
+        let first = range.next();
+        let last = range.next_back().filter(|(id, _)| **id == high);
+        let endpoints = first.into_iter().chain(last);
+        endpoints
+            .map(|(_, place)| place)
+            .chain(self.links.get_mut(&link))
+    }
+
+    pub(crate) fn configure(&mut self, config: &Config) {
+        for place in self.endpoints.values_mut() {
+            (place.state, place.budget.limits) = (EndpointState::Open, Limits::default());
+        }
+        for place in self.links.values_mut() {
+            place.budget.limits = Limits::default();
+        }
+        for (name, endpoint) in &config.endpoints {
+            let id = self.id(name);
+            let place = self.endpoints.entry(id).or_default();
+            (place.state, place.budget.limits) = (endpoint.state, endpoint.limits);
+        }
+        for ((source, destination), limits) in &config.links {
+            let link = (self.id(source), self.id(destination));
+            self.links.entry(link).or_default().budget.limits = *limits;
+        }
+    }
+
+    pub(crate) fn hold(&mut self, link: LinkId) {
+        self.links.entry(link).or_default();
+        self.of(link).for_each(|place| place.references += 1);
+    }
+
+    pub(crate) fn release(&mut self, link: LinkId) {
+        self.of(link).for_each(|place| place.references -= 1);
+    }
+
+    /// Removes what no queue, lease or configuration names.
+    pub(crate) fn collect(&mut self, config: &Config) {
+        let names = &self.names;
+        self.links.retain(|link, place| {
+            let ends = (names[&link.0].clone(), names[&link.1].clone());
+            place.references > 0 || config.links.contains_key(&ends)
+        });
+        let mut kept: BTreeSet<u32> = self.links.keys().flat_map(|(s, d)| [*s, *d]).collect();
+        kept.extend(config.endpoints.keys().filter_map(|name| self.known(name)));
+        self.endpoints
+            .retain(|id, place| place.references > 0 || kept.contains(id));
+        let alive = &self.endpoints;
+        self.names.retain(|id, _| alive.contains_key(id));
+        self.ids.retain(|_, id| alive.contains_key(id));
+    }
+}

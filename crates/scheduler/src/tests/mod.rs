@@ -1,0 +1,3 @@
+//! Claims about the scheduler as a whole.
+
+mod basics;
