@@ -1,4 +1,4 @@
-//! Why a server cannot begin.
+//! Why a server cannot start.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
@@ -16,7 +16,7 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
-    /// A socket that was handed over (`LISTEN_FDS`) cannot be served.
+    /// A socket of the service manager (`LISTEN_FDS`) cannot be served.
     #[error("cannot serve socket {number} of LISTEN_FDS: {error}")]
     HandedOver {
         /// Which, from 0.
@@ -24,9 +24,10 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
-    /// Addresses were named, and sockets handed over.
+    /// The settings name addresses, and the service manager provides sockets.
     #[error(
-        "listen: the sockets are made by who has started the server (LISTEN_FDS): name addresses there, or here, not both"
+        "listen: systemd provides the sockets (LISTEN_FDS): name addresses in its unit or here, \
+         not in both"
     )]
     ListenTwice,
     /// The root cannot be served.
@@ -56,7 +57,7 @@ pub enum ServerError {
     /// GSI cannot be set up.
     #[error(transparent)]
     Gsi(#[from] GsiError),
-    /// The session that sshd has started cannot begin.
+    /// The session that sshd started cannot run.
     #[error("--ssh: cannot {doing}: {error}")]
     Ssh {
         /// What was tried.

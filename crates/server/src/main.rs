@@ -152,10 +152,11 @@ async fn serve(
     } else if rustix::process::geteuid().is_root() {
         warn!("running as root: what clients may do under the root directory, they do as root");
     }
-    info!(root = ?root, descriptors, anonymous = ?access, listening = ?server.local_addrs(), "godwitd serves");
+    let listening = server.local_addrs();
+    info!(?root, descriptors, anonymous = ?access, ?listening, "godwitd serves");
     log::gather();
     activation::tell_ready();
-    let telling = tell_on(asked, server.status());
+    let reporting = report_on(asked, server.status());
     let reloading = reload_on(hangup, arguments, server.reloader());
     let (first_came, first) = oneshot::channel();
     let shutdown = async {
@@ -168,7 +169,7 @@ async fn serve(
         () = server.run(shutdown) => {}
         () = second_signal(first) => warn!("second signal: cutting what still runs"),
         () = reloading => {}
-        () = telling => {}
+        () = reporting => {}
     }
     info!("godwitd ends");
     ExitCode::SUCCESS
@@ -267,7 +268,7 @@ async fn reload_on(mut hangup: Signal, arguments: &Arguments, reloader: Reloader
 }
 
 /// Never ends.
-async fn tell_on(mut asked: Signal, status: Status) {
+async fn report_on(mut asked: Signal, status: Status) {
     while asked.recv().await.is_some() {
         status.log();
     }

@@ -133,7 +133,7 @@ impl Gsi {
         let mapped = match &self.gridmap {
             Some(path) => {
                 let map = read_gridmap(path).map_err(|error| {
-                    warn!(gridmap = ?path, %error, "nobody can log in: the gridmap file cannot be read");
+                    warn!(gridmap = ?path, %error, "no login succeeds: no gridmap file");
                     refusal("the server cannot read who is known")
                 })?;
                 map.0.account(identity, user).map(str::to_owned)
@@ -175,7 +175,7 @@ impl DataContext {
         }) = context
         else {
             return Err(refusal(
-                "nothing was delegated to prove data channels with: delegate, or send DCSC or DCAU N",
+                "no delegated credential for data channels: delegate, or send DCSC or DCAU N",
             ));
         };
         let mut security =

@@ -2,7 +2,8 @@
 //! new one. Pure: it holds numbers, and time is passed in.
 //!
 //! ```text
-//!   connect ── admit ──► waiting (not logged in) ── spoke ──► waiting, later to go ── logged_in ──► session of an account
+//!   connect ── admit ──► waiting (not logged in) ── spoke ──► waiting, evicted later
+//!       ── logged_in ──► session of an account
 //!                │             └── told to leave where others need the room          └── left
 //!                └── refused: too many, too many of the address, too many failed logins
 //! ```
@@ -50,7 +51,7 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) struct Limits {
     bounds: Bounds,
-    connections: HashMap<u64, Connection>,
+    connections: HashMap<u64, LimitedConnection>,
     /// Connections and, of those, the ones that wait.
     addresses: HashMap<IpAddr, (usize, usize)>,
     waiting: usize,
@@ -59,7 +60,7 @@ pub(crate) struct Limits {
 }
 
 #[derive(Debug)]
-struct Connection {
+struct LimitedConnection {
     address: IpAddr,
     spoke: bool,
     /// `None`: waits.
@@ -132,7 +133,7 @@ impl Limits {
         counts.0 += 1;
         counts.1 += 1;
         self.waiting += 1;
-        let connection = Connection {
+        let connection = LimitedConnection {
             address,
             spoke: false,
             account: None,

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | a grid identity | AUTH GSSAPI | the account that the gridmap has for it, and nobody else |
 //! | a certificate | AUTH TLS | the same, or one of the below |
-//! | a bearer token, as the user `:token:` | AUTH TLS | nobody but what the token says, for as long as it says |
+//! | a bearer token, as the user `:token:` | AUTH TLS | as the token says |
 //! | a password | AUTH TLS, or in clear where that is allowed | a line of the password file |
 //! | nothing | any, where it is allowed | anonymous |
 //! | anything | a session that sshd has started | who sshd has let in |

@@ -2,9 +2,11 @@
 //! what data channels prove themselves with.
 //!
 //! ```text
-//!   socket ──bytes──► Security::open ──clear commands──► ServerPi ──replies──► Security::seal ──► outbox
-//!                          ADAT ──► a blocking thread: `shake_hands` ──► 335 or 235, then `protect`
-//!                      AUTH TLS ──► 234, then `protect`: bytes go to a blocking thread, `receive_tls`, until it is established
+//!   socket ──bytes──► Security::open ──clear commands──► ServerPi ──replies──┐
+//!                          ReplyBuffer ◄── Security::seal ◄────────────────────────┘
+//!       ADAT ──► a blocking thread: `shake_hands` ──► 335 or 235, then `protect`
+//!   AUTH TLS ──► 234, then `protect`: a blocking thread handles bytes, `receive_tls`, until TLS is
+//!                established
 //! ```
 
 use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};

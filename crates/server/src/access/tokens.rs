@@ -52,7 +52,10 @@ pub(crate) fn admit(
         .next()
         .ok_or("the token's issuer is not believed here")?;
     let keys = keys_of(issuer).map_err(|error| {
-        error!(issuer = issuer.url, file = ?issuer.keys, %error, "nobody can log in by a token of this issuer");
+        error!(
+            issuer = issuer.url, file = ?issuer.keys, %error,
+            "no login with a token of this issuer succeeds"
+        );
         "the server cannot read the keys of the token's issuer"
     })?;
     let claims = token.verify(&keys).map_err(|error| error.to_string())?;

@@ -1,21 +1,21 @@
-//! Settings of who may connect and how often.
+//! Limits of connections, sessions, data channels and failed logins.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Options, at_least_one};
 
-/// How much of everything there may be at a time. Raising one costs descriptors and a few KiB each;
-/// with privilege separation each connection that has spoken is a process, each session another.
+/// How many there may be at a time. Each costs descriptors and a few KiB; with privilege separation
+/// each connection that has sent a byte is a process, and each session another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
     /// Connections of any kind.
     pub connections: usize,
     /// Connections of one address (IPv6: one /64).
     pub per_address: usize,
-    /// Connections that have not logged in. One more sends the oldest of the address with most
-    /// away.
+    /// Connections that have not logged in. One more evicts the oldest of the
+    /// address that has most.
     pub waiting: usize,
-    /// The same for one address, of whose own the oldest is sent away.
+    /// The same for one address; one more evicts its oldest.
     pub waiting_per_address: usize,
     /// Sessions of one account.
     pub per_account: usize,
@@ -42,10 +42,10 @@ impl Default for Bounds {
     }
 }
 
-/// What was said, and defaults for the rest.
+/// The given limits, and defaults for the rest.
 pub(super) fn bounds_of(options: &Options) -> Result<Bounds, ConfigError> {
     let mut bounds = Bounds::default();
-    for (name, said, bound) in [
+    for (name, given, bound) in [
         (
             "max-sessions",
             options.max_sessions,
@@ -68,28 +68,34 @@ pub(super) fn bounds_of(options: &Options) -> Result<Bounds, ConfigError> {
             &mut bounds.waiting_per_address,
         ),
     ] {
-        if let Some(count) = said {
+        if let Some(count) = given {
             *bound = at_least_one(name, count)? as usize;
         }
     }
-    for (name, said, bound) in [
+    let (per_user, per_address) = (
+        options.max_channels_per_user,
+        options.max_channels_per_address,
+    );
+    for (name, given, bound) in [
         (
             "max-channels-per-user",
-            options.max_channels_per_user,
+            per_user,
             &mut bounds.channels_per_account,
         ),
         (
             "max-channels-per-address",
-            options.max_channels_per_address,
+            per_address,
             &mut bounds.channels_per_address,
         ),
+        (
+            "login-failures",
+            options.login_failures,
+            &mut bounds.free_failures,
+        ),
     ] {
-        if let Some(count) = said {
+        if let Some(count) = given {
             *bound = at_least_one(name, count)?;
         }
-    }
-    if let Some(count) = options.login_failures {
-        bounds.free_failures = at_least_one("login-failures", count)?;
     }
     Ok(bounds)
 }

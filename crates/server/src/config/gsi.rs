@@ -1,4 +1,4 @@
-//! Settings of GSI: what was said, and where the grid's tools have the rest.
+//! Settings of GSI: the given ones, and defaults as in the grid's tools.
 
 use std::path::PathBuf;
 
@@ -13,22 +13,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Anonymous, ConfigError, Options};
 
-/// How users prove who they are, and who may come.
+/// How users authenticate by certificate, and which may log in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GsiSettings {
-    /// Certificate and key that the server shows: the first pair whose certificate is there.
+    /// Certificate and key of the server: the first pair whose certificate exists.
     pub host: Vec<(PathBuf, PathBuf)>,
     /// Directory of trusted CAs.
     pub authorities: PathBuf,
-    /// Which identity has which account; `None`: only who is `allowed` may come.
+    /// Maps identities to accounts; `None`: only `allowed` identities may log in.
     pub gridmap: Option<PathBuf>,
-    /// Identities that may come without an account.
-    /// Other processes have no use for them.
+    /// Identities that may log in without an account. Other processes do not use them.
     #[serde(skip)]
     pub allowed: AllowList,
 }
 
-/// [`MinProtection`], as people write it.
+/// [`MinProtection`], as settings spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -80,24 +79,17 @@ pub(super) fn floor_of(
     if floor == MinProtection::Clear {
         return Ok(floor);
     }
-    let refused = |reason: &str| {
-        Err(ConfigError::Value {
-            name: "protect",
-            reason: reason.to_owned(),
-        })
-    };
+    let refused = |reason: &str| Err(ConfigError::value("protect", reason));
     if !has_channels {
-        return refused("channels are protected under GSI or TLS only: add --gsi or --tls");
+        return refused("protected channels need GSI or TLS: add --gsi or --tls");
     }
     if anonymous != Anonymous::Off {
-        return refused(
-            "anonymous users may come without protected channels: leave --anonymous out",
-        );
+        return refused("anonymous users have no protected channels: leave --anonymous out");
     }
     Ok(floor)
 }
 
-/// `None` where GSI is not wanted.
+/// `None` without GSI.
 pub(super) fn gsi_of(
     options: &Options,
     environment: &impl Fn(&str) -> Option<String>,
@@ -116,17 +108,14 @@ pub(super) fn gsi_of(
         .trusted_certs
         .clone()
         .or_else(|| locations.authority_directory().map(Into::into));
-    let authorities = authorities.ok_or_else(|| ConfigError::Value {
-        name: "trusted-certs",
-        reason: format!(
-            "there is no directory of trusted CAs at {}",
-            locations
-                .authorities
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect::<Vec<_>>()
-                .join(", ")
-        ),
+    let authorities = authorities.ok_or_else(|| {
+        let places = locations
+            .authorities
+            .iter()
+            .map(|path| path.display().to_string());
+        let places = places.collect::<Vec<_>>().join(", ");
+        let reason = format!("there is no directory of trusted CAs at {places}");
+        ConfigError::value("trusted-certs", reason)
     })?;
     let gridmap = options.gridmap.clone().or_else(|| {
         let by_file = options.allow_subject.is_empty();
@@ -151,14 +140,14 @@ pub(super) fn host_of(
     match (&options.cert, &options.key) {
         (Some(cert), key) => Ok(vec![(cert.clone(), key.as_ref().unwrap_or(cert).clone())]),
         (None, None) => Ok(locations.host.clone()),
-        (None, Some(_)) => Err(ConfigError::Value {
-            name: "key",
-            reason: "it belongs to a certificate: name that with --cert".to_owned(),
-        }),
+        (None, Some(_)) => {
+            let reason = "it belongs to a certificate: name that with --cert";
+            Err(ConfigError::value("key", reason))
+        }
     }
 }
 
-/// Names are written bare here: a command line has its own quotes.
+/// Names have no quotes here: a command line has its own.
 fn allowed(names: &[String]) -> Result<AllowList, ConfigError> {
     let quoted: Vec<_> = names
         .iter()
@@ -170,14 +159,11 @@ fn allowed(names: &[String]) -> Result<AllowList, ConfigError> {
     let (list, faults) = AllowList::parse(&quoted.join("\n"));
     match faults.first() {
         None => Ok(list),
-        Some(fault) => Err(ConfigError::Value {
-            name: "allow-subject",
-            reason: format!(
-                "{:?}: {}",
-                names.get(fault.line - 1).map_or("", String::as_str),
-                fault.fault
-            ),
-        }),
+        Some(fault) => {
+            let name = names.get(fault.line - 1).map_or("", String::as_str);
+            let reason = format!("{name:?}: {}", fault.fault);
+            Err(ConfigError::value("allow-subject", reason))
+        }
     }
 }
 
@@ -197,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn wanted_where_anything_of_it_is_said() {
+    fn any_setting_of_gsi_turns_it_on() {
         assert_eq!(resolve(&Options::default()), Ok(None));
         let off = Options {
             gsi: Some(false),
@@ -236,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_take_the_place_of_the_usual_gridmap_file() {
+    fn allowed_subjects_replace_the_default_gridmap_file() {
         let some = Options {
             allow_subject: vec!["/O=Grid/CN=Jo Doe".to_owned(), "/O=Grid/OU=P/*".to_owned()],
             ..Options::default()
@@ -264,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_needs_users_who_can_stand_on_it() {
+    fn minimum_protection_needs_authenticated_users() {
         let floor =
             |protect, has_channels, anonymous| floor_of(protect, has_channels, anonymous).ok();
         let private = Some(Protect::Private);

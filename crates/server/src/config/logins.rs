@@ -9,14 +9,14 @@ use super::{
     gsi::{host_of, locations},
 };
 
-/// What the server shows under AUTH TLS.
+/// The server's certificate under AUTH TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsSettings {
-    /// Certificate and key: the first pair whose certificate is there.
+    /// Certificate and key: the first pair whose certificate exists.
     pub host: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Who may log in by password.
+/// Logins by password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PasswordSettings {
     /// See [`crate::access::passwords`].
@@ -25,7 +25,7 @@ pub struct PasswordSettings {
     pub in_clear: bool,
 }
 
-/// Whose bearer tokens are taken.
+/// Logins by bearer token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSettings {
     /// At least one, each URL once.
@@ -71,7 +71,7 @@ impl TryFrom<String> for IssuerSettings {
     }
 }
 
-/// `None` where TLS is not wanted. GSI implies a certificate, and so TLS.
+/// `None` without TLS. GSI implies a certificate, and so TLS.
 pub(super) fn tls_of(
     options: &Options,
     gsi: &Option<GsiSettings>,
@@ -92,19 +92,16 @@ pub(super) fn passwords_of(
     let in_clear = options.allow_clear_passwords.unwrap_or(false);
     let Some(file) = &options.password_file else {
         return match in_clear {
-            true => Err(ConfigError::Value {
-                name: "allow-clear-passwords",
-                reason: "there are no passwords: name a file with --password-file".to_owned(),
-            }),
+            true => Err(ConfigError::value(
+                "allow-clear-passwords",
+                "there are no passwords: name a file with --password-file",
+            )),
             false => Ok(None),
         };
     };
     if !has_tls && !in_clear {
-        return Err(ConfigError::Value {
-            name: "password-file",
-            reason: "passwords are for TLS: leave --tls=false out, or add --allow-clear-passwords"
-                .to_owned(),
-        });
+        let reason = "passwords need TLS: leave --tls=false out, or add --allow-clear-passwords";
+        return Err(ConfigError::value("password-file", reason));
     }
     Ok(Some(PasswordSettings {
         file: file.clone(),
@@ -118,29 +115,21 @@ pub(super) fn tokens_of(
     has_tls: bool,
 ) -> Result<Option<TokenSettings>, ConfigError> {
     let (issuers, audiences) = (&options.token_issuer, &options.token_audience);
-    let refused = |name, reason: &str| {
-        Err(ConfigError::Value {
-            name,
-            reason: reason.to_owned(),
-        })
-    };
+    let refused = |name, reason: &str| Err(ConfigError::value(name, reason));
     if issuers.is_empty() {
         return match audiences.is_empty() {
             true => Ok(None),
-            false => refused(
-                "token-audience",
-                "nobody's tokens are taken: add --token-issuer",
-            ),
+            false => refused("token-audience", "there is no issuer: add --token-issuer"),
         };
     }
     if audiences.iter().all(String::is_empty) {
         return refused(
             "token-issuer",
-            "tokens are for somebody: name this server as they do with --token-audience",
+            "tokens name the server they are for: give that name with --token-audience",
         );
     }
     if !has_tls {
-        return refused("token-issuer", "tokens are for TLS: leave --tls=false out");
+        return refused("token-issuer", "tokens need TLS: leave --tls=false out");
     }
     let repeated = |issuer: &IssuerSettings| issuers.iter().filter(|o| o.url == issuer.url).count();
     if let Some(twice) = issuers.iter().find(|issuer| repeated(issuer) > 1) {
@@ -166,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_for_tls_where_that_is_wanted_and_for_gsi_else() {
+    fn a_certificate_implies_gsi_unless_tls_is_on() {
         let tls = |options: &Options| {
             let gsi = gsi_of(options, &environment).unwrap();
             let tls = tls_of(options, &gsi, &environment).unwrap();
@@ -198,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_could_use_is_refused_by_name() {
+    fn settings_of_impossible_logins_are_refused_by_name() {
         let refused = |options: &Options, has_tls| {
             let passwords = passwords_of(options, has_tls).map(drop);
             let error = passwords.and_then(|()| tokens_of(options, has_tls).map(drop));

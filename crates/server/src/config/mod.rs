@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Arg, Args, Parser, ValueEnum};
 use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_proto::security::MinProtection;
 use serde::{Deserialize, Serialize};
@@ -58,19 +58,23 @@ Examples:
       godwitd --root /srv/data --anonymous rw --allow-foreign-data-hosts
   For users with passwords, over TLS with a certificate of your own:
       godwitd passwd /etc/godwit/passwords jo
-      godwitd --root /srv/data --password-file /etc/godwit/passwords --cert host.pem --key hostkey.pem
+      godwitd --root /srv/data --password-file /etc/godwit/passwords \\
+          --cert host.pem --key hostkey.pem
   For users with bearer tokens of one issuer, over TLS:
-      godwitd --root /srv/data --cert host.pem --key hostkey.pem --token-issuer https://issuer.example.org/=jwks.json \\
+      godwitd --root /srv/data --cert host.pem --key hostkey.pem \\
+          --token-issuer https://issuer.example.org/=jwks.json \\
           --token-audience https://data.example.org
-  For users of a grid, by certificate and gridmap file as in /etc/grid-security; nobody comes in without:
+  For grid users only, by certificate and gridmap file as in /etc/grid-security:
       godwitd --root /srv/data --gsi
   The same with everything named:
-      godwitd --root /srv/data --cert host.pem --key hostkey.pem --trusted-certs cas --gridmap grid-mapfile
-  For clients of sshftp://, with nothing else set up: sshd lets users in and starts one for each. Where commands are looked for it is
-  found as it is; for a directory of its own, a script with this in /etc/grid-security/sshftp or ~/.globus/sshftp, or in
-  sshd_config for users who are to have nothing else, behind ForceCommand:
+      godwitd --root /srv/data --cert host.pem --key hostkey.pem --trusted-certs cas \\
+          --gridmap grid-mapfile
+  For clients of sshftp://, without further setup: sshd authenticates users and starts one godwitd
+  for each session. In the PATH it is found as it is. To serve one directory, put this line into a
+  script at /etc/grid-security/sshftp or ~/.globus/sshftp, or, for users who may do nothing else,
+  into sshd_config behind ForceCommand:
       godwitd --ssh --root /srv/data
-  Settings from a file, flags override it; SIGHUP reads it again:
+  Settings from a file; flags override it, SIGHUP reads it again:
       godwitd --config /etc/godwitd.toml
 
 The file is TOML; its keys are the long flags:
@@ -79,13 +83,14 @@ The file is TOML; its keys are the long flags:
       listen = [\"0.0.0.0:2811\", \"[::]:2811\"]
       port-range = \"50000-51000\"
 
-Settings that do what those of a globus-gridftp-server do, with what has to be decided:
+Convert the configuration of a globus-gridftp-server, with notes on what you have to decide:
       godwitd --import-gct-config /etc/gridftp.conf > /etc/godwitd.toml
 
-Signals: SIGTERM and SIGINT let running transfers end (see --drain), a second one cuts them; SIGHUP reads --config
-again, for new sessions; SIGUSR1 tells the log who is there and what they do.
-Log: standard error, one line an event; GODWITD_LOG=debug shows more.
-Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address in use, root missing).";
+Signals: SIGTERM and SIGINT let running transfers end (see --drain), a second one aborts them;
+SIGHUP reads --config again, for new sessions; SIGUSR1 logs the sessions and what they do.
+Log: standard error, one line per event; GODWITD_LOG=debug shows more.
+Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address in use, root
+missing).";
 
 /// The command line of `godwitd`.
 #[derive(Clone, Debug, Parser)]
@@ -93,11 +98,13 @@ Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address i
     name = "godwitd",
     version,
     about = "GridFTP server",
-    long_about = "GridFTP server: FTP with parallel data channels, restart, partial transfers and checksums.\n\n\
-        Nothing is allowed by default: let users in who prove who they are (--gsi), or say with --anonymous what people \
-        without an account may do. Both may be: without --anonymous there is no login in clear. Started by root for \
-        users with accounts, each session runs as the user's (--privsep); else all act as the account that the server runs \
-        under, and names of accounts are for the log.",
+    long_about = "GridFTP server: FTP with parallel data channels, restart, partial transfers and \
+        checksums.\n\n\
+        Nothing is allowed by default: let users authenticate (--gsi), or set with --anonymous \
+        what users without an account may do. Both can be given; without --anonymous no login is \
+        in clear. If root starts the server for users with accounts, each session runs as the \
+        user's account (--privsep); else all sessions run as the server's account, and account \
+        names only appear in the log.",
     after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true
@@ -107,15 +114,16 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Serve the one user that sshd has let in, over standard input and output. Data connections go
-    /// beside ssh, and prove on both sides that they belong to it where the client can. The root is
-    /// / where --root is not given. Standard error tells errors only
+    /// Serve the one user that sshd has authenticated, over standard input and output. Data
+    /// connections do not go through ssh; both ends authenticate them if the client can. Without
+    /// --root the root is /. Only errors go to standard error
     #[arg(long)]
     pub ssh: bool,
 
-    /// Read the configuration of a globus-gridftp-server, a file or a directory as gridftp.d, and
-    /// print settings for --config that do the same. Behind them, as comments, what was taken, what
-    /// has no meaning here, and what somebody has to decide: then the status is 1
+    /// Read the configuration of a globus-gridftp-server, a file or a directory such as gridftp.d,
+    /// and print equivalent settings for --config. Comments after them list what was converted,
+    /// what has no meaning here, and what the administrator has to decide: then the exit status is
+    /// 1
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub import_gct_config: Option<PathBuf>,
 
@@ -123,18 +131,19 @@ pub struct Arguments {
     #[command(flatten)]
     pub options: Options,
 
-    /// Something else than to serve.
+    /// What to do instead of serving.
     #[command(subcommand)]
     pub verb: Option<Verb>,
 }
 
 /// Every setting that may stand on the command line or in the file. Unset is `None` or empty.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
+#[command(mut_args = switch)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
     /// Address for control connections; may be repeated; port 0 takes a free one [default:
-    /// `[::]:2811`, or `0.0.0.0:2811` where there is no IPv6; where a service manager hands over
-    /// sockets (LISTEN_FDS), those]
+    /// `[::]:2811`, or `0.0.0.0:2811` without IPv6; sockets from a service manager (LISTEN_FDS)
+    /// take precedence]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
 
@@ -146,53 +155,53 @@ pub struct Options {
     #[arg(long, value_name = "off|ro|rw")]
     pub anonymous: Option<Anonymous>,
 
-    /// Offer TLS as FTP has it (AUTH TLS): --cert and --key are for it then, and users come in by
-    /// password or by a certificate that --gsi believes. Implied by --gsi
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    /// Offer FTP over TLS (AUTH TLS), with --cert and --key: users log in by password or by a
+    /// certificate that --gsi trusts. Implied by --gsi
+    #[arg(long, value_name = "BOOL")]
     pub tls: Option<bool>,
 
-    /// Let users in who prove who they are by grid certificates (GSI); without --tls implied by the
-    /// five options below. What is not said there is where the grid's tools have it: X509_USER_CERT
-    /// and X509_USER_KEY, X509_CERT_DIR, GRIDMAP, /etc/grid-security
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    /// Let users authenticate by grid certificates (GSI); without --tls implied by the five options
+    /// below. Those default to the places of the grid's tools: X509_USER_CERT and X509_USER_KEY,
+    /// X509_CERT_DIR, GRIDMAP, /etc/grid-security
+    #[arg(long, value_name = "BOOL")]
     pub gsi: Option<bool>,
 
-    /// Certificate that the server shows, PEM, its chain behind it [default: X509_USER_CERT,
+    /// The server's certificate, PEM, followed by its chain [default: X509_USER_CERT,
     /// /etc/grid-security/hostcert.pem]
     #[arg(long, value_name = "FILE")]
     pub cert: Option<PathBuf>,
 
-    /// Its key, readable for nobody else, without pass phrase [default: with --cert the same file;
-    /// else X509_USER_KEY, /etc/grid-security/hostkey.pem]
+    /// Its key, readable only by its owner, without pass phrase [default: with --cert the same
+    /// file; else X509_USER_KEY, /etc/grid-security/hostkey.pem]
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 
-    /// Directory of the CAs that users' certificates may be from [default: X509_CERT_DIR,
+    /// Directory of the CAs that may issue users' certificates [default: X509_CERT_DIR,
     /// ~/.globus/certificates, /etc/grid-security/certificates]
     #[arg(long, alias = "ca-dir", value_name = "DIR")]
     pub trusted_certs: Option<PathBuf>,
 
-    /// File that says which identity has which account; read at each login [default: without
-    /// --allow-subject GRIDMAP, /etc/grid-security/grid-mapfile, for others than root ~/.gridmap]
+    /// File that maps identities to accounts; read at each login [default: without
+    /// --allow-subject GRIDMAP, /etc/grid-security/grid-mapfile, or ~/.gridmap if not root]
     #[arg(long, value_name = "FILE")]
     pub gridmap: Option<PathBuf>,
 
     /// Identity that may log in without an entry in a gridmap file, e.g. "/O=Grid/CN=Jo Doe", or
-    /// "/O=Grid/OU=Physics/*" for all that begin so; may be repeated
+    /// "/O=Grid/OU=Physics/*" for all with this prefix; may be repeated
     #[arg(long, value_name = "NAME")]
     pub allow_subject: Vec<String>,
 
-    /// Let users in whose name and argon2id hash are in FILE, with what they may reach: `godwitd
+    /// Let users log in by password: FILE has their names, argon2id hashes and rights; `godwitd
     /// passwd` writes it. Implies --tls
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
 
-    /// Take their passwords without TLS, too, for everybody on the path to read
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    /// Accept passwords without TLS, too: anyone on the network path can read them
+    #[arg(long, value_name = "BOOL")]
     pub allow_clear_passwords: Option<bool>,
 
-    /// Let users in with bearer tokens (JWT, WLCG profile) that URL has issued, whose keys (JWKS)
-    /// are in FILE; may be repeated. Implies --tls
+    /// Let users log in with bearer tokens (JWT, WLCG profile) issued by URL, whose keys (JWKS) are
+    /// in FILE; may be repeated. Implies --tls
     #[arg(long, value_name = "URL=FILE")]
     pub token_issuer: Vec<IssuerSettings>,
 
@@ -200,10 +209,10 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub token_audience: Vec<String>,
 
-    /// What data channels must have at least, or are refused: clear (nothing), identity (both ends
-    /// prove who they are), integrity (and nobody can change bytes unseen), private (nor read
-    /// them); more than clear needs --gsi or --tls, which has private alone, and no --anonymous
-    /// [default: clear]
+    /// Minimum data channel protection; weaker channels are refused: clear (none), identity (both
+    /// ends authenticate), integrity (changed bytes are detected, too), private (bytes are also
+    /// encrypted); more than clear needs --gsi or --tls (which has only private), and no
+    /// --anonymous [default: clear]
     #[arg(long, value_name = "clear|identity|integrity|private")]
     pub protect: Option<Protect>,
 
@@ -211,17 +220,17 @@ pub struct Options {
     #[arg(long, value_name = "A-B")]
     pub port_range: Option<PortRangeText>,
 
-    /// Address announced for passive data connections, where it differs from the one clients reach;
+    /// Address announced for passive data connections, if it differs from the control connection's;
     /// once for IPv4, once for IPv6
     #[arg(long, value_name = "ADDR")]
     pub data_address: Vec<IpAddr>,
 
     /// Let PORT, EPRT and SPOR name hosts other than the client's: needed for third-party
-    /// transfers, and lets anybody who may log in make this server connect anywhere above port 1023
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    /// transfers; any user can then make this server connect to any host above port 1023
+    #[arg(long, value_name = "BOOL")]
     pub allow_foreign_data_hosts: Option<bool>,
 
-    /// After SIGTERM, time for running transfers to end before they are cut [default: 60]
+    /// After SIGTERM, time for running transfers to end before they are aborted [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub drain: Option<u64>,
 
@@ -229,34 +238,34 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS")]
     pub idle_timeout: Option<u64>,
 
-    /// Time for a data connection to come up, and without a byte on any of a transfer's [default:
-    /// 60]
+    /// Time for a data connection to be established, and for a transfer without a byte on any of
+    /// its connections [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub data_timeout: Option<u64>,
 
-    /// What must have happened to a file before its 226: the kernel has it; it was synced; it was
-    /// synced together with others that ended meanwhile [default: none]
+    /// What happens to a file before its 226: the kernel has it (none); it is synced (file); it is
+    /// synced together with others that ended meanwhile (batch) [default: none]
     #[arg(long, value_name = "none|file|batch")]
     pub durability: Option<Durability>,
 
-    /// Read and write files past the page cache, where their file system can, and leave it to
-    /// others. 1 MiB of memory a data channel
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    /// Bypass the page cache (O_DIRECT) where the file system supports it, and leave it to other
+    /// programs. Costs 1 MiB of memory per data channel
+    #[arg(long, value_name = "BOOL")]
     pub direct_io: Option<bool>,
 
-    /// Processors to keep to, as 0-3,8, or near:INTERFACE for those on whose memory the network
-    /// card lies (NUMA) [default: all]
+    /// Processors to run on, as 0-3,8, or near:INTERFACE for those of the network card's NUMA node
+    /// [default: all]
     #[arg(long, value_name = "LIST|near:INTERFACE")]
     pub processors: Option<PlacementText>,
 
-    /// Remove what uploads have left under godwit's temporary names (.godwit-*.part) and nobody has
-    /// changed for this long, nor since the oldest session began: the whole tree is walked now and
-    /// then, on the file system of the root. A client that comes back later begins its file again
-    /// [default: nothing is removed]
+    /// Remove partial uploads under godwit's temporary names (.godwit-*.part) that have not changed
+    /// for this long, nor since the oldest session started: the server scans the whole tree from
+    /// time to time, on the file system of the root. A client that returns later starts its file
+    /// again [default: nothing is removed]
     #[arg(long, value_name = "SECONDS")]
     pub reap_after: Option<u64>,
 
-    /// Sessions at a time; more are greeted with 421 [default: 10000]
+    /// Sessions at a time; the server refuses more with 421 [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_sessions: Option<u32>,
 
@@ -268,7 +277,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub max_sessions_per_user: Option<u32>,
 
-    /// Connections that have not logged in; one more sends the oldest of the address with most away
+    /// Connections that have not logged in; one more evicts the oldest of the address that has most
     /// [default: 1000]
     #[arg(long, value_name = "N")]
     pub max_logins: Option<u32>,
@@ -277,9 +286,9 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub max_logins_per_address: Option<u32>,
 
-    /// Failed logins that an address is allowed without a pause; after further ones it must stay
-    /// away for 1 s, 2 s and so on to 64 s. One is forgotten every 30 s, and one for each login
-    /// that succeeds [default: 10]
+    /// Failed logins that an address may have without a pause; after each further one the server
+    /// refuses it for 1 s, 2 s and so on up to 64 s. The count falls by one every 30 s, and with
+    /// each login that succeeds [default: 10]
     #[arg(long, value_name = "N")]
     pub login_failures: Option<u32>,
 
@@ -303,71 +312,83 @@ pub struct Options {
     #[arg(long, value_name = "TEXT")]
     pub banner: Option<String>,
 
-    /// Meet strangers in processes without privileges, and run each session as the user's own
-    /// account; needs root [default: where root lets users in who have accounts: by a gridmap file,
-    /// passwords or tokens]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    /// Handle unauthenticated connections in unprivileged processes, and run each session as the
+    /// user's own account; needs root [default: on if root runs the server and users have accounts:
+    /// by a gridmap file, passwords or tokens]
+    #[arg(long, value_name = "BOOL")]
     pub privsep: Option<bool>,
 
-    /// With --privsep, the account of processes that meet strangers; it should own nothing
-    /// [default: nobody]
+    /// With --privsep, the account of the processes that handle unauthenticated connections; it
+    /// should own nothing [default: nobody]
     #[arg(long, value_name = "NAME")]
     pub front_user: Option<String>,
 
-    /// With --privsep, the account that anonymous users act as [default: nobody]
+    /// With --privsep, the account of anonymous sessions [default: nobody]
     #[arg(long, value_name = "NAME")]
     pub anonymous_user: Option<String>,
 
-    /// With --privsep, the account that bearers of tokens act as
+    /// With --privsep, the account of sessions that log in with a bearer token
     #[arg(long, value_name = "NAME")]
     pub token_user: Option<String>,
 
-    /// With --privsep, serve nobody where the kernel lacks Landlock or seccomp [default: log what
+    /// With --privsep, refuse to serve if the kernel lacks Landlock or seccomp [default: log what
     /// it lacks]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL")]
     pub require_sandbox: Option<bool>,
 
-    /// File that says who did what, from where, as whom, and how it ended: JSON, one object a line;
-    /// created for its owner alone, opened again at SIGHUP [default: none]
+    /// File that records who did what, from which address, as which account, and how it ended:
+    /// JSON, one object a line; only its owner can read it; opened again at SIGHUP [default: none]
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
 
-    /// File that tells of each transfer that has succeeded, in the form that globus-gridftp-server
-    /// gives it (its -Z), one line each; created for its owner alone, opened again at SIGHUP
+    /// File that records each transfer that succeeded, one line each, in the format of
+    /// globus-gridftp-server (its -Z); only its owner can read it; opened again at SIGHUP
     /// [default: none]
     #[arg(long, value_name = "FILE")]
     pub transfer_log: Option<PathBuf>,
 
-    /// Address at which numbers for monitoring are told, over HTTP at /metrics in the form of
-    /// Prometheus; port 0 takes a free one; not changed by SIGHUP [default: none]
+    /// Address that serves metrics over HTTP, at /metrics in Prometheus format; port 0 takes a free
+    /// one; not changed by SIGHUP [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<SocketAddr>,
 
-    /// Let --metrics name an address that other machines can reach: whoever can reaches it sees how
-    /// much is going on here, without a login
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    /// Let --metrics name an address that other machines can reach: they see the server's activity
+    /// without a login
+    #[arg(long, value_name = "BOOL")]
     pub allow_remote_metrics: Option<bool>,
 
     /// Log as JSON, one object a line
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL")]
     pub log_json: Option<bool>,
 }
 
-/// What must have happened to a file before its 226.
+/// A switch (value name BOOL) alone means true; it takes a value behind `=`.
+fn switch(arg: Arg) -> Arg {
+    let is_switch = arg.get_value_names().is_some_and(|names| names == ["BOOL"]);
+    match is_switch {
+        true => arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true"),
+        false => arg,
+    }
+}
+
+/// What happens to a file before its 226.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// The kernel has it. A crash of the machine within some seconds may lose it; one of godwitd
-    /// does not.
+    /// The kernel has it. A crash of the machine within some seconds may lose it; a crash of
+    /// godwitd does not.
     #[default]
     None,
-    /// It was synced by itself, and so was its name.
+    /// The server syncs each file and its directory entry.
     File,
-    /// As `file`, but those that end while others are synced are synced together.
+    /// As `file`, but the server syncs files together that end while another sync runs.
     Batch,
 }
 
-/// What people without an account may do.
+/// What users without an account may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Anonymous {
@@ -379,7 +400,7 @@ pub enum Anonymous {
     Rw,
 }
 
-/// What the server is and allows: checked, complete, and all that the rest of the crate reads.
+/// What the server is and allows: checked and complete. The rest of the crate reads nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSettings {
     /// Addresses for control connections. Empty: `[::]:2811`, or `0.0.0.0:2811` where there is no
@@ -389,7 +410,7 @@ pub struct ServerSettings {
     pub root: PathBuf,
     /// What `anonymous` and `ftp` may do.
     pub anonymous: Anonymous,
-    /// How users prove who they are; `None`: they cannot.
+    /// How users authenticate by certificate; `None`: they cannot.
     pub gsi: Option<GsiSettings>,
     /// AUTH TLS; `None`: there is none.
     pub tls: Option<TlsSettings>,
@@ -397,7 +418,7 @@ pub struct ServerSettings {
     pub passwords: Option<PasswordSettings>,
     /// The issuers of accepted bearer tokens; `None`: no token is accepted.
     pub tokens: Option<TokenSettings>,
-    /// What data channels must have at least.
+    /// Minimum protection of data channels.
     #[serde(with = "gsi::Protect")]
     pub protect: MinProtection,
     /// Ports for passive data connections; `None`: any.
@@ -406,47 +427,47 @@ pub struct ServerSettings {
     pub data_address: Vec<IpAddr>,
     /// PORT, EPRT and SPOR may name hosts other than the client's.
     pub foreign_data_hosts: bool,
-    /// Time for running transfers after a shutdown began.
+    /// Time for running transfers to end after a shutdown began.
     pub drain: Duration,
     /// Time without a command before 421.
     pub idle_limit: Duration,
     /// Time for the dialogue before login.
     pub login_limit: Duration,
-    /// Time for data connections to come up, and without a byte on any of them.
+    /// Time for data connections to be established, and without a byte on any of them.
     pub data_limit: Duration,
-    /// Time that a client may leave our replies unread, once the kernel's buffers are full, before
-    /// its session is closed.
+    /// Time that a client may leave replies unread, once the kernel's buffers are full, before the
+    /// server closes its session.
     pub unread_limit: Duration,
     /// What 226, 111 and the replies to RNTO and MKD promise.
     pub durability: Durability,
-    /// Files are read and written past the page cache.
+    /// File I/O bypasses the page cache.
     pub direct_io: bool,
-    /// Those that all threads keep to from the start on, and all processes, which inherit it;
-    /// `None`: wherever the kernel puts them.
+    /// Processors of all threads, and of child processes, which inherit them; `None`: the kernel
+    /// decides.
     #[serde(skip)]
     pub processors: Option<CpuAffinity>,
-    /// Age at which leftovers of uploads are removed; `None`: never.
+    /// Age at which partial uploads are removed; `None`: never.
     pub reap_after: Option<Duration>,
-    /// Processes without privileges; `None`: all is done in one, as who started it.
+    /// Unprivileged processes; `None`: one process, with the account that started it.
     pub separation: Option<Separation>,
     /// Connections, sessions and failed logins.
     pub bounds: Bounds,
-    /// Data channels of a transfer; what an account may have in all is in `bounds`.
+    /// Data channels of a transfer; `bounds` limits those of an account.
     pub channels_max: u32,
     /// Greeting without code, lines separated by `\n`.
     pub banner: String,
-    /// Who did what; `None`: nowhere.
+    /// Audit log; `None`: there is none.
     pub audit_log: Option<PathBuf>,
-    /// Which transfers have succeeded; `None`: nowhere.
+    /// Log of the transfers that succeeded; `None`: there is none.
     pub transfer_log: Option<PathBuf>,
-    /// Where numbers are told; `None`: nowhere.
+    /// Where metrics are served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// JSON log.
     pub log_json: bool,
 }
 
 impl ServerSettings {
-    /// Defaults for `root`; everything else as if no flag had been given, and no listening address.
+    /// The defaults, as if no other flag had been given, and no listening address.
     pub fn new(root: impl Into<PathBuf>, anonymous: Anonymous) -> Self {
         Self {
             listen: Vec::new(),
@@ -481,15 +502,16 @@ impl ServerSettings {
     }
 }
 
-/// Settings that cannot be used. All of them are the administrator's to mend.
+/// Settings that cannot be used. The administrator must correct them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// There is no identity source: no login could succeed.
     #[error(
-        "nobody could log in: there is no identity source: let users of a grid in by --gsi, users with passwords by \
-         --password-file, with tokens by --token-issuer, or say what people without an account may do: add --anonymous ro (read) or --anonymous rw (read and write), or set anonymous = \"ro\" in the \
-         settings file"
+        "no login could succeed, there is no identity source: add --gsi for grid users, \
+         --password-file for users with passwords, --token-issuer for users with tokens, or \
+         --anonymous ro (read) or --anonymous rw (read and write) for users without an account; in \
+         the settings file, anonymous = \"ro\""
     )]
     NoIdentity,
     /// The file cannot be read.
@@ -518,8 +540,15 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    fn value(name: &'static str, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::Value { name, reason }
+    }
+}
+
 impl Arguments {
-    /// Reads the file, where one is named, and merges; `environment` looks variables up.
+    /// Reads the file, if one is named, and merges; `environment` looks variables up.
     pub fn resolve(
         &self,
         environment: impl Fn(&str) -> Option<String>,
@@ -527,7 +556,7 @@ impl Arguments {
         self.merged()?.resolve(environment)
     }
 
-    /// What flags and file say together.
+    /// Flags and file together.
     fn merged(&self) -> Result<Options, ConfigError> {
         let file = match &self.config {
             Some(path) => read_file(path)?,
@@ -550,7 +579,7 @@ fn read_file(path: &Path) -> Result<Options, ConfigError> {
 
 /// A setting that may be unset.
 trait Setting {
-    /// The same, or `other` where it is unset.
+    /// The same, or `other` if it is unset.
     fn or_from(self, other: Self) -> Self;
 }
 
@@ -567,7 +596,7 @@ impl<T> Setting for Vec<T> {
 }
 
 impl Options {
-    /// What is unset here is taken from `other`.
+    /// Takes what is unset here from `other`.
     fn or(self, mut other: Self) -> Self {
         if self.cert.is_some() {
             // A key belongs to its certificate.
@@ -591,7 +620,7 @@ impl Options {
         }
     }
 
-    /// Something is asked for that belongs to TLS and not to a grid.
+    /// A setting is given that belongs to TLS and not to a grid.
     fn wants_tls(&self) -> bool {
         self.tls == Some(true) || self.password_file.is_some() || !self.token_issuer.is_empty()
     }
@@ -624,7 +653,7 @@ impl Options {
         Ok(settings)
     }
 
-    /// What does not depend on who may come.
+    /// The settings that do not depend on logins.
     fn fill(
         self,
         settings: &mut ServerSettings,
@@ -645,18 +674,31 @@ impl Options {
         settings.transfer_log = self.transfer_log;
         settings.metrics = metrics_of(self.metrics, self.allow_remote_metrics)?;
         settings.log_json = self.log_json.unwrap_or(false);
-        if let Some(seconds) = self.drain {
-            // 0 is a decision here, not a mistake: cut at once.
-            settings.drain = bounded_seconds("drain", seconds, 0)?;
-        }
-        if let Some(seconds) = self.idle_timeout {
-            settings.idle_limit = bounded_seconds("idle-timeout", seconds, 1)?;
-        }
-        if let Some(seconds) = self.data_timeout {
-            settings.data_limit = bounded_seconds("data-timeout", seconds, 1)?;
-        }
-        if let Some(seconds) = self.login_timeout {
-            settings.login_limit = bounded_seconds("login-timeout", seconds, 1)?;
+        for (name, said, min, limit) in [
+            // 0 is a decision here, not a mistake: abort at once.
+            ("drain", self.drain, 0, &mut settings.drain),
+            (
+                "idle-timeout",
+                self.idle_timeout,
+                1,
+                &mut settings.idle_limit,
+            ),
+            (
+                "data-timeout",
+                self.data_timeout,
+                1,
+                &mut settings.data_limit,
+            ),
+            (
+                "login-timeout",
+                self.login_timeout,
+                1,
+                &mut settings.login_limit,
+            ),
+        ] {
+            if let Some(seconds) = said {
+                *limit = bounded_seconds(name, seconds, min)?;
+            }
         }
         if let Some(seconds) = self.reap_after {
             settings.reap_after = Some(bounded_seconds("reap-after", seconds, 1)?);
@@ -682,31 +724,26 @@ fn bounded_seconds(name: &'static str, seconds: u64, min: u64) -> Result<Duratio
     if (min..=SECONDS_MAX).contains(&seconds) {
         Ok(Duration::from_secs(seconds))
     } else {
-        Err(ConfigError::Value {
-            name,
-            reason: format!("{seconds} s is not within {min}..={SECONDS_MAX}"),
-        })
+        let reason = format!("{seconds} s is not within {min}..={SECONDS_MAX}");
+        Err(ConfigError::value(name, reason))
     }
 }
 
 fn at_least_one(name: &'static str, count: u32) -> Result<u32, ConfigError> {
-    if count == 0 {
-        Err(ConfigError::Value {
+    match count {
+        0 => Err(ConfigError::value(
             name,
-            reason: "0 would refuse everything; the least is 1".to_owned(),
-        })
-    } else {
-        Ok(count)
+            "0 would refuse everything; the least is 1",
+        )),
+        _ => Ok(count),
     }
 }
 
 fn checked_banner(banner: String) -> Result<String, ConfigError> {
     let banner = banner.trim_end().to_owned();
     if banner.is_empty() || banner.contains('\0') || banner.len() > 16 * 1024 {
-        return Err(ConfigError::Value {
-            name: "banner",
-            reason: "must have text, no NUL and at most 16384 bytes".to_owned(),
-        });
+        let reason = "must have text, no NUL and at most 16384 bytes";
+        return Err(ConfigError::value("banner", reason));
     }
     Ok(banner)
 }

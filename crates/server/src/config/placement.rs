@@ -1,4 +1,4 @@
-//! Processors, as they stand on the command line and in the file of settings.
+//! Processors, as the command line and the settings file name them.
 
 use std::str::FromStr;
 

@@ -1,5 +1,4 @@
-//! Settings of data ports and of the addresses that they are announced with, and of where numbers
-//! are told.
+//! Settings of data ports, of the addresses announced for them, and of the metrics address.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +20,7 @@ impl FromStr for PortRangeText {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         parse_port_range(text).map(Self).ok_or_else(|| {
-            format!("{text:?} is no port range: write A-B with 1 <= A <= B <= 65535")
+            format!("{text:?} is not a port range: write A-B with 1 <= A <= B <= 65535")
         })
     }
 }
@@ -43,7 +42,7 @@ pub(super) fn port_range_of(
         Some(text) if text.trim().is_empty() => Ok(None),
         Some(text) => match text.parse() {
             Ok(PortRangeText(range)) => Ok(Some(range)),
-            Err(reason) => Err(ConfigError::Value { name: NAME, reason }),
+            Err(reason) => Err(ConfigError::value(NAME, reason)),
         },
     }
 }
@@ -55,14 +54,14 @@ pub(super) fn metrics_of(
 ) -> Result<Option<SocketAddr>, ConfigError> {
     let remote = address.filter(|address| !address.ip().to_canonical().is_loopback());
     match remote {
-        Some(address) if !allow_remote.unwrap_or(false) => Err(ConfigError::Value {
-            name: "metrics",
-            reason: format!(
-                "{address} can be reached from other machines, and whoever reaches it is told without a login: name a \
-                 loopback address, such as 127.0.0.1:{}, or add --allow-remote-metrics",
-                address.port()
-            ),
-        }),
+        Some(address) if !allow_remote.unwrap_or(false) => {
+            let port = address.port();
+            let reason = format!(
+                "{address} can be reached from other machines, which need no login: name a \
+                 loopback address, such as 127.0.0.1:{port}, or add --allow-remote-metrics"
+            );
+            Err(ConfigError::value("metrics", reason))
+        }
         _ => Ok(address),
     }
 }
@@ -71,18 +70,14 @@ pub(super) fn check_data_addresses(addresses: &[IpAddr]) -> Result<(), ConfigErr
     let mut seen = BTreeMap::new();
     for address in addresses {
         if address.is_unspecified() {
-            return Err(ConfigError::Value {
-                name: "data-address",
-                reason: format!("{address} cannot be connected to; name the address clients reach"),
-            });
+            let reason =
+                format!("no client can connect to {address}; name the address that clients reach");
+            return Err(ConfigError::value("data-address", reason));
         }
         if let Some(first) = seen.insert(address.is_ipv4(), address) {
-            return Err(ConfigError::Value {
-                name: "data-address",
-                reason: format!(
-                    "{first} and {address} are of one family; give at most one of each"
-                ),
-            });
+            let reason =
+                format!("{first} and {address} are of one family; give at most one of each");
+            return Err(ConfigError::value("data-address", reason));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Settings of processes without privileges.
+//! Settings of unprivileged processes.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,54 +7,49 @@ use super::{ConfigError, GsiSettings, Options};
 /// How privileges are separated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Separation {
-    /// Account of the processes that meet strangers.
+    /// Account of the processes that handle unauthenticated connections.
     pub front_user: String,
     /// Account of the users `anonymous` and `ftp`.
     pub anonymous_user: String,
-    /// Account of who logs in by a token; `None`: nobody does.
+    /// Account of sessions that log in by a token; `None`: there is no such login.
     pub token_user: Option<String>,
-    /// No process runs with less than all of the kernel's protection.
+    /// The server refuses to run without all of the kernel's protection.
     pub require_sandbox: bool,
 }
 
 /// The account that owns nothing.
 const NOBODY: &str = "nobody";
 
-/// `None` where all is done in one process.
+/// `None` if one process does everything.
 pub(super) fn separation_of(
     options: &Options,
     gsi: Option<&GsiSettings>,
     is_root: bool,
 ) -> Result<Option<Separation>, ConfigError> {
-    // Root that knows accounts is there to let users have them.
+    // Root with accounts of users at hand should run their sessions as those.
     let has_accounts = gsi.is_some_and(|gsi| gsi.gridmap.is_some())
         || options.password_file.is_some()
         || !options.token_issuer.is_empty();
     let wanted = options.privsep.unwrap_or(is_root && has_accounts);
     if !wanted {
         return match (options.require_sandbox, &options.token_user) {
-            (Some(true), _) => Err(refused(
+            (Some(true), _) => Err(ConfigError::value(
                 "require-sandbox",
-                "there is a sandbox with --privsep only",
+                "a sandbox needs --privsep",
             )),
-            (_, Some(_)) => Err(refused(
-                "token-user",
-                "sessions act as accounts with --privsep only",
-            )),
+            (_, Some(_)) => Err(ConfigError::value("token-user", "it needs --privsep")),
             _ => Ok(None),
         };
     }
     if !is_root {
-        return Err(refused(
-            "privsep",
-            "only root can give sessions their accounts",
-        ));
+        let reason = "only root can run sessions as other accounts";
+        return Err(ConfigError::value("privsep", reason));
     }
     if options.token_user.is_none() && !options.token_issuer.is_empty() {
-        return Err(refused(
+        return Err(ConfigError::value(
             "token-issuer",
-            "bearers of tokens need an account of this system to act as: name it with --token-user, or add \
-             --privsep=false to let them act as who starts the server",
+            "sessions with tokens need a system account: name it with --token-user, or add \
+             --privsep=false to run them as the server's account",
         ));
     }
     let name = |said: &Option<String>| said.clone().unwrap_or_else(|| NOBODY.to_owned());
@@ -66,19 +61,12 @@ pub(super) fn separation_of(
     }))
 }
 
-fn refused(name: &'static str, reason: &str) -> ConfigError {
-    ConfigError::Value {
-        name,
-        reason: reason.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn root_with_a_gridmap_separates_and_nobody_else_can() {
+    fn only_root_with_accounts_separates_privileges() {
         let gsi = |gridmap: Option<&str>| GsiSettings {
             host: Vec::new(),
             authorities: "/".into(),

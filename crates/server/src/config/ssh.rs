@@ -1,4 +1,4 @@
-//! Settings of a session that sshd has started.
+//! Settings of a session that sshd starts.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -12,34 +12,32 @@ use super::{Anonymous, Arguments, ConfigError, Options, ServerSettings};
 pub struct SshSettings {
     /// As for any server; no login uses them.
     pub server: ServerSettings,
-    /// Where the client is.
+    /// Address of the client.
     pub peer: SocketAddr,
-    /// Where it has reached us.
+    /// Address of this machine that the client connected to.
     pub local: SocketAddr,
-    /// The user's home, as the machine sees it.
+    /// The user's home, not relative to the root.
     pub home: PathBuf,
 }
 
 impl Arguments {
-    /// As [`Self::resolve`], with what sshd says of the connection. The root is the machine's where
-    /// nothing else is said: the user may reach all of it by ssh, or is kept from it by sshd.
+    /// As [`Self::resolve`], with what sshd reports of the connection. The root defaults to the
+    /// machine's: the user may reach all of it by ssh, or sshd prevents it.
     pub fn resolve_ssh(
         &self,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<SshSettings, ConfigError> {
         let options = self.merged()?;
         if let Some(name) = of_logins(&options) {
-            return Err(refused(
-                name,
-                "has no meaning with --ssh: sshd listens, says who the user is, and starts one server for each session",
-            ));
+            let reason = "has no meaning with --ssh: sshd listens, authenticates the user, and \
+                          starts one server for each session";
+            return Err(ConfigError::value(name, reason));
         }
         let connection = environment("SSH_CONNECTION");
         let ends = connection.as_deref().and_then(ends_of).ok_or_else(|| {
-            refused(
-                "ssh",
-                "SSH_CONNECTION does not say where the client is: sshd sets it for what it starts; what is between must pass it on",
-            )
+            let reason = "SSH_CONNECTION does not name the client: sshd sets it for the program \
+                          that it starts; wrappers in between must pass it on";
+            ConfigError::value("ssh", reason)
         })?;
         let root = options.root.clone().unwrap_or_else(|| PathBuf::from("/"));
         let mut server = ServerSettings::new(root, Anonymous::Off);
@@ -55,7 +53,7 @@ impl Arguments {
     }
 }
 
-/// Something that is about who may come, or from where, or about more than one session.
+/// The first given setting about logins, addresses or more than one session.
 fn of_logins(options: &Options) -> Option<&'static str> {
     let said = [
         ("listen", !options.listen.is_empty()),
@@ -93,19 +91,12 @@ fn of_logins(options: &Options) -> Option<&'static str> {
 fn ends_of(text: &str) -> Option<[SocketAddr; 2]> {
     let mut words = text.split(' ');
     let mut end = || {
-        // sshd says of a link-local address by which interface it came.
+        // sshd appends the interface to a link-local address.
         let address = words.next()?.split('%').next()?;
         let address: IpAddr = address.parse().ok()?;
         Some(SocketAddr::new(address, words.next()?.parse().ok()?))
     };
     Some([end()?, end()?])
-}
-
-fn refused(name: &'static str, reason: &str) -> ConfigError {
-    ConfigError::Value {
-        name,
-        reason: reason.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -126,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_those_that_sshd_names() {
+    fn addresses_are_those_that_sshd_names() {
         let four = resolve(&[], "192.0.2.1 40000 192.0.2.2 22").unwrap();
         assert_eq!(four.peer, "192.0.2.1:40000".parse().unwrap());
         assert_eq!(four.local, "192.0.2.2:22".parse().unwrap());
@@ -141,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_come_is_for_sshd_to_say() {
+    fn settings_of_logins_are_refused() {
         for words in [
             &["--anonymous", "ro"][..],
             &["--listen", "127.0.0.1:0"],

@@ -1,4 +1,4 @@
-//! Options, files and what becomes of them.
+//! Options, files, and the settings that they give.
 
 use std::io::Write as _;
 
@@ -15,7 +15,7 @@ fn resolve(arguments: &[&str]) -> Result<ServerSettings, ConfigError> {
 }
 
 #[test]
-fn refuses_to_serve_nobody_and_says_what_to_add() {
+fn settings_without_any_login_are_refused() {
     for arguments in [&[][..], &["--anonymous", "off"]] {
         let error = resolve(arguments).unwrap_err();
         assert!(matches!(error, ConfigError::NoIdentity));
@@ -28,7 +28,8 @@ fn flags_override_file_and_file_overrides_environment() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write!(
         file,
-        "root = \"/srv\"\nanonymous = \"ro\"\nport-range = \"4000-4001\"\nlisten = [\"127.0.0.1:0\"]\n\
+        "root = \"/srv\"\nanonymous = \"ro\"\nport-range = \"4000-4001\"\n\
+         listen = [\"127.0.0.1:0\"]\n\
          log-json = true\nmax-sessions = 7\nprocessors = \"0-1,4\"\n"
     )
     .unwrap();
@@ -115,7 +116,7 @@ fn values_out_of_range_are_refused_by_name() {
 }
 
 #[test]
-fn numbers_are_told_to_this_machine_alone_unless_others_are_meant() {
+fn metrics_stay_local_unless_remote_ones_are_allowed() {
     for (arguments, told) in [
         (&[][..], None),
         (&["--metrics", "127.0.0.2:1"], Some("127.0.0.2:1")),

@@ -7,32 +7,31 @@ use clap::{Args, Subcommand};
 /// What `godwitd` does beside serving.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
-    /// Put a user into a password file, or change the password of one: it is asked for on the
-    /// terminal
+    /// Add a user to a password file, or change a user's password, which the terminal asks for
     Passwd(PasswdArguments),
 }
 
 /// The command line of `godwitd passwd`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_args = super::switch)]
 pub struct PasswdArguments {
-    /// The password file; made where there is none
+    /// The password file; created if missing
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Who
+    /// Name of the user
     #[arg(value_name = "USER")]
     pub user: String,
-    /// Where the user begins, below --root of the server, and what the user cannot leave [default:
-    /// as it was; everything]
+    /// The user's root, below --root of the server [default: unchanged; for a new user, all]
     #[arg(long, value_name = "DIR")]
     pub home: Option<String>,
-    /// The user reads only; =false: writes, too [default: as it was; writes]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    /// The user may only read; =false: write, too [default: unchanged; for a new user, false]
+    #[arg(long, value_name = "BOOL")]
     pub read_only: Option<bool>,
-    /// Account of the system that sessions of the user act as where the server has --privsep
-    /// [default: as it was; the one of the user's name]
+    /// System account of the user's sessions if the server has --privsep [default: unchanged; for a
+    /// new user, the account of the same name]
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
-    /// Take the user out
+    /// Remove the user
     #[arg(long, conflicts_with_all = ["home", "read_only", "account", "stdin"])]
     pub remove: bool,
     /// Read the password from the first line of standard input

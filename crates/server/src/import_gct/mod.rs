@@ -158,7 +158,8 @@ impl ImportedConfig {
                 .any(|known| name.starts_with(known)) =>
             {
                 return self.undecided.push(format!(
-                    "{said}: authorization by a module (LCMAPS, Argus and others) is not called: write the accounts into a gridmap file"
+                    "{said}: authorization modules (LCMAPS, Argus and others) are not supported: \
+                     write the accounts into a gridmap file"
                 ));
             }
             _ => {

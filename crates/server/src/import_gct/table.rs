@@ -108,10 +108,13 @@ pub(super) const OPTIONS: &[Row] = rows! {
     "longhelp" ["longhelp", "hh"] Flag(false) => B::Nothing("asks for help");
     "version" ["version", "v"] Flag(false) => B::Nothing("asks for the version");
     "versions" ["versions", "V"] Flag(false) => B::Nothing("asks for the version");
-    "inetd" ["inetd", "i"] Flag(false) => B::Decision("godwitd listens by itself: take the service out of inetd's configuration");
+    "inetd" ["inetd", "i"] Flag(false) => B::Decision(
+        "godwitd listens by itself: remove the service from inetd's configuration");
     "daemon" ["daemon", "s"] Flag(true) => B::Nothing(SERVES);
-    "detach" ["detach", "S"] Flag(false) => B::Nothing("runs in the foreground, under a service manager");
-    "ssh" ["ssh"] Flag(false) => B::Decision("godwitd --ssh is what sshd starts, and needs no settings");
+    "detach" ["detach", "S"] Flag(false) => B::Nothing(
+        "runs in the foreground, under a service manager");
+    "ssh" ["ssh"] Flag(false) => B::Decision(
+        "godwitd --ssh is what sshd starts, and needs no settings");
     "exec" ["exec"] Text => B::Nothing(SERVES);
     "chdir" ["chdir"] Flag(true) => B::Nothing("paths of settings are absolute");
     "chdir_to" ["chdir-to"] Text => B::Nothing("paths of settings are absolute");
@@ -121,8 +124,10 @@ pub(super) const OPTIONS: &[Row] = rows! {
     "single" ["single", "1"] Flag(false) => B::Decision("there is no server for one session");
     "chroot_path" ["chroot-path"] Text => B::Root;
     "auth_level" ["auth-level"] Number => B::AuthLevel;
-    "process_user" ["process-user"] Text => B::Decision("let the service manager start godwitd as that account (User=), with privsep = false");
-    "process_group" ["process-group"] Text => B::Decision("let the service manager start godwitd with that group (Group=), with privsep = false");
+    "process_user" ["process-user"] Text => B::Decision(
+        "let the service manager start godwitd as that account (User=), with privsep = false");
+    "process_group" ["process-group"] Text => B::Decision(
+        "let the service manager start godwitd with that group (Group=), with privsep = false");
     "ipc_allow_from" ["ipc-allow-from"] Text => B::Nothing(NODES);
     "ipc_deny_from" ["ipc-deny-from"] Text => B::Nothing(NODES);
     "allow_from" ["allow-from"] Text => B::Decision(FIREWALL);
@@ -137,7 +142,8 @@ pub(super) const OPTIONS: &[Row] = rows! {
     "allow_anonymous" ["allow-anonymous", "aa"] Flag(false) => B::Anonymous;
     "anonymous_names_allowed" ["anonymous-names-allowed"] Text => B::Names;
     "anonymous_user" ["anonymous-user"] Text => B::Key("anonymous-user");
-    "anonymous_group" ["anonymous-group"] Text => B::Decision("sessions have the groups of their account: give it that group");
+    "anonymous_group" ["anonymous-group"] Text => B::Decision(
+        "sessions have the groups of their account: give it that group");
     "sharing_dn" ["sharing-dn"] Text => B::Decision(SHARING);
     "sharing_state_dir" ["sharing-state-dir"] Text => B::Nothing(SHARING);
     "sharing_control" ["sharing-control"] Flag(true) => B::Nothing(SHARING);
@@ -146,25 +152,39 @@ pub(super) const OPTIONS: &[Row] = rows! {
     "sharing_users_deny" ["sharing-users-deny"] Text => B::Nothing(SHARING);
     "sharing_groups_allow" ["sharing-groups-allow"] Text => B::Nothing(SHARING);
     "sharing_groups_deny" ["sharing-groups-deny"] Text => B::Nothing(SHARING);
-    "allow_root" ["allow-root"] Flag(false) => B::Decision("nobody becomes root here: map those users to accounts of their own");
-    "allow_disabled_login" ["allow-disabled-login"] Flag(false) => B::Nothing("accounts that may not log in otherwise may here: who is in the gridmap file is let in");
-    "pw_file" ["password-file"] Text => B::Decision("passwords are kept in another form: godwitd passwd FILE USER for each user, and password-file, with TLS or allow-clear-passwords");
+    "allow_root" ["allow-root"] Flag(false) => B::Decision(
+        "no session runs as root: map those users to accounts of their own");
+    "allow_disabled_login" ["allow-disabled-login"] Flag(false) => B::Nothing(
+        "a disabled account may log in if it is in the gridmap file");
+    "pw_file" ["password-file"] Text => B::Decision(
+        "the format differs: run godwitd passwd FILE USER for each user and set password-file, \
+            with TLS or allow-clear-passwords");
     "connections_max" ["connections-max"] Number => B::Sessions;
-    "connections_disabled" ["connections-disabled"] Flag(false) => B::Decision("stop the service: SIGTERM lets running transfers end");
+    "connections_disabled" ["connections-disabled"] Flag(false) => B::Decision(
+        "stop the service: SIGTERM lets running transfers end");
     "offline_msg" ["offline-msg"] Text => B::Nothing("a server that is stopped says nothing");
-    "disable_command_list" ["disable-command-list"] Text => B::Decision("commands are not taken away one by one: rights of accounts and of tokens say what may be done");
-    "cas" ["cas", "authz-callouts"] Flag(true) => B::Nothing("no modules of authorization are called: accounts are in the gridmap file");
-    "use_home_dirs" ["use-home-dirs"] Flag(true) => B::Decision("sessions begin in the account's home, where that is below root");
-    "home_dir" ["home-dir"] Text => B::Decision("sessions begin in the account's home, where that is below root: root can be that directory for all");
-    "restrict_paths" ["restrict-paths", "rp"] Text => B::Decision("one directory can be the root of what all see (root); beyond that permissions of the file system decide, and rights in password files and tokens");
-    "rp_follow_symlinks" ["rp-follow-symlinks"] Flag(false) => B::Nothing("links are followed as far as root, and the kernel keeps them there");
+    "disable_command_list" ["disable-command-list"] Text => B::Decision(
+        "single commands cannot be disabled: rights of accounts and of tokens decide");
+    "cas" ["cas", "authz-callouts"] Flag(true) => B::Nothing(
+        "no authorization modules are called: accounts are in the gridmap file");
+    "use_home_dirs" ["use-home-dirs"] Flag(true) => B::Decision(
+        "sessions begin in the account's home if it is below root");
+    "home_dir" ["home-dir"] Text => B::Decision(
+        "sessions begin in the account's home if it is below root: root can be that directory \
+            for all");
+    "restrict_paths" ["restrict-paths", "rp"] Text => B::Decision(
+        "root can be one directory for all; beyond that, permissions of the file system and \
+            rights in password files and tokens decide");
+    "rp_follow_symlinks" ["rp-follow-symlinks"] Flag(false) => B::Nothing(
+        "links are followed as far as root, and the kernel keeps them there");
     "acl" ["acl", "em"] Text => B::Decision("no modules are loaded");
     "log_level" ["log-level", "d"] Text => B::Level;
     "log_module" ["log-module"] Text => B::Nothing(LOGS);
     "log_single" ["logfile", "l"] Text => B::Nothing(LOGS);
     "log_unique" ["logdir", "L"] Text => B::Nothing(LOGS);
     "log_transfer" ["log-transfer", "Z"] Text => B::Key("transfer-log");
-    "log_filemode" ["log-filemode"] Text => B::Nothing("a log that is there keeps its permissions, a new one is for its owner");
+    "log_filemode" ["log-filemode"] Text => B::Nothing(
+        "an existing log keeps its permissions, only the owner can read a new one");
     "disable_usage_stats" ["disable-usage-stats"] Flag(true) => B::Nothing(USAGE);
     "usage_stats_target" ["usage-stats-target"] Text => B::Nothing(USAGE);
     "usage_stats_id" ["usage-stats-id"] Text => B::Nothing(USAGE);
@@ -181,8 +201,11 @@ pub(super) const OPTIONS: &[Row] = rows! {
     "blocksize" ["blocksize", "bs"] Number => B::Nothing("blocks are as long as they need to be");
     "sync_writes" ["sync-writes"] Flag(false) => B::Set("durability", "batch");
     "direct" ["direct"] Flag(false) => B::Switch("direct-io");
-    "perms" ["perms"] Text => B::Only("0644", "files are made with 0666 less the umask: let the service manager set that (UMask=)");
-    "file_timeout" ["file-timeout"] Number => B::Nothing("a disk that hangs holds nobody but who waits for it");
+    "perms" ["perms"] Text => B::Only(
+        "0644", "files are created with 0666 less the umask: set it in the service manager \
+            (UMask=)");
+    "file_timeout" ["file-timeout"] Number => B::Nothing(
+        "a disk that hangs delays only the sessions that use it");
     "port" ["port", "p"] Number => B::Port;
     "control_interface" ["control-interface"] Text => B::Interface { control: true, data: false };
     "data_interface" ["data-interface"] Text => B::Interface { control: false, data: true };
@@ -193,18 +216,23 @@ pub(super) const OPTIONS: &[Row] = rows! {
     "control_idle_timeout" ["control-idle-timeout"] Number => B::Seconds("idle-timeout");
     "ipc_idle_timeout" ["ipc-idle-timeout"] Number => B::Nothing(NODES);
     "ipc_connect_timeout" ["ipc-connect-timeout"] Number => B::Nothing(NODES);
-    "always_send_markers" ["always-send-markers"] Flag(false) => B::Nothing("markers are sent in MODE E");
-    "allow_udt" ["allow-udt"] Flag(false) => B::Decision("there is no UDT here: data goes over TCP");
+    "always_send_markers" ["always-send-markers"] Flag(false) => B::Nothing(
+        "markers are sent in MODE E");
+    "allow_udt" ["allow-udt"] Flag(false) => B::Decision(
+        "there is no UDT here: data goes over TCP");
     "port_range" ["port-range"] Text => B::PortRange;
-    "epsv_ip" ["epsv-ip"] Flag(false) => B::Decision("EPSV has no address here, as RFC 2428 has it: see data-address");
+    "epsv_ip" ["epsv-ip"] Flag(false) => B::Decision(
+        "EPSV has no address here, as RFC 2428 has it: see data-address");
     "epsv_match" ["epsv-match"] Flag(false) => B::Nothing("EPSV is as RFC 2428 has it");
     "banner" ["banner"] Text => B::Banner;
     "banner_file" ["banner-file"] Text => B::BannerFile;
     "banner_terse" ["banner-terse"] Flag(false) => B::Terse;
     "banner_append" ["banner-append"] Flag(false) => B::Nothing("a banner takes the place of ours");
     "version_tag" ["version-tag"] Text => B::Nothing("the version is ours");
-    "login_msg" ["login-msg"] Text => B::Decision("nothing is said after the login: put it into the banner");
-    "login_msg_file" ["login-msg-file"] Text => B::Decision("nothing is said after the login: put it into the banner");
+    "login_msg" ["login-msg"] Text => B::Decision(
+        "there is no message after the login: put it into the banner");
+    "login_msg_file" ["login-msg-file"] Text => B::Decision(
+        "there is no message after the login: put it into the banner");
     "load_dsi_module" ["dsi"] Text => B::Module;
     "allowed_modules" ["allowed-modules"] Text => B::Decision("no modules are loaded");
     "dc_whitelist" ["dc-whitelist"] Text => B::Nothing(DRIVERS);
@@ -215,7 +243,8 @@ pub(super) const OPTIONS: &[Row] = rows! {
     "fs_default" ["fs-default"] Text => B::Decision(DRIVERS);
     "configfile" ["c"] Text => B::Nothing("was read, too");
     "config_dir" ["C"] Text => B::Nothing("was read, too");
-    "config_base_path" ["config-base-path"] Text => B::Decision("paths are absolute here: write them out");
+    "config_base_path" ["config-base-path"] Text => B::Decision(
+        "paths are absolute here: write them out");
     "debug" ["debug"] Flag(false) => B::Nothing("GODWITD_LOG=debug shows more");
     "pidfile" ["pidfile"] Text => B::Nothing("a service manager knows its processes");
     "globus_location" ["G"] Text => B::Nothing("there is nothing of Globus here");

@@ -22,9 +22,11 @@ fn settings(text: &str) -> (Options, bool) {
 #[test]
 fn a_site_configuration_becomes_settings() {
     let (options, undecided) = settings(
-        "# a comment\n\nport 2811\n$GLOBUS_TCP_PORT_RANGE 50000,51000\n$X509_USER_CERT \"/etc/a b.pem\"\n\
-         control_interface 192.0.2.1\ndata_interface 192.0.2.2\nconnections_max 200\ncontrol_idle_timeout 300\n\
-         log_transfer /var/log/gridftp.log\nlog_single /var/log/other.log\nlog_level ALL\nsync_writes 1\ndirect 1\n\
+        "# a comment\n\nport 2811\n$GLOBUS_TCP_PORT_RANGE 50000,51000\n\
+         $X509_USER_CERT \"/etc/a b.pem\"\n\
+         control_interface 192.0.2.1\ndata_interface 192.0.2.2\nconnections_max 200\n\
+         control_idle_timeout 300\nlog_transfer /var/log/gridftp.log\n\
+         log_single /var/log/other.log\nlog_level ALL\nsync_writes 1\ndirect 1\n\
          banner \"all are welcome\"\nthreads 2\ndetach 1\nfork 1\n",
     );
     assert!(!undecided);
@@ -56,7 +58,8 @@ fn a_site_configuration_becomes_settings() {
 #[test]
 fn what_was_said_on_a_command_line_is_read_too() {
     let (options, undecided) = settings(
-        "/usr/sbin/globus-gridftp-server -S -p 5000 -aa -anonymous-user nobody -no-fork -Z '/tmp/a b'\n-chroot-path /srv\n",
+        "/usr/sbin/globus-gridftp-server -S -p 5000 -aa -anonymous-user nobody -no-fork \
+         -Z '/tmp/a b'\n-chroot-path /srv\n",
     );
     assert!(!undecided);
     assert_eq!(options.listen, ["[::]:5000".parse().expect("an address")]);

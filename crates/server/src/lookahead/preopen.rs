@@ -1,8 +1,8 @@
 //! Files that are opened before their turn.
 //!
 //! ```text
-//!   queued   ──► Untouched ──► Opening ──► Ready ──► Taken        a blocking thread opens, the mover takes
-//!                    └──────────────────────────────►┘            the mover came first: it opens itself
+//!   queued   ──► Untouched ──► Opening ──► Ready ──► Taken   a thread opens, the mover takes
+//!                    └──────────────────────────────►┘       the mover was first: it opens
 //! ```
 //! Only files to be read are opened early: creating or truncating a file leaves a trace, and the
 //! transfers before it may still fail.

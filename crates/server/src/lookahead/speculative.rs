@@ -23,7 +23,7 @@ use crate::{
 /// without us.
 #[derive(Default)]
 pub(crate) struct SpeculativeWork {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<SpeculativeItem>,
     /// To be opened ahead.
     fresh: Vec<Arc<PreopenedTransfer>>,
     /// Whether the source of the next rename exists.
@@ -32,7 +32,7 @@ pub(crate) struct SpeculativeWork {
     ending: VecDeque<Ending>,
 }
 
-enum Waiting {
+enum SpeculativeItem {
     Transfer(Arc<PreopenedTransfer>, Box<RunningTransfer>),
     Request(PendingRequest, WorkDone),
 }
@@ -54,7 +54,7 @@ impl SpeculativeWork {
         let transfer = RunningTransfer::queued(&preopened, committer, turns, channels);
         self.fresh.push(Arc::clone(&preopened));
         self.waiting
-            .push_back(Waiting::Transfer(preopened, Box::new(transfer)));
+            .push_back(SpeculativeItem::Transfer(preopened, Box::new(transfer)));
     }
 
     pub(crate) fn add_request(
@@ -80,22 +80,23 @@ impl SpeculativeWork {
             }
             other => PendingRequest::queued(other, committer, turns, channels, || true, |_| ()),
         };
-        self.waiting.push_back(Waiting::Request(pending, over));
+        self.waiting
+            .push_back(SpeculativeItem::Request(pending, over));
     }
 
     /// Those that have not had their turn, where they are requests.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
         self.waiting.iter().filter_map(|waiting| match waiting {
-            Waiting::Request(pending, _) => pending.request(),
-            Waiting::Transfer(..) => None,
+            SpeculativeItem::Request(pending, _) => pending.request(),
+            SpeculativeItem::Transfer(..) => None,
         })
     }
 
     /// Those that have not had their turn, where they are transfers.
     pub(crate) fn transfers(&self) -> impl Iterator<Item = &TransferRequest> {
         self.waiting.iter().filter_map(|waiting| match waiting {
-            Waiting::Transfer(preopened, _) => Some(preopened.request()),
-            Waiting::Request(..) => None,
+            SpeculativeItem::Transfer(preopened, _) => Some(preopened.request()),
+            SpeculativeItem::Request(..) => None,
         })
     }
 
@@ -109,11 +110,11 @@ impl SpeculativeWork {
     /// The first, which must be what was foreseen; `None` where nothing was.
     pub(crate) fn start(&mut self, request: &TransferRequest) -> Option<RunningTransfer> {
         match self.waiting.pop_front()? {
-            Waiting::Transfer(preopened, transfer) => {
+            SpeculativeItem::Transfer(preopened, transfer) => {
                 debug_assert_eq!(preopened.request().kind, request.kind);
                 Some(*transfer)
             }
-            other @ Waiting::Request(..) => {
+            other @ SpeculativeItem::Request(..) => {
                 debug_assert!(false, "a request was foreseen");
                 self.waiting.push_front(other);
                 None
@@ -124,11 +125,11 @@ impl SpeculativeWork {
     /// As [`Self::start`], of a request.
     pub(crate) fn ask(&mut self, request: &Request) -> Option<PendingRequest> {
         match self.waiting.pop_front()? {
-            Waiting::Request(pending, _) => {
+            SpeculativeItem::Request(pending, _) => {
                 debug_assert!(pending.is_of(request));
                 Some(pending)
             }
-            other @ Waiting::Transfer(..) => {
+            other @ SpeculativeItem::Transfer(..) => {
                 debug_assert!(false, "a transfer was foreseen");
                 self.waiting.push_front(other);
                 None
@@ -147,13 +148,13 @@ impl SpeculativeWork {
         self.source = None;
         for waiting in self.waiting.drain(..) {
             self.ending.push_back(match waiting {
-                Waiting::Transfer(preopened, mut transfer) => {
+                SpeculativeItem::Transfer(preopened, mut transfer) => {
                     preopened.forget();
                     transfer.abort();
                     Ending::Transfer(transfer)
                 }
                 // Dropping the receiver of the answer ends long work at its next check.
-                Waiting::Request(_, over) => Ending::Request(over),
+                SpeculativeItem::Request(_, over) => Ending::Request(over),
             });
         }
     }
@@ -167,7 +168,7 @@ impl SpeculativeWork {
     pub(crate) async fn settle(&mut self, channels: &DataChannels) {
         if self.ending.is_empty() {
             for waiting in &mut self.waiting {
-                if let Waiting::Transfer(_, transfer) = waiting {
+                if let SpeculativeItem::Transfer(_, transfer) = waiting {
                     transfer.move_on(channels).await;
                 }
             }

@@ -98,7 +98,8 @@ impl Accounts {
         if accounts.share_one(anonymous) {
             warn!(
                 account = separation.front_user,
-                "fronts and users without an account act as one account: name another with --front-user"
+                "pre-login processes and users without an account have one account: name another \
+                 with --front-user"
             );
         }
         Ok(accounts)

@@ -11,8 +11,8 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::messages::{
-    Answer, FromPreLogin, FromSession, PACKET_MAX, PreLoginSetup, SessionSetup, checked_anchor,
-    checked_name, decode, encode,
+    FromPreLogin, FromSession, MonitorReply, PACKET_MAX, PreLoginSetup, SessionSetup,
+    checked_anchor, checked_name, decode, encode,
 };
 use crate::observe::{
     audit::{self},
@@ -70,7 +70,7 @@ pub(crate) fn message(bytes: &[u8]) {
             | FromSession::TurnEnded => {}
         }
     }
-    understood::<Answer>(bytes);
+    understood::<MonitorReply>(bytes);
     understood::<PreLoginSetup>(bytes);
     understood::<SessionSetup>(bytes);
 }
@@ -129,7 +129,10 @@ mod tests {
                 r#"{"HandshakeFailed":{"why":@}}"#,
                 r#"{"Login":{"user":@,"password":@,"identity":@,"disbelief":@,"channel":"Tls"}}"#,
                 r#"{"Audit":{"event":"put","path":@,"to":@,"result":"failed","reason":@}}"#,
-                r#"{"Progress":{"transfer":{"what":"put","path":@,"flow":{"bytes":7,"retransmitted":7}},"channels":{"now":1,"opened":1}}}"#,
+                concat!(
+                    r#"{"Progress":{"transfer":{"what":"put","path":@,"#,
+                    r#""flow":{"bytes":7,"retransmitted":7}},"channels":{"now":1,"opened":1}}}"#
+                ),
                 r#"{"Refused":{"why":@}}"#,
             ] {
                 message(around.replace('@', &text).as_bytes());
@@ -141,7 +144,8 @@ mod tests {
     fn long_texts_of_sessions_are_cut_where_they_arrive() {
         let text = "\u{7f}".repeat(PACKET_MAX / 4);
         let audit = format!(
-            r#"{{"Audit":{{"event":"put","path":"{text}","to":"{text}","result":"done","reason":"{text}"}}}}"#
+            r#"{{"Audit":{{"event":"put","path":"{text}","to":"{text}",
+            "result":"done","reason":"{text}"}}}}"#
         );
         assert!(decode::<FromSession>(audit.as_bytes()).is_ok());
         message(audit.as_bytes());

@@ -29,7 +29,9 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-use super::messages::{Answer, BadMessage, FromPreLogin, FromSession, PACKET_MAX, decode, encode};
+use super::messages::{
+    BadMessage, FromPreLogin, FromSession, MonitorReply, PACKET_MAX, decode, encode,
+};
 use crate::access::identity::LoginRequest;
 
 /// Descriptors beside a message.
@@ -332,7 +334,10 @@ impl ChildEnd {
         })
     }
 
-    fn ask<T: Serialize>(&self, question: &T) -> Result<(Answer, Option<OwnedFd>), LinkError> {
+    fn ask<T: Serialize>(
+        &self,
+        question: &T,
+    ) -> Result<(MonitorReply, Option<OwnedFd>), LinkError> {
         let _turn = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(question)?;
         let (answer, beside) = self.receive()?;
@@ -342,8 +347,8 @@ impl ChildEnd {
     /// Asks for a session of `caller`; the relay to it, or why there is none.
     pub(crate) fn log_in(&self, caller: Box<LoginRequest>) -> Result<OwnedFd, String> {
         match self.ask(&FromPreLogin::Login(caller)) {
-            Ok((Answer::Entered, Some(relay))) => Ok(relay),
-            Ok((Answer::Refused { why }, _)) => Err(why),
+            Ok((MonitorReply::Entered, Some(relay))) => Ok(relay),
+            Ok((MonitorReply::Refused { why }, _)) => Err(why),
             Ok(_) => Err("internal error, see the server's log".to_owned()),
             Err(error) => Err(format!("the server ends this connection: {error}")),
         }
@@ -381,8 +386,8 @@ where
 {
     let link = Arc::clone(link);
     Arc::new(move |name| match link.ask(&question(name.to_owned())) {
-        Ok((Answer::File, Some(file))) => Ok(File::from(file)),
-        Ok((Answer::NoFile { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
+        Ok((MonitorReply::File, Some(file))) => Ok(File::from(file)),
+        Ok((MonitorReply::NoFile { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
         Ok(_) => Err(io::Error::other("the parent answered something else")),
         Err(error) => Err(io::Error::other(error)),
     })

@@ -103,7 +103,7 @@ pub(crate) enum FromSession {
 /// What the monitor answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) enum Answer {
+pub(crate) enum MonitorReply {
     /// The file is beside it.
     File,
     NoFile {
@@ -219,8 +219,10 @@ mod tests {
             assert!(decode::<FromPreLogin>(&bytes[..cut]).is_err());
         }
         for bytes in [
-            &br#"{"Login":{"user":"jo","password":"","identity":null,"disbelief":null,"channel":"Tls","uid":0}}"#[..],
-            br#"{"Login":{"user":"jo","password":"","identity":"Jo","disbelief":null,"channel":"Tls"}}"#,
+            &br#"{"Login":{"user":"jo","password":"","identity":null,"disbelief":null,
+            "channel":"Tls","uid":0}}"#[..],
+            br#"{"Login":{"user":"jo","password":"","identity":"Jo","disbelief":null,
+            "channel":"Tls"}}"#,
             b"{\"Entered\":null}",
             b"\"Entered\"",
             b"\xff\xff",

@@ -138,7 +138,9 @@ impl Relay {
             let session = interest(reads_session, !self.to_session.is_empty());
             let deadline = self.handed.io.deadline();
             tokio::select! {
-                ready = self.handed.io.control.ready(client.unwrap_or(Interest::ERROR)), if client.is_some() => {
+                ready = self.handed.io.control.ready(client.unwrap_or(Interest::ERROR)),
+                    if client.is_some() =>
+                {
                     let ready = ready.map_err(lost)?;
                     if reads_client
                         && (ready.is_readable() || ready.is_read_closed())
@@ -147,7 +149,9 @@ impl Relay {
                         return Ok(());
                     }
                 }
-                ready = self.session.ready(session.unwrap_or(Interest::ERROR)), if session.is_some() => {
+                ready = self.session.ready(session.unwrap_or(Interest::ERROR)),
+                    if session.is_some() =>
+                {
                     let ready = ready.map_err(lost)?;
                     if reads_session
                         && (ready.is_readable() || ready.is_read_closed())

@@ -107,8 +107,10 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
             security,
             quota,
         };
+        let service = Arc::new(service);
+        let serving = session::serve_after_login(relay, peer, permit, service, phase, entered);
         tokio::select! {
-            () = session::serve_after_login(relay, peer, permit, Arc::new(service), phase, entered) => {}
+            () = serving => {}
             () = signals => {}
             Err(error) = turns::fetch(&link, granted, requests) => return Err(error.to_string()),
         }

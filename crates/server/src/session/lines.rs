@@ -89,7 +89,8 @@ impl Session {
             TlsProgress::Established { how, rest } => {
                 let identity = self.io.security.identity().map(ToString::to_string);
                 let disbelief = self.io.security.disbelief();
-                info!(session = self.id, peer = %self.peer, tls = how, ?identity, disbelief, "TLS established");
+                let (session, peer) = (self.id, self.peer);
+                info!(session, %peer, tls = how, ?identity, disbelief, "TLS established");
                 self.receive(&rest);
             }
             TlsProgress::Failed(error) => {
@@ -105,7 +106,8 @@ impl Session {
             // The handshake is still to come.
             Some(None) => {}
             Some(Some(tls)) => {
-                info!(session = self.id, peer = %self.peer, identity = ?identity, tls, "client has proven who it is");
+                let (session, peer) = (self.id, self.peer);
+                info!(session, %peer, ?identity, tls, "client is authenticated");
             }
             None => {
                 error!(session = self.id, "protection begins without an agreement");

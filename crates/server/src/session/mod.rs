@@ -4,7 +4,8 @@
 //! ```text
 //!   socket ──bytes──► Security ──► ServerPi ──outputs──► Security ──► ReplyBuffer ──► socket
 //!                                     ▲  │
-//!                   answers, steps ───┘  └──► PendingRequest | RunningTransfer (at most one), DataChannels, SpeculativeWork
+//!                   answers, steps ───┘  └──► Work: PendingRequest | RunningTransfer (at most
+//!                                             one), SpeculativeWork, DataChannels
 //! ```
 //! Events set state; only [`Session::carry_out`] acts on what the interpreter asks for. An idle
 //! session is this struct and one descriptor: no thread, no read buffer, no listener.
@@ -115,7 +116,8 @@ pub(crate) async fn run(
     let local = match socket.local_addr() {
         Ok(local) => canonical(local),
         Err(error) => {
-            debug!(session = permit.number(), %peer, %error, "connection was gone before the greeting");
+            let session = permit.number();
+            debug!(session, %peer, %error, "connection was lost before the greeting");
             return;
         }
     };
@@ -286,7 +288,7 @@ impl Session {
             }
             End::Aborted => info!(session = id, %peer, seconds, "session ends: cut by shutdown"),
             End::Evicted => {
-                info!(session = id, %peer, seconds, "session ends: it has not logged in, and others wait")
+                info!(session = id, %peer, seconds, "session ends: evicted before login")
             }
         }
         None

@@ -2,7 +2,7 @@
 //! has it".
 //!
 //! ```text
-//!   entries ──► waiting ──► round ──► verdicts          one round at a time; who comes while it runs waits for the next
+//!   entries ──► waiting ──► round ──► results    one round at a time; later entries wait
 //! ```
 
 use crate::config::Durability;

@@ -2,7 +2,7 @@
 //! then bytes, then what success depends on (checksums, modification time).
 //!
 //! ```text
-//!   Opening ──► Moving ──► Finishing ──► Done          Opening and Finishing run on blocking threads
+//!   Opening ──► Moving ──► Finishing ──► Done    Opening and Finishing run on blocking threads
 //!      └──────────┴── failure, abort ──────┘
 //! ```
 //! Files in MODE E start in Moving: the mover opens them in their turn, or takes them from

@@ -148,8 +148,8 @@ fn survive(program: &Program, root: &Path, sessions: usize) {
         let idle = gone.elapsed();
         let afterwards = honest(program);
         eprintln!(
-            "{sessions} of {long:?}, within {asked:.1?}: a login took {meanwhile:.1?} beside them and \
-             {afterwards:.1?} behind them, idle after {idle:.1?}"
+            "{sessions} of {long:?}, within {asked:.1?}: a login took {meanwhile:.1?} beside them \
+             and {afterwards:.1?} behind them, idle after {idle:.1?}"
         );
     }
 }

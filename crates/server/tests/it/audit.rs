@@ -130,8 +130,8 @@ fn transfers_are_told_of_in_the_form_of_the_reference_server() {
     };
     let line = |bytes, command| {
         format!(
-            "anonymous FILE=/f BUFFER=0 BLOCK=1048576 NBYTES={bytes} VOLUME=/ STREAMS=1 STRIPES=1 DEST=[127.0.0.1] TYPE={command} \
-             CODE=226 TASKID=none"
+            "anonymous FILE=/f BUFFER=0 BLOCK=1048576 NBYTES={bytes} VOLUME=/ STREAMS=1 STRIPES=1 \
+             DEST=[127.0.0.1] TYPE={command} CODE=226 TASKID=none"
         )
     };
     assert_eq!(told(&old), [line(3, "STOR"), line(2, "ERET")]);

@@ -183,17 +183,29 @@ impl Storage for Crowded {
     }
     fn stat(&self, path: &FtpPath) -> Result<Metadata> { self.nothing.stat(path) }
     fn open_read(&self, path: &FtpPath) -> Result<FileRef> { self.nothing.open_read(path) }
-    fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> { self.nothing.open_write(path, how) }
+    fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> {
+        self.nothing.open_write(path, how)
+    }
     fn create_dir(&self, path: &FtpPath) -> Result<()> { self.nothing.create_dir(path) }
     fn remove_dir(&self, path: &FtpPath) -> Result<()> { self.nothing.remove_dir(path) }
     fn remove_file(&self, path: &FtpPath) -> Result<()> { self.nothing.remove_file(path) }
     fn remove_tree(&self, path: &FtpPath) -> Result<()> { self.nothing.remove_tree(path) }
     fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> { self.nothing.rename(from, to) }
-    fn set_modified(&self, path: &FtpPath, at: SystemTime) -> Result<()> { self.nothing.set_modified(path, at) }
-    fn set_mode(&self, path: &FtpPath, mode: u32) -> Result<()> { self.nothing.set_mode(path, mode) }
-    fn set_group(&self, path: &FtpPath, group: &str) -> Result<()> { self.nothing.set_group(path, group) }
-    fn set_len(&self, path: &FtpPath, length: u64) -> Result<()> { self.nothing.set_len(path, length) }
-    fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()> { self.nothing.symlink(target, link) }
+    fn set_modified(&self, path: &FtpPath, at: SystemTime) -> Result<()> {
+        self.nothing.set_modified(path, at)
+    }
+    fn set_mode(&self, path: &FtpPath, mode: u32) -> Result<()> {
+        self.nothing.set_mode(path, mode)
+    }
+    fn set_group(&self, path: &FtpPath, group: &str) -> Result<()> {
+        self.nothing.set_group(path, group)
+    }
+    fn set_len(&self, path: &FtpPath, length: u64) -> Result<()> {
+        self.nothing.set_len(path, length)
+    }
+    fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()> {
+        self.nothing.symlink(target, link)
+    }
     fn free_bytes(&self, path: &FtpPath) -> Result<u64> { self.nothing.free_bytes(path) }
     fn sync_directory(&self, path: &FtpPath) -> Result<()> { self.nothing.sync_directory(path) }
 }

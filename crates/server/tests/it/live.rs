@@ -173,7 +173,7 @@ fn a_report_tells_the_senders_side() {
 }
 
 #[test]
-fn commands_behind_a_transfer_wait_and_asides_do_not() {
+fn commands_behind_a_transfer_wait_and_live_requests_do_not() {
     let server = TestServer::start();
     let bytes = pattern(30_000_000, 4);
     server.write("f", &bytes);

@@ -296,7 +296,8 @@ fn a_token_says_what_may_be_done_where() {
         .as_secs();
     let token = |scope: &str, ends: u64, audience: &str| {
         site.issuer.token(&serde_json::json!({
-            "iss": ISSUER, "sub": "robot", "aud": audience, "exp": ends, "wlcg.ver": "1.0", "scope": scope,
+            "iss": ISSUER, "sub": "robot", "aud": audience, "exp": ends, "wlcg.ver": "1.0",
+            "scope": scope,
         }))
     };
     let good = token(
@@ -345,8 +346,9 @@ fn lftp_mirrors_over_tls() {
     let mut lftp = Command::new("lftp");
     let [ca, into] = ["ca.pem", "mirrored"].map(|name| site.at(name).display().to_string());
     lftp.env("HOME", site.folder.path()).arg("-c").arg(format!(
-        "set ftp:ssl-force true; set ftp:ssl-protect-data true; set ssl:ca-file {ca}; set net:max-retries 1; \
-         set net:timeout 30; open -u kim,'se cret' localhost:{}; mirror / {into}; put {ca} -o c; rm b",
+        "set ftp:ssl-force true; set ftp:ssl-protect-data true; set ssl:ca-file {ca}; \
+         set net:max-retries 1; set net:timeout 30; \
+         open -u kim,'se cret' localhost:{}; mirror / {into}; put {ca} -o c; rm b",
         site.server.address.port()
     ));
     let Some(output) = run(lftp) else { return };

@@ -34,10 +34,10 @@ pub(crate) struct Attempts {
     costly: usize,
     running: HashMap<IpAddr, u32>,
     /// By address; the first is the next whose turn it is. No queue is empty.
-    waiting: VecDeque<(IpAddr, VecDeque<Waiting>)>,
+    waiting: VecDeque<(IpAddr, VecDeque<WaitingLogin>)>,
 }
 
-struct Waiting {
+struct WaitingLogin {
     costly: bool,
     turn: oneshot::Sender<Result<Attempt, Refusal>>,
 }
@@ -119,7 +119,7 @@ impl Attempts {
     ) -> Result<(), Refusal> {
         let address = network(address);
         limits.may_try(now, address)?;
-        let waiting = Waiting { costly, turn };
+        let waiting = WaitingLogin { costly, turn };
         let Some((_, queue)) = self.waiting.iter_mut().find(|(of, _)| *of == address) else {
             let queue = VecDeque::from([waiting]);
             self.waiting.push_back((address, queue));
@@ -166,7 +166,9 @@ impl Attempts {
                     let all = queue.drain(..);
                     handed_on.extend(all.map(|waiting| (waiting.turn, Err(why.clone()))));
                 }
-                Ok(true) if has_slot && let Some(Waiting { costly, turn }) = queue.pop_front() => {
+                Ok(true)
+                    if has_slot && let Some(WaitingLogin { costly, turn }) = queue.pop_front() =>
+                {
                     self.costly += usize::from(costly);
                     *self.running.entry(address).or_default() += 1;
                     let attempt = Attempt {

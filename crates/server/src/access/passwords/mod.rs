@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   jo:$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaA...
-//!   kim:$argon2id$...:/groups/physics          sees /groups/physics and nothing else, and begins there
+//!   kim:$argon2id$...:/groups/physics      sees only /groups/physics, as its root
 //!   guest:$argon2id$...:/pub:ro                reads there
-//!   robot:$argon2id$...:/in:rw:data            acts as the system's account data, where sessions have processes of their own;
+//!   robot:$argon2id$...:/in:rw:data            runs as the system account data with --privsep;
 //!                                              the others act as the accounts of their names
 //! ```
 //! Empty lines and those that begin with `#` are skipped. Each login looks whether the file has

@@ -2,7 +2,8 @@
 //! written at once.
 //!
 //! ```text
-//!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo","event":"put","path":"/f","octets":12,"result":"done"}
+//!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo",
+//!    "event":"put","path":"/f","octets":12,"result":"done"}
 //! ```
 //! Beside it, of transfers alone and in the form of others, the transfer log: [`transfers`].
 //!
@@ -257,9 +258,10 @@ mod tests {
             .ended(Some("x".repeat(100_000)));
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(951_782_400_125);
         let line = line(now, &who(), &event);
-        let start = "{\"time\":\"2000-02-29T00:00:00.125Z\",\"session\":7,\"peer\":\"192.0.2.1:4711\",\
-            \"identity\":\"/O=Grid/CN=Jo\",\"account\":\"jo\",\"event\":\"put\",\
-            \"path\":\"/a\\u001b[31m\\\"\\u009b\\u007fb\",\"octets\":12,\"seconds\":1.5,\"result\":\"failed\",\"reason\":\"xxx";
+        let start = "{\"time\":\"2000-02-29T00:00:00.125Z\",\"session\":7,\
+            \"peer\":\"192.0.2.1:4711\",\"identity\":\"/O=Grid/CN=Jo\",\"account\":\"jo\",\
+            \"event\":\"put\",\"path\":\"/a\\u001b[31m\\\"\\u009b\\u007fb\",\"octets\":12,\
+            \"seconds\":1.5,\"result\":\"failed\",\"reason\":\"xxx";
         assert!(line.starts_with(start), "{line}");
         assert!(line.len() < start.len() + TEXT_MAX + 10);
         assert!(line.ends_with("\"}\n") && !line[..line.len() - 1].contains(char::is_control));

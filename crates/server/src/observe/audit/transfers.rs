@@ -2,8 +2,9 @@
 //! (`-Z`, `log_transfer`), for whatever reads those.
 //!
 //! ```text
-//!   DATE=20260102030405.678901 HOST=… PROG=godwitd NL.EVNT=FTP_INFO START=… USER=jo FILE=/f BUFFER=0 BLOCK=1048576 NBYTES=12 VOLUME=/
-//!   STREAMS=4 STRIPES=1 DEST=[192.0.2.1] TYPE=RETR CODE=226 TASKID=none
+//!   DATE=20260102030405.678901 HOST=… PROG=godwitd NL.EVNT=FTP_INFO START=… USER=jo FILE=/f
+//!   BUFFER=0 BLOCK=1048576
+//!   NBYTES=12 VOLUME=/ STREAMS=4 STRIPES=1 DEST=[192.0.2.1] TYPE=RETR CODE=226 TASKID=none
 //! ```
 //! Source: `globus_i_gfs_log_transfer` of the Grid Community Toolkit 13.24. `DEST` is the client's
 //! address here, also where data goes elsewhere.
@@ -33,8 +34,9 @@ pub(crate) fn line(now: SystemTime, host: &str, who: &Who, event: &Entry) -> Opt
     let user = one_word(who.account.as_deref().unwrap_or("none"));
     let file = one_word(event.path.as_deref().unwrap_or("/"));
     Some(format!(
-        "DATE={} HOST={host} PROG=godwitd NL.EVNT=FTP_INFO START={} USER={user} FILE={file} BUFFER={buffer} BLOCK={block} NBYTES={} \
-         VOLUME=/ STREAMS={} STRIPES=1 DEST=[{}] TYPE={} CODE=226 TASKID=none\n",
+        "DATE={} HOST={host} PROG=godwitd NL.EVNT=FTP_INFO START={} USER={user} \
+         FILE={file} BUFFER={buffer} BLOCK={block} NBYTES={} VOLUME=/ STREAMS={} \
+         STRIPES=1 DEST=[{}] TYPE={} CODE=226 TASKID=none\n",
         stamp(now),
         stamp(began),
         event.bytes.unwrap_or(0),
@@ -112,8 +114,10 @@ mod tests {
         });
         assert_eq!(
             line(now, "h.example.org", &who, &entry).unwrap(),
-            "DATE=20000229000000.000125 HOST=h.example.org PROG=godwitd NL.EVNT=FTP_INFO START=20000228235958.500125 USER=jo FILE=/a%20b%1Bc%25%20CODE=500 \
-             BUFFER=65536 BLOCK=1048576 NBYTES=12 VOLUME=/ STREAMS=4 STRIPES=1 DEST=[192.0.2.1] TYPE=RETR CODE=226 TASKID=none\n"
+            "DATE=20000229000000.000125 HOST=h.example.org PROG=godwitd NL.EVNT=FTP_INFO \
+             START=20000228235958.500125 USER=jo FILE=/a%20b%1Bc%25%20CODE=500 BUFFER=65536 \
+             BLOCK=1048576 NBYTES=12 VOLUME=/ STREAMS=4 STRIPES=1 DEST=[192.0.2.1] TYPE=RETR \
+             CODE=226 TASKID=none\n"
         );
         assert_eq!(line(now, "h", &who, &entry.ended(Some("lost"))), None);
     }

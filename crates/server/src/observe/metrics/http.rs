@@ -78,7 +78,7 @@ async fn answer(mut socket: TcpStream, metrics: &Arc<Metrics>) -> io::Result<()>
     let (status, kind, body) = match asked {
         Asked::Metrics => {
             let metrics = Arc::clone(metrics);
-            let text = spawn_blocking(move || metrics.exposition()).await;
+            let text = spawn_blocking(move || metrics.prometheus_text()).await;
             ("200 OK", CONTENT_TYPE, text.map_err(io::Error::other)?)
         }
         Asked::Root => ("200 OK", TEXT, "godwitd: see /metrics\n".to_owned()),
@@ -97,7 +97,8 @@ async fn answer(mut socket: TcpStream, metrics: &Arc<Metrics>) -> io::Result<()>
     };
     let length = body.len();
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+         {allow}Connection: close\r\n\r\n"
     );
     socket.write_all(head.as_bytes()).await?;
     socket.write_all(body.as_bytes()).await?;

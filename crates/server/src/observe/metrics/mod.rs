@@ -4,7 +4,7 @@
 //!   Admission ── enter ──► ConnectionMetrics, one for each connection
 //!                            ▲ observe: events of the audit log
 //!                            ▲ progress: once a second while a transfer runs
-//!   Metrics ── exposition ──► http: GET /metrics
+//!   Metrics ── prometheus_text ──► http: GET /metrics
 //!      └────── status ──────► the log, at SIGUSR1
 //! ```
 //! Movers know nothing of it: numbers are taken from a transfer once a second and at its end, by
@@ -14,8 +14,8 @@
 
 mod class;
 mod counting;
-mod exposition;
 pub(crate) mod http;
+mod prometheus_text;
 mod status;
 
 use crate::observe::event::{Channels, Flow, Progress, Running};

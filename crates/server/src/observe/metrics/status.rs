@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use tracing::info;
 
-use super::{ConnectionState, Direction, Metrics, exposition::DIRECTIONS, lock};
+use super::{ConnectionState, Direction, Metrics, lock, prometheus_text::DIRECTIONS};
 use crate::observe::event::What;
 
 /// Connections that are told of one by one; of more there is only the number.

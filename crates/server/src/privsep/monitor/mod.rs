@@ -27,7 +27,9 @@ use tracing::{debug, info, warn};
 use super::{
     Role,
     link::{LinkError, MonitorEnd},
-    messages::{Answer, BadMessage, FromPreLogin, FromSession, PreLoginSetup, checked_anchor},
+    messages::{
+        BadMessage, FromPreLogin, FromSession, MonitorReply, PreLoginSetup, checked_anchor,
+    },
     process::Process,
     turns::TurnGrants,
 };
@@ -261,11 +263,16 @@ impl Connection {
                         Ok((session, relay, turns)) => {
                             pre_login
                                 .link
-                                .send(&Answer::Entered, &[relay.as_fd()])
+                                .send(&MonitorReply::Entered, &[relay.as_fd()])
                                 .await?;
                             return Ok(Some((session, turns)));
                         }
-                        Err(why) => pre_login.link.send(&Answer::Refused { why }, &[]).await?,
+                        Err(why) => {
+                            pre_login
+                                .link
+                                .send(&MonitorReply::Refused { why }, &[])
+                                .await?
+                        }
                     }
                 }
             }
@@ -382,11 +389,11 @@ impl Connection {
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
         match opened {
-            Ok(file) => link.send(&Answer::File, &[file.as_fd()]).await?,
+            Ok(file) => link.send(&MonitorReply::File, &[file.as_fd()]).await?,
             Err(error) => {
                 let errno = rustix::io::Errno::from_io_error(&error);
                 let errno = errno.unwrap_or(rustix::io::Errno::IO).raw_os_error();
-                link.send(&Answer::NoFile { errno }, &[]).await?;
+                link.send(&MonitorReply::NoFile { errno }, &[]).await?;
             }
         }
         Ok(())

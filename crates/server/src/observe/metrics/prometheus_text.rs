@@ -9,7 +9,7 @@ use super::{Class, ConnectionRefusal, Direction, Method, Metrics, counting::Kind
 
 impl Metrics {
     /// All there is, of this moment. Reads files of /proc.
-    pub(crate) fn exposition(&self) -> String {
+    pub(crate) fn prometheus_text(&self) -> String {
         let mut out = PrometheusText::default();
         self.sessions(&mut out);
         self.transfers(&mut out);
@@ -102,7 +102,7 @@ impl Metrics {
         }
         let mut of = out.counter(
             "godwitd_transfer_bytes_total",
-            "Bytes of files in and out, and of lists, those of transfers that run and of failed ones among them.",
+            "Bytes of files and listings, also of running and failed transfers.",
         );
         for direction in DIRECTIONS {
             let bytes = self.moves[direction as usize].bytes.count();
@@ -118,7 +118,7 @@ impl Metrics {
         }
         out.counter(
             "godwitd_retransmitted_bytes_total",
-            "Bytes that TCP has sent again on data connections, of transfers that the kernel was asked about.",
+            "Bytes that TCP retransmitted on data connections, of the transfers that were sampled.",
         )
         .value(self.retransmitted.count());
         let mut of = out.counter(
@@ -148,7 +148,7 @@ impl Metrics {
         if let Some(bytes) = resident() {
             out.gauge(
                 "process_resident_memory_bytes",
-                "Memory of the process that listens; with privilege separation sessions have their own.",
+                "Memory of the listening process; with --privsep each session has its own.",
             )
             .value(bytes);
         }
