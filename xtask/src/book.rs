@@ -1,5 +1,5 @@
-//! The book in `docs/`: each page is in its list, links lead somewhere, the messages that it
-//! explains still exist.
+//! Checks of the book in `docs/`: the list names each page, links lead somewhere, and the messages
+//! that it explains still exist.
 
 use std::{
     collections::BTreeSet,

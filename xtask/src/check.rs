@@ -1,4 +1,4 @@
-//! What every commit must pass.
+//! The checks that every commit must pass.
 
 use crate::{cargo, instructions, run as command, suite, tidy};
 

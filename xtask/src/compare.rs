@@ -89,9 +89,10 @@ fn table(measured: &[BTreeMap<Cell, Vec<f64>>; 2]) -> Result<String, String> {
         let ([_, then, _], [_, now, _], [least, middle, most]) =
             (spread(then), spread(now), spread(&ratios));
         let (name, contender) = cell;
+        let ratio = format!("{middle:.3} ({least:.3} to {most:.3})");
         let _ = writeln!(
             text,
-            "| {name} | {contender} | {then:.2} | {now:.2} | {middle:.3} ({least:.3} to {most:.3}) |"
+            "| {name} | {contender} | {then:.2} | {now:.2} | {ratio} |"
         );
         cells += 1;
     }

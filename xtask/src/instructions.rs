@@ -1,5 +1,5 @@
-//! How many instructions the pure hot paths take, against what they took: a guard that no busy
-//! machine disturbs.
+//! Counts the instructions of the pure hot paths and compares them with the stored counts: a guard
+//! that a busy machine does not disturb.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Tests of what kernels differ in, on kernels that are not at hand.
+//! Tests of features that kernels differ in, on kernels in an emulated machine.
 
 use std::{path::PathBuf, process::Command};
 

@@ -19,77 +19,95 @@ enum Kind {
 }
 
 impl Parts {
-    fn push(&mut self, kind: Kind, chars: &[char]) {
-        for c in chars {
-            let blank = if *c == '\n' { '\n' } else { ' ' };
-            let of = |wanted| if kind == wanted { *c } else { blank };
-            self.code.push(of(Kind::Code));
-            self.comments.push(of(Kind::Comment));
-            self.literals.push(of(Kind::Literal));
-        }
+    fn push(&mut self, kind: Kind, text: &str) {
+        let blank = blanks(text);
+        let of = |wanted| if kind == wanted { text } else { &blank };
+        self.code.push_str(of(Kind::Code));
+        self.comments.push_str(of(Kind::Comment));
+        self.literals.push_str(of(Kind::Literal));
     }
 }
 
 /// Takes a file apart. Text that is no Rust ends up somewhere; nothing panics.
+///
+/// All marks are ASCII, so what stands between two of them is whole characters.
 pub(crate) fn parts(text: &str) -> Parts {
-    let chars: Vec<char> = text.chars().collect();
+    let bytes = text.as_bytes();
     let mut parts = Parts::default();
+    // Where the code begins that has not been pushed yet.
+    let mut code = 0;
     let mut at = 0;
-    while at < chars.len() {
-        let rest = &chars[at..];
-        let (before, kind, length) = match rest {
-            ['/', '/', ..] => {
-                let end = rest.iter().position(|c| *c == '\n');
-                (0, Kind::Comment, end.unwrap_or(rest.len()))
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let found = match rest {
+            [b'/', b'/', ..] => {
+                let end = rest.iter().position(|b| *b == b'\n');
+                Some((Kind::Comment, 0, end.unwrap_or(rest.len())))
             }
-            ['/', '*', ..] => (0, Kind::Comment, block_comment(rest)),
-            ['"', tail @ ..] => (1, Kind::Literal, string(tail)),
-            ['r', ..] if at == 0 || !is_word(chars[at - 1]) || is_byte(&chars[..at]) => {
-                match raw_string(rest) {
-                    Some((before, length)) => (before, Kind::Literal, length),
-                    None => (0, Kind::Code, 1),
-                }
+            [b'/', b'*', ..] => Some((Kind::Comment, 0, block_comment(rest))),
+            [b'"', tail @ ..] => Some((Kind::Literal, 1, string(tail))),
+            [b'r', b'"' | b'#', ..] if begins_literal(&bytes[..at]) => raw_string(rest),
+            [b'\'', b'\\', c, tail @ ..] if *c != b'\n' => {
+                let end = tail.iter().position(|b| *b == b'\'');
+                end.map(|end| (Kind::Literal, 1, end + 2))
             }
-            ['\'', '\\', c, tail @ ..] if *c != '\n' => {
-                let end = tail.iter().position(|c| *c == '\'').unwrap_or(0);
-                (1, Kind::Literal, end + 2)
-            }
-            ['\'', c, '\'', ..] if *c != '\n' => (1, Kind::Literal, 1),
-            _ => (0, Kind::Code, 1),
+            [b'\'', ..] => character(&text[at + 1..]).map(|length| (Kind::Literal, 1, length)),
+            _ => None,
         };
+        let Some((kind, before, length)) = found else {
+            at += 1;
+            continue;
+        };
+        let begin = at + before;
+        let end = (begin + length).min(bytes.len());
+        parts.push(Kind::Code, &text[code..begin]);
+        parts.push(kind, &text[begin..end]);
+        code = end;
         // The mark at the end of a literal is code again; it may not begin another one.
-        let begin = (at + before).min(chars.len());
-        let end = (begin + length).min(chars.len());
-        let closed = (end + usize::from(kind == Kind::Literal)).min(chars.len());
-        parts.push(Kind::Code, &chars[at..begin]);
-        parts.push(kind, &chars[begin..end]);
-        parts.push(Kind::Code, &chars[end..closed]);
-        at = closed.max(at + 1);
+        at = end + usize::from(kind == Kind::Literal);
     }
+    parts.push(Kind::Code, &text[code..]);
     parts
+}
+
+/// As many blanks as the text has characters, and its line ends.
+fn blanks(text: &str) -> String {
+    let lines = text
+        .split('\n')
+        .map(|line| " ".repeat(line.chars().count()));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a `b` or `c` that belongs to the literal stands last.
-fn is_byte(before: &[char]) -> bool {
+/// Whether a raw string may begin after this: no identifier ends there, but for a `b` or `c` that
+/// belongs to the literal.
+fn begins_literal(before: &[u8]) -> bool {
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || !b.is_ascii();
     match before {
-        [.., c, 'b' | 'c'] => !is_word(*c),
-        ['b' | 'c'] => true,
-        _ => false,
+        [.., c, b'b' | b'c'] => !is_word(*c),
+        [.., c] => !is_word(*c) || matches!(before, [b'b' | b'c']),
+        [] => true,
     }
 }
 
+/// The length of a character that a `'` follows.
+fn character(rest: &str) -> Option<usize> {
+    let c = rest.chars().next()?;
+    let length = c.len_utf8();
+    (c != '\n' && rest.as_bytes().get(length) == Some(&b'\'')).then_some(length)
+}
+
 /// The length of a block comment; they nest.
-fn block_comment(rest: &[char]) -> usize {
+fn block_comment(rest: &[u8]) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
     while at < rest.len() {
         match rest[at..] {
-            ['/', '*', ..] => (depth, at) = (depth + 1, at + 2),
-            ['*', '/', ..] => (depth, at) = (depth - 1, at + 2),
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => (depth, at) = (depth - 1, at + 2),
             _ => at += 1,
         }
         if depth == 0 {
@@ -100,26 +118,27 @@ fn block_comment(rest: &[char]) -> usize {
 }
 
 /// How much of a string stands before its closing mark.
-fn string(rest: &[char]) -> usize {
+fn string(rest: &[u8]) -> usize {
     let mut at = 0;
-    while at < rest.len() && rest[at] != '"' {
-        at += if rest[at] == '\\' { 2 } else { 1 };
+    while at < rest.len() && rest[at] != b'"' {
+        at += if rest[at] == b'\\' { 2 } else { 1 };
     }
     at
 }
 
 /// How much stands before a raw string that begins here, and how long it is.
-fn raw_string(rest: &[char]) -> Option<(usize, usize)> {
-    let hashes = rest[1..].iter().take_while(|c| **c == '#').count();
+fn raw_string(rest: &[u8]) -> Option<(Kind, usize, usize)> {
+    let hashes = rest[1..].iter().take_while(|b| **b == b'#').count();
     let before = hashes + 2;
-    if rest.get(hashes + 1) != Some(&'"') {
+    if rest.get(hashes + 1) != Some(&b'"') {
         return None;
     }
     let body = &rest[before..];
     let ends = |at: &usize| {
-        body[*at] == '"' && body[at + 1..].iter().take_while(|c| **c == '#').count() >= hashes
+        body[*at] == b'"' && body[at + 1..].iter().take_while(|b| **b == b'#').count() >= hashes
     };
-    Some((before, (0..body.len()).find(ends).unwrap_or(body.len())))
+    let length = (0..body.len()).find(ends).unwrap_or(body.len());
+    Some((Kind::Literal, before, length))
 }
 
 /// The identifiers of a text that holds code alone, each with its line (from 1).
@@ -172,8 +191,24 @@ mod tests {
     }
 
     #[test]
+    fn columns_stay_where_characters_are_of_several_bytes() {
+        let found = parts("'\u{e9}' + \"\u{e9}x\" // \u{e9}\n");
+        assert_eq!(found.code, "' ' + \"  \"     \n");
+        assert_eq!(found.literals, " \u{e9}     \u{e9}x      \n");
+    }
+
+    #[test]
     fn unfinished_literals_end_with_the_file() {
-        for text in ["\"a", "r#\"a\"", "'\\", "/* a", "'", "b\"\\"] {
+        for text in [
+            "\"a",
+            "r#\"a\"",
+            "'\\",
+            "/* a",
+            "'",
+            "b\"\\",
+            "\"\\\u{e9}",
+            "'\\\u{e9}",
+        ] {
             assert_eq!(
                 parts(text).code.chars().count(),
                 text.chars().count(),

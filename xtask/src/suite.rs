@@ -1,5 +1,5 @@
-//! All tests; what fails by a race with another program gets a second chance, alone and in the
-//! open.
+//! All tests. A few that fail by a race with another program are repeated, alone, and reported as
+//! unsteady.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -216,10 +216,11 @@ fn check_sources(folder: &Path, name: &str, faults: &mut Vec<String>) -> Result<
                 p.ends_with("tests") || p.ends_with("benches") || p.ends_with("examples")
             });
         let text = &texts[file];
-        let included = texts
-            .values()
-            .any(|t| t.contains(&format!("{module}.rs\"")));
-        if !is_root && !named.contains(&module) && !included && !text.is_empty() {
+        let is_included = || {
+            let name = format!("{module}.rs\"");
+            texts.values().any(|text| text.contains(&name))
+        };
+        if !is_root && !named.contains(&module) && !text.is_empty() && !is_included() {
             let shown = file.strip_prefix(folder).unwrap_or(file).display();
             faults.push(format!("crates/{name}/{shown}: no module names this file"));
         }

@@ -1,4 +1,4 @@
-//! What shells need to complete command lines, where each looks for it.
+//! Shell completions for the command lines, each where its shell looks for it.
 
 use std::path::Path;
 

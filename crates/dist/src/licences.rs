@@ -1,4 +1,4 @@
-//! Under which licences the libraries are that the programs hold.
+//! The licences of the libraries in the programs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! `godwit-dist DIR`: writes what is handed out beside the programs, as it belongs below
+//! `godwit-dist DIR`: writes the manuals, completions and licences that packages install below
 //! `/usr/share`.
 //!
 //! Man pages and completions come from the definitions that the programs read their command lines

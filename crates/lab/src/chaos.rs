@@ -1,5 +1,5 @@
-//! Misfortune on a schedule: links cut, slowed or corrupting, and whatever else a test wants to
-//! happen at a moment, such as killing a server.
+//! Failures on a schedule: links that are cut, slowed or corrupt packets, and callbacks at given
+//! times, such as killing a server.
 //!
 //! ```no_run
 //! # use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the connections of a host moved, those that have closed included.
+//! Bytes and retransmissions of all connections of a host, including closed ones.
 
 use std::collections::BTreeMap;
 

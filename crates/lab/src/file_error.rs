@@ -1,4 +1,4 @@
-//! A file or directory that could not be used, in every error of the lab.
+//! The error of a file or directory operation, with its path; all errors of the lab use it.
 
 use std::io;
 use std::path::{Path, PathBuf};

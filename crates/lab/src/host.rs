@@ -21,7 +21,7 @@ use crate::state::{self, RunDir};
 pub const INTERFACE: &str = "lab0";
 
 /// Packets or segments the interface holds until the emulator reads them. Plenty: what is dropped
-/// here is dropped by nobody's decision. The kernel's default of 500 is not enough for the first
+/// here is dropped by no model. The kernel's default of 500 is not enough for the first
 /// bursts of 128 channels.
 const INTERFACE_QUEUE: u32 = 65_536;
 
@@ -233,7 +233,7 @@ impl Host {
             .map_err(Error::os(&self.name, &format!("read {key}")))
     }
 
-    /// Packets that its interface dropped since nobody read them in time: drops that no path
+    /// Packets that its interface dropped since no program read them in time: drops that no path
     /// decided on.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ fn interface_drops(text: &str) -> u64 {
 }
 
 /// Files that make names of hosts known without a name server. Some programs look up the name of
-/// their address or the address of their host's name, and end when nobody answers.
+/// their address or the address of their host's name, and end without an answer.
 fn write_overlays(directory: &Path, names: &[(String, Ipv4Addr)]) -> io::Result<Vec<Overlay>> {
     let mut hosts = "127.0.0.1 localhost\n".to_owned();
     for (name, address) in names {

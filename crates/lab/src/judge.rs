@@ -1,8 +1,9 @@
-//! How tuners are judged: from goodput against time to convergence, regret, adaptation, fairness.
+//! Measures of a tuner, computed from goodput against time: convergence, regret, adaptation,
+//! fairness.
 //!
 //! Nothing here measures or draws. Times are seconds from the first data of a transfer, goodput is
-//! in bit/s. What a tuner is held against is the best static setting of the same scenario in each
-//! [`Phase`], the spans between changes of path or load.
+//! in bit/s. A tuner is compared with the best static setting of the same scenario in each
+//! [`Phase`], a span between changes of path or load.
 //!
 //! | Figure | Meaning |
 //! |---|---|
@@ -24,7 +25,7 @@ pub const STEADY_PART: f64 = 1.0 / 3.0;
 
 /// Goodput against time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Series<'a> {
+pub struct GoodputSeries<'a> {
     /// Length of a bin, s; above 0.
     pub bin_seconds: f64,
     /// Goodput of each, bit/s.
@@ -55,7 +56,7 @@ pub struct Judgement {
     pub regret: f64,
 }
 
-impl Series<'_> {
+impl GoodputSeries<'_> {
     /// How long it is, s.
     #[allow(clippy::cast_precision_loss, reason = "counts are small")]
     pub fn seconds(&self) -> f64 {
@@ -103,7 +104,7 @@ impl Series<'_> {
 }
 
 /// Holds a transfer against the best static settings; `None` without phases or data.
-pub fn judge(series: Series<'_>, phases: &[Phase]) -> Option<Judgement> {
+pub fn judge(series: GoodputSeries<'_>, phases: &[Phase]) -> Option<Judgement> {
     let last = phases.last()?;
     // Of the same bins, so that a transfer which is cut off in the middle of one loses nothing.
     let (mut moved, mut possible) = (0.0, 0.0);
@@ -146,8 +147,8 @@ pub fn smallest_within(points: &[(u32, f64)], share: f64) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn series(goodput_bps: &[f64]) -> Series<'_> {
-        Series {
+    fn series(goodput_bps: &[f64]) -> GoodputSeries<'_> {
+        GoodputSeries {
             bin_seconds: 0.5,
             goodput_bps,
         }

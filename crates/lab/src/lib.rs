@@ -1,4 +1,5 @@
-//! Peers, emulated networks, scenarios and the demo: godwit-lab.
+//! The lab: peers, emulated networks, scenarios, fault campaigns and the benchmark behind
+//! `godwit-lab`.
 
 pub mod calibrate;
 pub mod chaos;

@@ -1,9 +1,9 @@
-//! Load beside a transfer: busy processes, and channels of a second transfer.
+//! Load beside a transfer: busy processes, or the data channels of a second transfer.
 //!
-//! The scheduler shares processors by thread only among what lies in one group. With
+//! The kernel's scheduler shares processors by thread only among the threads of one group. With
 //! `kernel.sched_autogroup_enabled` each session is a group, and so is each control group of a
-//! batch system: a load in another group takes its share by group, however many processes it or
-//! the transfer has. So a load says which case it is: [`ComputeLoad::sharing`].
+//! batch system: a load in another group gets its share by group, however many processes it or the
+//! transfer has. [`ComputeLoad::sharing`] reports which case applies.
 
 use std::fs;
 use std::io;
@@ -96,8 +96,9 @@ impl ComputeLoad {
     /// # Errors
     /// [`Error::Os`] when `/proc` cannot be read.
     pub fn sharing(&self) -> Result<Sharing, Error> {
-        let ours = Group::of("self").map_err(Error::os("-", "read our scheduling group"))?;
-        let theirs = Group::of(&self.child.id().to_string())
+        let ours =
+            SchedulingGroup::of("self").map_err(Error::os("-", "read our scheduling group"))?;
+        let theirs = SchedulingGroup::of(&self.child.id().to_string())
             .map_err(Error::os("-", "read the scheduling group of the load"))?;
         Ok(if ours == theirs {
             Sharing::ByThread
@@ -118,14 +119,14 @@ impl Drop for ComputeLoad {
 
 /// What decides whether two processes share processors by thread.
 #[derive(Debug, PartialEq, Eq)]
-struct Group {
+struct SchedulingGroup {
     /// `None` where there are no autogroups, or they are off.
     autogroup: Option<String>,
     cgroup: String,
 }
 
-impl Group {
-    fn of(process: &str) -> io::Result<Group> {
+impl SchedulingGroup {
+    fn of(process: &str) -> io::Result<SchedulingGroup> {
         let on = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled")
             .is_ok_and(|text| text.trim() == "1");
         let autogroup = on
@@ -137,7 +138,7 @@ impl Group {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             read => read.unwrap_or_default(),
         };
-        Ok(Group { autogroup, cgroup })
+        Ok(SchedulingGroup { autogroup, cgroup })
     }
 }
 

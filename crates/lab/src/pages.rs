@@ -1,8 +1,8 @@
-//! Memory for files that are to come.
+//! Reserves memory before a run for the files that the run will write.
 //!
-//! A virtual machine whose host takes free memory back gets it again page by page, at several times
-//! of what a page costs otherwise. A run would measure that, and more of it the longer its memory
-//! was free before. So what a run will need is held until it is needed.
+//! In a virtual machine whose host reclaims free memory, the first touch of such a page costs
+//! several times as much as otherwise. A run would measure that cost, and the more of it the longer
+//! its memory was free. So the lab holds the memory until the run writes its files.
 
 use std::{
     fs::{self, File},

@@ -1,12 +1,12 @@
-//! What the lab leaves on a machine while it runs, so that the next run can tidy up after one that
-//! was killed.
+//! The registry of what the lab creates outside its process (namespaces, programs, settings of the
+//! machine), so that the next run can remove what a killed run left.
 //!
 //! Below one directory (`/run/godwit-lab` for root) each network has a directory named by process
-//! id, start time of that process, and a count. When no such process lives, the network is gone,
-//! and what is left of it is removed: the directory, programs that still run inside its namespaces,
-//! and settings of the machine that were changed for it. Folders of files that are to be moved are
-//! noted likewise. A namespace is known by its number and by
-//! an alias of its loopback interface that says whose it is, since numbers are used again.
+//! id, start time of that process, and a count. If no such process lives, the next run removes what
+//! is left of the network: the directory, programs that still run inside its namespaces, and
+//! settings of the machine that were changed for it. Folders of files for a run are registered in
+//! the same way. A namespace is identified by its number and by an alias of its loopback interface
+//! that names the owner, since the kernel reuses numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -1,10 +1,10 @@
 //! The lease protocol: agents ask for work by long poll, report and renew with the same request.
 //!
 //! A *unit* is what an agent takes at once: files of one job between one pair of endpoints, or a
-//! directory to list. An agent holds its units by one lease of its own, which every poll renews. The
-//! service counts the lease by the clock of the database from receiving the poll, the agent by its
-//! monotonic clock from sending it, so the agent stops first. Every grant carries an *epoch*, which
-//! rises with each grant of the unit; a result with an older epoch is refused.
+//! directory to list. An agent holds its units by one lease of its own, which every poll renews.
+//! The service counts the lease by the clock of the database from receiving the poll, the agent by
+//! its monotonic clock from sending it, so the agent stops first. Every grant carries an *epoch*,
+//! which rises with each grant of the unit; a result with an older epoch is refused.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -1,13 +1,13 @@
 //! A decision is a page: context, decision, consequences, when to look again.
 
-use super::{Fault, place_of};
+use super::{Fault, Text, place_of};
 
 const RULE: &str = "a decision is a page; runs and figures belong to docs/results";
 /// Of 100 columns, tables and code included.
 const LINES_MAX: usize = 60;
 
-pub(super) fn check(path: &str, text: &str, faults: &mut Vec<Fault>) {
-    let lines = text.lines().count();
+pub(super) fn check(text: &Text, faults: &mut Vec<Fault>) {
+    let (path, lines) = (&text.path, text.text.lines().count());
     if path.starts_with("docs/adr/") && lines > LINES_MAX {
         faults.push(Fault {
             rule: RULE,
@@ -19,18 +19,16 @@ pub(super) fn check(path: &str, text: &str, faults: &mut Vec<Fault>) {
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{super::tests::faults, check};
 
     #[test]
-    fn a_decision_of_more_than_a_page_is_told() {
-        let mut faults = Vec::new();
-        check("docs/adr/0001-a.md", &"| row |\n".repeat(60), &mut faults);
-        check("docs/operating.md", &"line\n".repeat(61), &mut faults);
-        assert_eq!(faults, []);
-        check("docs/adr/0001-a.md", &"| row |\n".repeat(61), &mut faults);
+    fn a_decision_of_more_than_a_page_is_a_fault() {
+        let page = |path, lines| faults(check, path, &"| row |\n".repeat(lines));
+        assert_eq!(page("docs/adr/0001-a.md", 60), [""; 0]);
+        assert_eq!(page("docs/operating.md", 61), [""; 0]);
         assert_eq!(
-            faults[0].text,
-            "docs/adr/0001-a.md: 61 lines, 60 are a page"
+            page("docs/adr/0001-a.md", 61),
+            ["docs/adr/0001-a.md: 61 lines, 60 are a page"]
         );
     }
 }

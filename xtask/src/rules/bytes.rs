@@ -1,25 +1,22 @@
-//! Eight bits are a byte in every sentence, as they are in the standard library.
+//! Sentences say byte, as the standard library does, not octet.
 
-use super::{Fault, is_generated, place_of};
-use crate::source;
+use super::{Fault, Text, is_generated};
 
 const RULE: &str = "bytes, unless an RFC is quoted";
 
 /// Prose is what stands in comments, literals and pages. Excused are a quotation (`"..."`), the
 /// type OCTET STRING, and names: `octets=` on the wire, `"octets"` in a log, `InOctets` of a
 /// kernel.
-pub(super) fn check(path: &str, text: &str, faults: &mut Vec<Fault>) {
-    let is_rust = path.ends_with(".rs");
-    if is_generated(path) || path.starts_with("xtask/src/rules/") {
+pub(super) fn check(text: &Text, faults: &mut Vec<Fault>) {
+    if is_generated(&text.path) || text.is_rule() {
         return;
     }
-    let parts = source::parts(if is_rust { text } else { "" });
-    let comments: Vec<&str> = parts.comments.lines().collect();
-    let code: Vec<&str> = parts.code.lines().collect();
+    let comments: Vec<&str> = text.parts.comments.lines().collect();
+    let code: Vec<&str> = text.parts.code.lines().collect();
     // Whether a quotation has begun in this paragraph and not ended.
     let mut quoted = false;
-    for (number, line) in text.lines().enumerate() {
-        let prose = if is_rust {
+    for (number, line) in text.text.lines().enumerate() {
+        let prose = if text.is_rust() {
             comments.get(number).copied().unwrap_or_default()
         } else {
             line
@@ -38,11 +35,7 @@ pub(super) fn check(path: &str, text: &str, faults: &mut Vec<Fault>) {
             let in_prose = prose.chars().nth(column).is_some_and(|c| c != ' ');
             let is_quotation = in_prose && (before % 2 == 1) != quoted;
             if !is_quotation && !is_name(line, at) {
-                faults.push(Fault {
-                    rule: RULE,
-                    place: place_of(path),
-                    text: format!("{path}:{}: octets", number + 1),
-                });
+                faults.push(text.fault(RULE, number + 1, "octets"));
             }
         }
         quoted ^= prose.matches('"').count() % 2 == 1;
@@ -52,8 +45,7 @@ pub(super) fn check(path: &str, text: &str, faults: &mut Vec<Fault>) {
 /// Where the word stands in a line.
 fn places(line: &str) -> Vec<usize> {
     let lower = line.to_ascii_lowercase();
-    let found: Vec<usize> = lower.match_indices("octet").map(|(at, _)| at).collect();
-    found
+    lower.match_indices("octet").map(|(at, _)| at).collect()
 }
 
 fn is_name(line: &str, at: usize) -> bool {
@@ -72,16 +64,14 @@ fn is_name(line: &str, at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{super::tests, check};
 
     fn faults(path: &str, text: &str) -> usize {
-        let mut faults = Vec::new();
-        check(path, text, &mut faults);
-        faults.len()
+        tests::faults(check, path, text).len()
     }
 
     #[test]
-    fn octets_in_sentences_are_told() {
+    fn octets_in_sentences_are_faults() {
         for text in [
             "// so many octets\n",
             "let x = \"{} octets\";",

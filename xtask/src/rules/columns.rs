@@ -1,6 +1,6 @@
 //! Lines end at 100 columns, in code, comments and prose.
 
-use super::{Fault, is_generated, place_of};
+use super::{Fault, Text, is_generated};
 
 const RULE: &str = "lines end at 100 columns";
 const COLUMNS: usize = 100;
@@ -11,23 +11,19 @@ const COLUMNS: usize = 100;
 ///   mark of a comment or a list, or the `"` of a literal (an address, a long word);
 /// - what a program prints, in a block of a console;
 /// - pages that programs write.
-pub(super) fn check(path: &str, text: &str, faults: &mut Vec<Fault>) {
-    if is_generated(path) {
+pub(super) fn check(text: &Text, faults: &mut Vec<Fault>) {
+    if is_generated(&text.path) {
         return;
     }
-    let is_page = path.ends_with(".md");
+    let is_page = text.path.ends_with(".md");
     let mut in_console = false;
-    for (number, line) in text.lines().enumerate() {
+    for (number, line) in text.text.lines().enumerate() {
         if is_page && line.starts_with("```") {
             in_console = line.starts_with("```console");
         }
         let columns = line.chars().count();
         if columns > COLUMNS && !is_excused(line, is_page, in_console) {
-            faults.push(Fault {
-                rule: RULE,
-                place: place_of(path),
-                text: format!("{path}:{}: {columns} columns", number + 1),
-            });
+            faults.push(text.fault(RULE, number + 1, &format!("{columns} columns")));
         }
     }
 }
@@ -59,16 +55,14 @@ fn is_excused(line: &str, is_page: bool, in_console: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{super::tests, check};
 
     fn faults(path: &str, text: &str) -> usize {
-        let mut faults = Vec::new();
-        check(path, text, &mut faults);
-        faults.len()
+        tests::faults(check, path, text).len()
     }
 
     #[test]
-    fn long_lines_are_told_and_what_cannot_be_broken_is_excused() {
+    fn long_lines_are_faults_and_what_cannot_be_broken_is_excused() {
         let words = "word ".repeat(21);
         let address = format!("https://example.org/{}", "x".repeat(100));
         for long in [

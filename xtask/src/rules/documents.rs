@@ -1,8 +1,8 @@
-//! Documents name what the tree has: the glossary identifiers, the guides paths.
+//! Documents name only what the tree has: the glossary identifiers, the guides paths.
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{Fault, place_of};
+use super::{Fault, Text, place_of};
 use crate::source;
 
 const RULE: &str = "a document names what is not in the tree";
@@ -12,17 +12,13 @@ const GLOSSARY: &str = "docs/glossary.md";
 /// What says where things are.
 const GUIDES: [&str; 2] = ["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Checks all texts, by their paths below the root.
-pub(super) fn check(root: &Path, texts: &[(String, String)], faults: &mut Vec<Fault>) {
+pub(super) fn check(root: &Path, texts: &[Text], faults: &mut Vec<Fault>) {
     let is_source = |path: &str| path.starts_with("crates/") && path.contains("/src/");
     let mut known = BTreeSet::new();
-    for (path, text) in texts.iter().filter(|(path, _)| is_source(path)) {
-        if path.ends_with(".rs") {
-            let code = source::parts(text).code;
-            known.extend(source::identifiers(&code).map(|(_, name)| name.to_owned()));
-        }
+    for text in texts.iter().filter(|text| is_source(&text.path)) {
+        known.extend(source::identifiers(&text.parts.code).map(|(_, name)| name));
     }
-    for (path, text) in texts {
+    for Text { path, text, .. } in texts {
         let missing: Vec<&str> = if path == GLOSSARY {
             identifiers(text)
                 .filter(|name| !known.contains(*name))
@@ -88,7 +84,7 @@ fn exists(root: &Path, path: &str) -> bool {
 mod tests {
     use std::fs;
 
-    use super::check;
+    use super::{Text, check};
 
     fn told(texts: &[(&str, &str)]) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
@@ -96,7 +92,7 @@ mod tests {
         fs::create_dir_all(&at).unwrap();
         fs::create_dir_all(folder.path().join("crates/proto/src/pi")).unwrap();
         fs::write(at.join("lib.rs"), "").unwrap();
-        let own = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+        let own = |(path, text): &(&str, &str)| Text::new(path, (*text).to_owned());
         let texts: Vec<_> = texts.iter().map(own).collect();
         let mut faults = Vec::new();
         check(folder.path(), &texts, &mut faults);

@@ -11,7 +11,10 @@ mod words;
 
 use std::{collections::BTreeMap, path::Path};
 
-use crate::files::{collect, read};
+use crate::{
+    files::{collect, read},
+    source::{self, Parts},
+};
 
 /// A breach of a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +23,43 @@ pub(crate) struct Fault {
     /// The crate, or the folder at the root.
     place: String,
     text: String,
+}
+
+/// A source or a document, taken apart once for all rules.
+pub(crate) struct Text {
+    /// Below the root.
+    path: String,
+    text: String,
+    /// Of a source; empty for documents.
+    parts: Parts,
+}
+
+impl Text {
+    fn new(path: &str, text: String) -> Self {
+        let is_rust = path.ends_with(".rs");
+        Self {
+            path: path.to_owned(),
+            parts: source::parts(if is_rust { &text } else { "" }),
+            text,
+        }
+    }
+
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Whether coined words may stand in it: rules name them.
+    fn is_rule(&self) -> bool {
+        self.path.starts_with("xtask/src/rules/")
+    }
+
+    fn fault(&self, rule: &'static str, line: usize, what: &str) -> Fault {
+        Fault {
+            rule,
+            place: place_of(&self.path),
+            text: format!("{}:{line}: {what}", self.path),
+        }
+    }
 }
 
 /// Checks the tree. Breaches that [`allowed`] counts are left out.
@@ -32,11 +72,11 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String>
         types::check(&name, root, &tree, &mut found);
     }
     let texts = texts(root)?;
-    for (path, text) in &texts {
-        columns::check(path, text, &mut found);
-        bytes::check(path, text, &mut found);
-        words::check(path, text, &mut found);
-        adr::check(path, text, &mut found);
+    for text in &texts {
+        columns::check(text, &mut found);
+        bytes::check(text, &mut found);
+        words::check(text, &mut found);
+        adr::check(text, &mut found);
     }
     documents::check(root, &texts, &mut found);
     let mut by_place: BTreeMap<(&str, &str), Vec<&Fault>> = BTreeMap::new();
@@ -58,8 +98,8 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String>
     Ok(())
 }
 
-/// Sources and documents, by their paths below the root.
-fn texts(root: &Path) -> Result<Vec<(String, String)>, String> {
+/// Sources and documents.
+fn texts(root: &Path) -> Result<Vec<Text>, String> {
     let mut files = Vec::new();
     for folder in ["changelog", "crates", "docs", "fuzz", "packaging", "xtask"] {
         let folder = root.join(folder);
@@ -81,7 +121,7 @@ fn texts(root: &Path) -> Result<Vec<(String, String)>, String> {
     };
     files
         .iter()
-        .map(|file| Ok((shown(file), read(file)?)))
+        .map(|file| Ok(Text::new(&shown(file), read(file)?)))
         .collect()
 }
 
@@ -99,7 +139,18 @@ fn is_generated(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_generated, place_of};
+    use super::{Fault, Text, is_generated, place_of};
+
+    /// What a rule says of a file.
+    pub(super) fn faults(
+        check: impl Fn(&Text, &mut Vec<Fault>),
+        path: &str,
+        text: &str,
+    ) -> Vec<String> {
+        let mut faults = Vec::new();
+        check(&Text::new(path, text.to_owned()), &mut faults);
+        faults.into_iter().map(|fault| fault.text).collect()
+    }
 
     #[test]
     fn places_are_crates_and_folders() {

@@ -1,8 +1,8 @@
-//! Words that were coined here before the tree took those of the field, see `docs/glossary.md`.
+//! Words that were coined here before the tree used those of the field, see `docs/glossary.md`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
-use super::{Fault, place_of};
+use super::{Fault, Text, place_of};
 use crate::source;
 
 const RULE: &str = "the field has a word for it";
@@ -17,9 +17,11 @@ enum As {
 }
 use As::{Part, Whole};
 
+type CoinedWord = (&'static str, As, &'static [&'static str], &'static str);
+
 /// The coined word, how it is found, the crates in which it is looked for (all, if none is named),
 /// and the word to use.
-const WORDS: &[(&str, As, &[&str], &str)] = &[
+const WORDS: &[CoinedWord] = &[
     // Everywhere.
     ("abreast", Part, &[], "drain balance, session rates"),
     ("anew", Part, &[], "again, from scratch"),
@@ -102,30 +104,39 @@ const WORDS: &[(&str, As, &[&str], &str)] = &[
     ("strangers", Whole, &["lab"], "foreign tools"),
 ];
 
-pub(super) fn check(path: &str, text: &str, faults: &mut Vec<Fault>) {
-    if !path.ends_with(".rs") || path.starts_with("xtask/src/rules/") {
+/// [`WORDS`] by what is looked up: a whole identifier, or the first word of one.
+static LOOKUP: LazyLock<BTreeMap<&str, Vec<&CoinedWord>>> = LazyLock::new(|| {
+    let mut lookup: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for word in WORDS {
+        let key = match word.1 {
+            Whole => word.0,
+            Part => word.0.split('_').next().unwrap_or(word.0),
+        };
+        lookup.entry(key).or_default().push(word);
+    }
+    lookup
+});
+
+pub(super) fn check(text: &Text, faults: &mut Vec<Fault>) {
+    if !text.is_rust() || text.is_rule() {
         return;
     }
-    let place = place_of(path);
-    let code = source::parts(text).code;
+    let place = place_of(&text.path);
     // Each where it stands first.
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-    for (line, name) in source::identifiers(&code) {
+    for (line, name) in source::identifiers(&text.parts.code) {
         names.entry(name).or_insert(line);
     }
     // A file is named, too.
-    let stem = path
+    let stem = text
+        .path
         .rsplit('/')
         .next()
         .and_then(|name| name.strip_suffix(".rs"));
     names.extend(stem.map(|stem| (stem, 1)));
     for (name, line) in names {
         if let Some((word, instead)) = coined(name, &place) {
-            faults.push(Fault {
-                rule: RULE,
-                place: place.clone(),
-                text: format!("{path}:{line}: {name}: {word} -> {instead}"),
-            });
+            faults.push(text.fault(RULE, line, &format!("{name}: {word} -> {instead}")));
         }
     }
 }
@@ -137,30 +148,32 @@ fn coined(name: &str, place: &str) -> Option<(&'static str, &'static str)> {
     if words.windows(2).any(|two| two == ["octet", "string"]) {
         return None;
     }
-    let found = WORDS.iter().find(|(word, how, crates, _)| {
-        let here = crates.is_empty() || crates.contains(&place);
-        let parts: Vec<&str> = word.split('_').collect();
-        let is_part = || words.windows(parts.len()).any(|words| words == parts);
-        here && match how {
-            Whole => name == *word,
-            Part => is_part(),
-        }
-    });
-    found.map(|(word, .., instead)| (*word, *instead))
+    let begin_here = (0..words.len()).map(|at| (&*words[at], Part, &words[at..]));
+    let mut all = std::iter::once((name, Whole, &words[..])).chain(begin_here);
+    all.find_map(|(key, how, words)| {
+        let found = LOOKUP
+            .get(key)?
+            .iter()
+            .find(|(word, found_as, crates, _)| {
+                let is_part = || word.split('_').zip(words).all(|(a, b)| a == b);
+                *found_as == how
+                    && (crates.is_empty() || crates.contains(&place))
+                    && (how == Whole || word.split('_').count() <= words.len() && is_part())
+            })?;
+        Some((found.0, found.3))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{super::tests, check};
 
     fn faults(path: &str, text: &str) -> Vec<String> {
-        let mut faults = Vec::new();
-        check(path, text, &mut faults);
-        faults.into_iter().map(|fault| fault.text).collect()
+        tests::faults(check, path, text)
     }
 
     #[test]
-    fn coined_words_in_identifiers_are_told() {
+    fn coined_words_in_identifiers_are_faults() {
         let told = faults("crates/lab/src/a.rs", "\nfn crew_size() {}\n");
         assert_eq!(
             told,

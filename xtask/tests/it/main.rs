@@ -1,6 +1,6 @@
-//! What is handed out beside the programs: manuals and completions that other programs understand,
-//! packages that can be installed, a book whose commands work. The programs themselves are those
-//! that lie beside the tests: `cargo xtask check` builds them first.
+//! What is distributed beside the programs: manuals and completions that other programs can read,
+//! packages that can be installed, a book whose commands work. The programs are those beside the
+//! tests; `cargo xtask check` builds them first.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

@@ -1,5 +1,5 @@
-//! The Debian package and the tarball: what is in them, and that a clean system can do with them
-//! what the book says.
+//! The Debian package and the tarball: their contents, and that they work on a clean system as the
+//! book says.
 
 use std::{
     fs,

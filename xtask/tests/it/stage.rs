@@ -1,5 +1,5 @@
-//! Where the commands of a page are run: a network, a host name, users and directories of their
-//! own, so that a page names ports, hosts and places as its readers have them.
+//! The environment in which the commands of a page run: a network, a host name, users and
+//! directories of their own, so that pages can use real ports, hosts and paths.
 
 use std::{ffi::OsStr, fmt::Write as _, fs, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! Programs, ours and others', and how a skip is told.
+//! Programs, ours and others', and how skips are printed.
 
 use std::{
     env,

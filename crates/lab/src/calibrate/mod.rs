@@ -1,5 +1,5 @@
-//! How far the emulator can be trusted on this machine: round trips, rates, lateness, and how many
-//! channels at which rate it keeps up with.
+//! How accurate the emulator is on this machine: round trips, rates, lateness, and how many
+//! channels at which rate it can emulate.
 
 mod show;
 mod traffic;

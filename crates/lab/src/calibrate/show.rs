@@ -1,4 +1,4 @@
-//! A calibration for people: a table, and the frontier as a figure.
+//! Prints a calibration: a table, and the frontier as a figure.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
-//! `godwit-lab bench`: godwit beside its peers, contenders in turn, in one run.
+//! `godwit-lab bench`: compares godwit with other programs (contenders) in interleaved rounds of
+//! one run.
 //!
-//! These machines are shared and noisy, so rounds are interleaved (every contender once a round)
-//! and what is printed beside each median is the ratio **of the same round**, median and range.
-//! Every run goes to a file of JSON lines; the page in docs/results is written from such files and
-//! from nothing else.
+//! The machines are shared and noisy, so every contender runs once in each round, and beside each
+//! median stands the ratio **within the same round**, median and range. Every run is written to a
+//! file of JSON lines; the page in docs/results is made from such files alone.
 
 mod encrypted;
 mod files;
@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use self::{files::Files, record::Line, testbed::Testbed};
 use crate::file_error::{FileError, io_error};
@@ -39,7 +39,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct Options {
     /// Rounds; each contender runs once a round
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Two rounds and a quarter of the bytes: shows the shape, not the truth
     #[arg(long)]
@@ -54,7 +54,7 @@ pub struct Options {
     #[arg(long, default_value_t = 1)]
     pub file_gb: u64,
     /// Small files of a run; a million takes 10 GB of memory
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    #[arg(long, default_value_t = 20_000, value_parser = value_parser!(u32).range(1..=2_000_000))]
     pub files: u32,
     /// Bytes of a small file
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 10_000])]

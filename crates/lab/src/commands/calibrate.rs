@@ -1,4 +1,4 @@
-//! `godwit-lab calibrate`: how far emulated paths can be trusted here, as a table and as JSON.
+//! `godwit-lab calibrate`: how accurate emulated paths are on this machine, as a table and as JSON.
 
 use std::fs;
 use std::io::{self, Write};

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use crate::file_error::{FileError, io_error};
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct Options {
     /// Parallel data channels
-    #[arg(short, long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(short, long, default_value_t = 32, value_parser = value_parser!(u16).range(1..=1000))]
     pub parallelism: u16,
     /// Where the files are made; everything is removed at the end
     #[arg(long)]

@@ -1,5 +1,5 @@
-//! `godwit-lab faults`: kills programs, cuts links, spoils dialogues, and looks whether all arrives
-//! all the same.
+//! `godwit-lab faults`: kills programs, cuts links, corrupts dialogues, and checks that every file
+//! still arrives.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

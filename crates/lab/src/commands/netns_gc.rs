@@ -1,4 +1,4 @@
-//! `godwit-lab netns-gc`: removes what killed runs left behind. Every run does so when it starts.
+//! `godwit-lab netns-gc`: removes what killed runs left. Every run also does so when it starts.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `godwit-lab report`: one page about results.
+//! `godwit-lab report`: writes one page about results.
 
 use std::fs;
 use std::io::Write;

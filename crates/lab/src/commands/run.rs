@@ -1,4 +1,4 @@
-//! `godwit-lab run`: runs a scenario and keeps what it gave.
+//! `godwit-lab run`: runs a scenario and stores its results.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
-//! `godwit-lab soak`: minutes of everything at once, after which nothing may have grown.
+//! `godwit-lab soak`: minutes of every kind of load at once, after which nothing may have grown.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use crate::report::trials;
 use crate::runner::Environment;
@@ -22,7 +22,12 @@ pub struct Options {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Length of the load
-    #[arg(long, default_value_t = 20, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(
+        long,
+        default_value_t = 20,
+        value_name = "M",
+        value_parser = value_parser!(u64).range(1..=10_000)
+    )]
     pub minutes: u64,
     /// Half a minute: shows that it works, not that nothing grows
     #[arg(long, conflicts_with = "minutes")]

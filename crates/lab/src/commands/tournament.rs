@@ -54,7 +54,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Everything that was found.
 #[derive(Debug, Serialize)]
-struct Report {
+struct TournamentReport {
     seed: u64,
     conditions_per_family: u64,
     rows: Vec<Row>,
@@ -109,10 +109,10 @@ pub fn run(options: &Options, out: &mut impl Write) -> io::Result<()> {
         serde_json::to_writer(&mut *out, &report)?;
         return writeln!(out);
     }
-    write!(out, "{}", Table(&report))
+    write!(out, "{}", TournamentTable(&report))
 }
 
-fn compete(options: &Options) -> Report {
+fn compete(options: &Options) -> TournamentReport {
     let tuners = if options.tuners.is_empty() {
         let all = Method::NAMES.iter().map(|name| name.parse());
         all.collect::<Result<Vec<Method>, _>>()
@@ -153,7 +153,7 @@ fn compete(options: &Options) -> Report {
             worst = worst_of(scores);
         }
     }
-    Report {
+    TournamentReport {
         seed: options.seed,
         conditions_per_family: options.conditions,
         rows,
@@ -250,11 +250,11 @@ fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
     values[((values.len() - 1) as f64 * q).round() as usize]
 }
 
-struct Table<'a>(&'a Report);
+struct TournamentTable<'a>(&'a TournamentReport);
 
-impl std::fmt::Display for Table<'_> {
+impl std::fmt::Display for TournamentTable<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Report {
+        let TournamentReport {
             seed,
             conditions_per_family,
             rows,

@@ -1,5 +1,5 @@
-//! Memory for the frames on their way: one ring, locked and touched before the run, since on a
-//! virtual machine the first touch of a page costs more than the emulation of its packets.
+//! Memory for frames in flight: one ring, locked and touched before the run, since on a virtual
+//! machine the first touch of a page costs more than the emulation of its packets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -166,7 +166,12 @@ mod tests {
     proptest! {
         /// Frames keep their bytes whatever is taken and released around them.
         #[test]
-        fn frames_never_overlap(steps in prop::collection::vec((1..700_usize, any::<u8>(), any::<bool>(), 0..8_usize), 1..300)) {
+        fn frames_never_overlap(
+            steps in prop::collection::vec(
+                (1..700_usize, any::<u8>(), any::<bool>(), 0..8_usize),
+                1..300,
+            ),
+        ) {
             let mut arena = Arena::new(4096).expect("memory");
             let mut live: Vec<(Slot, u8)> = Vec::new();
             for (len, fill, release, which) in steps {

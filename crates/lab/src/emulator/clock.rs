@@ -1,4 +1,4 @@
-//! Time as the emulator sees it, and the discipline by which its threads sleep.
+//! The clock of the emulator, and how its threads sleep until a time.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Frames that wait for the moment they come out at the far end.
+//! Frames that wait for their delivery time.
 
 use std::collections::VecDeque;
 use std::ops::Range;

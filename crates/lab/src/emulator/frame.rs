@@ -1,5 +1,5 @@
-//! What a TUN device hands over: an IPv4 packet, or in offload mode a header of the virtual network
-//! device and a segment of up to 64 KB that stands for many packets.
+//! What a TUN device delivers: an IPv4 packet, or in offload mode a virtio network header and a
+//! segment of up to 64 KB that stands for many packets.
 //!
 //! The header of 10 bytes is `struct virtio_net_hdr` (virtio 1.2 §5.1.6) in the byte order of the
 //! machine: flags u8, gso_type u8, hdr_len u16, gso_size u16, csum_start u16, csum_offset u16.

@@ -1,4 +1,4 @@
-//! How late packets were delivered: a histogram that costs a few nanoseconds a sample.
+//! A histogram of how late packets were delivered; a sample costs a few nanoseconds.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! Real packets over the pure path model: TUN devices of hosts, joined by threads of ours.
+//! Sends real packets through the pure path model: TUN devices of hosts, joined by threads of the
+//! emulator.
 //!
 //! Each host has one TUN device whose other end we hold. Hosts are grouped into *sites*; each
 //! ordered pair of sites may have a link, a [`Path`] of its own. Between hosts of one site packets
@@ -50,7 +51,7 @@ use arena::Arena;
 use clock::{AwakeProcessors, Clock, Sleeper};
 use delay_line::DelayLine;
 use pace::Pace;
-use worker::{Command, Lane, LapStart, Tally, Worker};
+use worker::{Command, Lane, LaneCounts, LapStart, Worker};
 
 /// Bounds of the memory for packets on their way, bytes a thread.
 const ARENA_BOUNDS: (u64, u64) = (16 << 20, 512 << 20);
@@ -224,7 +225,7 @@ impl Emulator {
                 lanes: lanes(&of_worker, sites, index, count)?,
                 arena,
                 commands: receiver,
-                tally: Tally::default(),
+                tally: LaneCounts::default(),
                 lap: LapStart::default(),
                 batch: Vec::with_capacity(4096),
             };
@@ -264,7 +265,7 @@ impl Emulator {
             let command = Command::Lap(reply.clone());
             worker.send(command).map_err(|_| Error::Stopped)?;
         }
-        let tallies: Vec<Tally> = (self.control.workers.iter())
+        let tallies: Vec<LaneCounts> = (self.control.workers.iter())
             .map(|_| replies.recv_timeout(REPORT_TIMEOUT))
             .collect::<Result<_, _>>()
             .map_err(|_| Error::Stopped)?;

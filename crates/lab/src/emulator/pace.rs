@@ -1,4 +1,4 @@
-//! How finely the emulator tells times apart.
+//! The time resolution of the emulator.
 //!
 //! Each wake-up costs some microseconds of a processor that the endpoints need, and each frame
 //! handed over costs the host that gets it a way through its network stack. What may be late by a

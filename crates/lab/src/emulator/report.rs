@@ -1,9 +1,9 @@
-//! What the emulator says of itself: whether the path it played was the one asked for.
+//! The emulator's report on itself: whether the emulated path was the configured one.
 
 use serde::Serialize;
 
 use super::lateness::Lateness;
-use super::worker::Tally;
+use super::worker::LaneCounts;
 use crate::path::Counters;
 
 /// Mean lateness above which a run is not to be trusted, us. Within its limits the emulator is some
@@ -76,8 +76,13 @@ impl Report {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "reported to a few digits")]
-    pub(super) fn of(tallies: &[Tally], names: &[String], realtime: bool, locked: bool) -> Report {
-        let mut total = Tally::default();
+    pub(super) fn of(
+        tallies: &[LaneCounts],
+        names: &[String],
+        realtime: bool,
+        locked: bool,
+    ) -> Report {
+        let mut total = LaneCounts::default();
         let mut counters = vec![Counters::default(); names.len()];
         let mut cpu_shares = Vec::new();
         for tally in tallies {
@@ -147,7 +152,7 @@ mod tests {
     #[test]
     fn late_packets_make_a_run_unfaithful() {
         let report = |ns: u64, packets: u64| {
-            let mut tally = Tally::default();
+            let mut tally = LaneCounts::default();
             tally.lateness.record(20_000, 1000);
             tally.lateness.record(ns, packets);
             Report::of(&[tally], &[], true, true)

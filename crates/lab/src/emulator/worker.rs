@@ -1,5 +1,5 @@
-//! One thread of the emulator: reads the ports of its sites, asks the paths that leave them, and
-//! delivers what is due.
+//! One thread of the emulator: reads frames from the hosts of its sites, asks the paths when each
+//! arrives, and delivers frames when they are due.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ pub(super) enum Command {
     /// Change a path at a time, ns of the emulator's clock.
     Change(usize, Change),
     /// Report, and count from zero again.
-    Lap(Sender<Tally>),
+    Lap(Sender<LaneCounts>),
     /// End.
     Stop,
 }
 
 /// What a worker has done since the last lap.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
+pub(super) struct LaneCounts {
     pub(super) lateness: Histogram,
     pub(super) frames_read: u64,
     pub(super) frames_written: u64,
     pub(super) packets_read: u64,
-    /// Frames for nobody: not IPv4, or to an address or over a way that does not exist.
+    /// Frames without a destination: not IPv4, or to an address or a path that does not exist.
     pub(super) unroutable: u64,
     /// Frames lost since the arena was full.
     pub(super) overruns: u64,
@@ -80,10 +80,10 @@ pub(super) struct Worker {
     pub(super) lanes: Vec<Lane>,
     pub(super) arena: Arena,
     pub(super) commands: Receiver<Command>,
-    pub(super) tally: Tally,
+    pub(super) tally: LaneCounts,
     pub(super) lap: LapStart,
     /// Frames read in this round.
-    pub(super) batch: Vec<Arrived>,
+    pub(super) batch: Vec<ArrivedFrame>,
 }
 
 /// When the current lap began.
@@ -95,7 +95,7 @@ pub(super) struct LapStart {
 
 /// A frame that was read, before it is known when it arrived.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct ArrivedFrame {
     port: usize,
     slot: Slot,
     layout: Layout,
@@ -220,7 +220,7 @@ impl Worker {
                     continue;
                 };
                 let slot = self.arena.take(len);
-                self.batch.push(Arrived {
+                self.batch.push(ArrivedFrame {
                     port,
                     slot,
                     layout,
@@ -280,7 +280,7 @@ impl Worker {
     }
 
     /// False when there is no way to the destination.
-    fn admit_frame(&mut self, arrived: &Arrived) -> bool {
+    fn admit_frame(&mut self, arrived: &ArrivedFrame) -> bool {
         let Some(port) = port_of(&self.ports, arrived.layout.destination()) else {
             return false;
         };

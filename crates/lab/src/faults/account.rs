@@ -1,5 +1,5 @@
-//! Bytes that programs of a host handed to TCP, as its kernel counts them: whoever sends something
-//! again cannot hide it.
+//! Bytes that the programs of a host handed to TCP, as its kernel counts them: bytes that a program
+//! sends twice count twice.
 
 use std::fs;
 use std::io;

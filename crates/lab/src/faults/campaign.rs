@@ -1,4 +1,5 @@
-//! Runs faults: one command each, given again until it is done, under a watch.
+//! Runs faults: each injects one into a command and repeats the command until it succeeds, while
+//! the destination is watched.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What of a directory is still there when the power comes back: what was synced, and nothing else.
-//! No disk is that strict, and none has promised more.
+//! The part of a directory that survives a power failure: what was synced, and nothing else. Real
+//! disks keep more, but none promises more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! A file system that loses what was not synced.
+//! A file system that loses what was not synced when the power fails.
 
 use std::io;
 use std::path::Path;

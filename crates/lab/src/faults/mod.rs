@@ -1,5 +1,4 @@
-//! Faults by the thousand, each at a moment that a seed chooses, and what must hold whatever
-//! happens:
+//! Thousands of faults, each at a moment that a seed chooses, and what must hold after each:
 //!
 //! - given again until it says that all is done, the command leaves every file identical,
 //! - at no moment is anything but the whole file seen under a final name,

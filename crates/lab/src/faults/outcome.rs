@@ -1,4 +1,4 @@
-//! What came of a fault.
+//! The outcome of one fault.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: drawn from a seed, plain values.
+//! Which fault happens, and when: plain values, drawn from a seed.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Where a campaign takes place: two hosts and the path between them, files to copy, a file system
-//! of its own that they go to, and servers that can be killed and come back.
+//! The testbed of a campaign: two hosts and the path between them, files to copy, a destination
+//! with a file system of its own, and servers that can be killed and restarted.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

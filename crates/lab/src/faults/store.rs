@@ -1,5 +1,5 @@
-//! A file system that shows a directory as it is, until it is told to be a bad disk. Programs see
-//! it through the kernel (FUSE) and know nothing of it.
+//! A FUSE file system that shows a directory as it is, and can be told to fail like a bad disk.
+//! Programs see an ordinary file system.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -65,7 +65,7 @@ impl Store {
     pub(super) fn mount(directory: &Path, at: &Path) -> io::Result<Store> {
         let trouble = Arc::new(Mutex::new((None, 0)));
         let durable = Arc::new(Mutex::new(Durable::default()));
-        let shown = Shown {
+        let shown = FaultyView {
             directory: directory.to_owned(),
             durable: Arc::clone(&durable),
             trouble: Arc::clone(&trouble),
@@ -110,7 +110,7 @@ impl Drop for Store {
     }
 }
 
-struct Shown {
+struct FaultyView {
     directory: PathBuf,
     durable: Arc<Mutex<Durable>>,
     trouble: Arc<Mutex<(Option<Trouble>, u32)>>,
@@ -124,7 +124,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shown {
+impl FaultyView {
     /// What a read or a write meets.
     fn meets(&self, reads: bool) -> Option<Trouble> {
         let mut trouble = lock(&self.trouble);
@@ -215,7 +215,7 @@ fn shown(ino: u64, found: &Metadata) -> FileAttr {
 }
 
 /// Everything is in one directory, so parents need not be looked at.
-impl Filesystem for Shown {
+impl Filesystem for FaultyView {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.look(name) {
             Ok(attributes) => reply.entry(&BELIEVED, &attributes, Generation(0)),

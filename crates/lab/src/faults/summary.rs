@@ -1,4 +1,4 @@
-//! What faults came to, kind by kind.
+//! The outcomes of faults, summed up by kind.
 
 use serde::Serialize;
 

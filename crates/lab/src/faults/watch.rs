@@ -1,5 +1,5 @@
-//! Looks at a directory all the time: what has a final name there must be the whole file, from the
-//! first moment on.
+//! Watches a directory during a transfer: whatever has a final name there must be the whole file,
+//! from the first moment on.
 
 use std::ffi::OsString;
 use std::fs::File;

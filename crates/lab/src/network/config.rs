@@ -1,4 +1,4 @@
-//! Which hosts there are, where, and what lies between: plain data.
+//! The hosts of a network, their sites, and the paths between them: plain data.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Why there is no network, or why it cannot do what was asked.
+//! Why a network cannot be set up or changed.
 
 use std::io;
 

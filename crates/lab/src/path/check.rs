@@ -1,4 +1,4 @@
-//! Whether a configuration makes a path.
+//! Checks whether a configuration is a valid path.
 
 use super::config::{
     Alteration, Corruption, CrossTraffic, Discipline, Duplication, Loss, PathConfig, Pattern,

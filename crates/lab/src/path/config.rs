@@ -1,4 +1,4 @@
-//! What one direction of a path is like: plain data with units in the names.
+//! The configuration of one direction of a path: plain data with units in the names.
 
 use serde::{Deserialize, Serialize};
 

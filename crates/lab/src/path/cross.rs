@@ -1,4 +1,4 @@
-//! Cross traffic: when others' packets arrive at the queue.
+//! Cross traffic: when packets of other connections arrive at the queue.
 
 use super::config::{CrossTraffic, Pattern};
 use super::rng::Rng;

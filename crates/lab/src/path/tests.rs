@@ -38,10 +38,15 @@ fn arrivals() -> impl Strategy<Value = Vec<(u64, u32)>> {
 }
 
 prop_compose! {
-    fn red()(min in 1.0..20.0, span in 1.0..30.0, max_p in 0.01..1.0, weight in 0.001..1.0, wait: bool)
-        -> Discipline
-    {
-        Discipline::Red(RedConfig { min, max: min + span, max_p, weight, mean_packet_bytes: 1000, wait })
+    fn red()(
+        min in 1.0..20.0,
+        span in 1.0..30.0,
+        max_p in 0.01..1.0,
+        weight in 0.001..1.0,
+        wait: bool,
+    ) -> Discipline {
+        let max = min + span;
+        Discipline::Red(RedConfig { min, max, max_p, weight, mean_packet_bytes: 1000, wait })
     }
 }
 
@@ -50,7 +55,10 @@ prop_compose! {
     fn ordered_paths()(
         rate in 1_000_000..20_000_000_000_u64,
         delay_ns in 0..100 * MS,
-        limit in prop_oneof![(1..60_u64).prop_map(QueueLimit::Packets), (9000..90_000_u64).prop_map(QueueLimit::Bytes)],
+        limit in prop_oneof![
+            (1..60_u64).prop_map(QueueLimit::Packets),
+            (9000..90_000_u64).prop_map(QueueLimit::Bytes),
+        ],
         discipline in prop_oneof![Just(Discipline::DropTail), red()],
         loss in prop_oneof![Just(Loss::None), (0.0..0.5).prop_map(|ratio| Loss::Random { ratio })],
         jitter in 0..MS,

@@ -5,7 +5,7 @@
 //!   told otherwise, and answer others with 522 and 425 behind 150.
 //! - ProFTPD, once it has agreed to an RNFR, takes nothing but RNTO.
 //! - None knows MODE E. vsftpd has no MLST.
-//! - Pure-FTPd lets nobody in who is root. It announces no SITE CHMOD, and has it.
+//! - Pure-FTPd refuses logins of root. It announces no SITE CHMOD, and has it.
 //! - pyftpdlib needs PyOpenSSL for TLS.
 
 use std::{
@@ -330,7 +330,7 @@ impl FtpsServer {
         self.folder.path().join("data").join(name)
     }
 
-    /// The certificate that it shows, which nobody has signed.
+    /// The self-signed certificate that it presents.
     pub fn certificate(&self) -> PathBuf {
         self.folder.path().join("cert.pem")
     }
@@ -347,7 +347,7 @@ fn text(path: &Path) -> String {
 
 fn vsftpd(addr: SocketAddr, folder: &Path) -> String {
     let (port, folder) = (addr.port(), folder.display());
-    // As the user who starts it, nobody is kept beneath a root: paths are those of the machine.
+    // As the user who starts it, it confines no login: paths are those of the machine.
     format!(
         "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nmax_clients=0\n\
          max_per_ip=0\nrun_as_launching_user=YES\n\

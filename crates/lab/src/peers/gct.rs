@@ -81,7 +81,7 @@ impl GctConfig {
     }
 
     /// The port to listen on. Default 0, a free one; another only to come back where a server was
-    /// before, and nobody listens now.
+    /// before, and no program listens now.
     #[must_use]
     pub fn port(mut self, port: u16) -> GctConfig {
         self.port = port;

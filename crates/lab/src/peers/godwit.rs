@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_missing() {
-        let missing = binary("godwit-no-such-program").expect_err("nobody builds it");
+        let missing = binary("godwit-no-such-program").expect_err("it does not exist");
         assert!(missing.package.contains("cargo build"), "{missing}");
     }
 }

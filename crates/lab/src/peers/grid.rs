@@ -1,5 +1,5 @@
-//! A grid of this machine's own: a CA, a host and a user who has a proxy, and how servers and
-//! clients are told of them.
+//! A test grid: a CA, a host certificate and a user with a proxy, and the options by which servers
+//! and clients find them.
 //!
 //! The certificates are made by `openssl` and the proxy by our client.
 

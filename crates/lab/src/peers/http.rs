@@ -25,7 +25,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves `root`, as whoever starts it, with a process a processor.
+    /// Serves `root` as the user who starts it, with one process per processor.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Os`], [`Error::TimedOut`] where it does not answer.

@@ -1,4 +1,4 @@
-//! `iperf3`: what the path gives without any file transfer in the way.
+//! `iperf3`: the goodput of a path without any file transfer.
 //!
 //! It cannot pick a free port, so one is picked for it and tried again when it was taken meanwhile.
 //! A server runs one test at a time and refuses others meanwhile.

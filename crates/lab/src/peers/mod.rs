@@ -22,8 +22,9 @@
 //! | [`process`] | the process group below all of them |
 //! | [`usage`] | processor time and memory of a process group or of the machine |
 //!
-//! Every server listens on a port nobody chose and is stopped when its value is dropped: by the
-//! process group that was started, never by name. So any number of them may run side by side.
+//! Every server listens on a port that the kernel chose and is stopped when its value is
+//! dropped: by the process group that was started, never by name. So any number of them may run
+//! side by side.
 //!
 //! A program that is not installed is [`Missing`], which names the package to install. A test
 //! turns it into a visible skip:
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     #[ignore = "run by a_missing_peer_is_a_printed_skip"]
-    fn needs_a_peer_nobody_has() {
+    fn needs_a_missing_peer() {
         let nobody_has = Tool::new("godwit-no-such-program", "no-such-package");
         assert_eq!(present("this test", nobody_has.available()), None);
     }
@@ -278,7 +279,7 @@ mod tests {
             let mut command = Command::new(std::env::current_exe().expect("this program"));
             command
                 .args(["--ignored", "--exact"])
-                .arg("peers::tests::needs_a_peer_nobody_has")
+                .arg("peers::tests::needs_a_missing_peer")
                 .env(REQUIRE_PEERS_ENV, required);
             process::run(command, RUN_TIMEOUT).expect("runs")
         };

@@ -21,7 +21,7 @@ use rustix::process::{Pid, PidfdFlags};
 pub use rustix::process::Signal;
 
 use super::capture::{Capture, LineWait};
-use super::usage::{self, Group, Held, MemoryWatch, Usage};
+use super::usage::{self, Held, MemoryWatch, ProcessGroup, Usage};
 use super::{Error, START_TIMEOUT};
 
 /// How long the rest of the output may take to arrive once the group is dead. Only a process that
@@ -419,8 +419,8 @@ impl Process {
         self.stderr.wait_closed(DRAIN_TIMEOUT);
     }
 
-    fn group(&self) -> Group {
-        Group {
+    fn group(&self) -> ProcessGroup {
+        ProcessGroup {
             pgid: self.pgid,
             guard: (self.pgid != self.pid).then_some(self.pgid),
         }
@@ -434,7 +434,7 @@ impl Process {
     }
 
     /// Measures, kills the group, then reaps. In this order: the counters of a reaped process are
-    /// gone, and its id, which names the group, may belong to somebody else.
+    /// gone, and its id, which names the group, may belong to another program.
     fn reap(&mut self) -> Result<(ExitStatus, Usage), Error> {
         if let Some(ended) = self.ended {
             return Ok(ended);

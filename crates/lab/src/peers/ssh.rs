@@ -1,4 +1,4 @@
-//! OpenSSH's server with keys made for it, for clients that copy through it: `scp` and `rclone`.
+//! OpenSSH's server with keys of its own, for clients that copy through ssh: `scp` and `rclone`.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ const SSH_KEYGEN: Tool = Tool::new("ssh-keygen", "openssh-client");
 /// The fastest cipher that it has where processors know AES.
 pub const CIPHER: &str = "aes128-gcm@openssh.com";
 
-/// A running `sshd` that lets in whoever has started it. Dropping it ends it.
+/// A running `sshd` that lets in the user who started it. Dropping it ends it.
 #[derive(Debug)]
 pub struct SshServer {
     process: Process,

@@ -1,4 +1,4 @@
-//! A program of somebody else's that runs to its end.
+//! A program of other projects that runs to its end.
 
 use std::env;
 use std::ffi::OsStr;
@@ -108,7 +108,7 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
         .find(|candidate| is_executable(candidate))
 }
 
-/// Whether `path` is a file that somebody may execute.
+/// Whether `path` is a file with an execute permission.
 pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path)
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_is_missing_names_its_package() {
         let tool = Tool::new("godwit-no-such-program", "no-such-package");
-        let missing = tool.available().expect_err("nobody has it");
+        let missing = tool.available().expect_err("it does not exist");
         assert_eq!(missing.package, "the package no-such-package");
         assert!(matches!(tool.run(["x"]), Err(Error::Missing(_))));
     }

@@ -123,7 +123,7 @@ pub struct MemoryPeak {
 impl MemoryWatch {
     /// Samples `group` every `interval`; each sample reads every process of the machine,
     /// about 10 us of processor time each, so 100 ms and more leave a benchmark undisturbed.
-    pub(super) fn start(group: Group, interval: Duration) -> MemoryWatch {
+    pub(super) fn start(group: ProcessGroup, interval: Duration) -> MemoryWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let peak_total = Arc::new(AtomicU64::new(0));
         let peak_single = Arc::new(AtomicU64::new(0));
@@ -197,7 +197,7 @@ pub struct Held {
 
 /// What all members of `group` and their children hold now: processes of a server may lead groups
 /// of their own.
-pub(super) fn held_by_group(group: Group) -> Held {
+pub(super) fn held_by_group(group: ProcessGroup) -> Held {
     let all: Vec<Stat> = all_processes().collect();
     let is_member = |stat: &Stat| stat.pgid == group.pgid.as_raw_pid();
     let members = all.iter().filter(|stat| is_member(stat));
@@ -217,14 +217,14 @@ pub(super) fn held_by_group(group: Group) -> Held {
 
 /// A process group.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     pub(super) pgid: Pid,
     /// The member that is ours and not counted.
     pub(super) guard: Option<Pid>,
 }
 
 /// Times and peak memory of all members of `group`, without wall clock time.
-pub(super) fn of_group(group: Group) -> Usage {
+pub(super) fn of_group(group: ProcessGroup) -> Usage {
     let mut usage = Usage::default();
     for stat in group_members(group) {
         usage.user += stat.user;
@@ -241,7 +241,7 @@ pub(super) fn peak_rss_bytes(pid: Pid) -> Option<u64> {
 }
 
 /// Members of `group`, zombies included. Processes that come and go meanwhile may be missed.
-fn group_members(group: Group) -> impl Iterator<Item = Stat> {
+fn group_members(group: ProcessGroup) -> impl Iterator<Item = Stat> {
     all_processes()
         .filter(move |stat| Some(stat.pid) != group.guard)
         .filter(move |stat| stat.pgid == group.pgid.as_raw_pid())

@@ -1,4 +1,4 @@
-//! The figure of a scenario: which points go where.
+//! The main figure of a scenario: which cells become which points.
 
 use super::chart::{Axis, Bar, Figure, Look, Panel, Point, Scale, Series};
 use super::format::short;

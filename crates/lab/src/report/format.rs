@@ -1,4 +1,4 @@
-//! Numbers as pages show them.
+//! How pages print numbers.
 
 /// Three or four digits, as many as mean something.
 pub(super) fn short(value: f64) -> String {

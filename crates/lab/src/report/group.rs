@@ -1,9 +1,9 @@
-//! Repeats put together, and theory beside them.
+//! The repeats of a cell and method as one group, and the theory for it.
 
 use godwit_tune::model::analytic::{self, Apt};
 
 use crate::judge;
-use crate::runner::{Outcome, Results, Run};
+use crate::runner::{Results, Run, RunOutcome};
 use crate::scenario::{Cell, Facet, Method, Scenario, Theory, Window};
 use crate::stats::{self, Summary};
 
@@ -33,7 +33,7 @@ pub(super) fn groups(results: &Results) -> Vec<Group<'_>> {
 
 impl Group<'_> {
     /// What figures are made of: faithful runs, or, when there is none, all that did not fail.
-    pub(super) fn used(&self) -> impl Iterator<Item = &Outcome> {
+    pub(super) fn used(&self) -> impl Iterator<Item = &RunOutcome> {
         let all = self.only_unfaithful();
         (self.runs.iter())
             .filter(move |run| all || run.is_faithful())
@@ -83,7 +83,7 @@ impl Group<'_> {
     }
 
     /// Of any figure of a run.
-    pub(super) fn summary(&self, of: impl Fn(&Outcome) -> f64) -> Option<Summary> {
+    pub(super) fn summary(&self, of: impl Fn(&RunOutcome) -> f64) -> Option<Summary> {
         let values: Vec<f64> = self.used().map(of).collect();
         Summary::of(&values)
     }

@@ -1,4 +1,4 @@
-//! The page: figures, tables, how they were made.
+//! The HTML page: figures, tables, and how they were measured.
 
 use std::fmt::Write as _;
 

@@ -1,9 +1,9 @@
-//! Tuners and simultaneous transfers, held against the static settings of the same run.
+//! Tuners and simultaneous transfers, compared with the static settings of the same run.
 
 use super::format::{seconds, short};
 use super::group::{Group, best};
 use crate::judge::{self, Judgement, Phase};
-use crate::runner::{Outcome, Results};
+use crate::runner::{Results, RunOutcome};
 use crate::stats::{self, Summary};
 
 /// All repeats of a tuned method, or of several transfers at once, in one cell.
@@ -96,7 +96,7 @@ fn judge_group<'a>(results: &Results, groups: &'a [Group<'a>], group: &'a Group<
         let values: Vec<f64> = all.iter().map(of).collect();
         stats::median(&values)
     };
-    let over = |of: fn(&Outcome) -> Option<f64>| {
+    let over = |of: fn(&RunOutcome) -> Option<f64>| {
         let values: Vec<f64> = group.used().filter_map(of).collect();
         stats::median(&values)
     };

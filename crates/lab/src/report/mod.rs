@@ -1,4 +1,4 @@
-//! Results for people: text for the terminal, pages in HTML and Markdown, figures.
+//! Reports of results: text for the terminal, pages in HTML and Markdown, figures.
 
 pub mod chart;
 
@@ -46,7 +46,7 @@ pub fn svgs(results: &Results, name: &str) -> Vec<FigureFile> {
 }
 
 /// One of the figures of a scenario.
-struct Shown {
+struct NamedFigure {
     /// What tells it apart from the others, for names of files and parts.
     suffix: &'static str,
     drawing: Figure,
@@ -54,13 +54,13 @@ struct Shown {
 }
 
 /// All figures: goodput over what varies, and transfers against time.
-fn figures(results: &Results, groups: &[Group<'_>]) -> Vec<Shown> {
-    let main = figure::figure(results, groups).map(|drawing| Shown {
+fn figures(results: &Results, groups: &[Group<'_>]) -> Vec<NamedFigure> {
+    let main = figure::figure(results, groups).map(|drawing| NamedFigure {
         suffix: "",
         drawing,
         caption: figure::caption(results, groups),
     });
-    let evolution = evolution::figure(results, groups).map(|drawing| Shown {
+    let evolution = evolution::figure(results, groups).map(|drawing| NamedFigure {
         suffix: "-time",
         drawing,
         caption: "The first faithful run of each method, in bins of half a second as the \

@@ -7,7 +7,7 @@ use super::group::{Group, disturbance, measured_window_bytes, varying};
 use super::judged::{COLUMNS, judged};
 use super::verdict::{Met, beside, verdicts};
 use crate::load::Sharing;
-use crate::runner::{Environment, Outcome, Results};
+use crate::runner::{Environment, Results, RunOutcome};
 use crate::scenario::Facet;
 use crate::stats;
 
@@ -169,7 +169,7 @@ fn measurements(groups: &[Group<'_>]) -> Table {
                 0 => "tuned".to_owned(),
                 channels => channels.to_string(),
             });
-            let of = |pick: fn(&Outcome) -> f64| {
+            let of = |pick: fn(&RunOutcome) -> f64| {
                 group
                     .summary(pick)
                     .map_or("–".to_owned(), |summary| short(summary.median))
@@ -195,7 +195,7 @@ fn measurements(groups: &[Group<'_>]) -> Table {
                 of(|outcome| outcome.sender.in_flight_bytes / 1e3),
                 of(|outcome| outcome.sender.rtt_ms),
                 of(|outcome| outcome.fidelity.lateness_p99_us),
-                of(Outcome::other_cpus),
+                of(RunOutcome::other_cpus),
                 group.remarks(),
             ]);
             row
@@ -267,8 +267,8 @@ pub(super) fn method(results: &Results, groups: &[Group<'_>]) -> String {
         );
     }
     text.push_str(sharing(results));
-    let outcomes: Vec<&Outcome> = groups.iter().flat_map(Group::used).collect();
-    let median = |of: fn(&Outcome) -> f64| {
+    let outcomes: Vec<&RunOutcome> = groups.iter().flat_map(Group::used).collect();
+    let median = |of: fn(&RunOutcome) -> f64| {
         let values: Vec<f64> = outcomes.iter().map(|outcome| of(outcome)).collect();
         stats::median(&values)
     };

@@ -33,7 +33,7 @@ pub fn summarise(results: &Results, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "{:<34} {:>4}{mark}", name.join(", "), channels(group))?;
             continue;
         };
-        let of = |pick: fn(&crate::runner::Outcome) -> f64| {
+        let of = |pick: fn(&crate::runner::RunOutcome) -> f64| {
             group.summary(pick).map_or(0.0, |summary| summary.median)
         };
         writeln!(

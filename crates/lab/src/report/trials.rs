@@ -1,4 +1,4 @@
-//! Pages of faults and of soaks, in Markdown.
+//! Pages of fault campaigns and soaks, in Markdown.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::markdown::section;
 use super::tables::{Kind, Table, environment};
 use crate::faults::{Outcome, Row};
 use crate::runner::Environment;
-use crate::soak::verdict::Quantity;
+use crate::soak::verdict::Resource;
 use crate::soak::{Side, Soak};
 
 /// A campaign of faults.
@@ -108,8 +108,8 @@ pub fn soak(here: &Environment, soak: &Soak) -> (String, FigureFile) {
     );
     let rows = soak.verdicts.iter().map(|verdict| {
         let shown = |value: u64| match verdict.quantity {
-            Quantity::ResidentBytes => format!("{:.1} MB", giga(value) * 1000.0),
-            Quantity::Descriptors | Quantity::Threads => value.to_string(),
+            Resource::ResidentBytes => format!("{:.1} MB", giga(value) * 1000.0),
+            Resource::Descriptors | Resource::Threads => value.to_string(),
         };
         vec![
             format!("{}: {}", verdict.side, name(verdict.quantity)),
@@ -131,20 +131,20 @@ pub fn soak(here: &Environment, soak: &Soak) -> (String, FigureFile) {
     (text, figure)
 }
 
-fn name(quantity: Quantity) -> &'static str {
+fn name(quantity: Resource) -> &'static str {
     match quantity {
-        Quantity::ResidentBytes => "resident memory",
-        Quantity::Descriptors => "descriptors",
-        Quantity::Threads => "threads",
+        Resource::ResidentBytes => "resident memory",
+        Resource::Descriptors => "descriptors",
+        Resource::Threads => "threads",
     }
 }
 
 /// A panel for each quantity, a line for each side.
 fn courses(soak: &Soak) -> Figure {
-    let panels = Quantity::ALL.map(|quantity| {
+    let panels = Resource::ALL.map(|quantity| {
         let (label, unit) = match quantity {
-            Quantity::ResidentBytes => ("MB", 1e-6),
-            Quantity::Descriptors | Quantity::Threads => ("number", 1.0),
+            Resource::ResidentBytes => ("MB", 1e-6),
+            Resource::Descriptors | Resource::Threads => ("number", 1.0),
         };
         let series: Vec<Series> = [Side::Server, Side::Client]
             .into_iter()

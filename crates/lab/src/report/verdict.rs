@@ -1,4 +1,4 @@
-//! What was expected and what the paper saw, held against what was measured.
+//! Expectations of a scenario and values of the paper, compared with the measurements.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ pub(super) enum Met {
 
 /// An expectation and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct ExpectationResult {
     pub(super) what: String,
     pub(super) met: Met,
     /// What was seen, method by method.
@@ -27,13 +27,13 @@ pub(super) struct Verdict {
 }
 
 /// All expectations of a scenario.
-pub(super) fn verdicts(results: &Results, groups: &[Group<'_>]) -> Vec<Verdict> {
+pub(super) fn verdicts(results: &Results, groups: &[Group<'_>]) -> Vec<ExpectationResult> {
     (results.scenario.expect.iter())
         .map(|expectation| verdict(results, groups, expectation))
         .collect()
 }
 
-fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Verdict {
+fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> ExpectationResult {
     let mut met = Met::NotMeasured;
     let mut seen = Vec::new();
     let all_judged = judged(results, groups);
@@ -67,7 +67,7 @@ fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Ver
             seen.push(format!("{}: {text}", method.label));
         }
     }
-    Verdict {
+    ExpectationResult {
         what: expect.what.clone(),
         met,
         seen: seen.join("; "),

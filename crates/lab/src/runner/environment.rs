@@ -3,9 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use godwit_proto::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::peers::{Missing, gct, godwit, iperf3, plain_ftp, tar};
@@ -36,7 +34,7 @@ pub struct Environment {
     pub programs: Vec<(String, String)>,
     /// Congestion controls that the kernel has.
     pub congestion_controls: String,
-    /// That of connections for which nobody chooses one; empty where it was not noted.
+    /// The default one; empty in results that did not record it.
     #[serde(default)]
     pub congestion_control: String,
     /// Whether the kernel shares processors by session (`kernel.sched_autogroup_enabled`); `None`
@@ -89,10 +87,9 @@ impl Environment {
             .trim_end_matches(" kB")
             .parse()
             .unwrap_or(0.0);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Environment {
             scenario: name.to_owned(),
-            began: utc(since.map_or(0, |since| since.as_secs())),
+            began: jiff::Timestamp::now().strftime("%F %T").to_string(),
             command: command(),
             quick,
             lab: env!("CARGO_PKG_VERSION").to_owned(),
@@ -174,26 +171,4 @@ fn command() -> String {
         .chain(words)
         .collect::<Vec<_>>()
         .join(" ")
-}
-
-/// Seconds since 1970 as date and time, UTC.
-fn utc(seconds: u64) -> String {
-    let digits = Timestamp(i64::try_from(seconds).unwrap_or(i64::MAX)).to_string();
-    let (year, rest) = digits.split_at(4);
-    let [month, day, hour, minute, second] = [0, 2, 4, 6, 8].map(|at| &rest[at..at + 2]);
-    format!("{year}-{month}-{day} {hour}:{minute}:{second}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_civil() {
-        assert_eq!(utc(0), "1970-01-01 00:00:00");
-        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59");
-        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00");
-        assert_eq!(utc(1_767_225_600), "2026-01-01 00:00:00");
-        assert_eq!(utc(u64::MAX), "9999-12-31 23:59:59");
-    }
 }

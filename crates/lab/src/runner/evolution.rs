@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Sample;
-use crate::judge::Series;
+use crate::judge::GoodputSeries;
 
 /// Length of a bin, s.
 pub(super) const BIN_SECONDS: f64 = 0.5;
@@ -59,8 +59,8 @@ impl Evolution {
     }
 
     /// One transfer's goodput, to be judged.
-    pub fn series<'a>(&self, goodput_bps: &'a [f64]) -> Series<'a> {
-        Series {
+    pub fn series<'a>(&self, goodput_bps: &'a [f64]) -> GoodputSeries<'a> {
+        GoodputSeries {
             bin_seconds: self.bin_seconds,
             goodput_bps,
         }

@@ -1,4 +1,5 @@
-//! What goes on beside the transfers of a run, each thing in its time.
+//! Loads beside the transfers of a run: other connections and busy processes, each with its start
+//! and end.
 
 use super::RunError;
 use crate::load::{ComputeLoad, Grouping, Sharing, TrafficLoad};
@@ -7,7 +8,7 @@ use crate::scenario::{Cell, Load, Scenario};
 
 /// All loads of a run.
 pub(super) struct Loads {
-    all: Vec<(Load, Option<Running>)>,
+    all: Vec<(Load, Option<RunningLoad>)>,
     /// Hosts that other connections go from and to.
     hosts: [String; 2],
     sharing: Option<Sharing>,
@@ -15,7 +16,7 @@ pub(super) struct Loads {
 
 /// A load; dropping it ends it.
 #[allow(dead_code, reason = "held until it is to end")]
-enum Running {
+enum RunningLoad {
     Tcp(TrafficLoad),
     Compute(ComputeLoad),
 }
@@ -66,7 +67,7 @@ impl Loads {
                 Load::Tcp { flows, .. } => {
                     let [from, to] = &self.hosts;
                     let (from, to) = (network.host(from)?, network.host(to)?);
-                    Running::Tcp(TrafficLoad::start(from, to, flows)?)
+                    RunningLoad::Tcp(TrafficLoad::start(from, to, flows)?)
                 }
                 Load::Compute {
                     processes,
@@ -75,7 +76,7 @@ impl Loads {
                 } => {
                     let load = ComputeLoad::start(processes as usize, grouping)?;
                     self.sharing = Some(load.sharing()?);
-                    Running::Compute(load)
+                    RunningLoad::Compute(load)
                 }
             });
         }

@@ -1,4 +1,5 @@
-//! One run: network, transfers, loads, and what the receiving kernels count.
+//! One run: starts the network, the transfers and the loads, and reads the counters of the
+//! receiving kernels.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use super::evolution::{BIN_SECONDS, Course, Evolution};
 use super::loads::Loads;
 use super::payload::{FileSet, Payload, SourceFile};
 use super::programs::Task;
-use super::record::{Fidelity, Outcome};
+use super::record::{Fidelity, RunOutcome};
 use super::sample::Sample;
 use super::transfer::Transfer;
 use super::watch::{SenderSeries, Watch};
@@ -49,7 +50,7 @@ pub(super) struct Job<'a> {
 impl Job<'_> {
     /// Runs one method in one cell. Every run has a network of its own, so nothing of an earlier
     /// one is left: no packet, no metric of a route, no state of a random number.
-    pub(super) fn measure(&self, samples: &mut Vec<Sample>) -> Result<Outcome, RunError> {
+    pub(super) fn measure(&self, samples: &mut Vec<Sample>) -> Result<RunOutcome, RunError> {
         let (scenario, method) = (self.scenario, self.method);
         let network = Network::start(&scenario.network(self.cell, method, self.seed))?;
         let loopback = !scenario.path.is_emulated();
@@ -107,7 +108,7 @@ struct Measurement<'a> {
 
 impl Measurement<'_> {
     /// Data without end: what arrives in the steady part, then everything is ended.
-    fn stream(mut self) -> Result<Outcome, RunError> {
+    fn stream(mut self) -> Result<RunOutcome, RunError> {
         let (ramp, measure) = self.job.scenario.span(self.job.method, self.job.cell);
         let first = self.wait_for_data()?;
         self.schedule_changes()?;
@@ -140,7 +141,7 @@ impl Measurement<'_> {
     }
 
     /// One file: its size over the life of the client.
-    fn file(mut self, file: &SourceFile) -> Result<Outcome, RunError> {
+    fn file(mut self, file: &SourceFile) -> Result<RunOutcome, RunError> {
         let meters = self.meters()?;
         self.network.lap()?;
         let mut seen = SenderSeries::start(self.transfers.iter_mut().map(|t| &mut t.sender))?;
@@ -167,7 +168,7 @@ impl Measurement<'_> {
     }
 
     /// A set of files: what arrived over the life of the client, or until the run was stopped.
-    fn files(mut self, set: &FileSet) -> Result<Outcome, RunError> {
+    fn files(mut self, set: &FileSet) -> Result<RunOutcome, RunError> {
         let meters = self.meters()?;
         self.network.lap()?;
         let mut seen = SenderSeries::start(self.transfers.iter_mut().map(|t| &mut t.sender))?;
@@ -316,7 +317,7 @@ impl Measurement<'_> {
         used: &Used,
         seen: &SenderSeries,
         report: &crate::emulator::Report,
-    ) -> Outcome {
+    ) -> RunOutcome {
         let fidelity = Fidelity::of(report, DATA_LINK);
         let emulator = fidelity.emulator_cpus * report.seconds;
         let others = (used.busy - used.client - used.server - emulator).max(0.0);
@@ -326,7 +327,7 @@ impl Measurement<'_> {
         let live = transfers.iter().flatten().map(|s| f64::from(s.channels));
         let live: Vec<f64> = live.collect();
         let bytes = transfers.iter().map(|samples| moved(samples).0).sum();
-        Outcome {
+        RunOutcome {
             goodput_bps: transfers_bps.iter().sum(),
             bytes,
             seconds: span.1 - span.0,

@@ -9,7 +9,7 @@
 //! `measure` is stopped, with all programs it started, and what has arrived by then counts.
 //!
 //! **Order.** Repeat by repeat, in each cell by cell, in each method by method, so that whatever
-//! drifts meets all alike; every other repeat runs backwards, so that nobody is always first.
+//! drifts meets all alike; every other repeat runs backwards, so that no method is always first.
 //!
 //! **Fidelity.** A run in which the emulator fell behind is marked unfaithful, kept, and tried
 //! again at once, up to three times in all. What other programs of the machine took of its
@@ -46,7 +46,7 @@ use std::path::PathBuf;
 pub use environment::Environment;
 pub use evolution::{Choice, Course, Evolution};
 pub use output::{RUNS_FILE, Results, read};
-pub use record::{Fidelity, Outcome, Run, Sender};
+pub use record::{Fidelity, Run, RunOutcome, Sender};
 pub use sample::Sample;
 
 use crate::file_error::FileError;
@@ -151,7 +151,7 @@ impl RunError {
 
 /// What became of a scenario.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RunCounts {
     /// Runs.
     pub runs: u32,
     /// Those that failed.
@@ -170,7 +170,7 @@ pub fn run(
     loaded: &Loaded,
     options: &Options,
     say: &mut dyn FnMut(&str),
-) -> Result<Tally, RunError> {
+) -> Result<RunCounts, RunError> {
     netns::available().map_err(network::Error::from)?;
     let mut scenario = loaded.scenario.clone();
     if options.quick {
@@ -184,7 +184,7 @@ pub fn run(
     let mut payload = Payload::create(&scenario.work)?;
 
     let plan = plan(&scenario);
-    let mut tally = Tally::default();
+    let mut tally = RunCounts::default();
     for (place, (repeat, cell, method)) in (1..).zip(&plan) {
         for attempt in 1..=ATTEMPTS {
             payload.prepare(cell)?;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_nobody_has_are_refused() {
+    fn unknown_methods_are_refused() {
         let mut loaded = crate::scenario::load("apt-impl/evolution").expect("is embedded");
         let only = ["nobody".to_owned()];
         let error = choose_methods(&mut loaded.scenario, &only, &mut |_| {}).expect_err("none");

@@ -1,4 +1,4 @@
-//! The directory of results: written while runs go on, read by reports.
+//! The directory of results: runs write it, reports read it.
 
 use std::fs::{self, File};
 use std::io::Write as _;

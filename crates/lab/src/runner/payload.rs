@@ -1,4 +1,4 @@
-//! What runs move: data without end, a file, or a set of files.
+//! What runs transfer: endless data, a file, or a set of files.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -198,7 +198,7 @@ fn empty(path: &Path) -> io::Result<()> {
     fs::create_dir(path)
 }
 
-/// Bytes that differ from file to file, and not only zeros: nobody can leave them out.
+/// Bytes that differ from file to file, and not only zeros, so that no program can omit them.
 fn fill(path: &Path, bytes: u64, index: u32) -> io::Result<()> {
     let mut file = File::create(path)?;
     let length = usize::try_from(bytes)
@@ -250,7 +250,7 @@ mod tests {
             bytes: 11_500,
         };
         assert_eq!(set.arrived().expect("counted"), expected);
-        set.prepare(&cell(2, 7000)).expect("made anew");
+        set.prepare(&cell(2, 7000)).expect("made again");
         assert_eq!(fs::read_dir(set.source()).expect("there").count(), 2);
         assert_eq!(set.arrived().expect("counted"), Arrived::default());
     }

@@ -1,4 +1,4 @@
-//! The programs of a method: how each is started and told what to move.
+//! The programs of a method: how each is started, and which arguments select what it moves.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub(super) enum Serving {
 
 impl Serving {
     /// Starts the server in its host. It serves the whole machine, and lets clients write where the
-    /// direction asks for it; nobody but them can reach it. With a `grid` it is for its user alone.
+    /// direction asks for it; nothing else can reach it. With a `grid` it is for its user alone.
     /// `tar` offers the source alone.
     pub(super) fn start(
         method: &Method,

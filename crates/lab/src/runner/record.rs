@@ -1,4 +1,4 @@
-//! What is kept of a run.
+//! What the results store of one run.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +23,12 @@ pub struct Run {
     /// Where in the sweep.
     pub cell: Cell,
     /// What it gave; `None` when it failed.
-    pub result: Option<Outcome>,
+    pub result: Option<RunOutcome>,
     /// Why it failed.
     pub error: Option<String>,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Processors that anything but the two programs and the emulator took, the hypervisor
     /// included: 1 is one whole.
     pub fn other_cpus(&self) -> f64 {
@@ -50,7 +50,7 @@ impl Run {
 
 /// What a run gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Payload the receivers' kernels received in order, or of files what arrived, over `seconds`;
     /// all transfers together.
     pub goodput_bps: f64,

@@ -1,4 +1,4 @@
-//! What had arrived when.
+//! Bytes received against time.
 
 /// How much had arrived when: a line of `samples.csv`.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! What the kernels at both ends of a transfer tell of its connections.
+//! What the kernels at both ends of a transfer report of its connections (`tcp_info`).
 
 use godwit_engine::host::tcp_diag::TcpDiag;
 

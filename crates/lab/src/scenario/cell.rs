@@ -1,4 +1,4 @@
-//! One combination of everything that varies.
+//! One combination of the values that a scenario varies.
 
 use serde::{Deserialize, Serialize};
 

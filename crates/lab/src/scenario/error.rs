@@ -1,4 +1,4 @@
-//! What is wrong with a scenario: file, line, field, reason.
+//! An error in a scenario file: file, line, field, reason.
 
 use std::fmt;
 

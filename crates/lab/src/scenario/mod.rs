@@ -54,8 +54,8 @@ pub use cell::{Cell, DEFAULT_CONGESTION_CONTROL};
 pub use check::{CHANNELS_MAX, RUNS_MAX};
 pub use error::ScenarioError;
 pub use format::{
-    At, Client, Direction, EpochMode, Expectation, Facet, Figure, HostsSpec, Linear, Load,
-    Measured, Method, PaperValue, PathChange, PathSpec, Protect, Quantity, Quick, Red, RunSpec,
+    At, Client, Direction, EpochMode, Expectation, Facet, FigureSpec, HostsSpec, Linear, Load,
+    Measured, Method, PaperValue, PathChange, PathSpec, Protect, Quantity, Quick, RedSpec, RunSpec,
     Scenario, Server, Sweep, Theory, Window, Work, X,
 };
 pub use library::{Embedded, LIBRARY};

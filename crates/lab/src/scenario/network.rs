@@ -1,4 +1,4 @@
-//! The network that a cell runs on, and what becomes of it in mid-run.
+//! The network of a cell, and how it changes during a run.
 
 use godwit_tune::model::analytic;
 

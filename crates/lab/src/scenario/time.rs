@@ -1,4 +1,4 @@
-//! How long runs take, when what changes, and the quick variant.
+//! How long the runs of a scenario take, when loads and changes happen, and the quick variant.
 
 use super::cell::Cell;
 use super::format::{Load, Method, Scenario};

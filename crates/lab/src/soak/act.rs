@@ -1,4 +1,4 @@
-//! What short commands do, drawn from a seed.
+//! The short commands of a soak, drawn from a seed.
 
 use crate::path::Rng;
 

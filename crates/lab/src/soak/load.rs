@@ -1,4 +1,4 @@
-//! The workers: one short command after the other.
+//! The workers of a soak: each runs one short command after the other.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! Hours of work in minutes: transfers, listings, aborts and deaths in random mix, at full speed,
-//! and nothing may grow.
+//! The soak test: transfers, listings, aborts and kills in a random mix at full speed for minutes,
+//! after which no memory, descriptor or thread may have leaked.
 //!
 //! One `godwitd` serves all of it. Against it run, all over loopback:
 //!

@@ -1,5 +1,5 @@
-//! The one command that lives from the beginning to the end: it is told names of files while it
-//! copies them.
+//! The one command that runs from the beginning of a soak to its end: it reads names of files from
+//! its standard input while it copies them.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -1,4 +1,4 @@
-//! What a process has, and whether that grows.
+//! Memory, descriptors and threads of a process, and whether they grow.
 
 use std::fmt;
 use std::fs;
@@ -79,7 +79,7 @@ pub struct UsageSample {
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Quantity {
+pub enum Resource {
     /// Resident memory, bytes.
     ResidentBytes,
     /// Open descriptors.
@@ -88,20 +88,20 @@ pub enum Quantity {
     Threads,
 }
 
-impl Quantity {
+impl Resource {
     /// All there are.
-    pub const ALL: [Quantity; 3] = [
-        Quantity::ResidentBytes,
-        Quantity::Descriptors,
-        Quantity::Threads,
+    pub const ALL: [Resource; 3] = [
+        Resource::ResidentBytes,
+        Resource::Descriptors,
+        Resource::Threads,
     ];
 
     /// How much of it a process has.
     pub fn of(self, level: &Level) -> u64 {
         match self {
-            Quantity::ResidentBytes => level.resident_bytes,
-            Quantity::Descriptors => level.descriptors,
-            Quantity::Threads => level.threads,
+            Resource::ResidentBytes => level.resident_bytes,
+            Resource::Descriptors => level.descriptors,
+            Resource::Threads => level.threads,
         }
     }
 
@@ -109,9 +109,9 @@ impl Quantity {
     /// take. Chosen from what one short command takes at a time.
     fn slack(self) -> u64 {
         match self {
-            Quantity::ResidentBytes => 8 << 20,
-            Quantity::Descriptors => 32,
-            Quantity::Threads => 16,
+            Resource::ResidentBytes => 8 << 20,
+            Resource::Descriptors => 32,
+            Resource::Threads => 16,
         }
     }
 }
@@ -123,7 +123,7 @@ pub struct TrendVerdict {
     /// Whose.
     pub side: Side,
     /// Of what.
-    pub quantity: Quantity,
+    pub quantity: Resource,
     /// Median after warming up.
     pub early: u64,
     /// Median at the end.
@@ -135,7 +135,7 @@ pub struct TrendVerdict {
 /// Judges samples of a load that lasted `seconds`. Where there are none in one of the windows,
 /// nothing is flat.
 pub fn judge(samples: &[UsageSample], seconds: f64) -> Vec<TrendVerdict> {
-    let window = |side, quantity: Quantity, from: f64, to: f64| {
+    let window = |side, quantity: Resource, from: f64, to: f64| {
         let inside =
             |s: &&UsageSample| s.side == side && (from..=to).contains(&(s.seconds / seconds));
         let of_it = samples.iter().filter(inside);
@@ -143,7 +143,7 @@ pub fn judge(samples: &[UsageSample], seconds: f64) -> Vec<TrendVerdict> {
     };
     let mut verdicts = Vec::new();
     for side in [Side::Server, Side::Client] {
-        for quantity in Quantity::ALL {
+        for quantity in Resource::ALL {
             let early = window(side, quantity, 0.2, 0.4);
             let late = window(side, quantity, 0.8, 1.0);
             let flat = match (early, late) {
@@ -197,7 +197,7 @@ mod tests {
         let verdicts = judge(&growing, 100.0);
         let grows: Vec<_> = verdicts.iter().filter(|verdict| !verdict.flat).collect();
         assert_eq!(grows.len(), 2, "{grows:?}");
-        assert!(grows.iter().all(|v| v.quantity == Quantity::ResidentBytes));
+        assert!(grows.iter().all(|v| v.quantity == Resource::ResidentBytes));
     }
 
     #[test]

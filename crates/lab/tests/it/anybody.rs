@@ -1,5 +1,5 @@
-//! Somebody who shows any certificate, whether or not it does: GSI's handshake by OpenSSL alone, so
-//! that nothing of ours objects before the program that is tested has its say.
+//! A peer that presents any certificate, whether or not it has the key: GSI's handshake by OpenSSL
+//! alone, so that none of our own checks fails before the program under test.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Our client steers two servers, of ours and of the reference implementation.
+//! Our client controls two servers, ours and the reference server.
 
 use std::{fs, os::unix::fs::symlink};
 

@@ -1,4 +1,4 @@
-//! Our client against the reference server and against our own: the same demands on both.
+//! Our client with the reference server and with ours: the same requirements for both.
 
 use std::fs;
 use std::process::Command;

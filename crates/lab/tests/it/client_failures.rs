@@ -1,4 +1,4 @@
-//! What our client says and leaves behind when something goes wrong, with either server.
+//! Messages and leftovers of our client after failures, with either server.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -274,28 +274,19 @@ fn a_server_that_dies_leaves_no_file_under_its_final_name() {
     for kind in BOTH {
         for upload in [true, false] {
             let site = Site::new(kind);
-            let (source, target) = if upload {
-                (site.local("f"), site.at("f"))
-            } else {
-                (site.at("f"), site.local("f"))
-            };
-            write_sparse(&source, BIG);
-            let (local, url) = (typed(&site.local("f")), site.url("f"));
-            let (from, to) = if upload {
-                (&local, &url)
-            } else {
-                (&url, &local)
-            };
+            let way = site.one_way(upload, "f");
+            write_sparse(&way.source, BIG);
+            let (from, to) = (&*way.from, &*way.to);
             let cp = ["cp", "-p", "2", "--retries", "2", "--no-verify"];
             let client = start(&[&cp[..], &["--no-sparse", from, to]].concat());
-            let folder = target.parent().expect("a parent");
+            let folder = way.target.parent().expect("a parent");
             wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
             site.crash();
-            assert!(!target.exists(), "{kind:?}: it was too fast");
+            assert!(!way.target.exists(), "{kind:?}: it was too fast");
             let finished = client.wait(LONG).expect("ends");
             assert_eq!(finished.status.code(), Some(FAILED), "{}", finished.log());
             says(&finished.log(), &["127.0.0.1"]);
-            assert!(!target.exists());
+            assert!(!way.target.exists());
             assert_begun(folder);
         }
     }
@@ -309,18 +300,11 @@ fn a_server_hears_of_an_interrupt_and_answers() {
     for kind in BOTH {
         for upload in [true, false] {
             let site = Site::new(kind);
-            let (source, target) = match upload {
-                true => (site.local("f"), site.at("f")),
-                false => (site.at("f"), site.local("f")),
-            };
-            write_sparse(&source, BIG);
-            let (local, url) = (typed(&site.local("f")), site.url("f"));
-            let (from, to) = match upload {
-                true => (&local, &url),
-                false => (&url, &local),
-            };
+            let way = site.one_way(upload, "f");
+            write_sparse(&way.source, BIG);
+            let (from, to) = (&*way.from, &*way.to);
             let client = start(&["cp", "-vv", "--no-sparse", "-c", "1", "-p", "2", from, to]);
-            let folder = target.parent().expect("a parent");
+            let folder = way.target.parent().expect("a parent");
             wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
             client.signal(Signal::INT).expect("interrupts");
             let finished = client.wait(LONG).expect("ends");
@@ -330,7 +314,7 @@ fn a_server_hears_of_an_interrupt_and_answers() {
             if matches!(kind, Kind::Godwitd) {
                 says(&finished.log(), &["<- 426"]);
             }
-            assert!(!target.exists());
+            assert!(!way.target.exists());
         }
     }
 }
@@ -343,29 +327,20 @@ fn a_client_that_dies_leaves_no_file_under_its_final_name() {
     for kind in BOTH {
         for upload in [true, false] {
             let site = Site::new(kind);
-            let (source, target) = if upload {
-                (site.local("f"), site.at("f"))
-            } else {
-                (site.at("f"), site.local("f"))
-            };
-            write_sparse(&source, BIG);
-            let (local, url) = (typed(&site.local("f")), site.url("f"));
-            let (from, to) = if upload {
-                (&local, &url)
-            } else {
-                (&url, &local)
-            };
+            let way = site.one_way(upload, "f");
+            write_sparse(&way.source, BIG);
+            let (from, to) = (&*way.from, &*way.to);
             let client = start(&["cp", "-p", "2", "--no-verify", "--no-sparse", from, to]);
-            let folder = target.parent().expect("a parent");
+            let folder = way.target.parent().expect("a parent");
             wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
             client.signal(Signal::KILL).expect("kills");
             client.wait(LONG).expect("ends");
-            assert!(!target.exists());
+            assert!(!way.target.exists());
             // The server goes on, and the next attempt is whole.
-            write_sparse(&source, 10_000_000);
+            write_sparse(&way.source, 10_000_000);
             site.godwit(&["cp", "-p", "2", from, to]);
-            assert_same(&source, &target);
-            assert_eq!(length_of(&target), 10_000_000);
+            assert_same(&way.source, &way.target);
+            assert_eq!(length_of(&way.target), 10_000_000);
         }
     }
 }

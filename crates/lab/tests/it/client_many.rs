@@ -1,5 +1,5 @@
-//! Many small files through our client: the same demands on the reference server and on ours, and
-//! bad files among the good.
+//! Many small files with our client: the same requirements for the reference server and ours, also
+//! with some unreadable files among them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -1,5 +1,5 @@
-//! Both programs and every kind of bad credential: refused with its own words, and a good one in
-//! its place is not.
+//! Both programs with every kind of bad credential: each is refused with its own message, and a
+//! good credential in its place is accepted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

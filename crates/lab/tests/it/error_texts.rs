@@ -1,5 +1,5 @@
-//! What servers answer when they refuse, and what `proto` takes it for. The table of texts in
-//! `proto/src/error/reading.rs` is checked here against the servers themselves.
+//! The replies of servers that refuse a command, and the error that `proto` reads from each. This
+//! checks the table of texts in `proto/src/error/reading.rs` with the servers themselves.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! What sites have for the reference server, at ours: its configuration, and its log of transfers.
+//! Configuration and transfer log of the reference server, used with ours.
 
 use std::{fs, process::Command};
 

@@ -1,4 +1,4 @@
-//! The grid's transfer library against our server.
+//! gfal2, the transfer library of the grid, and our server.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

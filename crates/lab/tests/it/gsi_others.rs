@@ -1,5 +1,5 @@
-//! Identities beside the reference implementation's: ARC's client and server, and Java programs.
-//! And by which names the reference client knows our server.
+//! Grid identities with programs beside the reference implementation: ARC's client and server, and
+//! Java programs. Also the host names by which the reference client accepts our server.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Bytes that change on their way to or from the reference server.
+//! Bytes that are corrupted on their way to or from the reference server.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What networks leave behind when they end well, and when they are killed.
+//! What networks leave behind after a normal end, and after a kill.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Trees of ordinary FTP servers, which list in their own ways: vsftpd has no MLSD, Pure-FTPd and
-//! ProFTPD say of a link no more than that it is one.
+//! Trees on ordinary FTP servers, whose listings differ: vsftpd has no MLSD, and Pure-FTPd and
+//! ProFTPD report of a symbolic link only that it is one.
 
 use std::{
     ffi::OsString, fs, os::unix::fs::PermissionsExt as _, os::unix::fs::symlink, path::Path,

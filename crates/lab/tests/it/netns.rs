@@ -1,4 +1,4 @@
-//! Hosts, paths and what they leave behind.
+//! Hosts and paths on a real kernel, and what they leave behind.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
 //! A client that was killed in the middle of a file of an ordinary FTP server: the same command
-//! goes on where it was.
+//! resumes it.
 
 use std::{fs, path::Path, process::Command};
 

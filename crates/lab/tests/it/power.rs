@@ -1,6 +1,5 @@
-//! A machine that is without power for a moment: what its server has answered for, and what its
-//! client was to make safe, is still there, and nothing stands under a final name that is not
-//! whole.
+//! Power failures: everything that the server has confirmed, and everything that the client had to
+//! sync, survives, and every final name belongs to a whole file.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

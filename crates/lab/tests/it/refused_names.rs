@@ -1,4 +1,5 @@
-//! Ordinary FTP servers that are set to refuse names with a leading dot, or to rename nothing.
+//! Ordinary FTP servers that are configured to refuse names with a leading dot, or to refuse
+//! renaming.
 
 use std::{ffi::OsString, fs, path::Path};
 

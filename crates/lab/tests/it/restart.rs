@@ -1,4 +1,4 @@
-//! Transfers that are cut down in the middle and taken up again by the reference client.
+//! Transfers of the reference client that are interrupted and resumed.
 
 use std::process::Command;
 
@@ -8,8 +8,8 @@ use godwit_lab::peers::process::{Options, Process, Signal, Stream};
 use rustix::process::Pid;
 
 use crate::support::{
-    Kind, LONG, Need, Site, assert_same, files_below, have, length_of, stored_below, wait_until,
-    write_sparse,
+    Kind, LONG, Need, OneWay, Site, assert_same, files_below, have, length_of, stored_below,
+    wait_until, write_sparse,
 };
 
 const NEEDS: &[Need] = &[Need::Gct, Need::Godwitd];
@@ -46,14 +46,13 @@ fn a_server_that_dies_is_a_failure_and_the_next_attempt_is_whole() {
     for options in [&[][..], &["-p", "3"]] {
         for upload in [true, false] {
             let mut site = Site::new(Kind::Godwitd);
-            let (source, target) = if upload {
-                (site.local("f"), site.at("f"))
-            } else {
-                (site.at("f"), site.local("f"))
-            };
+            let OneWay {
+                source,
+                target,
+                from,
+                to,
+            } = site.one_way(upload, "f");
             write_sparse(&source, BIG);
-            let (local, url) = (site.local_url("f"), site.url("f"));
-            let (from, to) = if upload { (local, url) } else { (url, local) };
             let mut arguments = options.to_vec();
             arguments.extend([from.as_str(), &to]);
             let client = start(&arguments);
@@ -122,23 +121,18 @@ fn a_client_that_dies_takes_nothing_along() {
         return;
     }
     let site = Site::new(Kind::Godwitd);
-    let (local, url) = (site.local_url("f"), site.url("f"));
     for options in [&["-p", "1"][..], &["-p", "3"], &["-fast", "-dp"]] {
         for upload in [true, false] {
-            let (source, target) = if upload {
-                (site.local("f"), site.at("f"))
-            } else {
-                (site.at("f"), site.local("f"))
-            };
+            let OneWay {
+                source,
+                target,
+                from,
+                to,
+            } = site.one_way(upload, "f");
             let _ = std::fs::remove_file(&target);
             write_sparse(&source, BIG);
-            let (from, to) = if upload {
-                (&local, &url)
-            } else {
-                (&url, &local)
-            };
             let mut arguments = options.to_vec();
-            arguments.extend([from.as_str(), to]);
+            arguments.extend([from.as_str(), &to]);
             let client = start(&arguments);
             wait_until("some has arrived", || length_of(&target) > 1 << 20);
             client.signal(Signal::KILL).expect("kills");
@@ -183,26 +177,16 @@ fn our_client_goes_on_where_our_server_died() {
 fn our_client_goes_on(kind: Kind, mut kill: impl FnMut(&mut Site)) {
     for upload in [true, false] {
         let mut site = Site::new(kind);
-        let (source, target) = if upload {
-            (site.local("f"), site.at("f"))
-        } else {
-            (site.at("f"), site.local("f"))
-        };
+        let OneWay {
+            source,
+            target,
+            from,
+            to,
+        } = site.one_way(upload, "f");
         write_sparse(&source, BIG);
-        let local = site
-            .local("f")
-            .into_os_string()
-            .into_string()
-            .expect("UTF-8");
-        let url = site.url("f");
-        let (from, to) = if upload {
-            (&local, &url)
-        } else {
-            (&url, &local)
-        };
         let mut command = Command::new(godwit::binary("godwit").expect("present"));
         command.args(["cp", "-v", "-p", "2", "--no-sparse"]);
-        command.args(["--retries", "20", from, to]);
+        command.args(["--retries", "20", &from, &to]);
         let mut client = Process::spawn(command, Options::default()).expect("starts");
         let folder = target.parent().expect("a parent");
         wait_until("some has arrived", || stored_below(folder) > 1 << 20);

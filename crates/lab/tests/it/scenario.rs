@@ -1,4 +1,4 @@
-//! Whole scenarios: from a file to a page.
+//! Whole scenarios, from file to report.
 
 use std::fs;
 use std::io::Write as _;

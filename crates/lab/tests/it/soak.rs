@@ -1,4 +1,4 @@
-//! Some seconds of a soak; longer ones: `godwit-lab soak`.
+//! A soak of some seconds; longer ones: `godwit-lab soak`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Files to move, servers to move them from and to, and how a failure is told.
+//! Files to move, servers for them, and how failures are printed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -119,6 +119,14 @@ enum Server {
     Gct(GctServer),
 }
 
+/// A file that is uploaded or downloaded: its two places and their URLs.
+pub(crate) struct OneWay {
+    pub(crate) source: PathBuf,
+    pub(crate) target: PathBuf,
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
 /// A server with a directory of its own, and a directory of this machine beside it.
 pub(crate) struct Site {
     server: Server,
@@ -229,6 +237,19 @@ impl Site {
     }
 
     /// The `file://` URL of [`Site::local`].
+    /// The file of this name on its way up or down.
+    pub(crate) fn one_way(&self, upload: bool, name: &str) -> OneWay {
+        let here = (self.local(name), self.local_url(name));
+        let there = (self.at(name), self.url(name));
+        let ((source, from), (target, to)) = if upload { (here, there) } else { (there, here) };
+        OneWay {
+            source,
+            target,
+            from,
+            to,
+        }
+    }
+
     pub(crate) fn local_url(&self, path: &str) -> String {
         file_url(&self.local(path))
     }

@@ -1,5 +1,5 @@
-//! `godwit sync` with the reference server and with ours: what differs is copied with its time and
-//! permissions, and then nothing is.
+//! `godwit sync` with the reference server and with ours: the first run copies what differs, with
+//! times and permissions; the second copies nothing.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,5 +1,4 @@
-//! What people look at while a transfer runs: on a terminal of 80 columns and 24 lines, as tmux has
-//! it.
+//! The live display of a transfer, on a terminal of 80 columns and 24 lines in tmux.
 
 use std::fs;
 use std::path::Path;

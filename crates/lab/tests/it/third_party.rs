@@ -1,4 +1,4 @@
-//! The reference client steers two servers, one of them ours at least.
+//! The reference client controls two servers, at least one of them ours.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Servers that believe different CAs, and know the user by different certificates: our client
-//! makes them believe each other.
+//! Two servers that trust different CAs and know the user by different certificates: our client
+//! makes them trust each other.
 
 use std::fs;
 

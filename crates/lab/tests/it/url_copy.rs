@@ -1,4 +1,4 @@
-//! The reference client between this machine and our server.
+//! The reference client and our server.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};

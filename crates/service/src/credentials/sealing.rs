@@ -1,9 +1,9 @@
 //! Secrets at rest: envelope encryption with a key that lies outside the database.
 //!
 //! A sealed secret is `version | wrapped key | sealed text`. Each has a data key of its own, which
-//! the installation's key wraps, so that a new installation key rewrites 60 bytes a row. Both layers
-//! are AES-256-GCM with a random nonce; the additional data is the place where the blob belongs, so
-//! that a row copied to another owner does not open.
+//! the installation's key wraps, so that a new installation key rewrites 60 bytes a row. Both
+//! layers are AES-256-GCM with a random nonce; the additional data is the place where the blob
+//! belongs, so that a row copied to another owner does not open.
 
 use std::{
     fs,

@@ -1,10 +1,10 @@
-//! The cells of protected data channels: a grid of our own, PROT S and PROT P, godwit both ends
-//! beside GCT both ends.
+//! Benchmark cells of protected data channels: PROT S and PROT P in a test grid, godwit at both
+//! ends beside GCT at both ends.
 //!
 //! The limit, on paper: each byte is encrypted once and decrypted once, and both ends share this
-//! machine's processors. So goodput cannot pass half of what all processors encrypt together.
-//! `openssl speed` tells that of OpenSSL's ciphers, which our data channels had once and the peers
-//! have; ring's are up to twice as fast. Copies by the kernel come on top.
+//! machine's processors. So goodput cannot exceed half of what all processors encrypt together.
+//! `openssl speed` measures that for OpenSSL's ciphers, which the peers use; ring's, which our data
+//! channels use, are up to twice as fast. Copies by the kernel come on top.
 
 use std::{
     net::{IpAddr, Ipv4Addr},

@@ -1,4 +1,4 @@
-//! The file that cells move, on tmpfs.
+//! The file that benchmark cells move, on tmpfs.
 
 use std::{
     fs,

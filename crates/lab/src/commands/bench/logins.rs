@@ -1,10 +1,11 @@
-//! The cells of logins: users of a grid who prove who they are, fetch a file of a few bytes and go,
-//! one after the other.
+//! Benchmark cells of logins: users with grid certificates who log in, fetch a file of a few bytes
+//! and log out, one after the other.
 //!
-//! Alone, and with what a copy has by default: a proxy is delegated, and the data channel is proven
-//! with it. On paper a login is a signature and two or three verifications at each end, a
-//! delegation one more of either; RSA of 2048 bits signs in about 0.6 ms of a processor and P-256
-//! in 0.03. What is above that is processes, files and text.
+//! One cell has the login alone; the other also what a copy does by default: the client delegates a
+//! proxy, and both ends authenticate the data channel with it. On paper a login costs each end a
+//! signature and two or three verifications, and a delegation one more of each; RSA of 2048 bits
+//! signs in about 0.6 ms of a processor and P-256 in 0.03. The rest goes to processes, files and
+//! text.
 
 use std::{
     net::{IpAddr, Ipv4Addr},

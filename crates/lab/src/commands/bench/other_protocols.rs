@@ -1,5 +1,5 @@
-//! Cells of other protocols' programs: one file from tmpfs to tmpfs, each with the server that does
-//! it best here, in clear and encrypted.
+//! Benchmark cells of other protocols: one file from tmpfs to tmpfs by curl, aria2, lftp, rclone,
+//! xrdcp or scp, each with its fastest server here, unencrypted and encrypted.
 
 use std::{
     ffi::OsString,

@@ -1,4 +1,4 @@
-//! The page of a benchmark, from its measurements alone.
+//! Writes the page of a benchmark from its measurements alone.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Cells without protection: memory to memory and file to file at several parallelisms, and one
-//! endless row of channels.
+//! Benchmark cells without encryption: memory to memory and file to file at several parallelisms,
+//! up to a thousand channels.
 //!
 //! The limit, on paper: loopback TCP copies each byte twice (sender into the kernel, kernel to
 //! receiver), a file source adds a page-cache read that `sendfile` hands over without a copy, and a

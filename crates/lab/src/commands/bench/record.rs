@@ -1,4 +1,4 @@
-//! What a benchmark measured: lines of JSON while it runs, tables when a cell is over.
+//! The measurements of a benchmark: JSON lines while it runs, a table at the end of each cell.
 
 use serde::{Deserialize, Serialize};
 

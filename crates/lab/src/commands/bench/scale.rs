@@ -1,5 +1,4 @@
-//! What a server's clients cost it in memory: many sessions that do nothing, and many data channels
-//! that do.
+//! Benchmark cells of a server's memory: many idle sessions, and many busy data channels.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},

@@ -1,11 +1,11 @@
-//! The cell of small files: so many files of one size from memory to memory over loopback, both
-//! ways.
+//! The benchmark cell of small files: many files of one size from memory to memory over loopback,
+//! in both directions.
 //!
-//! Held against `globus-url-copy -fast -pp -cc 4`, the fastest way that client has; files per
-//! second, and what each end's processors spend on a file. Nobody verifies, since that client does
-//! not. What the rates are bounded by on paper: a file costs each end some ten system calls on its
-//! storage (open, write or read, close, rename, and the look at what is there), one to three
-//! microseconds each, beside what the two ends say to each other.
+//! The peer is `globus-url-copy -fast -pp -cc 4`, the fastest options of that client; measured are
+//! files per second, and the processor time of each end for a file. Neither client verifies, since
+//! the peer cannot. The bound, on paper: a file costs each end some ten system calls on its storage
+//! (stat, open, write or read, close, rename) of one to three microseconds each, and the messages
+//! between the two ends.
 
 use std::{
     ffi::OsString,

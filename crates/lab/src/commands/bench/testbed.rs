@@ -1,4 +1,4 @@
-//! Runs contenders in turn, and keeps and shows what they measured.
+//! Runs the contenders of a cell in turn, stores their measurements and prints them.
 
 use std::{fs, io::Write, time::Duration};
 

@@ -1,10 +1,10 @@
-//! The cells of strangers: thousands of connections that never log in, what they take, and how long
-//! those who do log in need meanwhile.
+//! Benchmark cells of unauthenticated connections: thousands that never log in, what they cost the
+//! server, and how long logins take meanwhile.
 //!
-//! On paper: a connection without a word is a descriptor and some KiB. One that has begun TLS costs
-//! a signature and the buffers of its handshake, and where privileges are apart a process. By
-//! default a server keeps 1000 of either kind and sends the oldest away; with room for all it shows
-//! what each of them takes.
+//! On paper: a silent connection costs a descriptor and some KiB. One that has begun TLS costs a
+//! signature and the buffers of its handshake, and with privilege separation a process. By default
+//! a server keeps 1000 of either kind and evicts the oldest; without that limit the cell shows what
+//! each of them costs.
 
 use std::{
     io::{self, Read as _, Write as _},

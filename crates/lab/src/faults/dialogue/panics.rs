@@ -1,5 +1,5 @@
-//! A run of the client in this process, with an observer that panics: whichever worker tells it the
-//! n-th event panics with it. So nothing in the client waits for a sign to panic.
+//! Runs the client in this process with an observer that panics: the worker that reports the n-th
+//! event panics with it. The client itself needs no hook for that.
 
 use std::backtrace::Backtrace;
 use std::io;

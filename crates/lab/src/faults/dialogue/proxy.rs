@@ -1,6 +1,6 @@
-//! Stands between a client and a server, on the control connection and on data connections to the
-//! server's ports, and lets things go wrong as its [`Script`] says. In clear: it must understand
-//! what passes.
+//! A proxy between a client and a server, for the control connection and for data connections to
+//! the server's ports. It injects the faults of its [`Script`]. It reads the dialogue, so both
+//! connections are unencrypted.
 //!
 //! One command passes at a time, so that it is known which reply belongs to which command. Commands
 //! that a client sends ahead wait; only what concerns a running transfer passes at once.
@@ -42,7 +42,7 @@ struct Shared {
     /// What threads wait for.
     connections: Mutex<Vec<TcpStream>>,
     listeners: Mutex<Vec<SocketAddr>>,
-    /// Bound and not listening: their ports refuse connections, and are nobody else's.
+    /// Bound and not listening: their ports refuse connections, and no other program can take them.
     closed_ports: Mutex<Vec<OwnedFd>>,
 }
 

@@ -1,4 +1,4 @@
-//! Servers that dialogues go wrong with, started once.
+//! The servers of the dialogue faults, each started once.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! What is copied and what lies at the destination before, and what must be there afterwards.
+//! The trees of a dialogue fault: the source, the destination before, and what the destination must
+//! hold afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What goes wrong in a dialogue, and what is done with each command because of it. Pure.
+//! The kinds of dialogue faults, and what the proxy does with each command because of them. Pure.
 
 use std::fmt;
 
@@ -242,7 +242,7 @@ pub(super) enum Treatment {
         spoilt: Spoilt,
         reply: Option<&'static str>,
     },
-    /// It passes, and nobody can connect to the port of the answer.
+    /// It passes, and the port in the answer refuses connections.
     RefuseData(Refusal),
 }
 

@@ -1,4 +1,4 @@
-//! What series are called: a legend, or names where lines end.
+//! The names of series: a legend, or labels where lines end.
 
 use super::svg::{Anchor, Svg};
 use super::{Frame, Look, Panel, Series, colour_class, width_of};

@@ -1,4 +1,4 @@
-//! From values to pixels, and where ticks go.
+//! Maps values to pixels and places the ticks of an axis.
 
 /// How values spread over an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

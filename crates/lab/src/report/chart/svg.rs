@@ -74,11 +74,8 @@ impl Svg {
     }
 
     pub(super) fn rectangle(&mut self, class: &str, at: (f64, f64), width: f64, height: f64) {
-        let (x, y) = at;
-        let _ = writeln!(
-            self.body,
-            r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"/>"#
-        );
+        let place = rectangle_at(at, width, height);
+        let _ = writeln!(self.body, r#"<rect class="{class}" {place}/>"#);
     }
 
     /// A mark of the shape with this number, with a tip for those who point at it.
@@ -120,10 +117,10 @@ impl Svg {
         height: f64,
         draw: impl FnOnce(&mut Svg),
     ) {
-        let (x, y) = at;
+        let place = rectangle_at(at, width, height);
         let _ = writeln!(
             self.body,
-            r#"<clipPath id="{id}"><rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"/></clipPath><g clip-path="url(#{id})">"#
+            r#"<clipPath id="{id}"><rect {place}/></clipPath><g clip-path="url(#{id})">"#
         );
         draw(self);
         self.body.push_str("</g>\n");
@@ -145,6 +142,11 @@ impl Svg {
             self.body
         )
     }
+}
+
+/// The attributes of a rectangle.
+fn rectangle_at((x, y): (f64, f64), width: f64, height: f64) -> String {
+    format!(r#"x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}""#)
 }
 
 fn coordinates<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> String {

@@ -1,7 +1,7 @@
 mod tuned;
 
 use super::*;
-use crate::runner::{Environment, Fidelity, Outcome, Run, Sender};
+use crate::runner::{Environment, Fidelity, Run, RunOutcome, Sender};
 use crate::scenario::{self, LIBRARY, Rate};
 
 /// Results as a run of the scenario might give them: goodput grows with channels up to the link.
@@ -37,8 +37,8 @@ fn results(name: &str) -> Results {
     }
 }
 
-fn outcome(goodput_bps: f64) -> Outcome {
-    Outcome {
+fn outcome(goodput_bps: f64) -> RunOutcome {
+    RunOutcome {
         goodput_bps,
         bytes: 1_000_000,
         seconds: 8.0,

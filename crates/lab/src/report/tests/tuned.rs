@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::{assert_well_formed, outcome};
-use crate::runner::{Choice, Course, Environment, Evolution, Outcome, Run};
+use crate::runner::{Choice, Course, Environment, Evolution, Run, RunOutcome};
 use crate::scenario::{self, Scenario};
 
 const TUNED: &str = r#"
@@ -95,7 +95,7 @@ fn evolving(scenario: &Scenario, method: usize, cell: usize, courses: &[&[(usize
         seed: 1,
         method: method.name.clone(),
         cell: scenario.cells(method)[cell].clone(),
-        result: Some(Outcome {
+        result: Some(RunOutcome {
             beside_bps: Some(100e6),
             evolution: Some(Evolution {
                 bin_seconds: 0.5,

@@ -1,4 +1,4 @@
-//! Methods: programs that can do what is asked of them.
+//! Checks of methods: whether the programs can do what the scenario requires.
 
 use super::super::cell::Cell;
 use super::super::error::Invalid;

@@ -1,4 +1,4 @@
-//! What the types of a scenario cannot rule out.
+//! Checks of a scenario that its types cannot express.
 
 mod methods;
 mod work;

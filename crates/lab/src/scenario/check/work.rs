@@ -1,4 +1,4 @@
-//! What moves: one file, or a set of files, and who can move it.
+//! Checks of the work: one file or a set of files, and which programs can move it.
 
 use super::super::error::Invalid;
 use super::super::format::{Client, Direction, Facet, Method, Scenario, Server, X};

@@ -52,7 +52,7 @@ pub enum Facet {
 /// How to draw it: goodput upwards, everything that is neither `x` nor a panel is a series.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Figure {
+pub struct FigureSpec {
     /// Horizontal axis. Default channels.
     pub x: X,
     /// Whether it is logarithmic.

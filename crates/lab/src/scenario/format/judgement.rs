@@ -1,4 +1,4 @@
-//! What measurements are held against: theory, the paper, expectations.
+//! What measurements are compared with: theory, the paper, expectations.
 
 use serde::{Deserialize, Serialize};
 

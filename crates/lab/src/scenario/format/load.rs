@@ -1,4 +1,4 @@
-//! What goes on beside the transfer, and what happens to the path.
+//! Loads beside the transfer, and changes of the path.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Who moves the data.
+//! A method: the client and server programs and their settings.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The words of a scenario file, one type a table. Unknown words are refused everywhere.
+//! The format of a scenario file: one type for each table. Unknown keys are refused.
 
 mod figure;
 mod judgement;
@@ -7,7 +7,7 @@ mod method;
 
 use serde::{Deserialize, Serialize};
 
-pub use figure::{Facet, Figure, X};
+pub use figure::{Facet, FigureSpec, X};
 pub use judgement::{At, Expectation, Linear, Measured, PaperValue, Quantity, Theory, Window};
 pub use load::{Load, PathChange};
 pub use method::{Client, Direction, EpochMode, Method, Protect, Server};
@@ -61,7 +61,7 @@ pub struct Scenario {
     pub expect: Vec<Expectation>,
     /// How to draw it.
     #[serde(default)]
-    pub figure: Figure,
+    pub figure: FigureSpec,
     /// What `--quick` changes.
     #[serde(default)]
     pub quick: Quick,
@@ -82,7 +82,7 @@ pub struct PathSpec {
     pub queue: QueueLength,
     /// Random early detection instead of DropTail; thresholds in packets.
     #[serde(default)]
-    pub red: Option<Red>,
+    pub red: Option<RedSpec>,
     /// Random loss on the wire of data packets. Default none. The way back loses nothing.
     #[serde(default = "PathSpec::no_share")]
     pub loss: Share,
@@ -130,7 +130,7 @@ impl PathSpec {
 /// Random early detection, by the names of the ns-2 manual.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Red {
+pub struct RedSpec {
     /// Average queue below which nothing is dropped, packets.
     pub min: f64,
     /// Average queue from which on everything is dropped, packets.

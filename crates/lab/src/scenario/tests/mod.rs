@@ -101,7 +101,7 @@ fn cells_become_networks() {
     scenario.path.queue = QueueLength::Bdp(2.0);
     scenario.path.loss = Share(0.01);
     scenario.path.background = Share(0.5);
-    scenario.path.red = Some(Red {
+    scenario.path.red = Some(RedSpec {
         min: 5.0,
         max: 15.0,
         max_p: 0.1,

@@ -1,4 +1,4 @@
-//! What each client is told, with our server.
+//! The commands of each client, with our server.
 
 use std::process::Command;
 

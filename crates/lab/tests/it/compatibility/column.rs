@@ -1,4 +1,4 @@
-//! One column of the page: what a pair of programs is told for each operation.
+//! One column of the page: the commands of a pair of programs for each operation.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What is done in a cell, whoever does it: what there is before, and what must be there
+//! The operations, whichever program does them: which files exist before, and which must exist
 //! afterwards.
 
 use std::{

@@ -1,5 +1,4 @@
-//! Where a cell is tried: servers with what lets users in, and a directory for each cell at both
-//! ends.
+//! Where a cell runs: servers with their logins, and a directory for each cell at both ends.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! How each client is spoken to, and what it calls its version.
+//! How each client is called, and how it prints its version.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What our client is told, with each server.
+//! The commands of our client, with each server.
 
 use Login::{Anonymous, Grid, Password, Ssh, Tls};
 use Operation as O;

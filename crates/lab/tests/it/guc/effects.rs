@@ -1,4 +1,4 @@
-//! The same words to both programs leave the same behind.
+//! The same arguments have the same effects with both programs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Where both programs do the same.
+//! Commands whose effects are the same with both programs.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Options that mean something to `gsiftp://` alone.
+//! Options that apply to `gsiftp://` alone.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
-//! Our client under the name of the reference client: the same words to both programs, against both
-//! servers, must leave the same files and end with the same status. The options come from the page
-//! that users read.
+//! Our client under the name of the reference client: with the same arguments both programs must
+//! leave the same files and exit with the same status, with both servers. The options come from the
+//! page for users.
 
 mod effects;
 mod field;

@@ -1,4 +1,4 @@
-//! `kill -9` of either side: never a wrong file under a final name.
+//! `kill -9` of either side never leaves a wrong file under a final name.
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
 //! 10,000 files of 100 bytes to 1 MB, and one of 8 GiB, up and down, with each pair of ends.
 
-use std::{fs, path::Path, time::Instant};
+use std::{any::Any, fs, path::Path, time::Instant};
 
 use godwit_lab::peers::{
     self,
@@ -84,25 +84,37 @@ fn file_url(p: &Path) -> String {
     format!("file://{}", path(p))
 }
 
-#[test]
-fn ours_to_ours() {
+/// Serves a folder while both ways are tried with a client.
+fn try_with(
+    serve: impl FnOnce(&Path) -> (Box<dyn Any>, String),
+    copy: &dyn Fn(&[&str]) -> peers::Finished,
+    [tree_options, file_options]: [&[&str]; 2],
+    local: fn(&Path) -> String,
+) {
     let _turn = alone();
-    let (root, folder) = (
-        roomy_folder(HUGE + (2 << 30)),
-        roomy_folder(HUGE + (2 << 30)),
-    );
-    let server = Godwitd::serving(root.path())
-        .anonymous("rw")
-        .start()
-        .unwrap();
+    let [root, folder] = [(); 2].map(|()| roomy_folder(HUGE + (2 << 30)));
+    let (_server, url) = serve(root.path());
     let ends = Ends {
-        url: server.url(""),
-        copy: &godwit_cp,
-        tree_options: &["-r"],
-        file_options: &["-p", "4"],
-        local: path,
+        url,
+        copy,
+        tree_options,
+        file_options,
+        local,
     };
     both_ways(root.path(), folder.path(), &ends);
+}
+
+fn ours(root: &Path) -> (Box<dyn Any>, String) {
+    let server = Godwitd::serving(root).anonymous("rw").start().unwrap();
+    let url = server.url("");
+    (Box::new(server), url)
+}
+
+const OUR_OPTIONS: [&[&str]; 2] = [&["-r"], &["-p", "4"]];
+
+#[test]
+fn ours_to_ours() {
+    try_with(ours, &godwit_cp, OUR_OPTIONS, path);
 }
 
 #[test]
@@ -110,20 +122,12 @@ fn ours_to_gct() {
     let Some(()) = peers::present("ours_to_gct", gct::available()) else {
         return;
     };
-    let _turn = alone();
-    let (root, folder) = (
-        roomy_folder(HUGE + (2 << 30)),
-        roomy_folder(HUGE + (2 << 30)),
-    );
-    let server = GctServer::serving(root.path()).start().unwrap();
-    let ends = Ends {
-        url: server.url(""),
-        copy: &godwit_cp,
-        tree_options: &["-r"],
-        file_options: &["-p", "4"],
-        local: path,
+    let serve = |root: &Path| -> (Box<dyn Any>, String) {
+        let server = GctServer::serving(root).start().unwrap();
+        let url = server.url("");
+        (Box::new(server), url)
     };
-    both_ways(root.path(), folder.path(), &ends);
+    try_with(serve, &godwit_cp, OUR_OPTIONS, path);
 }
 
 #[test]
@@ -131,21 +135,11 @@ fn gct_to_ours() {
     let Some(()) = peers::present("gct_to_ours", gct::available()) else {
         return;
     };
-    let _turn = alone();
-    let (root, folder) = (
-        roomy_folder(HUGE + (2 << 30)),
-        roomy_folder(HUGE + (2 << 30)),
-    );
-    let server = Godwitd::serving(root.path())
-        .anonymous("rw")
-        .start()
-        .unwrap();
-    let ends = Ends {
-        url: server.url("").replace("gsiftp://", "ftp://"),
-        copy: &|arguments| gct::URL_COPY.run_within(RUN_LIMIT, arguments).unwrap(),
-        tree_options: &["-r", "-cd", "-fast", "-p", "2"],
-        file_options: &["-fast", "-p", "4"],
-        local: file_url,
+    let serve = |root: &Path| {
+        let (server, url) = ours(root);
+        (server, url.replace("gsiftp://", "ftp://"))
     };
-    both_ways(root.path(), folder.path(), &ends);
+    let copy = |arguments: &[&str]| gct::URL_COPY.run_within(RUN_LIMIT, arguments).unwrap();
+    let options: [&[&str]; 2] = [&["-r", "-cd", "-fast", "-p", "2"], &["-fast", "-p", "4"]];
+    try_with(serve, &copy, options, file_url);
 }

@@ -1,4 +1,4 @@
-//! Many files, huge files, many channels, sudden deaths.
+//! Many files, huge files, many channels, killed programs.
 
 mod channels;
 mod deaths;
