@@ -1,6 +1,8 @@
 //! The transfer service: people submit jobs, agents do them with the client's library.
 //!
 //! # Map
+//! - [`store`]: what the service knows, in SQLite or PostgreSQL
 //! - [`credentials`]: what proves users to endpoints, sealed at rest
 
 pub mod credentials;
+pub mod store;

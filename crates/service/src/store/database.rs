@@ -1,0 +1,273 @@
+//! The two engines: how they are opened, and the few places where their SQL differs.
+//!
+//! Statements are written once, with `$1` parameters and these words:
+//! - `{now}`: microseconds since 1970 by the clock of the database
+//! - `{lock}`, `{skip}`: locks the rows that a SELECT reads; the second passes over locked ones
+//! - `{list}`: the integers of a JSON array in `$1`
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
+use sqlx::{
+    Any, AnyConnection, AnyPool, AssertSqlSafe, Row as _, Transaction,
+    any::{AnyArguments, AnyPoolOptions, AnyRow},
+    query::Query,
+};
+use uuid::Uuid;
+
+use super::StoreError;
+
+/// Which engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Engine {
+    /// One file of this machine.
+    Sqlite,
+    /// A server.
+    Postgres,
+}
+
+const SQLITE_NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+const POSTGRES_NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)";
+const SQLITE_LIST: &str = "(SELECT value FROM json_each($1))";
+const POSTGRES_LIST: &str =
+    "(SELECT CAST(l.v AS bigint) FROM json_array_elements_text(CAST($1 AS json)) AS l(v))";
+
+impl Engine {
+    fn text(self, sql: &str) -> String {
+        let [now, lock, skip, list] = match self {
+            Engine::Sqlite => [SQLITE_NOW, "", "", SQLITE_LIST],
+            Engine::Postgres => {
+                let (lock, skip) = ("FOR NO KEY UPDATE", "FOR NO KEY UPDATE SKIP LOCKED");
+                [POSTGRES_NOW, lock, skip, POSTGRES_LIST]
+            }
+        };
+        sql.replace("{now}", now)
+            .replace("{lock}", lock)
+            .replace("{skip}", skip)
+            .replace("{list}", list)
+    }
+
+    /// A statement in the dialect of the engine.
+    pub(super) fn query(self, sql: &str) -> Query<'static, Any, AnyArguments> {
+        sqlx::query(AssertSqlSafe(self.text(sql)))
+    }
+
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            Engine::Sqlite => &[
+                "PRAGMA journal_mode = WAL",
+                "PRAGMA synchronous = FULL",
+                "PRAGMA busy_timeout = 5000",
+                "PRAGMA cache_size = -65536",
+                "PRAGMA journal_size_limit = 67108864",
+            ],
+            Engine::Postgres => &[
+                "SET statement_timeout = '5s'",
+                "SET idle_in_transaction_session_timeout = '10s'",
+                "SET application_name = 'godwit-service'",
+            ],
+        }
+    }
+}
+
+/// Connections of an open database.
+#[derive(Clone, Debug)]
+pub(super) struct Database {
+    pub(super) engine: Engine,
+    writers: AnyPool,
+    readers: AnyPool,
+}
+
+impl Database {
+    pub(super) async fn open(url: &str) -> Result<Database, StoreError> {
+        sqlx::any::install_default_drivers();
+        let engine = match url.split_once(':') {
+            Some(("sqlite", _)) => Engine::Sqlite,
+            Some(("postgres" | "postgresql", _)) => Engine::Postgres,
+            _ => {
+                return Err(StoreError::Invalid(
+                    "the URL of a database is sqlite: or postgres:",
+                ));
+            }
+        };
+        Ok(match engine {
+            // SQLite has one writer at a time: more would only wait for its lock.
+            Engine::Sqlite => Database {
+                engine,
+                writers: pool(engine, url, 1).await?,
+                readers: pool(engine, url, 4).await?,
+            },
+            Engine::Postgres => {
+                let both = pool(engine, url, 10).await?;
+                Database {
+                    engine,
+                    writers: both.clone(),
+                    readers: both,
+                }
+            }
+        })
+    }
+
+    pub(super) fn query(&self, sql: &str) -> Query<'static, Any, AnyArguments> {
+        self.engine.query(sql)
+    }
+
+    /// For single statements that only read.
+    pub(super) fn reader(&self) -> &AnyPool {
+        &self.readers
+    }
+
+    /// For single statements that write.
+    pub(super) fn writer(&self) -> &AnyPool {
+        &self.writers
+    }
+
+    pub(super) async fn begin(&self) -> Result<Work, StoreError> {
+        let transaction = match self.engine {
+            // A transaction that reads first would fail when another process has written since.
+            Engine::Sqlite => self.writers.begin_with("BEGIN IMMEDIATE").await?,
+            Engine::Postgres => self.writers.begin().await?,
+        };
+        Ok(Work {
+            engine: self.engine,
+            transaction,
+        })
+    }
+
+    pub(super) async fn close(&self) {
+        self.writers.close().await;
+        self.readers.close().await;
+    }
+}
+
+async fn pool(engine: Engine, url: &str, size: u32) -> Result<AnyPool, StoreError> {
+    let pool = AnyPoolOptions::new()
+        .max_connections(size)
+        .acquire_timeout(Duration::from_secs(10))
+        .after_connect(move |connection, _| {
+            Box::pin(async move {
+                for setting in engine.settings() {
+                    sqlx::query(*setting).execute(&mut *connection).await?;
+                }
+                Ok(())
+            })
+        });
+    Ok(pool.connect(url).await?)
+}
+
+/// A transaction.
+pub(super) struct Work {
+    engine: Engine,
+    transaction: Transaction<'static, Any>,
+}
+
+impl Work {
+    pub(super) fn query(&self, sql: &str) -> Query<'static, Any, AnyArguments> {
+        self.engine.query(sql)
+    }
+
+    pub(super) fn connection(&mut self) -> &mut AnyConnection {
+        &mut self.transaction
+    }
+
+    pub(super) async fn commit(self) -> Result<(), StoreError> {
+        Ok(self.transaction.commit().await?)
+    }
+}
+
+/// Reads columns by their place.
+pub(super) trait Columns {
+    fn int(&self, column: usize) -> Result<i64, StoreError>;
+    fn maybe_int(&self, column: usize) -> Result<Option<i64>, StoreError>;
+    fn text(&self, column: usize) -> Result<String, StoreError>;
+    fn maybe_text(&self, column: usize) -> Result<Option<String>, StoreError>;
+    fn bytes(&self, column: usize) -> Result<Vec<u8>, StoreError>;
+    fn maybe_bytes(&self, column: usize) -> Result<Option<Vec<u8>>, StoreError>;
+    fn real(&self, column: usize) -> Result<f64, StoreError>;
+
+    fn count(&self, column: usize) -> Result<u64, StoreError> {
+        Ok(self.int(column)?.max(0) as u64)
+    }
+
+    fn small(&self, column: usize) -> Result<u32, StoreError> {
+        u32::try_from(self.int(column)?).map_err(StoreError::corrupt)
+    }
+
+    fn flag(&self, column: usize) -> Result<bool, StoreError> {
+        Ok(self.int(column)? != 0)
+    }
+
+    fn uuid(&self, column: usize) -> Result<Uuid, StoreError> {
+        self.text(column)?.parse().map_err(StoreError::corrupt)
+    }
+
+    fn time(&self, column: usize) -> Result<Timestamp, StoreError> {
+        timestamp(self.int(column)?)
+    }
+
+    fn maybe_time(&self, column: usize) -> Result<Option<Timestamp>, StoreError> {
+        self.maybe_int(column)?.map(timestamp).transpose()
+    }
+
+    fn json<T: DeserializeOwned>(&self, column: usize) -> Result<T, StoreError> {
+        serde_json::from_str(&self.text(column)?).map_err(StoreError::corrupt)
+    }
+
+    /// A value of an enum that JSON has as a string.
+    fn name<T: DeserializeOwned>(&self, column: usize) -> Result<T, StoreError> {
+        serde_json::from_value(self.text(column)?.into()).map_err(StoreError::corrupt)
+    }
+}
+
+impl Columns for AnyRow {
+    fn int(&self, column: usize) -> Result<i64, StoreError> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_int(&self, column: usize) -> Result<Option<i64>, StoreError> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn text(&self, column: usize) -> Result<String, StoreError> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_text(&self, column: usize) -> Result<Option<String>, StoreError> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn bytes(&self, column: usize) -> Result<Vec<u8>, StoreError> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_bytes(&self, column: usize) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn real(&self, column: usize) -> Result<f64, StoreError> {
+        Ok(self.try_get(column)?)
+    }
+}
+
+fn timestamp(micros: i64) -> Result<Timestamp, StoreError> {
+    Timestamp::from_microsecond(micros).map_err(StoreError::corrupt)
+}
+
+/// JSON of a value for a column or a parameter.
+pub(super) fn json(value: &(impl Serialize + ?Sized)) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(StoreError::corrupt)
+}
+
+/// The string of an enum that JSON has as a string.
+pub(super) fn name(value: impl Serialize) -> Result<String, StoreError> {
+    match serde_json::to_value(value).map_err(StoreError::corrupt)? {
+        serde_json::Value::String(name) => Ok(name),
+        other => Err(StoreError::Corrupt(other.to_string())),
+    }
+}
+
+/// Microseconds for a column.
+pub(super) fn micros(time: Option<Timestamp>) -> Option<i64> {
+    time.map(Timestamp::as_microsecond)
+}

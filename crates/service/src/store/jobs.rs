@@ -1,0 +1,481 @@
+//! Jobs as users see them, and what users do to them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use godwit_service_api::{
+    event::{JobEvent, JobEventKind},
+    job::{FileCounts, FileError, FileState, FileView, JobOptions, JobState, WhoActs},
+    page::{MAX_PAGE, Page},
+};
+use sqlx::any::AnyRow;
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    database::{Columns as _, json},
+    manifest::{self, Outcome, Outcomes},
+    model::{JobFilter, JobRecord},
+    units::{self, PickedUnit, UNIT, Unit},
+};
+
+const JOB: &str = "number, id, owner, state, reason, options, total, finished, skipped, failed,
+    bytes_total, bytes_done, listings, created, started, ended,
+    CASE WHEN EXISTS (SELECT 1 FROM job_after WHERE job_after.job = job.number)
+    THEN 1 ELSE 0 END";
+
+fn read_job(row: &AnyRow) -> Result<JobRecord, StoreError> {
+    let state: JobState = row.name(3)?;
+    let (total, listings) = (row.count(6)?, row.int(12)?);
+    let mut files = FileCounts {
+        total,
+        finished: row.count(7)?,
+        skipped: row.count(8)?,
+        failed: row.count(9)?,
+        canceled: 0,
+    };
+    // What was open when the job became final was never written file by file.
+    let rest = total.saturating_sub(files.ended());
+    match state {
+        JobState::Canceled => files.canceled = rest,
+        _ if state.is_final() => files.failed += rest,
+        _ => {}
+    }
+    Ok(JobRecord {
+        number: row.int(0)?,
+        id: row.uuid(1)?,
+        owner: row.text(2)?,
+        state,
+        reason: row.maybe_text(4)?,
+        options: row.json(5)?,
+        files,
+        bytes_total: row.count(10)?,
+        bytes_done: row.count(11)?,
+        listed: listings == 0 && state != JobState::Submitting,
+        waits_for_job: row.flag(16)?,
+        errors: BTreeMap::new(),
+        created: row.time(13)?,
+        started: row.maybe_time(14)?,
+        ended: row.maybe_time(15)?,
+    })
+}
+
+impl Store {
+    /// Jobs, latest first. `cursor` is `next` of the page before.
+    pub async fn jobs(
+        &self,
+        filter: &JobFilter,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<JobRecord>, StoreError> {
+        let below = match cursor {
+            Some(cursor) => parse_cursor(cursor)?,
+            None => i64::MAX,
+        };
+        let limit = limit.clamp(1, MAX_PAGE) as usize;
+        let mut text = format!("SELECT {JOB} FROM job WHERE number < $1");
+        let mut words: Vec<String> = Vec::new();
+        if let Some(owner) = &filter.owner {
+            words.push(owner.clone());
+            text += &format!(" AND owner = ${}", words.len() + 1);
+        }
+        let states: Vec<String> = filter
+            .states
+            .iter()
+            .map(|s| s.as_str().to_owned())
+            .collect();
+        let ids: Vec<String> = filter.ids.iter().map(Uuid::to_string).collect();
+        for (column, values) in [("state", states), ("id", ids)] {
+            if !values.is_empty() {
+                let from = words.len() + 2;
+                let places: Vec<String> = (from..from + values.len())
+                    .map(|n| format!("${n}"))
+                    .collect();
+                text += &format!(" AND {column} IN ({})", places.join(", "));
+                words.extend(values);
+            }
+        }
+        text += &format!(" ORDER BY number DESC LIMIT {}", limit + 1);
+        let mut query = self.database.query(&text).bind(below);
+        for word in words {
+            query = query.bind(word);
+        }
+        let rows = query.fetch_all(self.database.reader()).await?;
+        let mut items = rows
+            .iter()
+            .take(limit)
+            .map(read_job)
+            .collect::<Result<Vec<_>, _>>()?;
+        self.add_errors(&mut items).await?;
+        let more = rows.len() > limit;
+        let last = items.last().filter(|_| more);
+        let next = last.map(|job| job.number.to_string());
+        Ok(Page { items, next })
+    }
+
+    /// One job.
+    pub async fn job(&self, id: Uuid) -> Result<JobRecord, StoreError> {
+        let filter = JobFilter {
+            ids: vec![id],
+            ..JobFilter::default()
+        };
+        let page = self.jobs(&filter, None, 1).await?;
+        page.items.into_iter().next().ok_or(StoreError::NotFound)
+    }
+
+    async fn add_errors(&self, jobs: &mut [JobRecord]) -> Result<(), StoreError> {
+        let failed = jobs.iter().filter(|job| job.files.failed > 0);
+        let numbers: Vec<i64> = failed.map(|job| job.number).collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let text = "SELECT job, code, files FROM job_error WHERE job IN {list}";
+        let query = self.database.query(text).bind(json(&numbers)?);
+        let mut errors: HashMap<i64, BTreeMap<String, u64>> = HashMap::new();
+        for row in query.fetch_all(self.database.reader()).await? {
+            let of_job = errors.entry(row.int(0)?).or_default();
+            of_job.insert(row.text(1)?, row.count(2)?);
+        }
+        for job in jobs {
+            job.errors = errors.remove(&job.number).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Files of a job in the order of their numbers, from the one that `cursor` names.
+    pub async fn files(
+        &self,
+        job: &JobRecord,
+        cursor: Option<&str>,
+        limit: u32,
+        state: Option<FileState>,
+    ) -> Result<Page<FileView>, StoreError> {
+        let mut from = match cursor {
+            Some(cursor) => parse_cursor(cursor)?,
+            None => 0,
+        };
+        let limit = limit.clamp(1, MAX_PAGE) as usize;
+        let mut items = Vec::new();
+        loop {
+            let text = "SELECT seq, base, files, directories, manifest, outcomes, receipts
+                FROM segment WHERE job = $1 AND staged IS NULL AND seq >=
+                COALESCE((SELECT MAX(seq) FROM segment WHERE job = $1 AND base <= $2), 0)
+                AND base + files > $2 ORDER BY seq LIMIT 1";
+            let query = self.database.query(text).bind(job.number).bind(from);
+            let Some(row) = query.fetch_optional(self.database.reader()).await? else {
+                return Ok(Page { items, next: None });
+            };
+            let base = row.int(1)?;
+            for file in self.files_of_segment(job, &row).await? {
+                let wanted = state.is_none_or(|state| state == file.state);
+                if (file.index as i64) < from || !wanted {
+                    continue;
+                }
+                if items.len() == limit {
+                    let next = Some(file.index.to_string());
+                    return Ok(Page { items, next });
+                }
+                items.push(file);
+            }
+            from = base + row.int(2)?;
+        }
+    }
+
+    /// Files of a row of `seq, base, files, directories, manifest, outcomes, receipts`.
+    async fn files_of_segment(
+        &self,
+        job: &JobRecord,
+        row: &AnyRow,
+    ) -> Result<Vec<FileView>, StoreError> {
+        let (seq, base, count) = (row.int(0)?, row.int(1)?, row.int(2)?);
+        let directories = row.flag(3)?;
+        let outcomes = Outcomes::from_bytes(row.bytes(5)?);
+        let mut odd = self.exceptions(job.number, base, base + count).await?;
+        if directories && odd.is_empty() {
+            return Ok(Vec::new());
+        }
+        let active = match job.state.is_final() {
+            true => Vec::new(),
+            false => self.leased_of_segment(job.number, seq).await?,
+        };
+        let mut receipts = manifest::decode_receipts(row.maybe_bytes(6)?.as_deref())?;
+        let files = manifest::decode(&row.bytes(4)?)?;
+        let mut views = Vec::with_capacity(files.len());
+        for (place, file) in (0_u32..).zip(files) {
+            let index = base + i64::from(place);
+            let exception = odd.remove(&index);
+            let failed = exception.as_ref().is_some_and(|e| e.failed);
+            if directories && !failed {
+                continue;
+            }
+            let (size, checksum) = receipts.remove(&place).unzip();
+            let tried = exception.as_ref().map_or(0, |e| e.attempts);
+            let (state, attempts) = match outcomes.get(place) {
+                Outcome::Finished => (FileState::Finished, tried + 1),
+                Outcome::Skipped => (FileState::Skipped, tried + 1),
+                _ if failed => (FileState::Failed, tried),
+                _ if job.state == JobState::Canceled => (FileState::Canceled, tried),
+                _ if job.state.is_final() => (FileState::Failed, tried),
+                _ if active.iter().any(|u| u.open(&outcomes).contains(&place)) => {
+                    (FileState::Active, tried)
+                }
+                _ => (FileState::Queued, tried),
+            };
+            let late = state == FileState::Failed && !failed;
+            views.push(FileView {
+                index: index as u64,
+                source: file.source,
+                destination: file.destination,
+                bytes: size.or(file.bytes),
+                state,
+                attempts,
+                error: match late {
+                    true => Some(deadline_error()),
+                    false => exception.map(|e| e.error),
+                },
+                checksum: checksum.flatten().or(file.checksum),
+                metadata: file.metadata,
+            });
+        }
+        Ok(views)
+    }
+
+    async fn exceptions(
+        &self,
+        job: i64,
+        from: i64,
+        to: i64,
+    ) -> Result<HashMap<i64, FileException>, StoreError> {
+        let text = "SELECT number, failed, attempts, error FROM file_exception
+            WHERE job = $1 AND number >= $2 AND number < $3";
+        let query = self.database.query(text).bind(job).bind(from).bind(to);
+        let rows = query.fetch_all(self.database.reader()).await?;
+        let exceptions = rows.iter().map(|row| {
+            let exception = FileException {
+                failed: row.flag(1)?,
+                attempts: row.small(2)?,
+                error: row.json(3)?,
+            };
+            Ok((row.int(0)?, exception))
+        });
+        exceptions.collect()
+    }
+
+    async fn leased_of_segment(&self, job: i64, segment: i64) -> Result<Vec<Unit>, StoreError> {
+        let text = format!(
+            "SELECT {UNIT} FROM unit
+            WHERE agent IS NOT NULL AND job = $1 AND segment = $2"
+        );
+        let query = self.database.query(&text).bind(job).bind(segment);
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter().map(Unit::read).collect()
+    }
+
+    /// Ends a job. What agents hold of it they are told to stop with their next poll.
+    pub async fn cancel(&self, id: Uuid, reason: &str) -> Result<(), StoreError> {
+        let job = self
+            .change_state(
+                id,
+                |state, _| match state {
+                    JobState::Submitting => Err(StoreError::NotFound),
+                    state if state.is_final() => Err(StoreError::Conflict("the job has ended")),
+                    _ => Ok(JobState::Canceled),
+                },
+                Some(reason),
+            )
+            .await?;
+        self.drop_ready_units(job).await
+    }
+
+    /// Stops a job until it is resumed.
+    pub async fn pause(&self, id: Uuid, reason: &str) -> Result<(), StoreError> {
+        let to = |state, _| match state {
+            JobState::Queued | JobState::Active => Ok(JobState::Paused),
+            JobState::Submitting => Err(StoreError::NotFound),
+            _ => Err(StoreError::Conflict(
+                "only a job that waits or moves can be paused",
+            )),
+        };
+        self.change_state(id, to, Some(reason)).await?;
+        Ok(())
+    }
+
+    /// Lets a paused job go on.
+    pub async fn resume(&self, id: Uuid) -> Result<(), StoreError> {
+        let to = |state, started: bool| match (state, started) {
+            (JobState::Paused, true) => Ok(JobState::Active),
+            (JobState::Paused, false) => Ok(JobState::Queued),
+            (JobState::Submitting, _) => Err(StoreError::NotFound),
+            _ => Err(StoreError::Conflict("the job is not paused")),
+        };
+        self.change_state(id, to, None).await?;
+        Ok(())
+    }
+
+    async fn change_state(
+        &self,
+        id: Uuid,
+        to: impl FnOnce(JobState, bool) -> Result<JobState, StoreError>,
+        reason: Option<&str>,
+    ) -> Result<i64, StoreError> {
+        let mut work = self.database.begin().await?;
+        let text = "SELECT number, state, started FROM job WHERE id = $1 {lock}";
+        let query = work.query(text).bind(id.to_string());
+        let row = query.fetch_optional(work.connection()).await?;
+        let row = row.ok_or(StoreError::NotFound)?;
+        let job = row.int(0)?;
+        let state = to(row.name(1)?, row.maybe_int(2)?.is_some())?;
+        units::set_state(&mut work, job, state, reason).await?;
+        work.commit().await?;
+        Ok(job)
+    }
+
+    /// Ready units of a job that is final. In a transaction of its own: grants lock units first.
+    pub(super) async fn drop_ready_units(&self, job: i64) -> Result<(), StoreError> {
+        let query = self
+            .database
+            .query("DELETE FROM unit WHERE job = $1 AND agent IS NULL");
+        query.bind(job).execute(self.database.writer()).await?;
+        Ok(())
+    }
+
+    /// Queues the files again that were given up, a thousand a transaction; says how many.
+    pub async fn retry_failed(&self, id: Uuid) -> Result<u64, StoreError> {
+        let mut files = 0;
+        loop {
+            let some = self.retry_some(id).await?;
+            if some == 0 {
+                return Ok(files);
+            }
+            files += some;
+        }
+    }
+
+    async fn retry_some(&self, id: Uuid) -> Result<u64, StoreError> {
+        let mut work = self.database.begin().await?;
+        let text = "SELECT number, state FROM job WHERE id = $1";
+        let query = work.query(text).bind(id.to_string());
+        let row = query.fetch_optional(work.connection()).await?;
+        let row = row.ok_or(StoreError::NotFound)?;
+        let job = row.int(0)?;
+        if matches!(row.name(1)?, JobState::Submitting | JobState::Canceled) {
+            return Err(StoreError::Conflict("the job was canceled"));
+        }
+        let text = "SELECT seq, base, files, link, directories FROM segment
+            WHERE job = $1 AND seq = (SELECT MAX(seq) FROM segment WHERE job = $1 AND base <=
+            (SELECT MIN(number) FROM file_exception WHERE job = $1 AND failed = 1)) {lock}";
+        let query = work.query(text).bind(job);
+        let Some(row) = query.fetch_optional(work.connection()).await? else {
+            return Ok(0);
+        };
+        let (seq, base, count) = (row.int(0)?, row.int(1)?, row.int(2)?);
+        let (link, directories) = (row.int(3)?, row.flag(4)?);
+        let text = "UPDATE file_exception SET failed = 0, attempts = 0
+            WHERE job = $1 AND failed = 1 AND number >= $2 AND number < $3 RETURNING number";
+        let query = work.query(text).bind(job).bind(base).bind(base + count);
+        let rows = query.fetch_all(work.connection()).await?;
+        let places = rows.iter().map(|row| {
+            let place = row.int(0)? - base;
+            u32::try_from(place).map_err(StoreError::corrupt)
+        });
+        let mut places = places.collect::<Result<Vec<u32>, _>>()?;
+        places.sort_unstable();
+        let unit = Unit::of_segment(job, link, seq, directories);
+        let chunk = if directories { 1 } else { places.len() };
+        for places in places.chunks(chunk.max(1)) {
+            let new = PickedUnit {
+                places,
+                delay: 0,
+                losses: 0,
+                attempts: 0,
+            };
+            units::insert_picked(&mut work, &unit, &new).await?;
+        }
+        units::reopen(&mut work, job, places.len() as u64, directories).await?;
+        work.commit().await?;
+        Ok(places.len() as u64)
+    }
+
+    /// Adds an event to a job.
+    pub async fn add_event(&self, id: Uuid, event: &JobEventKind) -> Result<(), StoreError> {
+        let mut work = self.database.begin().await?;
+        let query = work.query("SELECT number FROM job WHERE id = $1 {lock}");
+        let row = query
+            .bind(id.to_string())
+            .fetch_optional(work.connection())
+            .await?;
+        let job = row.ok_or(StoreError::NotFound)?.int(0)?;
+        units::add_events(&mut work, job, std::slice::from_ref(event)).await?;
+        work.commit().await
+    }
+
+    /// Events of a job after this number, with theirs.
+    pub async fn events(
+        &self,
+        id: Uuid,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<(u64, JobEvent)>, StoreError> {
+        let text = "SELECT number, at, what FROM event
+            WHERE job = (SELECT number FROM job WHERE id = $1) AND number > $2
+            ORDER BY number LIMIT $3";
+        let query = self.database.query(text).bind(id.to_string());
+        let query = query
+            .bind(after as i64)
+            .bind(i64::from(limit.clamp(1, MAX_PAGE)));
+        let rows = query.fetch_all(self.database.reader()).await?;
+        let events = rows.iter().map(|row| {
+            let event = JobEvent {
+                at: row.time(1)?,
+                what: row.json(2)?,
+            };
+            Ok((row.count(0)?, event))
+        });
+        events.collect()
+    }
+
+    /// Changes how a job is done, e.g. its priority. Units that run keep their options.
+    pub async fn set_options(&self, id: Uuid, options: &JobOptions) -> Result<(), StoreError> {
+        let text = "UPDATE job SET options = $2, deadline = $3 WHERE id = $1 AND ended IS NULL";
+        let query = self
+            .database
+            .query(text)
+            .bind(id.to_string())
+            .bind(json(options)?);
+        let query = query.bind(super::database::micros(options.deadline));
+        match query.execute(self.database.writer()).await?.rows_affected() {
+            0 => Err(StoreError::Conflict("the job has ended")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Jobs of an owner that are not final, and their files that have not ended.
+    pub async fn usage(&self, owner: &str) -> Result<(u64, u64), StoreError> {
+        let text = "SELECT COUNT(*),
+            CAST(COALESCE(SUM(total - finished - skipped - failed), 0) AS bigint)
+            FROM job WHERE owner = $1 AND ended IS NULL";
+        let query = self.database.query(text).bind(owner.to_owned());
+        let row = query.fetch_one(self.database.reader()).await?;
+        Ok((row.count(0)?, row.count(1)?))
+    }
+}
+
+struct FileException {
+    failed: bool,
+    attempts: u32,
+    error: FileError,
+}
+
+/// Of files that were open when the deadline of their job passed.
+fn deadline_error() -> FileError {
+    FileError {
+        code: "deadline".to_owned(),
+        message: "the deadline of the job passed".to_owned(),
+        who: WhoActs::User,
+        may_pass: false,
+    }
+}
+
+fn parse_cursor(cursor: &str) -> Result<i64, StoreError> {
+    let error = StoreError::Invalid("the cursor is not one of this service");
+    cursor.parse().map_err(|_| error)
+}

@@ -1,0 +1,402 @@
+//! Who leads, what waits, who gets it, and what becomes of leases that end without their agent.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use godwit_service_api::{
+    agent::{GrantOptions, Lease, UnitFile, Work as AgentWork},
+    event::JobEventKind,
+    job::{JobOptions, JobState},
+};
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    database::{Columns as _, Work, json},
+    manifest::{self, Outcomes},
+    model::{
+        GrantOrder, GrantedUnit, Held, Leadership, LeasedUnit, LostUnit, QueueKey, QueueRecord,
+    },
+    units::{self, Changes, UNIT, Unit},
+};
+
+/// Units that one transaction takes back.
+const MAX_LOST: i64 = 500;
+
+impl Store {
+    /// Takes or renews the leadership for `term`; `None`: another node leads. `node` is unique for
+    /// each process that runs.
+    ///
+    /// A leader renews every few seconds. A longer gap than a third of an agent's lease means that
+    /// the database did not answer, perhaps to no one: then no lease expires for its whole length.
+    pub async fn lead(&self, node: &str, term: Duration) -> Result<Option<Leadership>, StoreError> {
+        let text = "INSERT INTO leader (id, node, epoch, until, renewed, steady_since)
+            VALUES (1, $1, 1, {now} + $2, {now}, {now})
+            ON CONFLICT (id) DO UPDATE SET node = $1, until = {now} + $2, renewed = {now},
+            epoch = CASE WHEN leader.node = $1 THEN leader.epoch ELSE leader.epoch + 1 END,
+            steady_since = CASE WHEN {now} - leader.renewed BETWEEN 0 AND $3
+                THEN leader.steady_since ELSE {now} END
+            WHERE leader.node = $1 OR leader.until < {now}
+            RETURNING epoch";
+        let query = self.database.query(text).bind(node.to_owned());
+        let query = query.bind(micros(term)).bind(micros(self.lease / 3));
+        let row = query.fetch_optional(self.database.writer()).await?;
+        row.map(|row| Ok(Leadership { epoch: row.int(0)? }))
+            .transpose()
+    }
+
+    /// Gives the leadership up, so that another takes it at once.
+    pub async fn step_down(&self, leader: Leadership) -> Result<(), StoreError> {
+        let text = "UPDATE leader SET until = 0 WHERE epoch = $1";
+        let query = self.database.query(text).bind(leader.epoch);
+        query.execute(self.database.writer()).await?;
+        Ok(())
+    }
+
+    /// All queues with units that wait.
+    pub async fn queues(&self) -> Result<Vec<QueueRecord>, StoreError> {
+        // The next unit of a queue is the one with the lowest number, as `grant` takes it.
+        let text = "SELECT q.job, q.link, job.id, job.owner, link.source, link.destination,
+                q.ready, q.waiting, q.files, q.bytes, COALESCE(next.files, 0),
+                COALESCE(next.bytes, 0), q.not_before, job.state,
+                CASE WHEN EXISTS (SELECT 1 FROM job_after WHERE job_after.job = q.job)
+                    THEN 1 ELSE 0 END
+            FROM (SELECT job, link,
+                    SUM(CASE WHEN not_before <= {now} THEN 1 ELSE 0 END) AS ready,
+                    SUM(CASE WHEN not_before > {now} THEN 1 ELSE 0 END) AS waiting,
+                    CAST(SUM(files) AS bigint) AS files, CAST(SUM(bytes) AS bigint) AS bytes,
+                    MIN(CASE WHEN not_before <= {now} THEN id END) AS next,
+                    MIN(CASE WHEN not_before > {now} THEN not_before END) AS not_before
+                FROM unit WHERE agent IS NULL GROUP BY job, link) AS q
+            JOIN job ON job.number = q.job
+            JOIN link ON link.number = q.link
+            LEFT JOIN unit AS next ON next.id = q.next
+            WHERE job.state IN ('queued', 'active', 'paused')
+            ORDER BY q.job, q.link";
+        let query = self.database.query(text);
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter()
+            .map(|row| {
+                let held = match (row.name(13)?, row.flag(14)?) {
+                    (JobState::Paused, _) => Some(Held::Paused),
+                    (_, true) => Some(Held::AfterJob),
+                    _ => None,
+                };
+                Ok(QueueRecord {
+                    key: QueueKey {
+                        job: row.int(0)?,
+                        link: row.int(1)?,
+                    },
+                    job: row.uuid(2)?,
+                    owner: row.text(3)?,
+                    source: row.text(4)?,
+                    destination: row.text(5)?,
+                    ready: row.count(6)?,
+                    waiting: row.count(7)?,
+                    files: row.count(8)?,
+                    bytes: row.count(9)?,
+                    next_files: row.small(10)?,
+                    next_bytes: row.count(11)?,
+                    not_before: row.maybe_time(12)?,
+                    held,
+                })
+            })
+            .collect()
+    }
+
+    /// All units that agents hold.
+    pub async fn leased(&self) -> Result<Vec<LeasedUnit>, StoreError> {
+        let text = "SELECT agent.name, unit.id, unit.epoch, unit.job, unit.link, unit.files,
+            unit.bytes FROM unit JOIN agent ON agent.number = unit.agent
+            WHERE unit.agent IS NOT NULL ORDER BY unit.id";
+        let query = self.database.query(text);
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(LeasedUnit {
+                    agent: row.text(0)?,
+                    lease: Lease {
+                        unit: row.int(1)?,
+                        epoch: row.int(2)?,
+                    },
+                    queue: QueueKey {
+                        job: row.int(3)?,
+                        link: row.int(4)?,
+                    },
+                    files: row.small(5)?,
+                    bytes: row.count(6)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Gives units to agents. An order is passed over where its queue has nothing that may be
+    /// taken, or the agent is not alive, drains or is another incarnation.
+    pub async fn grant(
+        &self,
+        leader: Leadership,
+        orders: &[GrantOrder],
+    ) -> Result<Vec<GrantedUnit>, StoreError> {
+        let mut work = self.database.begin().await?;
+        check_leader(&mut work, leader).await?;
+        let mut agents: BTreeMap<&str, Option<i64>> = BTreeMap::new();
+        let mut queues: BTreeMap<QueueKey, Vec<i64>> = BTreeMap::new();
+        for order in orders {
+            let number = match agents.get(order.agent.as_str()) {
+                Some(number) => *number,
+                None => {
+                    let number = agent_that_takes_work(&mut work, order).await?;
+                    agents.insert(&order.agent, number);
+                    number
+                }
+            };
+            if let Some(number) = number {
+                queues.entry(order.queue).or_default().push(number);
+            }
+        }
+        let mut taken: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+        for (queue, takers) in &queues {
+            let text = "SELECT id FROM unit WHERE job = $1 AND link = $2 AND agent IS NULL
+                AND not_before <= {now}
+                AND EXISTS (SELECT 1 FROM job WHERE number = $1 AND state IN ('queued', 'active'))
+                AND NOT EXISTS (SELECT 1 FROM job_after WHERE job = $1)
+                ORDER BY id LIMIT $3 {skip}";
+            let query = work.query(text).bind(queue.job).bind(queue.link);
+            let query = query.bind(takers.len() as i64);
+            let rows = query.fetch_all(work.connection()).await?;
+            for (row, taker) in rows.iter().zip(takers) {
+                taken.entry(*taker).or_default().push(row.int(0)?);
+            }
+        }
+        let mut ids: Vec<i64> = Vec::new();
+        for (agent, units) in &taken {
+            let text = "UPDATE unit SET agent = $2, epoch = epoch + 1, results = 0
+                WHERE id IN {list}";
+            let query = work.query(text).bind(json(units)?).bind(*agent);
+            query.execute(work.connection()).await?;
+            ids.extend(units);
+        }
+        let granted = read_granted(&mut work, "unit.id IN {list}", &json(&ids)?).await?;
+        start_jobs(&mut work, &granted).await?;
+        work.commit().await?;
+        Ok(granted)
+    }
+
+    /// Units that an agent holds, but for those that it knows of.
+    pub async fn held(
+        &self,
+        agent: &str,
+        incarnation: Uuid,
+        known: &[Lease],
+    ) -> Result<Vec<GrantedUnit>, StoreError> {
+        let mut work = self.database.begin().await?;
+        let text = "SELECT number FROM agent WHERE name = $1 AND incarnation = $2";
+        let query = work.query(text).bind(agent.to_owned());
+        let query = query.bind(incarnation.to_string());
+        let Some(row) = query.fetch_optional(work.connection()).await? else {
+            return Ok(Vec::new());
+        };
+        read_held(&mut work, row.int(0)?, known).await
+    }
+
+    /// Takes back the units of agents whose lease has ended; call until nothing comes back.
+    pub async fn expire(&self, leader: Leadership) -> Result<Vec<LostUnit>, StoreError> {
+        let mut work = self.database.begin().await?;
+        check_leader(&mut work, leader).await?;
+        let text = "SELECT 1 FROM leader WHERE {now} - steady_since < $1";
+        let query = work.query(text).bind(micros(self.lease));
+        if query.fetch_optional(work.connection()).await?.is_some() {
+            return Ok(Vec::new());
+        }
+        let text = "SELECT number, name FROM agent WHERE lease_until < {now}
+            AND EXISTS (SELECT 1 FROM unit WHERE unit.agent = agent.number)
+            ORDER BY number LIMIT 1 {lock}";
+        let query = work.query(text);
+        let Some(row) = query.fetch_optional(work.connection()).await? else {
+            return Ok(Vec::new());
+        };
+        let (number, name) = (row.int(0)?, row.text(1)?);
+        let mut changes = Changes::default();
+        let lost = lose_units(&mut work, number, &name, &mut changes).await?;
+        changes.write(&mut work).await?;
+        work.commit().await?;
+        Ok(lost)
+    }
+}
+
+/// Takes back units of an agent, as many as one transaction should.
+pub(super) async fn lose_units(
+    work: &mut Work,
+    agent: i64,
+    name: &str,
+    changes: &mut Changes,
+) -> Result<Vec<LostUnit>, StoreError> {
+    let text = format!("SELECT {UNIT} FROM unit WHERE agent = $1 ORDER BY id LIMIT $2 {{lock}}");
+    let query = work.query(&text).bind(agent).bind(MAX_LOST);
+    let rows = query.fetch_all(work.connection()).await?;
+    let mut lost = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let unit = Unit::read(row)?;
+        units::lose(work, &unit, name, changes).await?;
+        lost.push(LostUnit {
+            lease: Lease {
+                unit: unit.id,
+                epoch: unit.epoch,
+            },
+            queue: QueueKey {
+                job: unit.job,
+                link: unit.link,
+            },
+            agent: name.to_owned(),
+        });
+    }
+    Ok(lost)
+}
+
+/// Refuses what a former leader writes.
+pub(super) async fn check_leader(work: &mut Work, leader: Leadership) -> Result<(), StoreError> {
+    let query = work.query("SELECT epoch FROM leader WHERE id = 1 AND epoch = $1 {lock}");
+    let query = query.bind(leader.epoch);
+    match query.fetch_optional(work.connection()).await? {
+        Some(_) => Ok(()),
+        None => Err(StoreError::NotLeader),
+    }
+}
+
+async fn agent_that_takes_work(
+    work: &mut Work,
+    order: &GrantOrder,
+) -> Result<Option<i64>, StoreError> {
+    let text = "SELECT number FROM agent WHERE name = $1 AND incarnation = $2
+        AND draining = 0 AND lease_until >= {now}";
+    let query = work.query(text).bind(order.agent.clone());
+    let query = query.bind(order.incarnation.to_string());
+    let row = query.fetch_optional(work.connection()).await?;
+    row.map(|row| row.int(0)).transpose()
+}
+
+/// Jobs become active; each grant is an event.
+async fn start_jobs(work: &mut Work, granted: &[GrantedUnit]) -> Result<(), StoreError> {
+    let mut jobs: BTreeMap<i64, Vec<JobEventKind>> = BTreeMap::new();
+    for unit in granted {
+        let files = match &unit.work {
+            AgentWork::Copy(files) => files.len() as u64,
+            AgentWork::List { .. } => 0,
+        };
+        let started = JobEventKind::Started {
+            agent: unit.agent.clone(),
+            files,
+            bytes: unit.bytes,
+        };
+        jobs.entry(unit.queue.job).or_default().push(started);
+    }
+    for (job, mut events) in jobs {
+        let text = "UPDATE job SET state = 'active', started = COALESCE(started, {now})
+            WHERE number = $1 AND state = 'queued'";
+        let query = work.query(text).bind(job);
+        if query.execute(work.connection()).await?.rows_affected() == 1 {
+            let state = JobState::Active;
+            events.insert(
+                0,
+                JobEventKind::State {
+                    state,
+                    reason: None,
+                },
+            );
+        }
+        units::add_events(work, job, &events).await?;
+    }
+    Ok(())
+}
+
+/// Units of an agent that it does not name.
+pub(super) async fn read_held(
+    work: &mut Work,
+    agent: i64,
+    known: &[Lease],
+) -> Result<Vec<GrantedUnit>, StoreError> {
+    let query = work
+        .query("SELECT id, epoch FROM unit WHERE agent = $1")
+        .bind(agent);
+    let rows = query.fetch_all(work.connection()).await?;
+    let mut unknown = Vec::new();
+    for row in rows {
+        let (unit, epoch) = (row.int(0)?, row.int(1)?);
+        if !known.contains(&Lease { unit, epoch }) {
+            unknown.push(unit);
+        }
+    }
+    let granted = "unit.id IN {list} AND job.state IN ('queued', 'active')";
+    read_granted(work, granted, &json(&unknown)?).await
+}
+
+/// Reads units with their files; `list` is `$1`.
+async fn read_granted(
+    work: &mut Work,
+    which: &str,
+    list: &str,
+) -> Result<Vec<GrantedUnit>, StoreError> {
+    if list == "[]" {
+        return Ok(Vec::new());
+    }
+    let text = format!(
+        "SELECT {UNIT}, agent.name, job.id, job.owner, job.options, segment.base,
+        segment.manifest, segment.outcomes
+        FROM unit JOIN agent ON agent.number = unit.agent
+        JOIN job ON job.number = unit.job
+        JOIN segment ON segment.job = unit.job AND segment.seq = unit.segment
+        WHERE {which} ORDER BY unit.id"
+    );
+    let query = work.query(&text).bind(list.to_owned());
+    let rows = query.fetch_all(work.connection()).await?;
+    rows.iter()
+        .map(|row| {
+            let unit = Unit::read(row)?;
+            let options: JobOptions = row.json(18)?;
+            let base = row.count(19)?;
+            let mut files = manifest::decode(&row.bytes(20)?)?;
+            let open = unit.open(&Outcomes::from_bytes(row.bytes(21)?));
+            let picked = open.iter().filter_map(|place| {
+                let file = files.get_mut(*place as usize).map(std::mem::take)?;
+                let index = base + u64::from(*place);
+                Some(UnitFile { index, file })
+            });
+            let mut picked: Vec<UnitFile> = picked.collect();
+            let what = match (unit.directories, picked.pop()) {
+                (true, Some(UnitFile { file, .. })) => AgentWork::List {
+                    source: file.source,
+                    destination: file.destination,
+                },
+                (_, last) => {
+                    picked.extend(last);
+                    AgentWork::Copy(picked)
+                }
+            };
+            Ok(GrantedUnit {
+                agent: row.text(15)?,
+                lease: Lease {
+                    unit: unit.id,
+                    epoch: unit.epoch,
+                },
+                queue: QueueKey {
+                    job: unit.job,
+                    link: unit.link,
+                },
+                job: row.uuid(16)?,
+                owner: row.text(17)?,
+                work: what,
+                bytes: unit.bytes,
+                options: GrantOptions {
+                    verify: options.verify,
+                    overwrite: options.overwrite,
+                    preserve_times: options.preserve_times,
+                    class: options.class,
+                },
+            })
+        })
+        .collect()
+}
+
+/// Microseconds of a length of time.
+pub(super) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,186 @@
+//! What the service knows, in SQLite or PostgreSQL.
+//!
+//! # Map
+//! - [`model`]: the values; [`policy`]: how units are cut, retried and split (no database)
+//! - `database`: the two engines, the only place that tells them apart
+//! - `manifest`: codecs of segments
+//! - `submission`: a job comes in; `jobs`: lists, files, cancel, pause, retry
+//! - `units`: what becomes of a unit and its files, within a transaction
+//! - `leases`: leader, queues, grants, expiry; `polls`: an agent's report
+//! - `site`: endpoints, shares, users, credentials, audit; `upkeep`: retention and deadlines
+//!
+//! # Rules
+//! - Time is the clock of the database; no statement takes the time of a host.
+//! - Every method may be called again after an error: it was done once or not at all.
+//! - [`StoreError::is_passing`] says that the database did not answer.
+//! - Files are packed: a *segment* is an immutable manifest of up to 1000 files of one pair of
+//!   endpoints with two bits a file for what became of it; a *unit* is a part of a segment that an
+//!   agent takes at once, and its row lives only until it ended.
+
+mod database;
+mod jobs;
+mod leases;
+mod manifest;
+pub mod model;
+pub mod policy;
+mod polls;
+mod site;
+mod submission;
+mod units;
+mod upkeep;
+
+use std::{fmt::Display, time::Duration};
+
+use godwit_service_api::agent::LEASE_SECONDS;
+use sqlx::migrate::Migrator;
+
+use database::{Columns as _, Database, Engine};
+pub use submission::{Begun, Submission, endpoint_of};
+
+static SQLITE: Migrator = sqlx::migrate!("src/store/migrations/sqlite");
+static POSTGRES: Migrator = sqlx::migrate!("src/store/migrations/postgres");
+
+/// Why the store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no such thing, or the caller may not see it.
+    #[error("not found")]
+    NotFound,
+    /// It is not in a state that allows this.
+    #[error("{0}")]
+    Conflict(&'static str),
+    /// The caller is not the leader any more.
+    #[error("another node leads")]
+    NotLeader,
+    /// Another process polls under the agent's name, and its lease has not ended.
+    #[error("another agent of this name is alive")]
+    AgentTaken,
+    /// What was given cannot be stored.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// What the database holds cannot be read.
+    #[error("the database holds what it should not: {0}")]
+    Corrupt(String),
+    /// The tables are of another version of the program.
+    #[error("the database must be migrated: {0}")]
+    Schema(String),
+    /// The engine.
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+}
+
+impl StoreError {
+    fn corrupt(error: impl Display) -> StoreError {
+        StoreError::Corrupt(error.to_string())
+    }
+
+    /// The database did not answer, or stopped this transaction for another: again, later.
+    pub fn is_passing(&self) -> bool {
+        use sqlx::Error;
+        match self {
+            StoreError::Database(Error::Database(e)) => match e.code().as_deref() {
+                // PostgreSQL: connection, resources, operator, deadlock; SQLite: busy, locked.
+                Some("40001" | "40P01" | "5" | "6" | "517") => true,
+                Some(code) => ["08", "53", "57"].iter().any(|c| code.starts_with(c)),
+                None => false,
+            },
+            StoreError::Database(e) => matches!(
+                e,
+                Error::Io(_)
+                    | Error::PoolTimedOut
+                    | Error::PoolClosed
+                    | Error::WorkerCrashed
+                    | Error::Protocol(_)
+                    | Error::Tls(_)
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// The database of the service. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Store {
+    database: Database,
+    lease: Duration,
+}
+
+impl Store {
+    /// Opens a database whose tables are of this version: `sqlite:PATH` or `postgres://...`.
+    pub async fn open(url: &str) -> Result<Store, StoreError> {
+        let store = Store::connect(url).await?;
+        let (has, wants) = (store.schema_version().await?, newest(store.database.engine));
+        if has != wants {
+            return Err(StoreError::Schema(format!(
+                "it has version {has}, not {wants}"
+            )));
+        }
+        Ok(store)
+    }
+
+    /// Creates or upgrades the tables, and opens the database.
+    pub async fn migrate(url: &str) -> Result<Store, StoreError> {
+        let store = Store::connect(url).await?;
+        migrator(store.database.engine)
+            .run(store.database.writer())
+            .await
+            .map_err(|e| StoreError::Schema(e.to_string()))?;
+        store.make_partitions().await?;
+        Ok(store)
+    }
+
+    async fn connect(url: &str) -> Result<Store, StoreError> {
+        Ok(Store {
+            database: Database::open(url).await?,
+            lease: Duration::from_secs(LEASE_SECONDS),
+        })
+    }
+
+    /// With another length of agents' leases: tests do not wait a minute.
+    pub fn with_lease(mut self, lease: Duration) -> Store {
+        self.lease = lease;
+        self
+    }
+
+    /// Version of the tables; 0: there are none.
+    pub async fn schema_version(&self) -> Result<i64, StoreError> {
+        let query = "SELECT MAX(version) FROM _sqlx_migrations";
+        match self
+            .database
+            .query(query)
+            .fetch_one(self.database.reader())
+            .await
+        {
+            Ok(row) => Ok(row.maybe_int(0)?.unwrap_or(0)),
+            // There is no such table.
+            Err(sqlx::Error::Database(_)) => Ok(0),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// By the clock of the database.
+    pub async fn now(&self) -> Result<jiff::Timestamp, StoreError> {
+        let query = self.database.query("SELECT {now}");
+        query.fetch_one(self.database.reader()).await?.time(0)
+    }
+
+    /// Ends all connections.
+    pub async fn close(&self) {
+        self.database.close().await;
+    }
+}
+
+fn migrator(engine: Engine) -> &'static Migrator {
+    match engine {
+        Engine::Sqlite => &SQLITE,
+        Engine::Postgres => &POSTGRES,
+    }
+}
+
+fn newest(engine: Engine) -> i64 {
+    migrator(engine)
+        .iter()
+        .map(|m| m.version)
+        .max()
+        .unwrap_or(0)
+}

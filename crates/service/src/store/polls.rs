@@ -1,0 +1,220 @@
+//! What an agent reports: its lease is renewed and its results are counted in one transaction.
+
+use godwit_service_api::{
+    agent::{Lease, PollRequest, Stop, StopReason, UnitResult},
+    job::{FileRequest, JobState},
+};
+
+use super::{
+    Store, StoreError,
+    database::{Columns as _, Work, json},
+    leases::{self, micros},
+    model::Polled,
+    submission::endpoint_of,
+    units::{self, Changes, End, UNIT, Unit},
+};
+
+impl Store {
+    /// Takes in a poll. It may be repeated: a result counts once, by unit, epoch and number.
+    pub async fn poll(&self, poll: &PollRequest) -> Result<Polled, StoreError> {
+        let mut work = self.database.begin().await?;
+        let mut changes = Changes::default();
+        let agent = self.renew(&mut work, poll, &mut changes).await?;
+        let mut polled = Polled {
+            drain: agent.draining,
+            ..Polled::default()
+        };
+        let mut results: Vec<&UnitResult> = poll.results.iter().collect();
+        results.sort_by_key(|result| (result.lease, result.sequence));
+        let mut ended: Vec<Lease> = Vec::new();
+        for result in results {
+            let taken = take_result(&mut work, &agent, result, &mut changes).await?;
+            if taken != Taken::OutOfOrder {
+                polled.acknowledged.push((result.lease, result.sequence));
+            }
+            if taken == Taken::Fenced {
+                let (lease, why) = (result.lease, StopReason::Fenced);
+                polled.stop.push(Stop { lease, why });
+            }
+            if result.last || taken == Taken::Fenced {
+                ended.push(result.lease);
+            }
+        }
+        let known: Vec<Lease> = poll.units.iter().map(|unit| unit.lease).collect();
+        let running = known.iter().filter(|lease| !ended.contains(lease));
+        let running: Vec<Lease> = running.copied().collect();
+        polled
+            .stop
+            .extend(stops(&mut work, &agent, &running).await?);
+        let reported = poll.results.iter().map(|result| result.lease);
+        let known: Vec<Lease> = known.into_iter().chain(reported).collect();
+        polled.undelivered = leases::read_held(&mut work, agent.number, &known).await?;
+        polled.more_work = changes.more_work;
+        polled.changed = changes.write(&mut work).await?;
+        work.commit().await?;
+        Ok(polled)
+    }
+
+    /// Renews the lease of an agent, or makes it known.
+    async fn renew(
+        &self,
+        work: &mut Work,
+        poll: &PollRequest,
+        changes: &mut Changes,
+    ) -> Result<PollingAgent, StoreError> {
+        let text = "SELECT number, incarnation,
+            CASE WHEN lease_until >= {now} THEN 1 ELSE 0 END, draining FROM agent
+            WHERE name = $1 {lock}";
+        let query = work.query(text).bind(poll.agent.clone());
+        let incarnation = poll.incarnation.to_string();
+        let description = json(&poll.description)?;
+        let lease = micros(self.lease);
+        let Some(row) = query.fetch_optional(work.connection()).await? else {
+            let text = "INSERT INTO agent
+                (name, incarnation, description, sequence, lease_until, seen)
+                VALUES ($1, $2, $3, $4, {now} + $5, {now}) RETURNING number";
+            let query = work.query(text).bind(poll.agent.clone()).bind(incarnation);
+            let query = query
+                .bind(description)
+                .bind(poll.sequence as i64)
+                .bind(lease);
+            let number = query.fetch_one(work.connection()).await?.int(0)?;
+            return Ok(PollingAgent {
+                number,
+                name: poll.agent.clone(),
+                draining: false,
+            });
+        };
+        let number = row.int(0)?;
+        let same = row.text(1)? == incarnation;
+        if !same {
+            if row.flag(2)? {
+                return Err(StoreError::AgentTaken);
+            }
+            let name = &poll.agent;
+            while !leases::lose_units(work, number, name, changes)
+                .await?
+                .is_empty()
+            {}
+        }
+        let draining = row.flag(3)?;
+        let text = "UPDATE agent SET incarnation = $2, description = $3, sequence = $4,
+            lease_until = {now} + $5, seen = {now} WHERE number = $1";
+        let query = work
+            .query(text)
+            .bind(number)
+            .bind(incarnation)
+            .bind(description);
+        let query = query.bind(poll.sequence as i64).bind(lease);
+        query.execute(work.connection()).await?;
+        Ok(PollingAgent {
+            number,
+            name: poll.agent.clone(),
+            draining,
+        })
+    }
+}
+
+struct PollingAgent {
+    number: i64,
+    name: String,
+    draining: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Counted,
+    /// It was counted before, or its unit has ended.
+    Repeated,
+    /// The unit is not the agent's any more.
+    Fenced,
+    /// An earlier result of the grant is missing.
+    OutOfOrder,
+}
+
+async fn take_result(
+    work: &mut Work,
+    agent: &PollingAgent,
+    result: &UnitResult,
+    changes: &mut Changes,
+) -> Result<Taken, StoreError> {
+    let text = format!("SELECT {UNIT} FROM unit WHERE id = $1 {{lock}}");
+    let query = work.query(&text).bind(result.lease.unit);
+    let Some(row) = query.fetch_optional(work.connection()).await? else {
+        return Ok(Taken::Repeated);
+    };
+    let unit = Unit::read(&row)?;
+    if unit.agent != Some(agent.number) || unit.epoch != result.lease.epoch {
+        // What the agent itself gave back with its last result may be told again.
+        let given_back = unit.agent.is_none() && unit.epoch == result.lease.epoch;
+        return Ok(match given_back && result.sequence < unit.results {
+            true => Taken::Repeated,
+            false => Taken::Fenced,
+        });
+    }
+    match result.sequence.cmp(&unit.results) {
+        std::cmp::Ordering::Less => return Ok(Taken::Repeated),
+        std::cmp::Ordering::Greater => return Ok(Taken::OutOfOrder),
+        std::cmp::Ordering::Equal => {}
+    }
+    if unit.directories && !result.found.is_empty() {
+        units::stage(work, &unit, &found_files(result)).await?;
+    }
+    let end = result.last.then_some(End {
+        error: result.error.as_ref(),
+        listed: result.error.is_none(),
+    });
+    units::take_results(work, &unit, &agent.name, &result.files, end, changes).await?;
+    Ok(Taken::Counted)
+}
+
+/// Found entries with their endpoints. One whose URL cannot be read is left out: agents make URLs
+/// of entries below one that the service gave them.
+fn found_files(result: &UnitResult) -> Vec<(String, String, FileRequest)> {
+    let found = result.found.iter().filter_map(|found| {
+        let ends = (
+            endpoint_of(&found.source)?,
+            endpoint_of(&found.destination)?,
+        );
+        let file = FileRequest {
+            source: found.source.clone(),
+            destination: found.destination.clone(),
+            recursive: found.directory,
+            bytes: found.bytes,
+            ..FileRequest::default()
+        };
+        Some((ends.0, ends.1, file))
+    });
+    found.collect()
+}
+
+/// Units that the agent works on and must not.
+async fn stops(
+    work: &mut Work,
+    agent: &PollingAgent,
+    running: &[Lease],
+) -> Result<Vec<Stop>, StoreError> {
+    if running.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<i64> = running.iter().map(|lease| lease.unit).collect();
+    let text = "SELECT unit.id, unit.epoch, job.state FROM unit JOIN job ON job.number = unit.job
+        WHERE unit.agent = $2 AND unit.id IN {list}";
+    let query = work.query(text).bind(json(&ids)?).bind(agent.number);
+    let rows = query.fetch_all(work.connection()).await?;
+    let mut held = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let (unit, epoch) = (row.int(0)?, row.int(1)?);
+        held.push((Lease { unit, epoch }, row.name::<JobState>(2)?));
+    }
+    let why = |lease: &Lease| match held.iter().find(|(held, _)| held == lease) {
+        None => Some(StopReason::Fenced),
+        Some((_, JobState::Paused)) => Some(StopReason::Paused),
+        Some((_, state)) => state.is_final().then_some(StopReason::Canceled),
+    };
+    let stops = running.iter().filter_map(|lease| {
+        let why = why(lease)?;
+        Some(Stop { lease: *lease, why })
+    });
+    Ok(stops.collect())
+}
