@@ -129,12 +129,15 @@ fn both((source, destination): LinkId) -> impl Iterator<Item = u32> {
     [source].into_iter().chain(other)
 }
 
-/// So many channels at most, with about `parallelism` a session and at most so many sessions.
+/// So many channels at most, as near as sessions of equal channels come: with at least
+/// `parallelism` a session where there are several, and at most so many sessions.
 pub(crate) fn split(channels: u32, parallelism: u32, sessions: u32) -> Share {
     let channels = channels.max(1);
-    let concurrency = (channels / parallelism.max(1)).clamp(1, sessions.max(1));
+    let most = (channels / parallelism.max(1)).clamp(1, sessions.max(1));
+    let used = |concurrency: &u32| concurrency * (channels / concurrency);
+    let concurrency = (1..=most).max_by_key(used).unwrap_or(1);
     Share {
         concurrency,
-        parallelism: (channels / concurrency).max(1),
+        parallelism: channels / concurrency,
     }
 }

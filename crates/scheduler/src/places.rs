@@ -114,6 +114,11 @@ impl Places {
             .chain(self.links.get_mut(&link))
     }
 
+    /// Whether leases of a link may use so many sessions and channels more.
+    pub(crate) fn have_room_for(&mut self, link: LinkId, more: (u32, u32)) -> bool {
+        self.of(link).all(|place| place.budget.has_room_for(more))
+    }
+
     pub(crate) fn configure(&mut self, config: &Config) {
         for place in self.endpoints.values_mut() {
             (place.state, place.budget.limits) = (EndpointState::Open, Limits::default());

@@ -76,9 +76,13 @@ struct Lease {
     /// Sessions and channels that it may be using.
     held: (u32, u32),
     limited_by: Option<String>,
+    /// Bytes a second, by the last report.
+    goodput: f64,
     /// Bytes that reports said so far, and when the last one came.
+    reported: f64,
+    reported_at: Duration,
+    /// Bytes that were added to sums, which run on at the last goodput between reports.
     counted: f64,
-    counted_at: Duration,
 }
 
 /// Which queues a pass of a step looks at.
@@ -330,8 +334,10 @@ impl Scheduler {
             share: lease.share,
             held: (lease.share.concurrency, lease.share.channels()),
             limited_by: None,
+            goodput: 0.0,
+            reported: 0.0,
+            reported_at: now,
             counted: 0.0,
-            counted_at: now,
         })
     }
 
@@ -400,15 +406,15 @@ impl Scheduler {
         let Some(lease) = self.leases.get_mut(&id) else {
             return;
         };
-        let seconds = self.now.saturating_sub(lease.counted_at).as_secs_f64();
-        let goodput = report.goodput;
-        let bytes = if goodput.is_finite() {
-            goodput.max(0.0) * seconds
-        } else {
-            0.0
+        let seconds = self.now.saturating_sub(lease.reported_at).as_secs_f64();
+        lease.goodput = match report.goodput {
+            goodput if goodput.is_finite() => goodput.max(0.0),
+            _ => 0.0,
         };
-        lease.counted += bytes;
-        lease.counted_at = self.now;
+        lease.reported += lease.goodput * seconds;
+        lease.reported_at = self.now;
+        let bytes = lease.reported - lease.counted;
+        lease.counted = lease.reported;
         lease.limited_by = report.limited_by;
         let sessions = report.setting.concurrency.min(REPORTED_MAX);
         let channels = report.setting.channels().min(REPORTED_MAX);
@@ -757,6 +763,12 @@ impl Scheduler {
 
     fn grant(&mut self, id: u32, opening: Opening, pass: Pass) -> Grant {
         let share = self.first_share(id, &opening);
+        // Until its first report: what the others have.
+        let sums = self.around(self.queues[&id].link).filter_map(|place| {
+            let units = place.budget.units.saturating_add(1);
+            Some(place.sum.as_ref()?.rate() / f64::from(units))
+        });
+        let goodput = sums.reduce(f64::min).unwrap_or(0.0);
         let now = self.now;
         let queue = self.queues.get_mut(&id).expect("the queue is alive");
         let state = &mut queue.state;
@@ -778,8 +790,10 @@ impl Scheduler {
             share,
             held: (share.concurrency, share.channels()),
             limited_by: None,
+            goodput,
+            reported: 0.0,
+            reported_at: now,
             counted: 0.0,
-            counted_at: now,
         };
         state.ready -= 1;
         state.ready_bytes = state.ready_bytes.saturating_sub(state.unit_bytes);
@@ -817,6 +831,7 @@ impl Scheduler {
     /// share. To be called every second or so.
     pub fn shares(&mut self, now: Duration) -> Vec<(LeaseId, Share)> {
         self.advance(now);
+        self.count_bytes();
         self.tune();
         let takers: Vec<Taker> = self
             .leases
@@ -842,11 +857,9 @@ impl Scheduler {
                 }
                 let next = (held.0.max(share.concurrency), held.1.max(share.channels()));
                 let more = (next.0 - held.0, next.1 - held.1);
-                let mut places = self.places.of(lease.link);
-                if !places.all(|place| place.budget.has_room_for(more)) {
+                if !self.places.have_room_for(lease.link, more) {
                     continue;
                 }
-                drop(places);
                 lease.share = *share;
                 lease.held = next;
                 for place in self.places.of(lease.link) {
@@ -857,6 +870,21 @@ impl Scheduler {
             }
         }
         changes
+    }
+
+    /// Reports of all leases do not come at once: between them each goes on as before.
+    fn count_bytes(&mut self) {
+        for lease in self.leases.values_mut() {
+            let since = self.now.saturating_sub(lease.reported_at).as_secs_f64();
+            let so_far = lease.reported + lease.goodput * since;
+            let so_far = so_far.min(as_float(lease.bytes).max(lease.reported));
+            for place in self.places.of(lease.link) {
+                if let Some(sum) = &mut place.sum {
+                    sum.add_bytes(so_far - lease.counted);
+                }
+            }
+            lease.counted = so_far;
+        }
     }
 
     /// A link that has its ends to itself is tuned by itself; an endpoint of several links by the
@@ -1078,6 +1106,22 @@ impl Scheduler {
             });
         }
         reasons
+    }
+}
+
+#[cfg(test)]
+impl Scheduler {
+    /// Shares and jobs, queues, active and delayed ones, leases, endpoints, links.
+    pub(crate) fn sizes(&self) -> [usize; 7] {
+        [
+            self.tree.len(),
+            self.queues.len() + self.ids.len() + self.by_leaf.len(),
+            self.active.len(),
+            self.delayed.len(),
+            self.leases.len() + self.fast.len(),
+            self.places.endpoints.len(),
+            self.places.links.len(),
+        ]
     }
 }
 

@@ -401,4 +401,10 @@ impl Tree {
             })
             .product()
     }
+
+    /// Nodes without the root.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.iter().flatten().count() - 1
+    }
 }

@@ -22,6 +22,8 @@ pub(crate) struct TunedSum {
     begins: Option<(Duration, f64)>,
     /// Bytes of all leases, by their reports and ends.
     bytes: f64,
+    /// Bytes a second of the last epoch.
+    rate: f64,
 }
 
 impl fmt::Debug for TunedSum {
@@ -43,12 +45,18 @@ impl TunedSum {
             since: now,
             begins: None,
             bytes: 0.0,
+            rate: 0.0,
         }
     }
 
     /// Of all leases together.
     pub(crate) fn setting(&self) -> Setting {
         self.setting
+    }
+
+    /// Bytes a second of the last epoch.
+    pub(crate) fn rate(&self) -> f64 {
+        self.rate
     }
 
     pub(crate) fn channels_max(&self) -> u32 {
@@ -76,7 +84,8 @@ impl TunedSum {
             return;
         }
         let seconds = (now - begin).as_secs_f64();
-        let bps = 8.0 * (self.bytes - before).max(0.0) / seconds;
+        self.rate = (self.bytes - before).max(0.0) / seconds;
+        let bps = 8.0 * self.rate;
         let decision = self
             .tuner
             .decide(&Observation::of_rate(self.setting, bps, seconds));

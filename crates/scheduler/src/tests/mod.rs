@@ -1,3 +1,9 @@
 //! Claims about the scheduler as a whole.
 
 mod basics;
+mod fairness;
+mod random_calls;
+mod reasons;
+mod speed;
+mod sums;
+mod world;
