@@ -23,10 +23,7 @@ fn like_vsftpd() -> Quirks {
 
 /// MLST refuses everything in words that may mean anything.
 fn like_filezilla() -> Quirks {
-    Quirks {
-        replies: vec![("MLST", "550 Couldn't open the file")],
-        ..Quirks::default()
-    }
+    Quirks::default().replies(&[("MLST", "550 Couldn't open the file")])
 }
 
 const SERVERS: [fn() -> Quirks; 2] = [like_vsftpd, like_filezilla];

@@ -148,11 +148,11 @@ fn what_a_server_cannot_preserve_is_said_once_and_the_copy_is_good() {
 
 #[test]
 fn directories_whose_times_are_refused_are_told_together() {
-    let fake = Fake::start(Quirks {
-        features: Some(&["MFMT", "SIZE", "MLST type*;size*;modify*;"]),
-        replies: vec![("MFMT", "550 no file")],
-        ..Quirks::default()
-    });
+    let fake = Fake::start(
+        Quirks::default()
+            .features(&["MFMT", "SIZE", "MLST type*;size*;modify*;"])
+            .replies(&[("MFMT", "550 no file")]),
+    );
     let here = tempfile::tempdir().unwrap();
     for name in ["a", "b", "c"] {
         fs::create_dir(here.path().join(name)).unwrap();

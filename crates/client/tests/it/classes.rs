@@ -322,13 +322,10 @@ fn a_full_disk_is_4() {
         FAILED,
         &["/dev/full", "o space left", MACHINE],
     );
-    let full = Fake::start(Quirks {
-        replies: vec![
-            ("STOR", "552 No space left on device"),
-            ("MKD", "550 No space left on device"),
-        ],
-        ..Quirks::default()
-    });
+    let full = Fake::start(Quirks::default().replies(&[
+        ("STOR", "552 No space left on device"),
+        ("MKD", "550 No space left on device"),
+    ]));
     let words = [&full.url("/new"), "no space left at the server", SERVER];
     case(&["cp", &place.here("f"), &full.url("/new")], FAILED, &words);
     case(&["mkdir", &full.url("/new")], FAILED, &words);
@@ -384,11 +381,7 @@ fn a_server_that_dies_each_time_is_4() {
     let place = Place::new();
     let up = place.here("f");
     for verb in ["RETR", "STOR", "MLST"] {
-        let fake = Fake::start(Quirks {
-            features: Some(&["MLST"]),
-            hang_up: Some(verb),
-            ..Quirks::default()
-        });
+        let fake = Fake::start(Quirks::default().features(&["MLST"]).hang_up(verb));
         fake.put("/f", &bytes(1000, 1));
         let (get, put) = (fake.url("/f"), fake.url("/up"));
         let arguments = match verb {
@@ -398,10 +391,7 @@ fn a_server_that_dies_each_time_is_4() {
         case(&arguments, FAILED, &[&fake.url(""), "closed", NETWORK]);
         assert_eq!(fake.heard(verb), 2);
     }
-    let fake = Fake::start(Quirks {
-        hang_up: Some("DELE"),
-        ..Quirks::default()
-    });
+    let fake = Fake::start(Quirks::default().hang_up("DELE"));
     fake.put("/f", b"x");
     case(
         &["rm", &fake.url("/f")],
@@ -415,10 +405,7 @@ fn a_server_that_says_nothing_is_4() {
     let place = Place::new();
     let limit = ["--stall-timeout", "1"];
     for verb in ["USER", "RETR", "DELE", "STOR"] {
-        let fake = Fake::start(Quirks {
-            mute: Some(verb),
-            ..Quirks::default()
-        });
+        let fake = Fake::start(Quirks::default().mute(verb));
         fake.put("/f", &bytes(1000, 1));
         let (f, here) = (fake.url("/f"), place.here("f"));
         let arguments = match verb {
@@ -508,10 +495,7 @@ fn between_servers_each_one_is_named() {
         USAGE,
         &["has no protection", USER],
     );
-    let dead = Fake::start(Quirks {
-        hang_up: Some("RETR"),
-        ..Quirks::default()
-    });
+    let dead = Fake::start(Quirks::default().hang_up("RETR"));
     dead.put("/f", b"x");
     let words = [dead.url(""), "closed".to_owned(), NETWORK.to_owned()];
     let words = words.each_ref().map(String::as_str);
@@ -527,11 +511,7 @@ fn whoever_interrupts_gets_130() {
     let place = Place::new();
     for signal in [Signal::INT, Signal::TERM] {
         for verb in ["USER", "RETR", "STOR", "MLSD", "DELE"] {
-            let fake = Fake::start(Quirks {
-                features: Some(&["MLST"]),
-                mute: Some(verb),
-                ..Quirks::default()
-            });
+            let fake = Fake::start(Quirks::default().features(&["MLST"]).mute(verb));
             fake.put("/d/f", &bytes(1000, 1));
             let (f, new, d) = (fake.url("/d/f"), place.here("new"), fake.url("/d"));
             let arguments = match verb {

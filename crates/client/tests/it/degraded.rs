@@ -61,10 +61,7 @@ fn each_command_may_be_missing() {
         ("SITE", &[]),
         ("MODE", &[]),
     ] {
-        let quirks = Quirks {
-            replies: vec![(verb, NO)],
-            ..Quirks::default()
-        };
+        let quirks = Quirks::default().replies(&[(verb, NO)]);
         round_trip(quirks, words);
     }
     let nothing = Quirks {
@@ -83,21 +80,16 @@ fn each_command_may_be_missing() {
 
 #[test]
 fn without_rename_files_are_written_in_place() {
-    let quirks = Quirks {
-        replies: vec![("RNFR", "502 no")],
-        ..Quirks::default()
-    };
+    let quirks = Quirks::default().replies(&[("RNFR", "502 no")]);
     let fake = round_trip(quirks, &["no RNFR"]);
     assert_eq!((fake.heard("RNTO"), fake.heard("RNFR")), (0, 1));
 }
 
 #[test]
 fn a_server_that_refuses_port_is_read_in_stream_mode() {
-    let quirks = Quirks {
-        features: Some(&["PARALLEL", "SIZE", "MLST Type*;Size*;"]),
-        replies: vec![("PORT", "553 Active data transfer is disabled")],
-        ..Quirks::default()
-    };
+    let quirks = Quirks::default()
+        .features(&["PARALLEL", "SIZE", "MLST Type*;Size*;"])
+        .replies(&[("PORT", "553 Active data transfer is disabled")]);
     let fake = Fake::start(quirks);
     fake.put("/f", b"content");
     let here = tempfile::tempdir().unwrap();
@@ -169,10 +161,7 @@ const LONG: usize = 32 << 20;
 
 #[test]
 fn a_part_is_cut_out_of_a_stream_where_there_is_no_eret() {
-    let fake = Fake::start(Quirks {
-        features: Some(&["SIZE", "MLST", "REST STREAM"]),
-        ..Quirks::default()
-    });
+    let fake = Fake::start(Quirks::default().features(&["SIZE", "MLST", "REST STREAM"]));
     let data = bytes(LONG, 8);
     fake.put("/f", &data);
     let url = fake.url("/f");
@@ -212,10 +201,7 @@ fn a_part_is_cut_out_of_a_stream_where_there_is_no_eret() {
 
 #[test]
 fn a_part_needs_eret_or_rest() {
-    let fake = Fake::start(Quirks {
-        features: Some(&["SIZE", "MLST"]),
-        ..Quirks::default()
-    });
+    let fake = Fake::start(Quirks::default().features(&["SIZE", "MLST"]));
     fake.put("/f", &bytes(5000, 8));
     let here = tempfile::tempdir().unwrap();
     let back = here.path().join("back");
@@ -257,11 +243,9 @@ fn without_mlsd_a_long_listing_says_what_older_commands_tell() {
 
 #[test]
 fn what_of_opts_was_refused_is_said() {
-    let quirks = Quirks {
-        features: Some(&["PARALLEL"]),
-        replies: vec![("OPTS", "501 no")],
-        ..Quirks::default()
-    };
+    let quirks = Quirks::default()
+        .features(&["PARALLEL"])
+        .replies(&[("OPTS", "501 no")]);
     let fake = Fake::start(quirks);
     fake.put("/f", b"content");
     let ran = run(&[
@@ -349,11 +333,11 @@ fn a_file_that_is_confirmed_and_not_there_is_sent_again() {
 
 #[test]
 fn a_server_whose_data_connections_never_work_is_given_up() {
-    let fake = Fake::start(Quirks {
-        features: Some(&["SIZE", "MLST"]),
-        replies: vec![("PASV", "425 Can't open passive connection.")],
-        ..Quirks::default()
-    });
+    let fake = Fake::start(
+        Quirks::default()
+            .features(&["SIZE", "MLST"])
+            .replies(&[("PASV", "425 Can't open passive connection.")]),
+    );
     let here = tempfile::tempdir().unwrap();
     for i in 0..10 {
         fs::write(here.path().join(format!("f{i}")), "content").unwrap();
@@ -431,39 +415,15 @@ fn directories_without_mlsd_are_listed_by_names() {
 #[test]
 fn silence_and_sudden_ends_are_failures_and_not_hangs() {
     for (quirks, words) in [
+        (Quirks::default().mute("RETR"), &[][..]),
+        (Quirks::default().mute("PASV"), &["no reply to PASV"]),
+        (Quirks::default().mute("TYPE"), &["no reply to TYPE"]),
         (
-            Quirks {
-                mute: Some("RETR"),
-                ..Quirks::default()
-            },
-            &[][..],
-        ),
-        (
-            Quirks {
-                mute: Some("PASV"),
-                ..Quirks::default()
-            },
-            &["no reply to PASV"],
-        ),
-        (
-            Quirks {
-                mute: Some("TYPE"),
-                ..Quirks::default()
-            },
-            &["no reply to TYPE"],
-        ),
-        (
-            Quirks {
-                hang_up: Some("RETR"),
-                ..Quirks::default()
-            },
+            Quirks::default().hang_up("RETR"),
             &["closed the control connection"],
         ),
         (
-            Quirks {
-                hang_up: Some("PASS"),
-                ..Quirks::default()
-            },
+            Quirks::default().hang_up("PASS"),
             &["closed the control connection"],
         ),
         (
@@ -507,10 +467,9 @@ fn a_421_in_the_middle_is_passing() {
 
 #[test]
 fn a_server_that_demands_gsi_is_3_and_says_so() {
-    let fake = Fake::start(Quirks {
-        replies: vec![("USER", "530 Must perform GSSAPI authentication")],
-        ..Quirks::default()
-    });
+    let fake = Fake::start(
+        Quirks::default().replies(&[("USER", "530 Must perform GSSAPI authentication")]),
+    );
     run(&["cp", &fake.url("/f"), "/dev/null"]).expect(
         3,
         &["demands a grid identity: use gsiftp:// instead of ftp://"],
@@ -519,10 +478,7 @@ fn a_server_that_demands_gsi_is_3_and_says_so() {
 
 #[test]
 fn refusals_are_3() {
-    let fake = Fake::start(Quirks {
-        replies: vec![("STOR", "550 Permission denied")],
-        ..Quirks::default()
-    });
+    let fake = Fake::start(Quirks::default().replies(&[("STOR", "550 Permission denied")]));
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("f");
     fs::write(&file, "x").unwrap();

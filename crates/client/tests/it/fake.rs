@@ -76,6 +76,32 @@ pub(crate) struct Quirks {
     pub(crate) sessions_max: Option<usize>,
 }
 
+impl Quirks {
+    /// FEAT has these lines.
+    pub(crate) fn features(mut self, lines: &'static [&'static str]) -> Self {
+        self.features = Some(lines);
+        self
+    }
+
+    /// Each verb always gets this reply.
+    pub(crate) fn replies(mut self, replies: &[(&'static str, &'static str)]) -> Self {
+        self.replies = replies.to_vec();
+        self
+    }
+
+    /// This verb is never answered.
+    pub(crate) fn mute(mut self, verb: &'static str) -> Self {
+        self.mute = Some(verb);
+        self
+    }
+
+    /// The control connection closes in place of the answer to this verb.
+    pub(crate) fn hang_up(mut self, verb: &'static str) -> Self {
+        self.hang_up = Some(verb);
+        self
+    }
+}
+
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,

@@ -495,10 +495,8 @@ fn nothing_that_a_server_says_steers_the_terminal() {
     let tree = here.path().join("to");
     fs::write(&file, "x").unwrap();
     let reply = |code: &str| -> &'static str { format!("{code} {STEERING}").leak() };
-    let replies = |verb: &'static str, code: &str| Quirks {
-        replies: vec![(verb, reply(code))],
-        ..Quirks::default()
-    };
+    let replies =
+        |verb: &'static str, code: &str| Quirks::default().replies(&[(verb, reply(code))]);
     let quirks = [
         Quirks {
             greeting: Some(reply("421")),

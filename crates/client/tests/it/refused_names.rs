@@ -31,11 +31,9 @@ fn dots(refusal: &'static str) -> Quirks {
 }
 
 fn no_renames(refusal: &'static str) -> Quirks {
-    Quirks {
-        features: Some(&["SIZE"]),
-        replies: vec![("RNFR", refusal)],
-        ..Quirks::default()
-    }
+    Quirks::default()
+        .features(&["SIZE"])
+        .replies(&[("RNFR", refusal)])
 }
 
 /// Nine files in a folder `top`.

@@ -34,11 +34,7 @@ fn no_command_is_waited_for_longer_than_the_stall_limit() {
     for verb in [
         "USER", "PASS", "FEAT", "PASV", "MLST", "SIZE", "RNFR", "RNTO", "MKD",
     ] {
-        let quirks = Quirks {
-            mute: Some(verb),
-            features: Some(&["SIZE"]),
-            ..Quirks::default()
-        };
+        let quirks = Quirks::default().mute(verb).features(&["SIZE"]);
         let fake = Fake::start(quirks);
         let here = tempfile::tempdir().unwrap();
         let tree = here.path().join("tree");

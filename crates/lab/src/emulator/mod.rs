@@ -34,11 +34,12 @@ mod worker;
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 pub use control::Control;
@@ -271,7 +272,7 @@ impl Emulator {
             .map_err(|_| Error::Stopped)?;
         let mut report = Report::of(&tallies, &self.names, self.realtime, self.memory_locked);
         report.processors_awake = self.awake.is_some();
-        let mut bases = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bases = self.base.lock();
         for (link, base) in report.links.iter_mut().zip(&mut *bases) {
             let total = link.counters;
             link.counters = total.since(base);

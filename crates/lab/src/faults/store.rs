@@ -9,8 +9,8 @@ use std::os::unix::fs::{
     DirEntryExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
@@ -19,6 +19,7 @@ use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
     ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+use parking_lot::Mutex;
 use rustix::fs::{CWD, renameat_with, statvfs};
 
 use super::durable::Durable;
@@ -92,12 +93,12 @@ impl Store {
 
     /// All that was not synced is gone. Whoever writes must have ended.
     pub(super) fn lose_power(&self) -> io::Result<()> {
-        lock(&self.durable).restore(&self.directory)
+        self.durable.lock().restore(&self.directory)
     }
 
     /// Lets the next `times` reads or writes meet `trouble`.
     pub(super) fn trouble(&self, trouble: Trouble, times: u32) {
-        *lock(&self.trouble) = (Some(trouble), times);
+        *self.trouble.lock() = (Some(trouble), times);
     }
 }
 
@@ -120,14 +121,10 @@ struct FaultyView {
     handles: AtomicU64,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl FaultyView {
     /// What a read or a write meets.
     fn meets(&self, reads: bool) -> Option<Trouble> {
-        let mut trouble = lock(&self.trouble);
+        let mut trouble = self.trouble.lock();
         let (Some(kind), left @ 1..) = &mut *trouble else {
             return None;
         };
@@ -144,7 +141,7 @@ impl FaultyView {
         if ino == INodeNo::ROOT {
             return Ok(self.directory.clone());
         }
-        let names = lock(&self.names);
+        let names = self.names.lock();
         let name = names.get(&ino.0).ok_or(Errno::ENOENT)?;
         Ok(self.directory.join(name))
     }
@@ -152,7 +149,7 @@ impl FaultyView {
     /// Looks at a name, and remembers its number.
     fn look(&self, name: &OsStr) -> Result<FileAttr, Errno> {
         let found = fs::symlink_metadata(self.directory.join(name))?;
-        lock(&self.names).insert(found.ino(), name.to_owned());
+        self.names.lock().insert(found.ino(), name.to_owned());
         Ok(shown(found.ino(), &found))
     }
 
@@ -165,13 +162,13 @@ impl FaultyView {
     }
 
     fn file(&self, handle: FileHandle) -> Result<Arc<File>, Errno> {
-        let open = lock(&self.open);
+        let open = self.open.lock();
         open.get(&handle.0).cloned().ok_or(Errno::EBADF)
     }
 
     fn keep(&self, file: File) -> FileHandle {
         let handle = self.handles.fetch_add(1, Ordering::Relaxed);
-        lock(&self.open).insert(handle, Arc::new(file));
+        self.open.lock().insert(handle, Arc::new(file));
         FileHandle(handle)
     }
 
@@ -413,7 +410,12 @@ impl Filesystem for FaultyView {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let sync = || Ok(lock(&self.durable).file_synced(self.file(handle)?.as_ref())?);
+        let sync = || {
+            Ok(self
+                .durable
+                .lock()
+                .file_synced(self.file(handle)?.as_ref())?)
+        };
         match sync() {
             Ok(()) => reply.ok(),
             Err::<_, Errno>(errno) => reply.error(errno),
@@ -421,7 +423,7 @@ impl Filesystem for FaultyView {
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        match lock(&self.durable).directory_synced(&self.directory) {
+        match self.durable.lock().directory_synced(&self.directory) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error.into()),
         }
@@ -437,7 +439,7 @@ impl Filesystem for FaultyView {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        lock(&self.open).remove(&handle.0);
+        self.open.lock().remove(&handle.0);
         reply.ok();
     }
 

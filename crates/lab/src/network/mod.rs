@@ -19,10 +19,11 @@ mod config;
 mod error;
 
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, PoisonError};
 
 pub use config::{HOSTS_MAX, Join, Member, NetworkConfig, Paths};
 pub use error::Error;
+
+use parking_lot::Mutex;
 
 use crate::emulator::{Control, Emulator, Port, Report};
 use crate::host::Host;
@@ -116,14 +117,13 @@ impl Network {
     pub fn lap(&self) -> Result<Report, Error> {
         let mut report = self.emulator.lap()?;
         let now = SystemCpu::now().ok();
-        let mut cpu = self.cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cpu = self.cpu.lock();
         if let (Some(now), Some(before)) = (now, *cpu) {
             report.stolen_seconds = now.stolen_since(&before).as_secs_f64();
         }
         *cpu = now;
         drop(cpu);
-        let drops = self.interface_drops.lock();
-        let mut drops = drops.unwrap_or_else(PoisonError::into_inner);
+        let mut drops = self.interface_drops.lock();
         for (host, before) in self.hosts.iter().zip(&mut *drops) {
             let total = host.interface_drops()?;
             let drops = total - std::mem::replace(before, total);

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::Read;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// A stream that a thread reads to its end.
 #[derive(Debug, Clone)]
@@ -73,10 +75,9 @@ impl Capture {
             if state.closed {
                 return LineWait::Closed;
             }
-            let Some(left) = left_until(deadline) else {
+            if self.shared.1.wait_until(&mut state, deadline).timed_out() {
                 return LineWait::TimedOut;
-            };
-            state = self.wait(state, left);
+            }
         }
     }
 
@@ -85,26 +86,15 @@ impl Capture {
         let deadline = Instant::now() + limit;
         let mut state = self.state();
         while !state.closed {
-            let Some(left) = left_until(deadline) else {
-                return false;
-            };
-            state = self.wait(state, left);
+            if self.shared.1.wait_until(&mut state, deadline).timed_out() {
+                return state.closed;
+            }
         }
         true
     }
 
-    // The reader thread cannot panic while it holds the lock, and the bytes would be whole even
-    // then, so a poisoned lock is not worth an error of its own.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, left: Duration) -> MutexGuard<'a, State> {
-        self.shared
-            .1
-            .wait_timeout(state, left)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
+        self.shared.0.lock()
     }
 }
 
@@ -154,12 +144,6 @@ impl Kept {
         bytes.extend(&self.tail);
         bytes
     }
-}
-
-fn left_until(deadline: Instant) -> Option<Duration> {
-    deadline
-        .checked_duration_since(Instant::now())
-        .filter(|left| !left.is_zero())
 }
 
 #[cfg(test)]

@@ -19,10 +19,11 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use self::proxy::Proxy;
@@ -141,7 +142,7 @@ impl Dialogues {
     }
 
     fn server(&self, program: ServerKind) -> Result<Arc<RunningServer>, Error> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         if let Some(server) = running.get(&program) {
             return Ok(Arc::clone(server));
         }
@@ -190,7 +191,7 @@ impl Dialogues {
         mut take: impl FnMut(Outcome) -> Result<(), E>,
     ) -> Result<(), E> {
         let faults = Mutex::new(faults);
-        let next = || faults.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let next = || faults.lock().next();
         let (sender, outcomes) = mpsc::channel();
         thread::scope(|scope| {
             for _ in 0..jobs {

@@ -4,8 +4,8 @@
 use std::backtrace::Backtrace;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use godwit_client::{
@@ -16,6 +16,7 @@ use godwit_client::{
     report::events::{Event, FileState, Observer},
     spec::Request,
 };
+use parking_lot::Mutex;
 
 use super::servers::PASSWORD;
 
@@ -54,16 +55,13 @@ impl Observer for Panicking {
         }
         | Event::Warning { .. } = event
         {
-            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut said = self.said.lock();
             said.push_str(&format!("{event:?}\n"));
         }
         let number = self.heard.fetch_add(1, Ordering::Relaxed);
         if number == self.after {
             let story = format!("a panic with {event:?}, from\n{}", callers());
-            self.said
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push_str(&story);
+            self.said.lock().push_str(&story);
             panic!("this panic is wanted");
         }
     }
@@ -118,8 +116,7 @@ pub(super) fn run(words: &[String], after: u64, limit: Duration) -> io::Result<P
         runtime.block_on(async { tokio::time::timeout(limit, job).await })
     }));
     runtime.shutdown_background();
-    let mut said =
-        std::mem::take(&mut *observer.said.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut said = std::mem::take(&mut *observer.said.lock());
     let (status, hung) = match ended {
         Err(_) => (PANICKED, false),
         Ok(Err(_)) => (-1, true),

@@ -9,10 +9,11 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType};
 
@@ -70,23 +71,23 @@ impl Proxy {
 
     /// Nothing goes wrong any more.
     pub(super) fn heal(&self) {
-        locked(&self.shared.script).heal();
+        self.shared.script.lock().heal();
     }
 
     /// Whether something went wrong.
     pub(super) fn happened(&self) -> bool {
-        locked(&self.shared.script).happened
+        self.shared.script.lock().happened
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
-        for listener in locked(&self.shared.listeners).iter() {
+        for listener in self.shared.listeners.lock().iter() {
             // Wakes the thread that waits there.
             let _ = TcpStream::connect(listener);
         }
-        for connection in locked(&self.shared.connections).iter() {
+        for connection in self.shared.connections.lock().iter() {
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
@@ -100,7 +101,7 @@ impl Shared {
     ) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let addr = listener.local_addr()?;
-        locked(&self.listeners).push(addr);
+        self.listeners.lock().push(addr);
         let shared = Arc::clone(self);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -117,7 +118,7 @@ impl Shared {
 
     /// Ends with the proxy.
     fn keep(&self, stream: &TcpStream) -> io::Result<()> {
-        locked(&self.connections).push(stream.try_clone()?);
+        self.connections.lock().push(stream.try_clone()?);
         match self.over.load(Ordering::Acquire) {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
@@ -129,7 +130,7 @@ impl Shared {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
         let addr = SocketAddrV4::try_from(rustix::net::getsockname(&socket)?)?;
-        locked(&self.closed_ports).push(socket);
+        self.closed_ports.lock().push(socket);
         Ok(addr.port())
     }
 
@@ -204,7 +205,7 @@ impl ProxySession {
         };
         let treatment = {
             let shared = &self.shared;
-            let mut script = locked(&shared.script);
+            let mut script = shared.script.lock();
             script.treat(&verb, command, directory, |name| shared.exists(name))
         };
         match treatment {
@@ -224,7 +225,7 @@ impl ProxySession {
                 Err(io::ErrorKind::ConnectionAborted.into())
             }
             Treatment::Spoil { spoilt, reply } => {
-                *locked(&self.fate) = Some((spoilt, verb.starts_with("MLS")));
+                *self.fate.lock() = Some((spoilt, verb.starts_with("MLS")));
                 self.ask(command)?;
                 let answered = self.answered()?;
                 match reply {
@@ -307,7 +308,7 @@ impl ProxySession {
     }
 
     fn announced(&self, mut reply: Reply) -> Reply {
-        let script = locked(&self.shared.script);
+        let script = self.shared.script.lock();
         reply.lines.retain(|line| script.announces(line));
         reply
     }
@@ -392,7 +393,7 @@ fn down(
     let mut piece = vec![0; 64 << 10];
     let first = server.read(&mut piece)?;
     // The server has sent something, so it has heard the command, and the fate was set before.
-    let Some((spoilt, has_facts)) = locked(fate).take() else {
+    let Some((spoilt, has_facts)) = fate.lock().take() else {
         client.write_all(&piece[..first])?;
         if first > 0 {
             io::copy(server, client)?;
@@ -406,7 +407,7 @@ fn down(
     let Some(left) = spoil(&piece, spoilt, has_facts) else {
         return client.write_all(&piece);
     };
-    locked(&shared.script).happened = true;
+    shared.script.lock().happened = true;
     client.write_all(&left)?;
     if matches!(spoilt, Spoilt::Cut { reset: true, .. }) {
         rustix::net::connect_unspec(&*client)?;
@@ -448,10 +449,6 @@ fn address(line: &[u8]) -> Option<(std::ops::Range<usize>, u16)> {
         at += word.len() + 1;
     }
     None
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,14 +5,10 @@ mod deaths;
 mod many_files;
 mod trees;
 
-use std::{
-    path::Path,
-    process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{path::Path, process::Command, time::Duration};
 
 use godwit_lab::peers::{Finished, godwit, process};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Longest run of one program here.
 const RUN_LIMIT: Duration = Duration::from_secs(240);
@@ -20,7 +16,7 @@ const RUN_LIMIT: Duration = Duration::from_secs(240);
 /// These tests move gigabytes through memory: one at a time.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.lock()
 }
 
 /// A folder on tmpfs where that has room for `bytes` and memory is left, else in the ordinary
