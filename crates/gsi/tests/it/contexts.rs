@@ -247,7 +247,7 @@ fn a_refused_peer_spoils_nothing_for_others_on_its_thread() {
 }
 
 #[test]
-fn a_fault_before_the_peer_is_known_lets_nothing_out_but_an_alert() {
+fn before_verification_only_an_alert_is_sent() {
     let ends = Ends::new();
     for versions in BOTH {
         let client = Settings {
@@ -433,7 +433,7 @@ fn delegation_on_a_data_channel_is_refused() {
 }
 
 #[test]
-fn what_is_no_tls_fails_with_an_alert_and_within_bounds() {
+fn bytes_that_are_not_tls_fail_with_an_alert() {
     let ends = Ends::new();
     for junk in [
         &b"GET / HTTP/1.0\r\n\r\n"[..],

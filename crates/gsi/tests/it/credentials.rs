@@ -79,7 +79,7 @@ fn a_file_of_somebody_else_is_refused() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_name() {
+fn errors_of_files_name_the_file() {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("proxy");
     let told = |content: &[u8]| {
@@ -118,7 +118,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_name() {
 }
 
 #[test]
-fn an_encrypted_key_wants_its_passphrase_and_asks_nobody() {
+fn an_encrypted_key_without_passphrase_is_an_error() {
     let user = Blueprint::user("/O=Grid/CN=Jo")
         .key(rsa_key())
         .issued_by(&Blueprint::authority("/O=Grid/CN=CA").self_signed());
@@ -246,7 +246,7 @@ fn a_proxy_is_never_more_than_its_issuer() {
 }
 
 #[test]
-fn who_may_not_issue_is_told_why() {
+fn an_invalid_issuer_is_refused_with_the_reason() {
     let authority = Blueprint::authority("/O=Grid/CN=CA").self_signed();
     let refused = |issuer: &Credential| {
         let made = proxy::create(issuer, &ProxyRequest::default(), KeyKind::EcP256, now());

@@ -70,7 +70,7 @@ fn talk(
 }
 
 #[test]
-fn a_server_is_believed_for_its_host_and_bytes_pass_both_ways() {
+fn a_server_is_trusted_for_its_host() {
     let grid = Grid::new();
     let trusted = Trusted::new(&grid.authority);
     let own = host_of(&grid);
@@ -92,7 +92,7 @@ fn a_server_is_believed_for_its_host_and_bytes_pass_both_ways() {
 }
 
 #[test]
-fn a_server_is_not_believed_for_other_hosts_or_by_strangers() {
+fn a_server_is_not_trusted_for_other_hosts_or_cas() {
     let grid = Grid::new();
     let other = Grid::with(Blueprint::authority("/O=Other/CN=CA"));
     let server = Server::new(&host_of(&grid), None).unwrap();
@@ -106,7 +106,7 @@ fn a_server_is_not_believed_for_other_hosts_or_by_strangers() {
         let (client, server) = talk(client, server.accept().unwrap());
         let error = client.err().unwrap().to_string();
         assert!(
-            error.contains("not believed") && error.contains(why),
+            error.contains("not trusted") && error.contains(why),
             "{error}"
         );
         assert!(
@@ -153,7 +153,7 @@ fn a_data_channel_has_the_certificate_of_the_control_channel_or_none() {
 }
 
 #[test]
-fn a_client_may_say_who_it_is_and_is_told_apart_from_one_that_lies() {
+fn a_client_certificate_is_verified_or_refused() {
     let grid = Grid::new();
     let other = Grid::with(Blueprint::authority("/O=Other/CN=CA"));
     let trusted = Trusted::new(&grid.authority);

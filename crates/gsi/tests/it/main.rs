@@ -13,10 +13,13 @@ mod hosts;
 mod issuer;
 mod pair;
 mod parsers;
+mod pipe;
 mod pki;
 mod records;
 mod refused;
 mod rekeying;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod resumption;
 mod tokens;
 mod verifier;

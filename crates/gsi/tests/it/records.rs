@@ -1,9 +1,8 @@
 //! Records of data channels, opened where they lie.
 
 use std::{
-    collections::VecDeque,
     fs,
-    io::{self, Read, Write},
+    io::{Read, Write},
 };
 
 use godwit_gsi::{
@@ -18,6 +17,7 @@ use proptest::{collection::vec, prelude::*};
 
 use crate::grid::Grid;
 use crate::pair::{Ends, join};
+use crate::pipe::{Pipe, connect};
 use crate::pki::{Blueprint, now};
 
 const BOTH: [Versions; 2] = [Versions::Tls12, Versions::Tls13];
@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn bytes_come_out_as_they_went_in_wherever_they_are_cut(
+    fn bytes_survive_any_slicing(
         rows in vec((vec(0usize..40_000, 0..4), any::<bool>()), 1..5),
         cut in 1usize..70_000,
     ) {
@@ -137,7 +137,7 @@ fn parts_share_records() {
 }
 
 #[test]
-fn the_end_is_said_once_and_nothing_counts_behind_it() {
+fn nothing_counts_behind_the_end() {
     for versions in BOTH {
         let (mut one, mut other) = channel(versions);
         let mut outgoing = Outgoing::default();
@@ -161,7 +161,7 @@ fn the_end_is_said_once_and_nothing_counts_behind_it() {
 }
 
 #[test]
-fn what_was_changed_left_out_or_said_twice_does_not_open() {
+fn changed_missing_or_repeated_records_are_refused() {
     for versions in BOTH {
         let fails = |change: &dyn Fn(&mut Vec<Vec<u8>>)| {
             let (mut one, mut other) = channel(versions);
@@ -185,32 +185,6 @@ fn what_was_changed_left_out_or_said_twice_does_not_open() {
         fails(&|sealed| sealed.insert(1, vec![21, 3, 3, 0, 2, 1, 0]));
         fails(&|sealed| sealed.insert(1, b"GET / HTTP/1.0\r\n\r\n".to_vec()));
         fails(&|sealed| sealed.insert(1, [&[23, 3, 3, 0x50, 0][..], &[0; 0x5000]].concat()));
-    }
-}
-
-/// Bytes both ways, in memory.
-#[derive(Default)]
-struct Pipe {
-    incoming: VecDeque<u8>,
-    outgoing: Vec<u8>,
-}
-
-impl Read for Pipe {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.incoming.is_empty() {
-            true => Err(io::ErrorKind::WouldBlock.into()),
-            false => self.incoming.read(buffer),
-        }
-    }
-}
-
-impl Write for Pipe {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.outgoing.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -256,20 +230,7 @@ fn openssl_is_understood_as_a_client() {
     let server = Server::new(&host, None).unwrap();
     for suite in SUITES {
         let mut server = server.accept().unwrap();
-        let mut ssl = peer(suite, |_| {});
-        ssl.set_connect_state();
-        let mut client = SslStream::new(ssl, Pipe::default()).unwrap();
-        let mut secured = None;
-        while secured.is_none() {
-            drop(client.do_handshake());
-            let bytes = std::mem::take(&mut client.get_mut().outgoing);
-            assert!(!bytes.is_empty(), "the handshake stands still");
-            server.handle_input(now(), &bytes).unwrap();
-            let answer = server.poll_output().unwrap_or_default();
-            client.get_mut().incoming.extend(answer);
-            secured = server.outcome();
-        }
-        let secured = secured.unwrap();
+        let (mut client, secured) = connect(peer(suite, |_| {}), &mut server);
         assert_eq!(secured.wrap.describe(), format!("TLSv1.3, {suite}"));
         let mut records = secured.wrap.into_records();
         exchange(&mut records, &secured.rest, &mut client);

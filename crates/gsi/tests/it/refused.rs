@@ -24,7 +24,7 @@ fn judge(shown: &Shown, whose: Whose) -> Result<Peer, Refusal> {
 }
 
 #[test]
-fn every_bad_credential_is_refused_with_its_own_message() {
+fn each_bad_credential_has_its_own_message() {
     let mut messages = BTreeSet::new();
     for whose in [Whose::User, Whose::Host] {
         for case in cases(whose, now()) {

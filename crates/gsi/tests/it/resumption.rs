@@ -150,7 +150,7 @@ fn data_channels_resume_the_session_of_their_control_channel() {
 }
 
 #[test]
-fn servers_that_have_forgotten_the_session_get_a_whole_handshake() {
+fn a_forgotten_session_gets_a_full_handshake() {
     let place = Place::new();
     for version in VERSIONS {
         let sessions = place.log_in(&place.server(version, true));

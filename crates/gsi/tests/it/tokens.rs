@@ -68,7 +68,7 @@ fn an_audience_names_hosts_by_name_or_url_with_or_without_a_port() {
 }
 
 #[test]
-fn what_an_issuer_has_signed_is_believed_and_nothing_else() {
+fn only_tokens_signed_by_the_issuer_are_accepted() {
     let rsa = Issuer::rs256("r", 2048);
     for issuer in [&Issuer::es256("e"), &rsa, &Issuer::ed25519("d")] {
         let token = issuer.token(&claims());
@@ -251,7 +251,7 @@ fn keys_of_no_use_are_skipped() {
 }
 
 #[test]
-fn what_is_no_token_is_refused_and_never_shown() {
+fn malformed_tokens_are_refused_and_never_shown() {
     let good = Issuer::ed25519("k").token(&claims());
     for text in [
         "",

@@ -198,7 +198,7 @@ fn extra_authorities_are_trusted_beside_the_directory() {
 
 /// Each signature that is verified costs time, and anybody may send these.
 #[test]
-fn what_leads_round_in_a_ring_is_left_at_the_first_turn() {
+fn a_ring_of_links_is_left_at_once() {
     let grid = Grid::new();
     let own = Blueprint::user("/O=Grid/CN=Jo").extension(PROXY_CERT_INFO, true, &full());
     let own = vec![own.self_signed().certificate().clone(); 32];

@@ -70,7 +70,7 @@ fn a_reply_may_come_whole_with_a_nul_and_under_any_label() {
 }
 
 #[test]
-fn what_is_in_clear_is_told_apart() {
+fn clear_lines_are_recognised() {
     let (mut client, mut server) = established(Versions::Any);
     for line in ["PWD", "ENCODE x", "", "\u{e4}"] {
         assert_eq!(server.clear_command(line), Ok(None), "{line}");

@@ -14,6 +14,8 @@ mod parsers;
 mod properties;
 mod ranges;
 mod refusals;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod roundtrip;
 mod slicing;
 mod strategies;
