@@ -9,7 +9,7 @@ pub const TOKEN_BYTES_MAX: usize = 128 * 1024;
 /// The text is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TokenError {
+pub enum AdatError {
     /// Not the standard alphabet, or cut short.
     #[error("not base64")]
     Base64,
@@ -28,12 +28,12 @@ pub fn encode(token: &[u8]) -> String {
 ///
 /// # Errors
 /// When it is not base64, or too long.
-pub fn decode(text: &str) -> Result<Vec<u8>, TokenError> {
+pub fn decode(text: &str) -> Result<Vec<u8>, AdatError> {
     let text = text.trim();
     if text.len() > TOKEN_BYTES_MAX.div_ceil(3) * 4 {
-        return Err(TokenError::TooLong);
+        return Err(AdatError::TooLong);
     }
-    STANDARD.decode(text).map_err(|_| TokenError::Base64)
+    STANDARD.decode(text).map_err(|_| AdatError::Base64)
 }
 
 /// The line `ADAT ...` for a token, without line end.
@@ -52,7 +52,7 @@ pub fn reply_text(token: &[u8]) -> String {
 ///
 /// # Errors
 /// As [`decode`].
-pub fn token_of_reply(text: &str) -> Result<Option<Vec<u8>>, TokenError> {
+pub fn token_of_reply(text: &str) -> Result<Option<Vec<u8>>, AdatError> {
     let label = text.get(..5).unwrap_or_default();
     if label.eq_ignore_ascii_case("ADAT=") {
         decode(&text[5..]).map(Some)
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn malformed_tokens_are_refused() {
         for text in [
             "A",
             "AAA",
@@ -88,9 +88,9 @@ mod tests {
             "-_AA",
             "\u{e4}\u{e4}\u{e4}\u{e4}",
         ] {
-            assert_eq!(decode(text), Err(TokenError::Base64), "{text}");
+            assert_eq!(decode(text), Err(AdatError::Base64), "{text}");
         }
         let long = "A".repeat(TOKEN_BYTES_MAX * 4 / 3 + 8);
-        assert_eq!(decode(&long), Err(TokenError::TooLong));
+        assert_eq!(decode(&long), Err(AdatError::TooLong));
     }
 }

@@ -117,7 +117,7 @@ pub(crate) fn small_unsigned(content: &[u8]) -> Result<u32, Malformed> {
                 all => all,
             };
             if digits.len() > 4 {
-                // More than anybody counts to: as good as no bound.
+                // More than any counter reaches: as good as no bound.
                 return Ok(u32::MAX);
             }
             Ok(digits.iter().fold(0, |n, &d| n << 8 | u32::from(d)))
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_elements_are_read_back() {
         for length in [0, 1, 127, 128, 255, 256, 70_000] {
             let content = vec![7; length];
             let written = write(OCTET_STRING, &content);

@@ -4,12 +4,12 @@
 //!   Client ──connect──► Handshake ◄── bytes ──► Handshake ◄──accept── Server
 //!                           └────────► Secured ◄────────┘
 //! ```
-//! FTP's client is the client of TLS, on data channels too, whoever has connected (RFC 4217 §7).
+//! FTP's client is the client of TLS, on data channels too, whichever end connected (RFC 4217 §7).
 //! The calling contract is that of a [`Context`](crate::Context): feed, poll, look at the outcome.
 //!
 //! A server's certificate is verified by OpenSSL with the authorities of the system or others that
 //! were named, for the host of the URL; on a data channel it must be the one of the control
-//! channel. A client's certificate is verified as in GSI, and what came of it is told and not
+//! channel. A client's certificate is verified as in GSI, and the result is reported and not
 //! enforced: there are other ways to log in.
 
 use std::fmt;
@@ -21,7 +21,8 @@ use openssl::ssl::{Ssl, SslContext, SslVerifyMode};
 use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
 
 use crate::cert::{Certificate, Credential, CredentialError};
-use crate::context::{ContextError, HANDSHAKE_BYTES_MAX};
+use crate::context::ContextError;
+use crate::handshake::{Driver, Machine};
 use crate::sessions;
 use crate::tls::{Keep, Role, Tls, TlsFault, builder, show};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};
@@ -43,10 +44,10 @@ pub struct Client {
     context: SslContext,
 }
 
-/// Whom a client believes about servers.
+/// Which authorities a client trusts for servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Authorities {
-    /// Whom the system believes: what OpenSSL was built for, or `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    /// Those of the system: what OpenSSL was built for, or `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     #[default]
     System,
     /// Those in a PEM file. The certificate of a server itself may stand there.
@@ -55,45 +56,39 @@ pub enum Authorities {
     Directory(PathBuf),
 }
 
-/// Whom a client wants to meet.
+/// Which server a client expects.
 #[derive(Clone, Debug)]
 pub enum ServerIs {
     /// The host of a URL, vouched for by an authority.
     Host(HostName),
-    /// Whoever holds this certificate: data channels. They resume what [`Handshake::sessions`] of
+    /// The holder of this certificate: data channels. They resume what [`Handshake::sessions`] of
     /// the control channel has.
     Holder(Box<Certificate>, Sessions),
 }
 
 /// A handshake of either role.
-pub struct Handshake {
-    tls: Option<Tls>,
-    expect: Expect,
-    bytes_in: usize,
-    output: Vec<u8>,
-    secured: Option<Secured>,
-    is_over: bool,
-}
+pub struct Handshake(Machine<PeerCheck>);
 
 /// A handshake that has succeeded.
 pub struct Secured {
-    /// At a server that asks: who the client is, or why its certificate is not believed; `None`: it
+    /// At a server that asks: who the client is, or why its certificate is not trusted; `None`: it
     /// has shown none.
     pub client: Option<Result<Peer, Refusal>>,
     /// At a client: what the server has shown.
     pub server: Option<Certificate>,
     /// Seals and opens what follows.
     pub wrap: Wrap,
-    /// Bytes that came behind the handshake, for whichever goes on.
+    /// Bytes that came behind the handshake.
     pub rest: Vec<u8>,
 }
 
-enum Expect {
-    /// A server: anybody.
-    Anybody(Option<Arc<dyn Anchors>>),
-    /// A client: OpenSSL was told.
+/// How the peer's certificate is checked.
+enum PeerCheck {
+    /// At a server: by the authorities, if it asks for one.
+    Anyone(Option<Arc<dyn Anchors>>),
+    /// At a client: by OpenSSL, for the host of the URL.
     Host(Sessions),
-    /// A client.
+    /// At a client: it must be this one.
     Holder(Box<Certificate>),
 }
 
@@ -127,11 +122,9 @@ impl Server {
         let tls = Ssl::new(&self.context)
             .map_err(CredentialError::from)
             .and_then(|ssl| Tls::of(Role::Acceptor, ssl, Keep::Secrets));
-        let expect = Expect::Anybody(self.clients.clone());
-        Ok(Handshake::new(
-            tls.map_err(ContextError::Credential)?,
-            expect,
-        ))
+        let tls = tls.map_err(ContextError::Credential)?;
+        let check = PeerCheck::Anyone(self.clients.clone());
+        Ok(Handshake(Machine::new(check, tls)))
     }
 }
 
@@ -165,14 +158,12 @@ impl Client {
     /// # Errors
     /// When OpenSSL does not take the host's name.
     pub fn connect(&self, server: &ServerIs, now: SystemTime) -> Result<Handshake, ContextError> {
-        let (ssl, expect) = self.aim(server, now).map_err(ContextError::Credential)?;
+        let (ssl, check) = self.aim(server, now).map_err(ContextError::Credential)?;
         let tls = Tls::of(Role::Initiator, ssl, Keep::Secrets).map_err(ContextError::Credential)?;
-        let mut handshake = Handshake::new(tls, expect);
-        handshake.advance(now, &[])?;
-        Ok(handshake)
+        Ok(Handshake(Machine::begin(check, tls)?))
     }
 
-    fn aim(&self, server: &ServerIs, now: SystemTime) -> Result<(Ssl, Expect), CredentialError> {
+    fn aim(&self, server: &ServerIs, now: SystemTime) -> Result<(Ssl, PeerCheck), CredentialError> {
         Ok(match server {
             ServerIs::Host(host) => {
                 let mut ssl = Ssl::new(&self.context)?;
@@ -191,7 +182,7 @@ impl Client {
                     HostName::Address(address) => param.set_ip(*address)?,
                 }
                 let sessions = Sessions::of(&mut ssl)?;
-                (ssl, Expect::Host(sessions))
+                (ssl, PeerCheck::Host(sessions))
             }
             ServerIs::Holder(certificate, sessions) => {
                 let mut ssl = match sessions.resume() {
@@ -201,80 +192,52 @@ impl Client {
                 // Known already: only that it holds the key is left to show, and OpenSSL checks
                 // that.
                 ssl.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
-                (ssl, Expect::Holder(certificate.clone()))
+                (ssl, PeerCheck::Holder(certificate.clone()))
             }
         })
     }
 }
 
 impl Handshake {
-    fn new(tls: Tls, expect: Expect) -> Self {
-        Self {
-            tls: Some(tls),
-            expect,
-            bytes_in: 0,
-            output: Vec::new(),
-            secured: None,
-            is_over: false,
-        }
-    }
-
     /// Bytes from the peer, cut anywhere. A step takes some milliseconds of a processor.
     ///
     /// # Errors
     /// Why it has failed. There may still be output then, an alert for the peer.
     pub fn handle_input(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
-        if let Some(secured) = &mut self.secured {
-            if secured.rest.len() + input.len() > HANDSHAKE_BYTES_MAX {
-                return Err(too_much());
-            }
-            secured.rest.extend_from_slice(input);
-            return Ok(());
-        }
-        if self.is_over {
-            return Err(ContextError::Over);
-        }
-        self.bytes_in += input.len();
-        let result = if self.bytes_in > HANDSHAKE_BYTES_MAX {
-            Err(too_much())
-        } else {
-            self.advance(now, input)
-        };
-        if result.is_err() {
-            self.is_over = true;
-            self.tls = None;
-        }
-        result
+        self.0.handle_input(now, input)
     }
 
     /// Bytes for the peer.
     pub fn poll_output(&mut self) -> Option<Vec<u8>> {
-        if self.output.is_empty() {
-            None
-        } else {
-            Some(std::mem::take(&mut self.output))
-        }
+        self.0.poll_output()
     }
 
     /// What data channels resume, at a client that knows its server by the host: it fills while the
     /// connection is used.
     pub fn sessions(&self) -> Sessions {
-        match &self.expect {
-            Expect::Host(sessions) => sessions.clone(),
-            Expect::Anybody(_) | Expect::Holder(_) => Sessions::default(),
+        match &self.0.driver {
+            PeerCheck::Host(sessions) => sessions.clone(),
+            PeerCheck::Anyone(_) | PeerCheck::Holder(_) => Sessions::default(),
         }
     }
 
     /// The outcome, once. Send what [`Self::poll_output`] still has before anything else.
     pub fn outcome(&mut self) -> Option<Secured> {
-        self.secured.take()
+        self.0.outcome()
     }
+}
 
-    fn advance(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
-        let tls = self.tls.as_mut().ok_or(ContextError::Over)?;
-        tls.feed(input);
+impl Driver for PeerCheck {
+    type Outcome = Secured;
+
+    fn advance(
+        &mut self,
+        tls: &mut Tls,
+        _now: SystemTime,
+        output: &mut Vec<u8>,
+    ) -> Result<bool, ContextError> {
         let result = tls.handshake();
-        if let Expect::Holder(certificate) = &self.expect {
+        if let Self::Holder(certificate) = self {
             // Before anything leaves that follows from what the peer has shown.
             let shown = tls.peer_chain().map_err(|_| Refusal::Malformed)?;
             if shown.first().is_some_and(|first| *first != **certificate) {
@@ -283,45 +246,38 @@ impl Handshake {
                 ));
             }
         }
-        self.output.extend(tls.take_output());
-        match result {
-            Ok(true) => self.finish(now),
-            Ok(false) => Ok(()),
-            Err(TlsFault(fault)) => Err(ContextError::Tls(match (&self.expect, tls.verdict()) {
-                (Expect::Host(_), Some(verdict)) => {
-                    format!("the server's certificate is not believed: {verdict}")
+        output.extend(tls.take_output());
+        result.map_err(|TlsFault(fault)| {
+            ContextError::Tls(match (&self, tls.verdict()) {
+                (Self::Host(_), Some(verdict)) => {
+                    format!("the server's certificate is not trusted: {verdict}")
                 }
                 _ => fault,
-            })),
-        }
+            })
+        })
     }
 
-    fn finish(&mut self, now: SystemTime) -> Result<(), ContextError> {
-        let mut tls = self.tls.take().ok_or(ContextError::Over)?;
+    fn finish(&mut self, mut tls: Tls, now: SystemTime) -> Result<Secured, ContextError> {
         let shown = tls.peer_chain().map_err(|_| Refusal::Malformed)?;
-        let (client, server) = match &self.expect {
-            Expect::Anybody(Some(anchors)) if !shown.is_empty() => {
+        let (client, server) = match self {
+            Self::Anyone(Some(anchors)) if !shown.is_empty() => {
                 let client = verify(&shown, &**anchors, &Policy::default(), now);
                 (Some(client), None)
             }
-            Expect::Anybody(_) => (None, None),
-            Expect::Host(_) | Expect::Holder(_) => (None, shown.into_iter().next()),
+            Self::Anyone(_) => (None, None),
+            Self::Host(_) | Self::Holder(_) => (None, shown.into_iter().next()),
         };
         let rest = tls.take_unread();
-        self.is_over = true;
-        self.secured = Some(Secured {
+        Ok(Secured {
             client,
             server,
             wrap: Wrap::new(tls),
             rest,
-        });
-        Ok(())
+        })
     }
-}
 
-fn too_much() -> ContextError {
-    ContextError::TooMuch {
-        max: HANDSHAKE_BYTES_MAX,
+    fn rest(outcome: &mut Secured) -> &mut Vec<u8> {
+        &mut outcome.rest
     }
 }
 

@@ -41,7 +41,7 @@ pub struct GridmapFault {
     pub fault: &'static str,
 }
 
-/// Why somebody is not let in.
+/// Why a user is not let in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotMapped {
@@ -62,7 +62,8 @@ pub enum NotMapped {
 }
 
 impl Gridmap {
-    /// Reads a file. A bad line does not lock out the users of the others: it is left out and told.
+    /// Reads a file. A bad line does not lock out the users of the others: it is left out and
+    /// reported.
     #[must_use]
     pub fn parse(text: &str) -> (Self, Vec<GridmapFault>) {
         let mut map = Self::default();
@@ -87,7 +88,7 @@ impl Gridmap {
         (map, faults)
     }
 
-    /// The account for somebody who has proven to be `identity` and logs in as `user`: with
+    /// The account for a user who has proven to be `identity` and logs in as `user`: with
     /// [`MAPPED_USER`] the default, else `user` itself if it is among the accounts.
     ///
     /// # Errors
@@ -116,7 +117,7 @@ impl Gridmap {
         self.accounts.len()
     }
 
-    /// It knows nobody.
+    /// It maps no identity.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.accounts.is_empty()
@@ -132,7 +133,7 @@ pub struct AllowList {
 }
 
 impl AllowList {
-    /// Reads a list. Faults are told as by [`Gridmap::parse`].
+    /// Reads a list. Faults are reported as by [`Gridmap::parse`].
     #[must_use]
     pub fn parse(text: &str) -> (Self, Vec<GridmapFault>) {
         let mut list = Self::default();

@@ -41,8 +41,8 @@
 //! latter only while a peer is verified.
 //!
 //! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`, but for the records of data channels, see
-//! `docs/adr/0065-own-tls-records.md`. Whom to believe is decided here alone, but for the
-//! servers of [`ftps`], whose certificates are the web's: those OpenSSL verifies.
+//! `docs/adr/0065-own-tls-records.md`. This crate alone decides whom to trust, except for
+//! the servers of [`ftps`], whose certificates are the web's: those OpenSSL verifies.
 
 pub mod adat;
 pub mod cert;
@@ -50,6 +50,7 @@ pub mod context;
 mod der;
 pub mod ftps;
 pub mod gridmap;
+mod handshake;
 pub mod name;
 mod outgoing;
 mod record;

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_pretends_to_be_attributes_is_noticed() {
+    fn a_value_cannot_inject_attributes() {
         assert!(name(&[("O", "x/CN=admin")]).is_ambiguous());
         assert!(name(&[("O", "x/1.2.3=admin")]).is_ambiguous());
         assert!(!name(&[("O", "x/y = z")]).is_ambiguous());

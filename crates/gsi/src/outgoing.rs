@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_before_all_is_sent() {
+    fn no_bytes_are_put_before_sealed_ones_are_sent() {
         let mut outgoing = Outgoing::default();
         assert!(outgoing.is_sent() && outgoing.unsent().is_empty());
         outgoing.put(b"abc");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_seal_is_given_in_parts_of_a_record() {
+    fn bytes_are_sealed_in_parts_of_a_record() {
         let mut outgoing = Outgoing::default();
         for bytes in [0, 1, 40_000, 5] {
             let clear = vec![3; bytes];

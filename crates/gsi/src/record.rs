@@ -1,6 +1,6 @@
 //! A record of TLS: where its parts are, and what can be wrong with it.
 
-use crate::adat::TokenError;
+use crate::adat::AdatError;
 
 /// Longest clear text of one command or one line of a reply.
 pub const CLEAR_BYTES_MAX: usize = 96 * 1024;
@@ -12,8 +12,8 @@ pub(crate) const HEADER_BYTES: usize = 5;
 pub const RECORD_CLEAR_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest record, its header included: what RFC 5246 §6.2.3 lets protection add is more than RFC
-/// 8446 does. Whoever collects bytes for [`crate::Records::open`] has a whole record when there are
-/// so many.
+/// 8446 does. A caller that collects this many bytes for [`crate::Records::open`] has a whole
+/// record.
 pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + RECORD_CLEAR_BYTES_MAX + 2048;
 
 /// What protection adds behind the clear bytes of a record: their type, and the tag of each of the
@@ -43,7 +43,7 @@ pub struct Opened {
 pub enum WrapError {
     /// The argument is no base64, or too long.
     #[error("the protected text is {0}")]
-    Token(#[from] TokenError),
+    Token(#[from] AdatError),
     /// The bytes are not what the peer has sealed, or not in order.
     #[error("the protected text does not unwrap: {0}")]
     Tls(String),

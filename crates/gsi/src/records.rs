@@ -18,9 +18,9 @@ use crate::tls::{ReadOutcome, Tls};
 pub use crate::traffic::{Cipher, SendingKeys};
 use crate::traffic::{Content, Suite, Traffic};
 
-/// Most bytes of answers of TLS's own that wait for something to be written: new keys may be asked
-/// for, again and again, by somebody who never lets us write. Some hundreds of such answers; one is
-/// due after some hundred gigabytes.
+/// Most bytes of TLS's own answers that wait for data to be written: a peer may ask for new keys
+/// again and again and never let us write. Some hundreds of such answers; one is due after some
+/// hundred gigabytes.
 const ANSWERS_BYTES_MAX: usize = 16 * 1024;
 
 /// Records that may be sealed under one key.
@@ -58,7 +58,7 @@ impl Records {
         Some(Self(Kind::Tls13(Box::new(traffic))))
     }
 
-    /// What seals the records that we send, for somebody who does that in our stead from now on:
+    /// What seals the records that we send, for the kernel to do it in our stead from now on:
     /// [`Self::seal`] and [`Self::close`] are not to be called any more. `None` with TLS 1.2.
     ///
     /// # Errors

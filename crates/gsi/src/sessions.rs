@@ -45,7 +45,7 @@ fn place() -> Result<Index<Ssl, Sessions>, ErrorStack> {
     if let Some(place) = PLACE.get() {
         return Ok(*place);
     }
-    // Another thread may be quicker: its index is everybody's then, and this one is nobody's.
+    // Another thread may be quicker: then all use its index, and this one stays unused.
     let place = Ssl::new_ex_index()?;
     Ok(*PLACE.get_or_init(|| place))
 }

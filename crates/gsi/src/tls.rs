@@ -18,9 +18,9 @@ use crate::cert::{Certificate, Credential, CredentialError};
 use crate::traffic::{Suite, Traffic};
 use crate::versions::Versions;
 
-/// Suites in the order in which they are wanted. AES with 128 bits first: it protects as long as
-/// anybody will care, and takes a quarter less time than with 256, which is what bounds protected
-/// data channels.
+/// Suites in the order in which they are wanted. AES with 128 bits first: it protects long
+/// enough, and takes a quarter less time than with 256, which is what bounds protected data
+/// channels.
 const SUITES_13: &str =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 const SUITES_12: &str = "ECDHE+AESGCM+AES128:HIGH:!aNULL:!eNULL:!PSK:!SRP";
@@ -58,7 +58,7 @@ fn secrets_index() -> Result<Index<Ssl, Secrets>, ErrorStack> {
     if let Some(index) = SECRETS.get() {
         return Ok(*index);
     }
-    // Another thread may be quicker: its index is everybody's then, and this one is nobody's.
+    // Another thread may be quicker: then all use its index, and this one stays unused.
     let index = Ssl::new_ex_index()?;
     Ok(*SECRETS.get_or_init(|| index))
 }
@@ -178,7 +178,7 @@ impl Tls {
         std::mem::take(&mut self.stream.get_mut().output)
     }
 
-    /// How many bytes for the peer nobody has taken.
+    /// Bytes for the peer that were not taken yet.
     pub(crate) fn output_waits(&self) -> usize {
         self.stream.get_ref().output.len()
     }
@@ -235,7 +235,7 @@ impl Tls {
         drop(self.stream.shutdown());
     }
 
-    /// Why OpenSSL does not believe the peer, where it was told to verify.
+    /// Why OpenSSL does not trust the peer, where it verifies.
     pub(crate) fn verdict(&self) -> Option<&'static str> {
         let verdict = self.stream.ssl().verify_result();
         (verdict != X509VerifyResult::OK).then(|| verdict.error_string())

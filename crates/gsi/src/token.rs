@@ -7,7 +7,7 @@
 //! ```
 //! What goes wrong with tokens elsewhere is not offered: there is no `none` and no shared secret, a
 //! key has one algorithm and is used for no other (RFC 8725 §3.1), and claims have one type each.
-//! Nothing of a token is believed, and no key of it used, before its signature is verified.
+//! Nothing of a token is trusted, and no key of it used, before its signature is verified.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -30,7 +30,7 @@ use crate::verify::{RSA_BITS_MAX, Strength};
 /// Longest token. Tokens of the grids' have some 1.5 KiB.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// Most keys of an issuer that are looked at.
+/// Most keys of an issuer that are considered.
 pub const KEYS_MAX: usize = 64;
 
 /// The audience that means every service (WLCG Common JWT Profiles).
@@ -98,7 +98,7 @@ struct Key {
     key: PKey<Public>,
 }
 
-/// A token that nobody has verified.
+/// A token that is not verified yet.
 pub struct Token<'a> {
     header: Header,
     claims: Claims,
@@ -191,7 +191,7 @@ impl<'a> Token<'a> {
     /// What it says, if one of `keys` has signed it.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// Why it is not trusted.
     pub fn verify(self, keys: &KeySet) -> Result<Claims, TokenError> {
         if self.header.crit.is_some() {
             return Err(TokenError::Malformed("it wants what is not understood"));
@@ -427,7 +427,7 @@ impl Key {
     }
 }
 
-/// The claims are nobody's yet, and the rest is a secret.
+/// The claims are unverified, and the rest is a secret.
 impl fmt::Debug for Token<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").finish_non_exhaustive()

@@ -1,7 +1,7 @@
 //! The record protection of TLS 1.3, once the handshake is over (RFC 8446 §5, §4.6, §6, §7.2 and
 //! §7.3).
 //!
-//! Bounded: one record at a time, and [`MESSAGES_BYTES_MAX`] of messages that go on over several.
+//! Bounded: one record at a time, and [`MESSAGES_BYTES_MAX`] of messages that span several.
 //! Whatever the peer sends costs no more than opening it.
 
 use ring::{
@@ -56,8 +56,8 @@ pub enum Cipher {
     ChaCha20Poly1305,
 }
 
-/// What seals the records that we send, for somebody who does that in our stead (RFC 8446 §5.2,
-/// §5.3 and §7.3).
+/// What seals the records that we send, for the kernel to do it in our stead (RFC 8446 §5.2, §5.3
+/// and §7.3).
 pub struct SendingKeys {
     /// What they are of.
     pub cipher: Cipher,
@@ -148,14 +148,14 @@ impl Traffic {
 
     /// What seals what we send.
     pub(crate) fn sending_keys(&self) -> Result<SendingKeys, WrapError> {
-        self.ours.told()
+        self.ours.sending_keys()
     }
 
-    /// The same, the next generation, which the peer must have been told of.
+    /// The same, the next generation, which the peer must know of.
     pub(crate) fn renew_sending_keys(&mut self) -> Result<SendingKeys, WrapError> {
         self.owes_keys = false;
         self.ours.renew()?;
-        self.ours.told()
+        self.ours.sending_keys()
     }
 
     pub(crate) fn owes_keys(&self) -> bool {
@@ -301,7 +301,7 @@ impl Keys {
         Ok(())
     }
 
-    fn told(&self) -> Result<SendingKeys, WrapError> {
+    fn sending_keys(&self) -> Result<SendingKeys, WrapError> {
         let key = expand_key(self.suite, &self.secret);
         Ok(SendingKeys {
             cipher: self.suite.cipher,
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_may_go_on_over_records_and_nothing_comes_between() {
+    fn a_ticket_may_span_records_without_interruption() {
         let (mut one, mut other) = ends();
         let ticket = [&[NEW_SESSION_TICKET, 0, 0x4e, 0x20][..], &[5; 20_000], &ASK].concat();
         let mut sealed = seal(&mut one, Content::Handshake, &ticket);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_behind_a_handshake_is_refused() {
+    fn messages_forbidden_after_the_handshake_are_refused() {
         let refused = |content: Content, clear: &[u8]| {
             let (mut one, mut other) = ends();
             let sealed = seal(&mut one, content, clear);
@@ -592,7 +592,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_peer_seals_opens_or_is_refused(
+        fn any_record_opens_or_is_refused(
             said in vec((0usize..3, vec(prop_oneof![any::<u8>(), 0..26u8], 0..40)), 0..12),
         ) {
             let (mut one, mut other) = ends();

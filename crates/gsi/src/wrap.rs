@@ -42,7 +42,7 @@ impl Wrap {
         self.tls.describe()
     }
 
-    /// What goes on with the bytes of a data connection, in place of this. Right behind the
+    /// What continues with the bytes of a data connection, in place of this. Right behind the
     /// handshake only: nothing was sealed or opened yet.
     #[must_use]
     pub fn into_records(self) -> Records {

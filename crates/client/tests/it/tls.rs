@@ -182,7 +182,7 @@ fn a_server_that_nobody_vouches_for_hears_no_password() {
             .output()
             .unwrap()
             .into();
-        let told = told.expect(3, &["not believed"]);
+        let told = told.expect(3, &["not trusted"]);
         assert!(!told.err.contains("USER"), "{}", told.err);
     }
     site.run(

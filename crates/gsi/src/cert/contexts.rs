@@ -28,7 +28,7 @@ impl Contexts {
         versions: Versions,
         make: impl FnOnce() -> Result<SslContext, CredentialError>,
     ) -> Result<SslContext, CredentialError> {
-        // Whoever panicked has added all of an entry or nothing.
+        // A thread that panicked has added all of an entry or nothing.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = all.iter();
         let known = known.find(|made| made.strength == strength && made.versions == versions);

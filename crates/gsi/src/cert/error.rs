@@ -34,7 +34,7 @@ pub enum CredentialError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The file belongs to somebody else, who could exchange it.
+    /// The file belongs to another user, who could exchange it.
     #[error("{path}: belongs to user {owner}, not to user {expected} who would use it")]
     Owner {
         /// The file.
@@ -110,7 +110,7 @@ pub enum CredentialError {
     /// The certificate that came back for our request is of another key.
     #[error("the delegated certificate is not for the key that was sent")]
     Delegated,
-    /// OpenSSL failed at something that cannot fail by what anybody sends.
+    /// OpenSSL failed at something that no bytes of a peer can make fail.
     #[error("OpenSSL: {0}")]
     Library(String),
 }

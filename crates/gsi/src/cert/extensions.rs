@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::der::{self, Malformed, Reader};
 
-/// How a proxy is told from other certificates.
+/// How a proxy differs from other certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProxyKind {
     /// The proxyCertInfo extension of RFC 3820.
@@ -37,8 +37,8 @@ pub enum ProxyPolicy {
     Limited,
     /// Nothing: it is an identity of its own (RFC 3820 `independent`).
     Independent,
-    /// What a text in this language says. Nobody can honour it who does not understand the
-    /// language.
+    /// What a text in this language says. A verifier that does not understand the language
+    /// cannot honour it.
     Other(String),
 }
 
@@ -51,7 +51,7 @@ pub struct ProxyInfo {
     pub policy: ProxyPolicy,
     /// How many proxies may be issued below it; `None` is without bound.
     pub path_length: Option<u32>,
-    /// A policy text is there, whatever the language.
+    /// A policy text exists, in any language.
     pub has_policy_text: bool,
     /// The extension is critical, as RFC 3820 §3.8 demands. Legacy proxies have none and are taken
     /// as if.
@@ -123,14 +123,14 @@ pub struct Extensions {
     pub ca_path_length: Option<u32>,
     /// What the key may be used for; `None` is anything.
     pub key_usage: Option<KeyUsage>,
-    /// The content of extendedKeyUsage and whether it is critical; copied to proxies, judged by
-    /// nobody.
+    /// The content of extendedKeyUsage and whether it is critical; copied to proxies, not
+    /// judged.
     pub extended_key_usage: Option<(bool, Vec<u8>)>,
     /// subjectAltName: names of hosts.
     pub dns_names: Vec<String>,
     /// subjectAltName: addresses of hosts.
     pub addresses: Vec<IpAddr>,
-    /// subjectAltName or issuerAltName is there at all, which a proxy must not have.
+    /// subjectAltName or issuerAltName exists at all, which a proxy must not have.
     pub has_alternative_names: bool,
     /// Only names beneath these may be certified. Not evaluated here, thus not accepted.
     pub has_name_constraints: bool,

@@ -167,7 +167,7 @@ pub fn check_time(
     }
 }
 
-/// The first pair whose certificate is there, else the last.
+/// The first pair whose certificate exists, else the last.
 #[must_use]
 pub fn first_pair(pairs: &[(PathBuf, PathBuf)]) -> Option<&(PathBuf, PathBuf)> {
     let found = pairs.iter().find(|(certificate, _)| certificate.exists());
@@ -199,7 +199,7 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), CredentialError>
         .and_then(|()| fs::rename(&fresh, path));
     written.map_err(|error| {
         if error.kind() != ErrorKind::AlreadyExists {
-            // What is left is of no use to anybody, and the first error says more than a second.
+            // The partial file is of no use, and the first error says more than a second.
             let _ = fs::remove_file(&fresh);
         }
         failed(error)
@@ -227,7 +227,7 @@ fn read_private(path: &Path, remedy: &'static str) -> Result<Vec<u8>, Credential
     Ok(content)
 }
 
-/// Content and metadata of the same open file: nobody can exchange it in between.
+/// Content and metadata of the same open file: no process can exchange it in between.
 fn read(path: &Path, remedy: &'static str) -> Result<(Vec<u8>, fs::Metadata), CredentialError> {
     let failed = |reason: String| CredentialError::File {
         path: path.to_owned(),

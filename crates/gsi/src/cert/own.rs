@@ -1,5 +1,5 @@
-//! Certificates of nobody's: both ends of something hold one and its key, and know each other by
-//! that (DCSC).
+//! Certificates without an owner: both ends hold the same one and its key, and recognise each other
+//! by that (DCSC).
 
 use std::time::{Duration, SystemTime};
 

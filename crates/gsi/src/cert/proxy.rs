@@ -63,7 +63,7 @@ impl Default for ProxyRequest {
 }
 
 impl ProxyRequest {
-    /// What grid clients delegate unless told otherwise.
+    /// What grid clients delegate by default.
     #[must_use]
     pub fn limited() -> Self {
         Self {
@@ -136,13 +136,13 @@ impl DelegationRequest {
         Self::with_key(KeyKind::EcP256.generate()?)
     }
 
-    /// The same with a key that is there already.
+    /// The same with an existing key.
     ///
     /// # Errors
     /// When the key cannot sign.
     pub fn with_key(key: PKey<Private>) -> Result<Self, CredentialError> {
         let mut subject = X509Name::builder()?;
-        // Nobody reads it, but there must be one.
+        // It is required, and has no meaning.
         subject.append_entry_by_nid(Nid::COMMONNAME, "proxy request")?;
         let mut request = X509Req::builder()?;
         request.set_version(0)?;

@@ -1,11 +1,12 @@
-//! The machine of both roles.
+//! The handshake of GSI in both roles.
 
 use std::time::SystemTime;
 
-use super::{Channel, ContextError, Established, Expect, HANDSHAKE_BYTES_MAX, Settings};
+use super::{Channel, ContextError, Established, Expect, Settings};
 use crate::cert::Credential;
 use crate::cert::proxy::{self, DelegationRequest, REQUEST_BYTES_MAX};
 use crate::der;
+use crate::handshake::{Driver, Machine};
 use crate::tls::{Keep, ReadOutcome, Role, Tls};
 use crate::verify::{Peer, Refusal, verify};
 use crate::wrap::Wrap;
@@ -16,17 +17,15 @@ const DELEGATED_BYTES_MAX: usize = crate::cert::certificate::DER_BYTES_MAX;
 const NO_DELEGATION: u8 = b'0';
 const DELEGATION: u8 = b'D';
 
-/// The machine. The picture is in the module's documents, the contract in the crate's.
-pub struct Context {
+/// A handshake of GSI. The picture is in the module's documents, the contract in the crate's.
+pub struct Context(Machine<GsiDriver>);
+
+struct GsiDriver {
     role: Role,
     settings: Settings,
-    tls: Option<Tls>,
     state: State,
     peer: Option<Peer>,
     delegated: Option<Credential>,
-    bytes_in: usize,
-    output: Vec<u8>,
-    established: Option<Established>,
 }
 
 enum State {
@@ -49,12 +48,8 @@ impl Context {
     /// # Errors
     /// When OpenSSL does not take our credential (its key is too short for the policy's strength).
     pub fn initiate(settings: Settings) -> Result<Self, ContextError> {
-        let mut context = Self::new(Role::Initiator, settings)?;
-        context.with_tls(|_, tls| {
-            tls.handshake()?;
-            Ok(())
-        })?;
-        Ok(context)
+        let (driver, tls) = GsiDriver::new(Role::Initiator, settings)?;
+        Ok(Self(Machine::begin(driver, tls)?))
     }
 
     /// Waits for the first token.
@@ -62,10 +57,75 @@ impl Context {
     /// # Errors
     /// As [`Context::initiate`].
     pub fn accept(settings: Settings) -> Result<Self, ContextError> {
-        Self::new(Role::Acceptor, settings)
+        let (driver, tls) = GsiDriver::new(Role::Acceptor, settings)?;
+        Ok(Self(Machine::new(driver, tls)))
     }
 
-    fn new(role: Role, settings: Settings) -> Result<Self, ContextError> {
+    /// Bytes from the peer, cut anywhere. Verifying and signing take processor time: some
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// Why it has failed. There may still be output then, an alert for the peer.
+    pub fn handle_input(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
+        self.0.handle_input(now, input)
+    }
+
+    /// A token for the peer.
+    pub fn poll_output(&mut self) -> Option<Vec<u8>> {
+        self.0.poll_output()
+    }
+
+    /// The outcome, once. Send what [`Context::poll_output`] still has before anything else.
+    pub fn outcome(&mut self) -> Option<Established> {
+        self.0.outcome()
+    }
+}
+
+impl Driver for GsiDriver {
+    type Outcome = Established;
+
+    /// Its output is kept for the peer only if it went well: what OpenSSL made of a peer that was
+    /// then refused must not leave. After a fault an alert may, and before the peer was verified
+    /// nothing else: a fault behind a flight of 1.2 comes after our certificate was written and
+    /// before the peer's was verified.
+    fn advance(
+        &mut self,
+        tls: &mut Tls,
+        now: SystemTime,
+        output: &mut Vec<u8>,
+    ) -> Result<bool, ContextError> {
+        let result = self.run(tls, now);
+        let written = tls.take_output();
+        match &result {
+            Ok(_) => output.extend(written),
+            Err(ContextError::Tls(_)) if self.peer.is_some() => output.extend(written),
+            Err(ContextError::Tls(_)) => output.extend(alerts(&written)),
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn finish(&mut self, mut tls: Tls, _now: SystemTime) -> Result<Established, ContextError> {
+        let peer = self.peer.take().ok_or(ContextError::Over)?;
+        let rest = tls.take_unread();
+        if matches!(self.settings.channel, Channel::Control { .. }) && !rest.is_empty() {
+            return Err(ContextError::Protocol("bytes behind the last token"));
+        }
+        Ok(Established {
+            peer,
+            delegated: self.delegated.take(),
+            wrap: Wrap::new(tls),
+            rest,
+        })
+    }
+
+    fn rest(outcome: &mut Established) -> &mut Vec<u8> {
+        &mut outcome.rest
+    }
+}
+
+impl GsiDriver {
+    fn new(role: Role, settings: Settings) -> Result<(Self, Tls), ContextError> {
         let tls = Tls::new(
             role,
             &settings.credential,
@@ -77,101 +137,19 @@ impl Context {
                 Channel::Control { .. } | Channel::ClearData => Keep::Nothing,
             },
         );
-        Ok(Self {
+        let driver = Self {
             role,
-            tls: Some(tls.map_err(ContextError::Credential)?),
             settings,
             state: State::Handshake,
             peer: None,
             delegated: None,
-            bytes_in: 0,
-            output: Vec::new(),
-            established: None,
-        })
+        };
+        Ok((driver, tls.map_err(ContextError::Credential)?))
     }
 
-    /// Bytes from the peer, cut anywhere. Verifying and signing take processor time: some
-    /// milliseconds.
-    ///
-    /// # Errors
-    /// Why it has failed. There may still be output then, an alert for the peer.
-    pub fn handle_input(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
-        match self.state {
-            State::Failed => return Err(ContextError::Over),
-            State::Established => {
-                // Behind the end: it belongs to what follows.
-                let Some(established) = &mut self.established else {
-                    return Err(ContextError::Over);
-                };
-                if established.rest.len() + input.len() > HANDSHAKE_BYTES_MAX {
-                    return Err(ContextError::TooMuch {
-                        max: HANDSHAKE_BYTES_MAX,
-                    });
-                }
-                established.rest.extend_from_slice(input);
-                return Ok(());
-            }
-            _ => {}
-        }
-        let result = self.advance(now, input);
-        if result.is_err() {
-            self.state = State::Failed;
-            self.tls = None;
-        }
-        result
-    }
-
-    /// A token for the peer.
-    pub fn poll_output(&mut self) -> Option<Vec<u8>> {
-        if self.output.is_empty() {
-            None
-        } else {
-            Some(std::mem::take(&mut self.output))
-        }
-    }
-
-    /// The outcome, once. Send what [`Context::poll_output`] still has before anything else.
-    pub fn outcome(&mut self) -> Option<Established> {
-        self.established.take()
-    }
-
-    fn advance(&mut self, now: SystemTime, input: &[u8]) -> Result<(), ContextError> {
-        self.bytes_in += input.len();
-        if self.bytes_in > HANDSHAKE_BYTES_MAX {
-            return Err(ContextError::TooMuch {
-                max: HANDSHAKE_BYTES_MAX,
-            });
-        }
-        self.with_tls(|context, tls| {
-            tls.feed(input);
-            while context.step(tls, now)? {}
-            Ok(())
-        })?;
-        if matches!(self.state, State::Established) {
-            self.establish()?;
-        }
-        Ok(())
-    }
-
-    /// Lends the TLS to a step. Its output is kept for the peer only if the step went well: what
-    /// OpenSSL made of a peer that was then refused must not leave. After a fault an alert may, and
-    /// before the peer was verified nothing else: a fault behind a flight of 1.2 comes after our
-    /// certificate was written and before the peer's was looked at.
-    fn with_tls(
-        &mut self,
-        step: impl FnOnce(&mut Self, &mut Tls) -> Result<(), ContextError>,
-    ) -> Result<(), ContextError> {
-        let mut tls = self.tls.take().ok_or(ContextError::Over)?;
-        let result = step(self, &mut tls);
-        let output = tls.take_output();
-        match &result {
-            Ok(()) => self.output.extend(output),
-            Err(ContextError::Tls(_)) if self.peer.is_some() => self.output.extend(output),
-            Err(ContextError::Tls(_)) => self.output.extend(alerts(&output)),
-            Err(_) => {}
-        }
-        self.tls = Some(tls);
-        result
+    fn run(&mut self, tls: &mut Tls, now: SystemTime) -> Result<bool, ContextError> {
+        while self.step(tls, now)? {}
+        Ok(matches!(self.state, State::Established))
     }
 
     /// One step; `true` when there may be another.
@@ -333,23 +311,6 @@ impl Context {
         verify(&path, &*self.settings.anchors, &self.settings.policy, now)?;
         self.delegated = Some(delegated);
         self.done()
-    }
-
-    fn establish(&mut self) -> Result<(), ContextError> {
-        let (Some(mut tls), Some(peer)) = (self.tls.take(), self.peer.take()) else {
-            return Err(ContextError::Over);
-        };
-        let rest = tls.take_unread();
-        if matches!(self.settings.channel, Channel::Control { .. }) && !rest.is_empty() {
-            return Err(ContextError::Protocol("bytes behind the last token"));
-        }
-        self.established = Some(Established {
-            peer,
-            delegated: self.delegated.take(),
-            wrap: Wrap::new(tls),
-            rest,
-        });
-        Ok(())
     }
 }
 

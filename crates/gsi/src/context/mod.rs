@@ -36,14 +36,14 @@ use crate::wrap::Wrap;
 /// 20 KiB.
 pub const HANDSHAKE_BYTES_MAX: usize = 512 * 1024;
 
-/// Whom the peer must be, beyond being somebody.
+/// Whom the peer must be, beyond having a trusted identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
-    /// Anyone whose chain is good: what a server expects.
+    /// Any peer with a valid chain: what a server expects.
     Anyone,
     /// This host: what a client expects on the control channel.
     Host(HostName),
-    /// This identity: data channels (DCAU A and S), and clients that were told a subject.
+    /// This identity: data channels (DCAU A and S), and clients with a given subject.
     Identity(DistinguishedName),
 }
 
@@ -55,7 +55,7 @@ pub enum Channel {
         /// What to delegate; `None` delegates nothing.
         delegate: Option<ProxyRequest>,
     },
-    /// A data channel that goes on in clear (PROT C).
+    /// A data channel that continues in clear (PROT C).
     ClearData,
     /// A data channel that stays protected (PROT S, E, P).
     ProtectedData,
@@ -80,14 +80,14 @@ pub struct Settings {
     pub server_name: Option<String>,
 }
 
-/// Why a context came to nothing.
+/// Why a context failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContextError {
-    /// The peer is not believed.
+    /// The peer is not trusted.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Our own credential does not do.
+    /// Our own credential cannot be used.
     #[error("our own credential: {0}")]
     Credential(CredentialError),
     /// The peer's bytes are no TLS, or it has sent an alert.
@@ -99,7 +99,7 @@ pub enum ContextError {
     /// The peer's delegated certificate or request is not good.
     #[error("delegation: {0}")]
     Delegation(CredentialError),
-    /// The peer sends without end.
+    /// The peer sends too much.
     #[error("the peer sent more than {max} bytes before it was known")]
     TooMuch {
         /// The bound.

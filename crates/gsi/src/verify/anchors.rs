@@ -41,7 +41,7 @@ pub trait Anchors: Send + Sync {
 /// Which names a CA may certify.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MaySign {
-    /// Nobody asks for a policy here.
+    /// No policy is asked for here.
     Anything,
     /// There is no policy, and one is demanded.
     Nothing {
@@ -85,7 +85,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 const LIST_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 impl Directory {
-    /// The directory need not exist yet; then nobody is trusted.
+    /// The directory need not exist yet; then no CA is trusted.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         let folder = path.clone();
@@ -176,8 +176,8 @@ impl Anchors for Directory {
     }
 }
 
-/// CAs in memory, without signing policies and revocation lists: a bundle that somebody chose to
-/// trust as it is, or the extra CAs of DCSC.
+/// CAs in memory, without signing policies and revocation lists: a bundle that the user trusts
+/// as it is, or the extra CAs of DCSC.
 #[derive(Debug, Clone, Default)]
 pub struct Bundle {
     certificates: Vec<Certificate>,
@@ -228,8 +228,7 @@ impl Anchors for Bundle {
     }
 }
 
-/// What somebody else trusts, and some CAs more: those of a credential that came with its own
-/// (DCSC).
+/// Other anchors and some CAs more: those of a credential that came with its own (DCSC).
 pub struct Extended {
     base: Arc<dyn Anchors>,
     extra: Bundle,

@@ -18,7 +18,7 @@ pub(super) fn check(
     now: SystemTime,
 ) -> Result<(), Refusal> {
     if above.is_empty() {
-        // Trusted as it is: nobody else has a say.
+        // Trusted as it is: no policy applies.
         return Ok(());
     }
     if holder.extensions().is_ca {
@@ -64,7 +64,7 @@ fn check_one(authority: &Certificate, below: u32) -> Result<(), AuthorityFault> 
     }
 }
 
-/// Lists are optional: without one for the CA nothing is revoked. But one that is there must be
+/// Lists are optional: without one for the CA nothing is revoked. But one that exists must be
 /// good.
 fn check_revoked(
     certificate: &Certificate,

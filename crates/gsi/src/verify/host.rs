@@ -28,8 +28,8 @@ impl HostName {
     /// Checks that the certificate is this host's. RFC 2818 §3.1 as the Grid Community Toolkit has
     /// it: alternative names alone count if there are any of that kind; else the last common name,
     /// plain or as `host/name`. A `*` stands for (the rest of) the first label. Nothing is looked
-    /// up, so nobody's name service can vouch for a host. A proxy is no host's: whoever has a
-    /// certificate makes proxies below it, with what common name they like.
+    /// up, so no name service can vouch for a host. A proxy is no host's: the holder of any
+    /// certificate can make proxies below it with any common name.
     ///
     /// # Errors
     /// [`Refusal::Host`] with the names that the certificate is for.

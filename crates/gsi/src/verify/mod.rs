@@ -36,7 +36,7 @@ use crate::cert::key::Digest;
 pub use crate::cert::{Span, key::Strength};
 use crate::name::DistinguishedName;
 
-/// Longest RSA key that is accepted: verifying takes time cubic in it, and anybody may send one.
+/// Longest RSA key that is accepted: verifying takes time cubic in it, and any peer may send one.
 pub const RSA_BITS_MAX: u32 = 16_384;
 
 /// What is acceptable beyond the rules that hold always.
@@ -69,7 +69,7 @@ pub struct Peer {
 
 impl Peer {
     /// Whom it acts as: the holder, without the names that inheriting proxies add. An independent
-    /// proxy is nobody but itself (RFC 3820 §3.8.2), so its own subject counts.
+    /// proxy is only itself (RFC 3820 §3.8.2), so its own subject counts.
     #[must_use]
     pub fn identity(&self) -> &DistinguishedName {
         self.acting().subject()
@@ -117,7 +117,7 @@ impl Peer {
 /// superfluous ones allowed. That it holds the key is for the handshake to show.
 ///
 /// # Errors
-/// Why it is refused; what is wrong nearest to the peer is told first.
+/// Why it is refused; the fault nearest to the peer comes first.
 pub fn verify(
     sent: &[Certificate],
     anchors: &dyn Anchors,
@@ -202,7 +202,7 @@ fn check_alone(certificate: &Certificate, policy: &Policy, now: SystemTime) -> R
         subject: subject(),
         digest,
     };
-    // Nobody relies on the signature of a certificate by itself.
+    // The signature of a self-signed certificate proves nothing.
     if !certificate.is_self_issued() {
         match crate::cert::key::digest_of(certificate.as_x509().signature_algorithm()) {
             Digest::Broken(name) => return Err(weak_digest(name)),

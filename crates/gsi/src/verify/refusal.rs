@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cert::{Certificate, Span};
 
-/// Why a peer is not believed. The text may go to the peer: it names nothing that it does not know,
+/// Why a peer is not trusted. The text may go to the peer: it names nothing that it does not know,
 /// apart from where our CAs lie.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -15,7 +15,7 @@ pub enum Refusal {
         "the peer sent no certificate: it needs a proxy (`godwit proxy init`) or a host certificate"
     )]
     NoCertificate,
-    /// More than anybody needs.
+    /// More than any grid needs.
     #[error(
         "the peer's chain has more than {max} certificates: it takes the proxies, the holder's and \
          the CAs between only"
@@ -216,7 +216,7 @@ pub enum Refusal {
         /// What is wrong with it.
         fault: CrlFault,
     },
-    /// Which names may it sign? Nobody says.
+    /// No policy says which names it may sign.
     #[error("no signing policy for the CA {issuer}: install {file}")]
     NoSigningPolicy {
         /// The CA.
@@ -390,7 +390,7 @@ pub enum AuthorityFault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CrlFault {
-    /// Somebody else made it.
+    /// Another issuer signed it.
     #[error("is not signed by it: fetch it anew (`fetch-crl`)")]
     Signature,
     /// It should have been renewed.

@@ -232,7 +232,7 @@ cond_subjects globus "/O=Third/*"
     }
 
     #[test]
-    fn what_cannot_be_understood_is_refused_with_its_line() {
+    fn a_bad_line_is_refused_with_its_number() {
         for (text, line, fault) in [
             ("access_id_CA X509\n", 1, "three words"),
             ("\naccess_id_CA X509 '/O=x\n", 2, "quote"),
