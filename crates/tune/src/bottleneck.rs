@@ -24,7 +24,7 @@ pub enum Bottleneck {
     DestinationStorage,
     /// Nothing here was busy: the other end neither gave nor took more.
     Remote,
-    /// A cap that somebody set.
+    /// A configured cap.
     Policy,
 }
 
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_distinct_and_advice_is_one_sentence() {
+    fn names_are_distinct_and_advice_is_one_sentence() {
         let words: std::collections::BTreeSet<_> = Bottleneck::ALL.map(Bottleneck::as_str).into();
         assert_eq!(words.len(), 9);
         assert!(Bottleneck::ALL.iter().all(|l| !l.advice().ends_with('.')));

@@ -49,7 +49,7 @@ pub struct Congestion {
     usual: String,
     other: String,
     state: State,
-    steady: Steady,
+    steady: LevelFinder,
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl Congestion {
             usual: usual.to_owned(),
             other: other.to_owned(),
             state: State::Watch,
-            steady: Steady::default(),
+            steady: LevelFinder::default(),
         }
     }
 
@@ -130,7 +130,7 @@ impl Congestion {
                 let starts = *seconds < START_UP_S;
                 *seconds += passed;
                 if starts {
-                    self.steady = Steady::default();
+                    self.steady = LevelFinder::default();
                     return None;
                 }
                 let harm = harm_of(&Level::of(seen), before);
@@ -161,7 +161,7 @@ impl Congestion {
     }
 
     fn try_other(&mut self, before: Level) -> Step {
-        self.steady = Steady::default();
+        self.steady = LevelFinder::default();
         self.state = State::Other {
             before,
             kept: false,
@@ -205,7 +205,7 @@ impl Congestion {
     }
 
     fn back(&mut self, before: &Level, why: &str) -> Step {
-        self.steady = Steady::default();
+        self.steady = LevelFinder::default();
         self.state = State::Rest { seconds: REST_S };
         Step {
             control: self.usual.clone(),
@@ -268,12 +268,12 @@ impl Level {
 
 /// Finds levels: runs of epochs under one setting.
 #[derive(Clone, Copy, Debug, Default)]
-struct Steady {
+struct LevelFinder {
     run: Option<Level>,
     epochs: u32,
 }
 
-impl Steady {
+impl LevelFinder {
     /// The mean of the run that `seen` belongs to, once it is long enough. Then the next run
     /// begins.
     fn note(&mut self, seen: &Observation) -> Option<Level> {

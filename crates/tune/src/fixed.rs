@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_observed_moves_it(bytes: u64, seconds: f64, loss: f64) {
+        fn a_fixed_setting_ignores_observations(bytes: u64, seconds: f64, loss: f64) {
             let mut t = Fixed::new(Setting::new(2, 3), WIDE);
             let first = t.first();
             let mut seen = Observation::new(first.setting, bytes, seconds);

@@ -74,7 +74,7 @@ pub struct Observation {
     pub source_wait: Option<f64>,
     /// Share of the movers' time, `0..=1`, spent writing the destination.
     pub destination_wait: Option<f64>,
-    /// What somebody allows this transfer at most (`--max-rate`, a policy of the server), bit/s.
+    /// Highest rate that the user or the server allows this transfer (`--max-rate`), bit/s.
     pub rate_cap_bps: Option<f64>,
 }
 

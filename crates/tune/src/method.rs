@@ -14,7 +14,7 @@ use crate::{
         Walk, Walker, aimd::Aimd, apt, balman::Balman, cd::Cd, cs, falcon::Falcon, mi::Mi, nm,
         yildirim::Yildirim,
     },
-    space::{Axes, Point, Space},
+    space::{Axes, Coordinates, Space},
 };
 
 /// A tuner and its parameters, not yet running.
@@ -312,7 +312,7 @@ impl Begin {
         })
     }
 
-    fn space(self, start: Option<Setting>, bounds: Bounds) -> (Space, Point) {
+    fn space(self, start: Option<Setting>, bounds: Bounds) -> (Space, Coordinates) {
         let from = start.unwrap_or(self.default);
         let from = Setting::new(
             self.concurrency.unwrap_or(from.concurrency),

@@ -35,7 +35,7 @@ impl Random {
     /// Puts `items` into random order (Fisher, Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            // The modulus favours small numbers by 2^-60; nobody here could tell.
+            // The modulus favours small numbers by 2^-60, which no test could detect.
             let other = self.next_u64() % (last as u64 + 1);
             items.swap(last, usize::try_from(other).unwrap_or(last));
         }

@@ -3,7 +3,7 @@
 use crate::{Bounds, Setting};
 
 /// One whole number of at least 1 for each axis.
-pub(crate) type Point = Vec<u32>;
+pub(crate) type Coordinates = Vec<u32>;
 
 /// What the axes mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,8 @@ impl Space {
 
     /// Rounds `x` (half away from zero) and projects it into the bounds: fBnd of Direct §III-B. `x`
     /// has a number for each axis.
-    pub(crate) fn bound(&self, x: &[f64]) -> Point {
-        let whole: Point = x.iter().map(|x| self.whole(*x)).collect();
+    pub(crate) fn bound(&self, x: &[f64]) -> Coordinates {
+        let whole: Coordinates = x.iter().map(|x| self.whole(*x)).collect();
         self.point(self.setting(&whole))
     }
 
@@ -89,7 +89,7 @@ impl Space {
     }
 
     /// Where `setting` lies.
-    pub(crate) fn point(&self, setting: Setting) -> Point {
+    pub(crate) fn point(&self, setting: Setting) -> Coordinates {
         match self.axes {
             Axes::Channels { .. } => vec![setting.channels()],
             Axes::Concurrency { .. } => vec![setting.concurrency],
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_fixed_stays() {
+    fn settings_fixed_by_the_user_stay() {
         let fixed = Bounds {
             parallelism: Some(8),
             ..Bounds::up_to(64)

@@ -1,6 +1,6 @@
 //! The repeats of a cell and method as one group, and the theory for it.
 
-use godwit_tune::model::analytic::{self, Apt};
+use godwit_tune::model::analytic::{self, AptModel};
 
 use crate::judge;
 use crate::runner::{Results, Run, RunOutcome};
@@ -191,7 +191,7 @@ impl Curve {
         let capacity = scenario.path.capacity_bps(cell);
         let bps = match self.kind {
             Kind::Apt { window_bytes } => {
-                let model = Apt {
+                let model = AptModel {
                     rate_bps: cell.rate.0 * (1.0 - cell.background.0),
                     rtt_s,
                     mtu_bytes: self.mtu,

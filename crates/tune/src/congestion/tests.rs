@@ -84,9 +84,9 @@ impl Run {
                 None => self.decided = self.tuner.decide(&seen),
                 Some(step) => {
                     self.control.clone_from(&step.control);
-                    let anew = self.tuner.restart_at(step.setting);
+                    let restarted = self.tuner.restart_at(step.setting);
                     let words = step.rationale.clone();
-                    self.decided = anew.unwrap_or(Decision::new(step.setting, words));
+                    self.decided = restarted.unwrap_or(Decision::new(step.setting, words));
                     self.steps.push((self.seconds, step));
                 }
             }
@@ -149,7 +149,7 @@ fn harm_outweighs_goodput_and_is_soon_over() {
 }
 
 #[test]
-fn what_brings_little_is_given_up_and_tried_again_much_later() {
+fn an_unprofitable_control_is_dropped_for_long() {
     let mut run = Run::new("godwit", Bounds::up_to(128));
     run.go(no_better, 2.0 * REST_S);
     let times: Vec<f64> = (run.steps.iter())

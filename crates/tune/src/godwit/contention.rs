@@ -1,10 +1,10 @@
 //! A full path that others use too: how many channels are fair there.
 //!
-//! All channels over a bottleneck see about the same window, whoever opened them. Copies that each
+//! All channels over a bottleneck see about the same window, of any transfer. Copies that each
 //! hold a number which follows from that window alone hold the same number, whatever they held
 //! before: N = K w channels of w segments. On a path that holds B segments, its queue included, m
-//! copies settle where m N w = B, at N = sqrt(K B / m) each. No bidding, no memory of who came
-//! first.
+//! copies settle where m N w = B, at N = sqrt(K B / m) each. Copies do not outbid each other, and
+//! the first has no advantage.
 //!
 //! More channels than that are given up unasked. Fewer are raised only as long as it pays: one
 //! transfer alone on its path gains nothing by it.
@@ -16,7 +16,7 @@ use super::point::Point;
 const K: f64 = 1.6;
 /// A number that is off by less than this factor is let be.
 const NEAR: f64 = 1.25;
-/// Epochs in a row, about, that must show a crowd.
+/// Epochs in a row, about, that must show contention.
 const SEEN: u32 = 2;
 /// Epochs before more channels are tried again that bought nothing; doubled each time.
 const UNPRODUCTIVE_REST: u32 = 12;
@@ -27,7 +27,7 @@ pub(super) fn fair(window: f64) -> f64 {
     (K * window).max(1.0)
 }
 
-/// What epochs of holding say about a crowd.
+/// What epochs of holding say about contention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contention {
     /// Mean of the logarithm of the window.
@@ -68,13 +68,13 @@ impl Contention {
         }
     }
 
-    /// Whether many channels are seen on the path, of whomever.
+    /// Whether many channels are on the path, of any transfer.
     pub(super) const fn is_present(&self) -> bool {
         self.streak >= SEEN
     }
 
-    /// Whether they are others' as far as anybody knows: had more channels bought nothing, all of
-    /// them were ours.
+    /// Whether they are others', as far as is known: had more channels gained nothing, all of them
+    /// would be ours.
     pub(super) const fn is_from_others(&self) -> bool {
         self.is_present() && self.may_rise()
     }
@@ -112,7 +112,7 @@ impl Contention {
         self.next_rest = (2 * self.next_rest).min(UNPRODUCTIVE_REST_MAX);
     }
 
-    /// Nobody took what was given up: the queue was of our making, and packets are lost anyway.
+    /// No other took the released share: the queue was ours, and packets are lost anyway.
     pub(super) const fn mark_own_queue(&mut self) {
         self.hold_off = UNPRODUCTIVE_REST_MAX;
     }
@@ -139,7 +139,7 @@ mod tests {
 
     /// An epoch of `n` channels with windows of `window` segments behind a queue of half a round
     /// trip.
-    fn crowded(n: u32, window: f64) -> Point {
+    fn contended(n: u32, window: f64) -> Point {
         let setting = Setting::new(1, n);
         let goodput = window * f64::from(n) * 8.0 * 1448.0 / 0.03;
         let seen = Observation {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_come_to_the_same_number_whatever_they_hold() {
+    fn copies_converge_to_the_same_number() {
         const SEGMENTS: f64 = 2300.0;
         let mut held: [u32; 4] = [128, 64, 9, 2];
         for _ in 0..8 {
@@ -159,7 +159,7 @@ mod tests {
             held = held.map(|n| {
                 let mut contention = Contention::new();
                 for _ in 0..SEEN {
-                    contention.note(&crowded(n, window));
+                    contention.note(&contended(n, window));
                 }
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small numbers
                 contention.step(f64::from(n)).map_or(n, |x| x as u32)
@@ -173,22 +173,22 @@ mod tests {
     }
 
     #[test]
-    fn one_epoch_or_large_windows_are_no_crowd() {
+    fn one_epoch_or_large_windows_are_no_contention() {
         let mut contention = Contention::new();
-        contention.note(&crowded(64, 10.0));
+        contention.note(&contended(64, 10.0));
         assert_eq!(contention.step(64.0), None);
         let mut roomy = Contention::new();
-        (0..10).for_each(|_| roomy.note(&crowded(2, 900.0)));
+        (0..10).for_each(|_| roomy.note(&contended(2, 900.0)));
         assert_eq!(roomy.step(2.0), None);
         assert!(!roomy.is_present());
     }
 
     #[test]
-    fn vain_rises_rest_for_longer_and_longer() {
+    fn unproductive_rises_rest_for_longer_and_longer() {
         let mut contention = Contention::new();
         let mut tries = Vec::new();
         for epoch in 0..100 {
-            contention.note(&crowded(10, 60.0));
+            contention.note(&contended(10, 60.0));
             if contention.step(10.0).is_some() {
                 tries.push(epoch);
                 contention.mark_unproductive();
@@ -198,9 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_not_given_up_again_soon() {
+    fn missed_channels_are_not_retired_again_soon() {
         let mut contention = Contention::new();
-        (0..SEEN).for_each(|_| contention.note(&crowded(100, 10.0)));
+        (0..SEEN).for_each(|_| contention.note(&contended(100, 10.0)));
         assert_eq!(contention.step(100.0), Some(40.0));
         contention.mark_own_queue();
         assert_eq!(contention.step(100.0), None);

@@ -196,7 +196,7 @@ impl Hold {
     }
 
     /// Another number of channels among the same others than `home`.
-    pub(super) fn moved_in_crowd(&self, home: Setting, fewer: bool) -> Self {
+    pub(super) fn moved_in_contention(&self, home: Setting, fewer: bool) -> Self {
         Self {
             contention: self.contention.moved(),
             gave_up: fewer.then(|| self.point(home)),

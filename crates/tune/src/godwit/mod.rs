@@ -18,7 +18,7 @@
 //! - Now and then a few channels more, or fewer, are tried for an epoch: a path that grew shows
 //!   nothing to windows that fit the old one. This is also what lets copies come to the same share.
 //! - On a full path with small windows there is a [`contention`]: the window says how many channels
-//!   are fair, and nobody bids.
+//!   are fair, and copies do not outbid each other.
 //! - A setting is worth the logarithm of its goodput less a price for channels and for loss
 //!   ([`Utility`]), so that of two equal settings the smaller wins and copies do not outbid each
 //!   other for ever.
@@ -78,7 +78,7 @@ struct Probe {
     hold: Hold,
     home: Setting,
     seconds: f64,
-    /// What a first epoch gave that was not believed: more may pay by chance, and fewer need time.
+    /// What a first epoch gave that was not trusted: more may pay by chance, and fewer need time.
     first_bps: Option<f64>,
     /// The fair number among others is tried: what it gives decides otherwise.
     in_contention: bool,
@@ -108,7 +108,7 @@ impl Godwit {
 
     /// What an epoch says, and earlier ones of the path. Windows that have given way to a loss let
     /// the queue drain for a while: where as much gets through as when it stood, the path is full
-    /// all the same.
+    /// nevertheless.
     fn look(&mut self, seen: &Observation) -> Point {
         let point = Point::seen(self.at, seen);
         if point.is_saturated() {
@@ -278,7 +278,7 @@ impl Godwit {
             return self.stay(hold, limit);
         }
         if to.channels() < self.at.channels() {
-            self.state = State::Hold(hold.moved_in_crowd(self.at, true));
+            self.state = State::Hold(hold.moved_in_contention(self.at, true));
             return self.move_to(to, &why, HOLD_S);
         }
         self.state = State::Probe(Probe {
@@ -299,8 +299,8 @@ impl Godwit {
         let growth = f64::from(self.at.channels()) / f64::from(home.channels());
         let rise = here.goodput_bps.max(1.0) / there.goodput_bps.max(1.0);
         let words = beside(&here, &there);
-        if rise.ln() >= search::PAYS_IN_CROWD * growth.ln() + self.deviation(PATIENT_S) {
-            self.state = State::Hold(hold.moved_in_crowd(home, false));
+        if rise.ln() >= search::PAYS_IN_CONTENTION * growth.ln() + self.deviation(PATIENT_S) {
+            self.state = State::Hold(hold.moved_in_contention(home, false));
             return self.move_to(self.at, &format!("{words}: more pay"), HOLD_S);
         }
         hold.contention.mark_unproductive();
@@ -353,31 +353,15 @@ impl Godwit {
             }
             if first_bps.is_none() && home.channels() <= FEW {
                 // The few that are left take a while to open their windows.
-                let (first_bps, seconds) = (Some(here.goodput_bps), PATIENT_S);
-                self.state = State::Probe(Probe {
-                    hold,
-                    home,
-                    seconds,
-                    first_bps,
-                    in_contention: false,
-                });
-                return self.move_to(self.at, &format!("{words}: once more"), seconds);
+                return self.repeat_probe(hold, home, here, PATIENT_S);
             }
         } else if gain > TOLERANCE / 2.0 + 1.5 * self.deviation(seconds) {
             if first_bps.is_none() {
-                let first_bps = Some(here.goodput_bps);
-                self.state = State::Probe(Probe {
-                    hold,
-                    home,
-                    seconds,
-                    first_bps,
-                    in_contention: false,
-                });
-                return self.move_to(self.at, &format!("{words}: once more"), seconds);
+                return self.repeat_probe(hold, home, here, seconds);
             }
             if there.is_saturated() {
                 // Fresh channels show too much for some seconds, and a search would leap on that.
-                self.state = State::Hold(hold.moved_in_crowd(home, false));
+                self.state = State::Hold(hold.moved_in_contention(home, false));
                 return self.move_to(self.at, &format!("{words}: more pay"), HOLD_S);
             }
             return self.search(search);
@@ -388,6 +372,19 @@ impl Godwit {
         hold.mark_unproductive(f64::from(axis.of(self.at)), f64::from(axis.of(home)), gain);
         self.state = State::Hold(hold);
         self.move_to(home, &format!("{words}: back"), HOLD_S)
+    }
+
+    /// One epoch is too little to trust: measures the same neighbour again.
+    fn repeat_probe(&mut self, hold: Hold, home: Setting, here: Point, seconds: f64) -> Decision {
+        let words = beside(&here, &hold.point(home));
+        self.state = State::Probe(Probe {
+            hold,
+            home,
+            seconds,
+            first_bps: Some(here.goodput_bps),
+            in_contention: false,
+        });
+        self.move_to(self.at, &format!("{words}: once more"), seconds)
     }
 }
 
@@ -443,7 +440,7 @@ impl Tuner for Godwit {
     }
 
     fn restart_at(&mut self, setting: Setting) -> Option<Decision> {
-        // Somebody has measured it: no search, but a watch, and a look at the neighbours now and
+        // It was measured already: no search, but a watch, and a probe of the neighbours now and
         // then.
         *self = Self::new(Some(setting), self.bounds);
         self.state = State::Hold(Hold::new(false, Neighbours::above(0)));

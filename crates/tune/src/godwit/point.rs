@@ -38,8 +38,8 @@ pub(super) struct Point {
     pub(super) limit: Option<Bottleneck>,
     /// The movers are known to have had processors whenever they wanted.
     pub(super) served: bool,
-    /// Congestion windows, which take seconds to find their size, are what binds as far as anybody
-    /// can tell. A short epoch right after a change says little then: fresh channels have not met
+    /// Congestion windows, which take seconds to find their size, are what binds as far as is
+    /// known. A short epoch right after a change says little then: fresh channels have not met
     /// their first loss, and those that are left have not taken over what others gave up.
     pub(super) transient: bool,
 }
@@ -70,14 +70,16 @@ impl Point {
         }
     }
 
-    /// A queue stands and our windows are large: the path is full, and nobody keeps us small.
+    /// A queue stands and our windows are large: the path is full, and no other transfer keeps us
+    /// small.
     pub(super) fn is_saturated(&self) -> bool {
         self.transient
             && self.limit == Some(Bottleneck::PathCapacity)
             && self.window.is_some_and(|segments| segments >= ROOMY)
     }
 
-    /// A queue stands and our windows are small: there are many channels on the path, of whomever.
+    /// A queue stands and our windows are small: there are many channels on the path, of any
+    /// transfer.
     pub(super) fn is_contended(&self) -> bool {
         self.transient
             && self.limit == Some(Bottleneck::PathCapacity)
@@ -99,7 +101,8 @@ impl Point {
 
     /// Whether more channels made round trips longer than those of `fewer`.
     pub(super) fn queues_more_than(&self, fewer: &Self) -> bool {
-        matches!((self.rtt_inflation, fewer.rtt_inflation), (Some(here), Some(there)) if here >= QUEUES * there)
+        (self.rtt_inflation.zip(fewer.rtt_inflation))
+            .is_some_and(|(here, there)| here >= QUEUES * there)
     }
 
     /// The least part of the channels, `0..=1`, that may do: full windows without a queue are all
@@ -129,7 +132,7 @@ impl Point {
     }
 }
 
-/// Without evidence nothing is known, and each epoch is believed.
+/// Without evidence nothing is known, and each epoch is trusted.
 fn transient(seen: &Observation) -> bool {
     let by_network = matches!(
         bottleneck::classify(seen),

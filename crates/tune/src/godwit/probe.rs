@@ -18,8 +18,8 @@ pub(super) struct Neighbours {
     turns: u32,
     up: bool,
     far: bool,
-    /// Turns of smaller numbers to leave out, and how many after the next vain one: each costs
-    /// goodput.
+    /// Turns of smaller numbers to leave out, and how many after the next unproductive one: each
+    /// costs goodput.
     rest: u32,
     next_rest: u32,
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_small_is_closed_in_on() {
+    fn smaller_neighbours_stop_above_the_too_small_one() {
         let mut n = Neighbours::above(4);
         n.up = false;
         assert_eq!(n.next(8.0), Some(7.0));

@@ -26,7 +26,7 @@ const LEAP_S: f64 = 0.2;
 pub(super) const STEP_S: f64 = 0.4;
 /// How long any step is measured where congestion windows must find their size, s.
 const DRIFT_S: f64 = 0.8;
-/// How long a smaller number is measured that at first gave less, s: after a crowd the channels
+/// How long a smaller number is measured that at first gave less, s: after contention the channels
 /// that are left take seconds to open their windows again.
 pub(super) const PATIENT_S: f64 = 1.0;
 /// Share of the best goodput that makes this worth waiting for.
@@ -35,7 +35,7 @@ const RECOVERING: f64 = 0.6;
 /// Full windows that give less than this elasticity say that the path is full.
 const FULL_WINDOWS: f64 = 0.96;
 /// Elasticity of goodput among others that makes a step towards the fair number worth it.
-pub(super) const PAYS_IN_CROWD: f64 = 0.2;
+pub(super) const PAYS_IN_CONTENTION: f64 = 0.2;
 /// Goodput that fell by less than this with many more channels is flat: nothing between is better.
 const FLAT: f64 = 0.9;
 const FLAT_MORE: f64 = 1.03;
@@ -74,26 +74,19 @@ pub(super) struct Search {
 impl Search {
     /// Nothing is known: the first step is a leap.
     pub(super) const fn from_cold(axis: Axis, base: Setting) -> Self {
-        Self {
-            axis,
-            base,
-            factor: LEAP,
-            rounds: 0,
-            other_too_small: 0,
-            movers_alone: false,
-            latest: None,
-            may_recover: false,
-            settled: false,
-            points: Vec::new(),
-        }
+        Self::new(axis, base, LEAP)
     }
 
     /// `base` served well until now: look around it.
     pub(super) const fn around(axis: Axis, base: Setting) -> Self {
+        Self::new(axis, base, STEP)
+    }
+
+    const fn new(axis: Axis, base: Setting, factor: f64) -> Self {
         Self {
             axis,
             base,
-            factor: STEP,
+            factor,
             rounds: 0,
             other_too_small: 0,
             movers_alone: false,
@@ -122,19 +115,11 @@ impl Search {
     /// The other axis, from the best point of this one.
     pub(super) fn continued(&self, axis: Axis, best: Point, flat: bool) -> Self {
         Self {
-            axis,
-            base: best.setting,
-            factor: STEP,
             rounds: self.rounds + 1,
             other_too_small: self.too_small(self.axis, best),
-            movers_alone: match axis {
-                Axis::Concurrency => flat,
-                Axis::Parallelism => false,
-            },
-            latest: None,
-            may_recover: false,
-            settled: false,
+            movers_alone: axis == Axis::Concurrency && flat,
             points: vec![best],
+            ..Self::around(axis, best.setting)
         }
     }
 
@@ -246,7 +231,7 @@ impl Search {
                 // Where fewer met a full path already, fresh ones overshoot.
                 let pays = match below.and_then(|below| below.limit) {
                     Some(Bottleneck::PathCapacity) => Utility::TAKEN,
-                    _ => PAYS_IN_CROWD,
+                    _ => PAYS_IN_CONTENTION,
                 };
                 if let Some(below) = below
                     && !self.rises(below, top, pays)
@@ -364,7 +349,7 @@ impl Search {
         (pays.then_some(next), why)
     }
 
-    /// Movers are tried, and processors bind with few as with many: what a mover takes, nobody on
+    /// Movers are tried, and processors bind with few as with many: what a mover takes, no flow on
     /// the path gives.
     pub(super) fn is_about_processors(&self) -> bool {
         self.axis == Axis::Concurrency

@@ -163,7 +163,7 @@ fn copies_share_and_one_alone_does_not_drift() {
 }
 
 #[test]
-fn what_is_remembered_is_measured_before_it_is_believed() {
+fn a_remembered_setting_is_measured_first() {
     let mut tuner = Godwit::new(Some(Setting::new(1, 100)), BOUNDS);
     let mut at = tuner.first().setting;
     assert_eq!(at, Setting::new(1, 100));
@@ -223,11 +223,11 @@ fn channels_that_are_left_get_time_to_recover() {
     let mut tuner = Godwit::new(None, BOUNDS);
     let mut at = tuner.first().setting;
     let mut before = at;
-    let mut crowded = false;
+    let mut contended = false;
     for _ in 0..60 {
         let full = (34e6 * f64::from(at.channels())).min(965e6);
-        crowded |= at.channels() >= 64;
-        let retired = crowded && at.channels() < before.channels();
+        contended |= at.channels() >= 64;
+        let retired = contended && at.channels() < before.channels();
         before = at;
         at = tuner
             .decide(&Observation::of_rate(
@@ -271,7 +271,7 @@ fn held_beside(others: f64) -> u32 {
 }
 
 #[test]
-fn one_connection_of_somebody_else_keeps_a_third_of_what_is_fair() {
+fn one_foreign_connection_keeps_a_third_of_its_fair_share() {
     let held = held_beside(1.0);
     assert!(1.0 / (f64::from(held) + 1.0) >= 0.5 / 3.0, "{held}");
 }
@@ -279,7 +279,7 @@ fn one_connection_of_somebody_else_keeps_a_third_of_what_is_fair() {
 #[test]
 fn many_connections_of_others_leave_room_for_more_than_two() {
     let held = held_beside(24.0);
-    // On the way the windows become small, and a crowd is shared by its own rule.
+    // On the way the windows become small, and a contended path has its own rule.
     assert!((4..=64).contains(&held), "{held}");
 }
 

@@ -9,7 +9,7 @@ use crate::Bounds;
 /// N channels cost N^2 / (2 S^2) and a trifle: nothing to speak of while they are few, and where
 /// copies bid for one bottleneck the price is what makes each the same size, since what the next
 /// channel brings (1 - share) must equal (N / S)^2. Where goodput rises in proportion to channels,
-/// nobody's share is taken, and there is no price.
+/// no other share is taken, and there is no price.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Utility {
     /// S. Four copies on one path settle near 0.9 S each.
@@ -24,7 +24,7 @@ impl Utility {
     /// too: the price rises.
     const WINDOW: f64 = 10.0;
 
-    /// S is so many times larger where round trips are known.
+    /// S is larger by this factor where round trips are known.
     const EVIDENT: f64 = 3.0;
     /// So that of two equal settings the smaller wins.
     const TIDY: f64 = 0.1;
@@ -41,7 +41,7 @@ impl Utility {
         }
     }
 
-    /// For movers where channels are proven to buy nothing: then nobody's share of the path is at
+    /// For movers where channels are proven to buy nothing: then no other's share of the path is at
     /// stake.
     pub(super) const fn of_movers(self) -> Self {
         Self {

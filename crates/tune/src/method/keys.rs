@@ -133,7 +133,7 @@ impl<'a> Keys<'a> {
     }
 
     /// # Errors
-    /// A key that nobody asked for.
+    /// An unknown key.
     pub(super) fn finish(self) -> Result<(), ParseError> {
         match self.given.first() {
             None => Ok(()),

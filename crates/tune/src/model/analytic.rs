@@ -2,7 +2,7 @@
 //!
 //! | Function | Source |
 //! |---|---|
-//! | [`Apt::goodput_bps`] | Ito, Ohsaki, Imase, "GridFTP-APT", CCGrid 2006, eq. 1 and 2 |
+//! | [`AptModel::goodput_bps`] | Ito, Ohsaki, Imase, "GridFTP-APT", CCGrid 2006, eq. 1 and 2 |
 //! | [`mathis_bps`] | Mathis, Semke, Mahdavi, Ott, "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm", 1997, eq. 3 |
 //! | [`cubic_bps`] | RFC 9438 §5.1, eq. 5, and §4.3 for the Reno-friendly region |
 //! | [`window_bps`] | one window a round trip |
@@ -26,7 +26,7 @@ pub fn capacity_bps(rate_bps: f64, mtu_bytes: u32) -> f64 {
 /// A path as the model of GridFTP-APT sees it: all connections share one bottleneck and lose
 /// packets with the same probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Apt {
+pub struct AptModel {
     /// Bottleneck, bit/s of IP packets.
     pub rate_bps: f64,
     /// Round-trip time without queueing, s.
@@ -37,7 +37,7 @@ pub struct Apt {
     pub window_bytes: f64,
 }
 
-impl Apt {
+impl AptModel {
     /// Packet loss probability with `n` connections, `0..=1`; eq. 2 of the paper:
     /// p = 1 / (-2 + 2 B R / N + (2/3) (B R / N)^2), with B the bottleneck in packets/s and R the
     /// round-trip time. Where B R / N is so small that the formula leaves `0..=1`, it is 1.
@@ -106,8 +106,8 @@ mod tests {
     }
 
     /// The path of APT-impl: 1 Gbit/s, RTT 20 ms.
-    fn impl_path(window_bytes: f64) -> Apt {
-        Apt {
+    fn impl_path(window_bytes: f64) -> AptModel {
+        AptModel {
             rate_bps: 1e9,
             rtt_s: 0.02,
             mtu_bytes: 1500,

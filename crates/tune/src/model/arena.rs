@@ -79,7 +79,7 @@ impl Lane {
     fn new(mut entrant: Entrant) -> Self {
         let first = entrant.tuner.first();
         let setting = first.setting;
-        // Connections come up and their slow start passes first, as after any other change.
+        // Connections open and their slow start passes first, as after any other change.
         let epoch = Epoch {
             begins_s: entrant.from_s,
             ends_s: entrant.from_s,

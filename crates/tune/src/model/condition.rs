@@ -33,7 +33,7 @@ pub struct Condition {
     pub noise: f64,
     /// Whether observations carry more than goodput.
     pub evidence: bool,
-    /// The load, from when on; the first is there from the beginning.
+    /// The load, from when on; the first holds from the beginning.
     pub loads: Vec<Load>,
     /// Length of the transfer, s.
     pub seconds: f64,
@@ -56,7 +56,7 @@ pub struct Cpu {
 pub struct Load {
     /// Since when, s from the beginning.
     pub from_s: f64,
-    /// Share of the capacity taken by traffic that yields to nobody, `0..1`.
+    /// Share of the capacity taken by traffic that does not yield, `0..1`.
     pub constant: f64,
     /// Greedy TCP connections of others on the bottleneck.
     pub flows: u32,

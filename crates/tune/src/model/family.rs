@@ -13,7 +13,7 @@ pub enum Family {
     Shallow,
     /// Random loss, the path far from full.
     Lossy,
-    /// Traffic that yields to nobody takes a share.
+    /// Traffic that does not yield takes a share.
     Background,
     /// Greedy connections of others share the bottleneck.
     Contended,

@@ -1,31 +1,30 @@
 //! `balman`: additive increase (Balman, Kosar 2009; `heur1` of Direct §IV-F). Never comes down.
 
 use super::{
-    Move, Walk,
+    Delta, Move, Walk,
     cd::{Turns, along},
 };
 use crate::{
     Observation,
-    format::{Change, change_percent},
-    space::{Point, Space},
+    space::{Coordinates, Space},
 };
 
 pub(crate) struct Balman {
     space: Space,
     /// Percent.
     eps: f64,
-    x: Point,
-    before: Option<f64>,
+    x: Coordinates,
+    delta: Delta,
     axes: Turns,
 }
 
 impl Balman {
-    pub(crate) fn new(space: Space, x0: Point, eps: f64) -> Self {
+    pub(crate) fn new(space: Space, x0: Coordinates, eps: f64) -> Self {
         Self {
             space,
             eps,
             x: x0,
-            before: None,
+            delta: Delta::default(),
             axes: Turns::new(space.len()),
         }
     }
@@ -42,23 +41,13 @@ impl Walk for Balman {
 
     /// +1 while goodput rises by more than eps. Several parameters take turns as in `cd`.
     fn step(&mut self, seen: &Observation) -> Move {
-        let f = seen.goodput_bps();
-        let delta = self
-            .before
-            .replace(f)
-            .map(|before| change_percent(before, f));
+        let (delta, why) = self.delta.observe(seen.goodput_bps());
         let rises = delta.is_none_or(|delta| delta > self.eps);
         let fresh = self.axes.next_is_fresh(rises);
         if rises || fresh {
             self.x = along(&self.space, &self.x, self.axes.axis, 1.0);
         }
-        Move::to(
-            self.x.clone(),
-            delta.map_or_else(
-                || "first step".to_owned(),
-                |d| format!("goodput {}", Change(d)),
-            ),
-        )
+        Move::to(self.x.clone(), why)
     }
 }
 

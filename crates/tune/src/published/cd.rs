@@ -4,7 +4,7 @@ use super::{Move, Walk};
 use crate::{
     Observation,
     format::{Change, change_percent},
-    space::{Point, Space},
+    space::{Coordinates, Space},
 };
 
 /// Epochs without a change after which the next parameter has its turn. *Our reading*.
@@ -15,14 +15,14 @@ pub(crate) struct Cd {
     /// Percent.
     eps: f64,
     /// x_{c-1}, under way.
-    x: Point,
+    x: Coordinates,
     /// x_{c-2} and f_{c-2}.
-    before: Option<(Point, f64)>,
+    before: Option<(Coordinates, f64)>,
     axes: Turns,
 }
 
 impl Cd {
-    pub(crate) fn new(space: Space, x0: Point, eps: f64) -> Self {
+    pub(crate) fn new(space: Space, x0: Coordinates, eps: f64) -> Self {
         Self {
             space,
             eps,
@@ -76,7 +76,7 @@ impl Walk for Cd {
 }
 
 /// `x` moved by `step` along `axis`, inside the bounds.
-pub(super) fn along(space: &Space, x: &Point, axis: usize, step: f64) -> Point {
+pub(super) fn along(space: &Space, x: &Coordinates, axis: usize, step: f64) -> Coordinates {
     let mut moved: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
     moved[axis] += step;
     space.bound(&moved)

@@ -5,7 +5,7 @@ use crate::{
     Observation,
     format::{Change, Rate},
     random::Random,
-    space::{Point, Space},
+    space::{Coordinates, Space},
 };
 
 /// Where a new search begins after goodput changed.
@@ -37,7 +37,7 @@ enum Phase {
     Start,
     /// A candidate is under way; the directions of this sweep that are left.
     Sweep {
-        candidate: Point,
+        candidate: Coordinates,
         left: Vec<Direction>,
     },
     /// Found: hold and watch.
@@ -48,15 +48,15 @@ pub(crate) struct Cs {
     space: Space,
     params: Params,
     random: Random,
-    x0: Point,
+    x0: Coordinates,
     /// The incumbent x' and f(x').
-    best: (Point, f64),
+    best: (Coordinates, f64),
     lambda: f64,
     phase: Phase,
 }
 
 impl Cs {
-    pub(crate) fn new(space: Space, x0: Point, params: Params, seed: u64) -> Self {
+    pub(crate) fn new(space: Space, x0: Coordinates, params: Params, seed: u64) -> Self {
         Self {
             space,
             params,

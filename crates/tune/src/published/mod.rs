@@ -28,7 +28,8 @@ pub mod yildirim;
 
 use crate::{
     Decision, Observation, Setting, Tuner,
-    space::{Point, Space},
+    format::{Change, change_percent},
+    space::{Coordinates, Space},
 };
 
 /// A method over the points of a [`Space`].
@@ -44,13 +45,13 @@ pub(crate) trait Walk: Send {
 /// Where to go next.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Move {
-    to: Point,
+    to: Coordinates,
     why: String,
     expected_bps: Option<f64>,
 }
 
 impl Move {
-    pub(crate) fn to(point: impl Into<Point>, why: impl Into<String>) -> Self {
+    pub(crate) fn to(point: impl Into<Coordinates>, why: impl Into<String>) -> Self {
         Self {
             to: point.into(),
             why: why.into(),
@@ -64,6 +65,23 @@ impl Move {
             expected_bps: Some(bps),
             ..self
         }
+    }
+}
+
+/// How goodput changes from epoch to epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delta {
+    before: Option<f64>,
+}
+
+impl Delta {
+    /// Percent since the epoch before, `None` in the first one; and the words for it.
+    fn observe(&mut self, f: f64) -> (Option<f64>, String) {
+        let delta = (self.before.replace(f)).map(|before| change_percent(before, f));
+        let words = delta.map_or("first step".to_owned(), |d| {
+            format!("goodput {}", Change(d))
+        });
+        (delta, words)
     }
 }
 

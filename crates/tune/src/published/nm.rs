@@ -6,7 +6,7 @@ use super::{Move, Walk, cd::along, watch::Watch};
 use crate::{
     Observation,
     format::{Change, Rate},
-    space::{Point, Space},
+    space::{Coordinates, Space},
 };
 
 /// Reflection, expansion, contraction, shrinkage.
@@ -25,18 +25,18 @@ pub struct Params {
 }
 
 /// A point and f there.
-type Vertex = (Point, f64);
+type Vertex = (Coordinates, f64);
 
 #[derive(Debug)]
 enum Phase {
     /// Vertices without a value, the last of which is under way.
-    Fill(Vec<Point>),
+    Fill(Vec<Coordinates>),
     /// xr is under way.
-    Reflect { c: Vec<f64>, xr: Point },
+    Reflect { c: Vec<f64>, xr: Coordinates },
     /// xe is under way.
-    Expand { xr: Vertex, xe: Point },
+    Expand { xr: Vertex, xe: Coordinates },
     /// xc is under way.
-    Contract { xc: Point },
+    Contract { xc: Coordinates },
     /// Found: hold and watch.
     Hold(Watch),
 }
@@ -47,12 +47,12 @@ pub(crate) struct Nm {
     /// Best first once it is whole.
     simplex: Vec<Vertex>,
     /// Simplices of this search, to notice circles. *Our reading*: rounding can make them.
-    visited: BTreeSet<Vec<Point>>,
+    visited: BTreeSet<Vec<Coordinates>>,
     phase: Phase,
 }
 
 impl Nm {
-    pub(crate) fn new(space: Space, x0: Point, params: Params) -> Self {
+    pub(crate) fn new(space: Space, x0: Coordinates, params: Params) -> Self {
         let mut nm = Self {
             space,
             params,
@@ -66,7 +66,7 @@ impl Nm {
 
     /// The first simplex: x0 last, since it is measured first. Where a bound leaves nothing of an
     /// edge it goes the other way.
-    fn corners(&self, x0: Point) -> Vec<Point> {
+    fn corners(&self, x0: Coordinates) -> Vec<Coordinates> {
         let edge = |axis| {
             let there = along(&self.space, &x0, axis, self.params.lambda);
             if there == x0 {
@@ -75,7 +75,7 @@ impl Nm {
                 there
             }
         };
-        let mut corners: Vec<Point> = (0..self.space.len()).rev().map(edge).collect();
+        let mut corners: Vec<Coordinates> = (0..self.space.len()).rev().map(edge).collect();
         corners.push(x0);
         corners
     }
@@ -83,7 +83,7 @@ impl Nm {
     /// A new round: order, see whether this is the end, reflect.
     fn round(&mut self, why: &str) -> Move {
         self.simplex.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let mut points: Vec<Point> = self.simplex.iter().map(|v| v.0.clone()).collect();
+        let mut points: Vec<Coordinates> = self.simplex.iter().map(|v| v.0.clone()).collect();
         points.sort();
         let one_point = points.windows(2).all(|pair| pair[0] == pair[1]);
         if one_point || !self.visited.insert(points) {
@@ -110,7 +110,7 @@ impl Nm {
         self.round(&why)
     }
 
-    fn reflected(&mut self, c: &[f64], xr: Point, f: f64) -> Move {
+    fn reflected(&mut self, c: &[f64], xr: Coordinates, f: f64) -> Move {
         let best = self.simplex[0].1;
         let worst = self.worst().1;
         if f > best {
@@ -135,7 +135,7 @@ impl Nm {
         )
     }
 
-    fn contracted(&mut self, xc: Point, f: f64) -> Move {
+    fn contracted(&mut self, xc: Coordinates, f: f64) -> Move {
         if f >= self.worst().1 {
             return self.take((xc, f));
         }
@@ -149,7 +149,7 @@ impl Nm {
         self.fill(shrunk, "shrink")
     }
 
-    fn fill(&mut self, todo: Vec<Point>, why: &str) -> Move {
+    fn fill(&mut self, todo: Vec<Coordinates>, why: &str) -> Move {
         let Some(next) = todo.last().cloned() else {
             return self.round(why);
         };

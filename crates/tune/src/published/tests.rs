@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{Walk, Walker};
 use crate::{
     Bounds, Method, Observation, Setting, Tuner,
-    space::{Axes, Point, Space},
+    space::{Axes, Coordinates, Space},
 };
 
 /// N channels of one mover.
@@ -33,8 +33,8 @@ pub(super) fn trace(walk: impl Walk, epochs: usize, mut g: impl FnMut(u32) -> f6
 pub(super) fn trace_points(
     mut walk: impl Walk,
     epochs: usize,
-    mut g: impl FnMut(&Point) -> f64,
-) -> Vec<Point> {
+    mut g: impl FnMut(&Coordinates) -> f64,
+) -> Vec<Coordinates> {
     let mut at = walk.first().to;
     let mut visited = Vec::new();
     for _ in 0..epochs {

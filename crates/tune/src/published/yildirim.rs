@@ -1,32 +1,31 @@
 //! `yildirim`: doubling (Yildirim, Arslan, Kim, Kosar 2016; `heur2` of Direct §IV-F). Never comes
 //! down.
 
-use super::{Move, Walk};
+use super::{Delta, Move, Walk};
 use crate::{
     Observation,
-    format::{Change, change_percent},
-    space::{Point, Space},
+    space::{Coordinates, Space},
 };
 
 pub(crate) struct Yildirim {
     space: Space,
-    x: Point,
-    before: Option<f64>,
+    x: Coordinates,
+    delta: Delta,
     /// Which parameter doubles; past the last one the search is over.
     axis: usize,
 }
 
 impl Yildirim {
-    pub(crate) const fn new(space: Space, x0: Point) -> Self {
+    pub(crate) const fn new(space: Space, x0: Coordinates) -> Self {
         Self {
             space,
             x: x0,
-            before: None,
+            delta: Delta { before: None },
             axis: 0,
         }
     }
 
-    fn doubled(&self) -> Point {
+    fn doubled(&self) -> Coordinates {
         let mut x: Vec<f64> = self.x.iter().map(|x| f64::from(*x)).collect();
         x[self.axis] *= 2.0;
         self.space.bound(&x)
@@ -44,15 +43,7 @@ impl Walk for Yildirim {
 
     /// Doubles nc, then np, while goodput rises.
     fn step(&mut self, seen: &Observation) -> Move {
-        let f = seen.goodput_bps();
-        let delta = self
-            .before
-            .replace(f)
-            .map(|before| change_percent(before, f));
-        let why = delta.map_or_else(
-            || "first step".to_owned(),
-            |d| format!("goodput {}", Change(d)),
-        );
+        let (delta, why) = self.delta.observe(seen.goodput_bps());
         if self.axis == self.space.len() {
             return Move::to(self.x.clone(), "found");
         }

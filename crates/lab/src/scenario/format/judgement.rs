@@ -8,7 +8,7 @@ use super::super::quantity::{Rate, Share, Size, Time};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Theory {
-    /// GridFTP-APT's model of N channels, [`godwit_tune::model::analytic::Apt`].
+    /// GridFTP-APT's model of N channels, [`godwit_tune::model::analytic::AptModel`].
     Apt {
         /// Window of a channel.
         window: Window,
