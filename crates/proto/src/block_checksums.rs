@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_values_parse_to_themselves() {
         for count in [0_u32, 1, 63, 64, 65, 4096] {
             let digests: Vec<u32> = (0..count).map(|i| i.wrapping_mul(0x9E37_79B9)).collect();
             let bytes = u64::from(count).saturating_sub(1) * 65_536 + u64::from(count.min(1));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_copy_that_was_begun_what_is_missing_is_known() {
+    fn the_missing_part_of_a_partial_copy_is_found() {
         let range = |start, end| ByteRange { start, end };
         let all = leaves(18, 5, &[1, 2, 3, 4]);
         let missing = |bytes, digests: &[u32]| all.missing_in(&leaves(bytes, 5, digests));

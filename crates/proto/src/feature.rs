@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn asides() {
+    fn live_requests_are_announced_one_by_one() {
         let said = |line| Features::from_reply(&feat_reply(&[line]));
         let both = said(crate::live::FEATURE);
         assert!(both.live_channels && both.live_report);

@@ -5,7 +5,7 @@
 //! - [`command`], [`site`], [`opts`]: a command line, parsed and written
 //! - [`reply`]: replies, read incrementally and written so that no reader is misled
 //! - [`error`]: who broke what; the one table from storage failures to reply codes
-//! - [`live`]: asides to a running transfer, an extension of ours
+//! - [`live`]: requests about a running transfer, an extension of ours
 //! - [`feature`]: what FEAT announces; [`facts`]: MLSx lines; [`listing`]: LIST lines, written;
 //!   [`list_line`]: those of other servers, read
 //! - [`marker`]: 111 and 112 markers; [`range_set`]: sets of byte ranges; [`restart`]: REST

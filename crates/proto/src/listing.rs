@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known() {
+    fn unknown_facts_are_question_marks() {
         assert_eq!(
             String::from_utf8(format_line(&Facts::default(), 0, b"x\ny", NOW)).unwrap(),
             "??????????   0 ? ?            ?            ? x?y"

@@ -1,16 +1,16 @@
 //! Looking at a running transfer and changing its channels: `SITE GODWIT`, an extension of ours
 //! (docs/spec/live-channels.md).
 //!
-//! The two commands are *asides*: they are answered at once, while the transfer that they speak of
-//! goes on, so their replies come out of turn. [`DONE`] and [`NO_TRANSFER`] end no other command,
-//! so that neither end can take them for the transfer's own.
+//! The two commands are *live requests*: the server answers them at once, while the transfer that
+//! they concern continues, so their replies come out of turn. [`DONE`] and [`NO_TRANSFER`] end no
+//! other command, so that neither end can take them for the transfer's own.
 
 use crate::{
     reply::{Reply, ReplyCode},
     text::decimal,
 };
 
-/// The aside was carried out; its text is a [`LiveReport`].
+/// The live request was carried out; its text is a [`LiveReport`].
 pub const DONE: ReplyCode = ReplyCode::of(258);
 
 /// No transfer runs that could be looked at or changed so.
@@ -19,7 +19,7 @@ pub const NO_TRANSFER: ReplyCode = ReplyCode::of(558);
 /// What FEAT announces.
 pub const FEATURE: &str = "X-GODWIT CHANNELS,REPORT,NEXT";
 
-/// An aside.
+/// A live request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Live {
     /// `SITE GODWIT CHANNELS n k`: n data channels (at least 1) from now on, if what runs is the

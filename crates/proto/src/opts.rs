@@ -42,7 +42,7 @@ pub struct RetrOptions {
     pub window_bytes: Option<u64>,
     /// `Markers=n`: seconds between 112 replies of a RETR.
     pub marker_seconds: Option<u32>,
-    /// `Holes=1` or `0`: whoever receives knows
+    /// `Holes=1` or `0`: whether the receiver understands
     /// [`Descriptor::HOLE`](crate::mode_e::Descriptor::HOLE).
     pub holes: Option<bool>,
 }

@@ -8,7 +8,7 @@ use crate::{
 /// Where a transfer resumes: what the receiver already has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestartPoint {
-    /// Stream form: bytes `0..n` are there (RFC 3659 §5).
+    /// Stream form: bytes `0..n` exist (RFC 3659 §5).
     Offset(u64),
     /// List form, exclusive ends (GFD.020 §"Restart").
     Ranges(RangeSet),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_restart_point() {
+    fn invalid_restart_points_are_refused() {
         for bad in [
             "",
             "x",

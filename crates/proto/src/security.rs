@@ -18,9 +18,9 @@ pub enum Protection {
     /// C: nothing.
     #[default]
     Clear,
-    /// S: nobody can change them unseen.
+    /// S: a change of them is noticed.
     Safe,
-    /// E: nobody else can read them.
+    /// E: only the two ends can read them.
     Confidential,
     /// P: both.
     Private,
@@ -80,7 +80,7 @@ impl Token {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// The text, for whoever reads it.
+    /// The text, for people.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -95,7 +95,7 @@ impl fmt::Debug for Token {
 /// DCAU: who must be at the other end of a data channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Dcau {
-    /// N: anybody; there is no handshake.
+    /// N: any peer; there is no handshake.
     #[default]
     None,
     /// A: the identity that we prove ourselves.
@@ -150,9 +150,9 @@ pub enum MinProtection {
     Clear,
     /// Both ends know each other: DCAU A or S.
     Identity,
-    /// And nobody can change bytes unseen: PROT S, E or P. (E is TLS here, which does both.)
+    /// And a change of bytes is noticed: PROT S, E or P. (E is TLS here, which does both.)
     Integrity,
-    /// And nobody else can read them: PROT E or P.
+    /// And only the two ends can read them: PROT E or P.
     Private,
 }
 

@@ -32,7 +32,7 @@ pub enum Site {
     SymlinkFrom(FtpPath),
     SymlinkTo(FtpPath),
     /// `SITE SYMLINK target link`: split at the one blank; refused where a name holds a blank,
-    /// since nobody can tell where it is to be split.
+    /// since it is not known where to split.
     Symlink {
         target: FtpPath,
         link: FtpPath,
@@ -50,7 +50,7 @@ pub enum Site {
     },
     /// `GODWIT CHANNELS n k`, `GODWIT REPORT`.
     Live(Live),
-    /// `GODWIT NEXT n`: so many data channels (at least 1) from the next transfer on.
+    /// `GODWIT NEXT n`: `n` data channels (at least 1) from the next transfer on.
     NextChannels(u32),
     /// `GODWIT COMMIT facts path`.
     Commit(Commit),

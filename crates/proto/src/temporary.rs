@@ -1,17 +1,17 @@
-//! Names that godwit's client gives to files which are not whole yet. A server must know them, to
-//! tell what nobody will finish.
+//! Names that godwit's client gives to incomplete files. The server knows them, to find partial
+//! files that no client will finish.
 
 use crate::odd_bytes::OddBytes;
 
-/// `.godwit-<16 hexadecimal digits>.part`, hidden and plainly ours. `digits` are unique as far as
-/// they are random.
+/// `.godwit-<16 hexadecimal digits>.part`, hidden and recognisable as ours. `digits` are as unique
+/// as they are random.
 pub fn temporary_name(digits: u64) -> String {
     format!(".godwit-{digits:016x}.part")
 }
 
-/// The same for a file that gets a name of such bytes: it has some of each kind, which shows what a
-/// server makes of them before anything has the final name. Where only a listing shows that, it is
-/// not hidden from listings.
+/// The temporary name of a file whose final name contains such bytes: it has some of each kind, so
+/// that the client sees how the server treats them before a file has the final name. Where only a
+/// listing shows that, the name is not hidden from listings.
 pub fn marked_temporary_name(digits: u64, odd: OddBytes) -> Vec<u8> {
     let plain = OddBytes::FOREIGN.has(odd);
     let mut name = format!("{}godwit-{digits:016x}", if plain { "." } else { "" }).into_bytes();
@@ -30,15 +30,15 @@ pub fn marked_temporary_name(digits: u64, odd: OddBytes) -> Vec<u8> {
     name
 }
 
-/// `.godwit-<16 hexadecimal digits>.old`: what had a name that another file is about to get. Not a
-/// temporary name, so that nobody clears it away: until the other has the name it is the only copy.
-pub fn aside_name(digits: u64) -> String {
+/// `.godwit-<16 hexadecimal digits>.old`: the file whose name another file is about to get. It is
+/// no temporary name, so that no server removes it: until the rename it is the only copy.
+pub fn backup_name(digits: u64) -> String {
     format!(".godwit-{digits:016x}.old")
 }
 
-/// Whether a name, without its directory, is one of [`aside_name`]'s. The leading dot lacks where
-/// a server refuses it.
-pub fn is_aside(name: &[u8]) -> bool {
+/// Whether a name, without its directory, is one of [`backup_name`]'s. The leading dot is missing
+/// where a server refuses it.
+pub fn is_backup_name(name: &[u8]) -> bool {
     let name = name.strip_prefix(b".").unwrap_or(name);
     let digits = (name.strip_prefix(b"godwit-")).and_then(|rest| rest.strip_suffix(b".old"));
     digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
@@ -74,11 +74,11 @@ mod tests {
                 assert!(OddBytes::of(&name).has(odd), "{name:?}");
             }
         }
-        let aside = aside_name(7);
-        assert!(is_aside(aside.as_bytes()) && !is_aside(b".godwit-7.old"));
-        assert!(is_aside(&aside.as_bytes()[1..]));
+        let backup = backup_name(7);
+        assert!(is_backup_name(backup.as_bytes()) && !is_backup_name(b".godwit-7.old"));
+        assert!(is_backup_name(&backup.as_bytes()[1..]));
         for other in [
-            &aside,
+            &backup,
             "f",
             ".godwit-0123456789abcdef",
             ".godwit-0123.part",

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date() {
+    fn invalid_dates_are_refused() {
         for bad in [
             "",
             "2026112106053",

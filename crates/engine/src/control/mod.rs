@@ -174,7 +174,7 @@ impl ControlChannel {
     ///
     /// # Errors
     /// When the server has sent something behind its 234 already, is not whom the handshake
-    /// expects, or does not go on.
+    /// expects, or does not continue.
     pub async fn start_tls(
         &mut self,
         mut handshake: Handshake,

@@ -2,10 +2,10 @@
 //! or TLS itself (RFC 4217). No I/O.
 //!
 //! ```text
-//!   client's interpreter ── USER x ──► ProtectedClient ── ENC b64 ──► ProtectedServer ── USER x ──► server's interpreter
-//!                        ◄─ 331 ... ─                  ◄── 632 b64 ──                 ◄─ 331 ... ──
+//!   ClientPi ── USER x ──► ProtectedClient ── ENC b64 ──► ProtectedServer ── USER x ──► ServerPi
+//!            ◄─ 331 ... ─                  ◄── 632 b64 ──                 ◄─ 331 ... ──
 //! ```
-//! Under TLS there are no words of their own: the clear lines are what the stream holds.
+//! Under TLS no command wraps another: the stream holds the clear lines.
 //!
 //! Both sides stand between a socket and an interpreter, which sees clear text only. The wrapped
 //! lines are pieces of one TLS stream: they are opened in order, each once, and after any error the
@@ -30,7 +30,7 @@ pub enum ProtectionError {
     /// Changed on the path, out of order, or no wrapped text at all.
     #[error(transparent)]
     Wrap(#[from] WrapError),
-    /// A reply in clear, which anyone on the path could have written.
+    /// A reply in clear, which an attacker on the path could have written.
     #[error("the server answered in clear on a protected control channel: {0}")]
     InClear(String),
     /// A line above the bound.
@@ -143,8 +143,8 @@ impl ProtectedClient {
 pub enum Received {
     /// Clear command lines for the interpreter.
     Commands(Vec<u8>),
-    /// A command that came in clear, to be answered by 533 in its turn: anybody on the path could
-    /// have written it.
+    /// A command that came in clear, to be answered by 533 in its turn: an attacker on the path
+    /// could have written it.
     Unprotected,
     /// The answer to a Telnet negotiation, to be sent as it is.
     Telnet([u8; 3]),

@@ -1,7 +1,7 @@
 //! The data plane: movers, channel sets, transfers.
 //!
 //! ```text
-//!   session ── ChannelSet ──► listener or peers, cached connections       (the FTP "data channel object")
+//!   session ── ChannelSet ──► listener or peers, cached connections   ("data channel object")
 //!                  │ start(TransferJob)
 //!                  ▼
 //!              Transfer ───► queue of blocks / sink, accounting, totals

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_wait_on_a_mover_only_and_keep_their_order() {
+    fn notifications_are_batched_in_order() {
         let heard = Rc::new(RefCell::new(Vec::new()));
         let say = |n: u32| {
             let heard = Rc::clone(&heard);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_news_is_kept_for_the_next_time() {
+    fn notifications_of_notifications_wait() {
         begin();
         let heard = Rc::new(Cell::new(0));
         let (first, second) = (Rc::clone(&heard), Rc::clone(&heard));

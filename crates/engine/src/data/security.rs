@@ -181,7 +181,7 @@ impl SecurityHandshake {
 /// Without the key, and without whom we trust.
 impl fmt::Debug for GsiSecurity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard")
+        f.debug_struct("GsiSecurity")
             .field("peer", &self.peer)
             .field("protection", &self.protection)
             .finish_non_exhaustive()

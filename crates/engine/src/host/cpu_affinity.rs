@@ -34,7 +34,10 @@ pub enum CpuAffinity {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuAffinityError {
     /// That is no list.
-    #[error("{0:?} names no processors: write 0-3,8 with numbers below {max}, or near:INTERFACE", max = CpuSet::MAX_CPU)]
+    #[error(
+        "{0:?} names no processors: write 0-3,8 with numbers below {max}, or near:INTERFACE",
+        max = CpuSet::MAX_CPU
+    )]
     Text(String),
     /// There is no such interface.
     #[error("there is no network interface {0:?}")]
@@ -46,10 +49,10 @@ pub enum CpuAffinityError {
     #[error("none of the processors {0} may be used by this process")]
     NoneAllowed(CpuAffinity),
     /// The system refuses.
-    #[error("keep to the processors {placement}: {errno}")]
+    #[error("keep to the processors {processors}: {errno}")]
     Refused {
         /// Which.
-        placement: CpuAffinity,
+        processors: CpuAffinity,
         /// Why.
         errno: Errno,
     },
@@ -67,7 +70,7 @@ impl CpuAffinity {
             Self::Near(interface) => near(Path::new(INTERFACES), interface)?,
         };
         let refused = |errno| CpuAffinityError::Refused {
-            placement: self.clone(),
+            processors: self.clone(),
             errno,
         };
         let allowed = sched_getaffinity(None).map_err(refused)?;
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_interfaces_are_told_apart_and_nothing_else_is_taken() {
+    fn only_lists_and_interfaces_are_accepted() {
         let list = |processors: &[usize]| Ok(CpuAffinity::Listed(processors.to_vec()));
         assert_eq!("0".parse(), list(&[0]));
         assert_eq!("0-2,8".parse(), list(&[0, 1, 2, 8]));

@@ -93,17 +93,17 @@ mod tests {
 
     #[test]
     fn the_text_is_what_prometheus_reads() {
-        let mut exposition = PrometheusText::default();
-        exposition.gauge("a", "What comes and goes.").value(0.5);
-        exposition
-            .counter("b_total", "What grows.")
+        let mut text = PrometheusText::default();
+        text.gauge("a", "What comes and goes.").value(0.5);
+        text.counter("b_total", "What grows.")
             .labelled(&[("x", "1"), ("y", "a\"b\\c\nd\u{1b}")], 7_u64)
             .labelled(&[("x", "2"), ("y", "")], u64::MAX);
         assert_eq!(
-            exposition.into_text(),
+            text.into_text(),
             "# HELP a What comes and goes.\n# TYPE a gauge\na 0.5\n\
              # HELP b_total What grows.\n# TYPE b_total counter\n\
-             b_total{x=\"1\",y=\"a\\\"b\\\\c\\nd?\"} 7\nb_total{x=\"2\",y=\"\"} 18446744073709551615\n"
+             b_total{x=\"1\",y=\"a\\\"b\\\\c\\nd?\"} 7\n\
+             b_total{x=\"2\",y=\"\"} 18446744073709551615\n"
         );
     }
 }

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_by_accident() {
+    fn debug_output_shows_no_secret() {
         let escaped = format!("{:?}", Secret(b"secret".to_vec().into()));
         assert_eq!(escaped, "***");
     }

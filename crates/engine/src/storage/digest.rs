@@ -17,7 +17,7 @@ use crate::storage::{FastPath, File, FileKind, Pages, Result, Run, ZEROS, errno_
 /// Bytes read at a time: large enough that the system call costs nothing, small enough for the
 /// second-level cache.
 const BUFFER_MAX: usize = 1 << 20;
-/// A file may have grown since it was looked at.
+/// A file may have grown since its size was read.
 const BUFFER_MIN: usize = 1 << 12;
 /// Bytes between two calls of `progress`.
 const PROGRESS_BYTES: u64 = 16 << 20;
@@ -280,8 +280,8 @@ pub fn whole(leaves: &BlockChecksums) -> String {
     format!("{joined:08x}")
 }
 
-/// A region of a file on its way into a [`Sum`], a step at a time: whoever shares a processor with
-/// others lets them work between two steps.
+/// A region of a file on its way into a [`Sum`], a step at a time: a thread that shares a processor
+/// with others lets them work between two steps.
 pub struct Region {
     start: u64,
     /// Bytes of it that were taken.
@@ -570,7 +570,7 @@ mod tests {
 
     /// Reading it would take hours.
     #[test]
-    fn holes_cost_no_time_where_the_checksum_knows_what_zeros_make_of_it() {
+    fn checksums_skip_holes() {
         const TERABYTE: u64 = 1 << 40;
         let folder = tempfile::tempdir().unwrap();
         let storage = PosixStorage::rooted(folder.path()).unwrap();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_or_read_in_order_is_summed() {
+    fn bytes_in_order_are_hashed() {
         let file = summed();
         file.write_all_at(0, b"1234").unwrap();
         file.write_all_at(4, b"56789").unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_order_is_not() {
+    fn bytes_out_of_order_are_not_hashed() {
         for (first, second) in [(4, 0), (0, 4), (0, 6), (1, 5)] {
             let file = summed();
             file.write_all_at(first, b"12345").unwrap();

@@ -207,7 +207,9 @@ mod tests {
         }
 
         #[test]
-        fn text_without_cr_survives_the_trip(bytes in vec(prop_oneof![Just(b'\n'), Just(b'x')], 0..60)) {
+        fn text_without_cr_survives_the_trip(
+            bytes in vec(prop_oneof![Just(b'\n'), Just(b'x')], 0..60),
+        ) {
             let mut sent = Vec::new();
             CrlfReader::new(bytes.as_slice()).read_to_end(&mut sent).unwrap();
             let mut writer = LfWriter::new(Vec::new());

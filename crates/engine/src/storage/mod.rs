@@ -115,7 +115,7 @@ pub trait Storage: Send + Sync + 'static {
 pub enum WriteMode {
     /// Create or truncate.
     Replace,
-    /// Create or keep what is there.
+    /// Create the file, or keep an existing one.
     Keep,
     /// The same, and the name itself may be no symbolic link (O_NOFOLLOW).
     KeepNoFollow,
@@ -136,7 +136,7 @@ pub trait File: Send + Sync + 'static {
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// As of now.
     fn metadata(&self) -> Result<Metadata>;
-    /// As it was when it was opened, where that was looked at; else as of now.
+    /// As it was when it was opened, where that is known; else as of now.
     fn as_opened(&self) -> Result<Metadata> {
         self.metadata()
     }

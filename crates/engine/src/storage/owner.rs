@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 /// Names kept at a time; past this the cache is cleared.
 const NAMES_MAX: usize = 4096;
-/// How long a name is believed. Chosen arbitrarily: longer would show a renamed account late,
+/// How long a name is cached. Chosen arbitrarily: longer would show a renamed account late,
 /// shorter would ask a directory service more than once in a listing.
 const NAMES_KEPT: Duration = Duration::from_secs(60);
 

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_or_has_changed_is_not_held() {
+    fn large_and_changed_files_are_not_preloaded() {
         let most = usize::try_from(PreloadedFile::BYTES_MAX).unwrap();
         for (bytes, fits) in [(0, true), (most, true), (most + 1, false)] {
             let (file, metadata) = file(&vec![7; bytes]);

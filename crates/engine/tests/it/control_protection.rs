@@ -128,7 +128,7 @@ fn commands_in_clear_are_told_apart_in_their_turn() {
 }
 
 #[test]
-fn what_was_changed_repeated_or_is_endless_is_refused() {
+fn changed_repeated_or_endless_lines_are_refused() {
     let (mut client, mut server) = protected();
     let mut sealed = Vec::new();
     client.seal(b"NOOP\r\n", &mut sealed).expect("seals");

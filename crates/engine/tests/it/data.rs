@@ -344,7 +344,7 @@ impl std::io::Write for Tap {
 }
 
 #[test]
-fn nobody_comes() {
+fn a_peer_that_does_not_connect_fails_the_transfer() {
     run(async {
         let (listener, at) = listener();
         let mover = [Mover::spawn("m").unwrap()];
@@ -369,7 +369,7 @@ fn nobody_comes() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_refused_connection_fails_the_transfer() {
     run(async {
         let (listener, at) = listener();
         drop(listener);

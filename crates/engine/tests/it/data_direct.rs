@@ -209,7 +209,7 @@ fn holes_are_holes_again() {
 }
 
 #[test]
-fn what_passes_the_cache_by_is_not_in_it() {
+fn direct_io_leaves_nothing_in_the_page_cache() {
     let place = Place::new();
     let content = pattern(4 * MIB);
     let cached = place.path("cached");
@@ -245,7 +245,7 @@ fn what_passes_the_cache_by_is_not_in_it() {
 
 /// The last write of a channel is what it has gathered.
 #[test]
-fn what_came_before_a_connection_died_need_not_come_again() {
+fn bytes_before_a_lost_connection_are_kept() {
     let content = pattern(MIB + 300_007);
     for place in places() {
         let target = place.open("f");
@@ -383,7 +383,7 @@ fn reads_and_writes_are_whole_wherever_they_lie() {
 
 /// Files of /proc are regular, and have no such way.
 #[test]
-fn where_there_is_no_such_way_the_other_is_taken() {
+fn files_without_direct_io_are_opened_plainly() {
     let storage = PosixStorage::unconfined().with_direct_io(true);
     let path = FtpPath::new("/proc/self/comm").unwrap();
     let plain = PosixStorage::unconfined();

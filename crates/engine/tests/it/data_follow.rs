@@ -90,7 +90,7 @@ impl Half {
 }
 
 #[test]
-fn a_receiver_goes_on_where_a_channel_is_through() {
+fn a_receiver_continues_on_a_finished_channel() {
     run(async {
         let mut half = Half::new().await;
         let mut others = [half.queue(), half.queue()];
@@ -123,7 +123,7 @@ fn a_receiver_goes_on_where_a_channel_is_through() {
 }
 
 #[test]
-fn what_follows_and_fails_leaves_the_one_before_alone() {
+fn a_failed_successor_does_not_harm_its_predecessor() {
     run(async {
         for opens in [false, true] {
             let mut half = Half::new().await;
@@ -168,7 +168,7 @@ fn what_follows_and_fails_leaves_the_one_before_alone() {
 }
 
 #[test]
-fn whoever_aborts_what_follows_wants_all_to_end() {
+fn aborting_a_successor_ends_the_set() {
     run(async {
         let mut half = Half::new().await;
         let (target, second) = half.queue();
@@ -277,7 +277,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Whatever the sizes are, and however many channels and movers carry them.
     #[test]
-    fn files_that_follow_each_other_arrive_each_in_its_place(
+    fn consecutive_files_arrive_separately(
         sizes in prop::collection::vec(0_usize..200_000, 1..40),
         channels in 1_u32..6,
         movers in 1_usize..4,
@@ -297,7 +297,8 @@ proptest! {
                 }
                 let bytes = pattern(*size + i);
                 let source = Bytes::new(bytes.clone());
-                let send = pair.sender.queue(true, follows[i], Box::new(move || Ok(whole(&source))));
+                let open = Box::new(move || Ok(whole(&source)));
+                let send = pair.sender.queue(true, follows[i], open);
                 let target = Bytes::new(Vec::new());
                 let receipt = pair.receiver.queue(false, follows[39 - i], opening(&target));
                 moving.push((bytes, target, send, receipt));

@@ -135,7 +135,7 @@ fn every_protection_carries_holes() {
 }
 
 #[test]
-fn what_is_protected_passes_the_page_cache_by_too() {
+fn protected_transfers_bypass_the_page_cache() {
     let users = Users::new();
     for protection in [Protection::Safe, Protection::Private] {
         let guarded = |channels| guarded(users.security(protection), params(channels, 1 << 20));
@@ -223,7 +223,7 @@ fn refusal(report: &TransferReport) -> &str {
 }
 
 #[test]
-fn who_is_somebody_else_is_refused_at_once() {
+fn another_identity_is_refused_at_once() {
     let users = Users::new();
     let authority = &users.grid.authority;
     let kim = users.somebody("/O=Grid/CN=Kim").issued_by(authority);
@@ -362,10 +362,11 @@ fn peers_that_do_not_shake_hands_are_told_apart() {
         });
         let why = leaves.await.result;
         assert!(
-            matches!(&why, Err(TransferFailure::ConnectionLost(why)) if why.contains("in the handshake")),
+            matches!(&why, Err(TransferFailure::ConnectionLost(why))
+                if why.contains("in the handshake")),
             "{why:?}"
         );
-        // Whoever says nothing may be anybody: the transfer waits for the right one.
+        // A silent connection may come from any host: the transfer waits for the right one.
         let silent = receive_from(security(), drop).await.result;
         assert!(
             matches!(silent, Err(TransferFailure::NoConnection(_))),
@@ -375,7 +376,7 @@ fn peers_that_do_not_shake_hands_are_told_apart() {
 }
 
 #[test]
-fn a_server_that_stalls_in_the_handshake_is_given_up() {
+fn a_server_that_stalls_in_the_handshake_times_out() {
     let users = Users::new();
     run(async {
         let (listener, at) = listener();
@@ -462,7 +463,7 @@ async fn copy_past_a_tap(
 }
 
 #[test]
-fn protected_bytes_are_neither_seen_nor_changed_on_their_way() {
+fn protected_bytes_are_confidential_and_authentic() {
     let users = Users::new();
     run(async {
         // The tap works: in clear it sees.
@@ -605,7 +606,7 @@ fn no_ticket_is_on_the_wire() {
 
 /// The last headers of files that went before may wait for the payload behind them.
 #[test]
-fn a_file_that_cannot_be_read_takes_nothing_from_those_before_it() {
+fn an_unreadable_file_does_not_harm_earlier_ones() {
     let users = Users::new();
     let parameters = guarded(users.security(Protection::Private), params(2, 1 << 20));
     let both = pair(parameters.clone(), parameters);

@@ -159,7 +159,7 @@ fn old_bytes_at_the_target_do_not_show_through() {
 }
 
 #[test]
-fn without_the_peers_word_and_in_a_stream_everything_travels() {
+fn holes_travel_as_data_without_agreement_and_in_streams() {
     for (parameters, mode) in [
         (params(2, 1 << 17), Mode::ExtendedBlock),
         (knowing(1), Mode::Stream),
@@ -219,7 +219,7 @@ fn a_file_that_cannot_have_holes_gets_zeros() {
 
 /// Whoever reads past the end of a file that has become shorter must not take that for a hole.
 #[test]
-fn what_was_cut_off_is_no_hole() {
+fn a_truncated_file_is_not_read_as_a_hole() {
     let place = Place::new();
     let source = place.sparse("a");
     let cut = File::options().write(true).open(place.path("a"));

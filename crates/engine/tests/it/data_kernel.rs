@@ -39,7 +39,7 @@ fn all_of(storage: &PosixStorage, bytes: usize) -> TransferJob {
 
 /// Peers do not mix the modes on one connection, but nothing forbids it.
 #[test]
-fn a_stream_on_a_connection_of_blocks_is_whole_or_fails() {
+fn a_stream_on_a_block_connection_is_complete_or_fails() {
     let users = Users::new();
     let folder = tempfile::tempdir().unwrap();
     let storage = PosixStorage::rooted(folder.path()).unwrap();
@@ -64,7 +64,7 @@ fn a_stream_on_a_connection_of_blocks_is_whole_or_fails() {
 }
 
 #[test]
-fn files_arrive_whole_with_channels_that_come_and_go() {
+fn files_arrive_complete_while_channels_change() {
     let users = Users::new();
     let folder = tempfile::tempdir().unwrap();
     let storage = PosixStorage::rooted(folder.path()).unwrap();

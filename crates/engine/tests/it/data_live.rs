@@ -105,7 +105,7 @@ async fn send_rest(pair: &Pair, source: &Arc<Bytes>, target: &Arc<Bytes>, rest: 
 }
 
 #[test]
-fn a_cut_send_ends_in_good_order_and_tells_what_is_left() {
+fn a_cut_send_reports_the_unsent_ranges() {
     run(async {
         let pair = Pair::new(2, &params(4, 10_000));
         let (source, target) = (Bytes::new(pattern(40_000_000)), Bytes::gated());
@@ -164,7 +164,7 @@ fn a_cut_races_with_all_else() {
 }
 
 #[test]
-fn a_cut_spares_what_could_not_be_told_from_the_end() {
+fn streams_and_mode_s_ignore_a_cut() {
     run(async {
         let pair = Pair::new(1, &params(2, 10_000));
         let (source, target) = (Bytes::new(pattern(300_000)), Bytes::new(Vec::new()));
@@ -262,7 +262,7 @@ fn lone_receiver(
 }
 
 #[test]
-fn a_further_channel_that_is_refused_is_done_without() {
+fn a_refused_further_channel_fails_nothing() {
     run(async {
         let (listener, at) = listener();
         let set = ChannelSet::active(
@@ -291,7 +291,7 @@ fn a_further_channel_that_is_refused_is_done_without() {
 }
 
 #[test]
-fn a_further_channel_that_never_answers_holds_the_end_up_and_no_more() {
+fn a_silent_further_channel_only_delays_the_end() {
     run(async {
         use socket2::{Domain, Socket, Type};
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -285,7 +285,7 @@ fn a_stream_may_end_before_its_transfer_begins() {
 }
 
 #[test]
-fn what_the_mode_forbids_fails_with_its_name() {
+fn violations_of_mode_e_are_named() {
     let cases: [(&str, Vec<u8>, &str); 8] = [
         ("unknown bit", header(0x01, 0, 0), "descriptor 0x01"),
         ("restart block", header(0x10, 4, 0), "descriptor 0x10"),
@@ -347,7 +347,7 @@ fn a_connection_that_dies_leaves_true_ranges() {
 }
 
 #[test]
-fn where_one_connection_dies_the_others_are_read_to_their_ends() {
+fn one_lost_connection_drains_the_others() {
     run(async {
         let data = pattern(2 << 20);
         let half = data.len() / 2;
@@ -401,7 +401,7 @@ fn a_connection_that_goes_before_it_carried_anything_is_not_missed() {
 }
 
 #[test]
-fn what_was_written_of_a_long_block_is_told_when_its_connection_dies() {
+fn a_lost_connection_reports_the_written_part() {
     run(async {
         let (r, data) = (Receiver::new(), pattern(100_000));
         let (report, _) = r
@@ -415,7 +415,7 @@ fn what_was_written_of_a_long_block_is_told_when_its_connection_dies() {
 }
 
 #[test]
-fn a_write_that_a_device_refuses_is_tried_again_for_a_while() {
+fn a_write_that_fails_with_eio_is_retried() {
     // As often as it is tried, and once less.
     for (refused, arrives) in [(4, true), (5, false)] {
         run(async {
@@ -491,7 +491,7 @@ fn a_silent_peer_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_falls_silent_on_a_cached_connection_is_given_up() {
+fn a_silent_peer_on_a_cached_connection_times_out() {
     run(async {
         let r = Receiver::new();
         let mut a = r.connect();

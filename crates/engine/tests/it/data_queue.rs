@@ -72,7 +72,7 @@ fn queued_files_arrive_each_in_its_place() {
 }
 
 #[test]
-fn nothing_is_opened_before_its_turn() {
+fn queued_files_open_in_their_turn() {
     run(async {
         let pair = Pair::new(1, &params(1, 1000));
         let held = Bytes::gated();
@@ -112,7 +112,7 @@ fn nothing_is_opened_before_its_turn() {
 }
 
 #[test]
-fn what_waits_behind_a_failure_fails_with_it() {
+fn transfers_behind_a_failure_fail() {
     run(async {
         let pair = Pair::new(1, &params(1, 1000));
         let mut receipts = receive_all(&pair.receiver, 1);
@@ -301,7 +301,7 @@ fn channels_come_and_go_between_queued_files() {
 }
 
 #[test]
-fn a_series_sums_up_what_is_too_short_to_be_seen() {
+fn a_batch_sums_transfers_too_short_to_sample() {
     run(async {
         let pair = Pair::new(2, &params(2, 1 << 20));
         let (sent, _) = pair.copy(pattern(5000), Mode::ExtendedBlock).await;

@@ -58,7 +58,7 @@ fn send(mut peer: TcpStream, blocks: impl Iterator<Item = Vec<u8>>) {
 }
 
 #[test]
-fn pieces_that_no_marker_can_list_are_left_out_and_the_receipt_goes_on() {
+fn ranges_beyond_the_marker_limit_are_omitted() {
     let count = FRESH_RANGES_MAX as u64 + 5000;
     run(async {
         let (_set, mut transfer, peer) = receive(false);
@@ -75,7 +75,7 @@ fn pieces_that_no_marker_can_list_are_left_out_and_the_receipt_goes_on() {
 }
 
 #[test]
-fn a_receipt_that_must_list_too_many_pieces_fails_and_says_so() {
+fn a_receipt_of_too_many_ranges_fails() {
     run(async {
         let (_set, mut transfer, peer) = receive(true);
         let sender = std::thread::spawn(move || send(peer, islands(1 << 20)));

@@ -17,7 +17,7 @@ use crate::{
 /// read them. A connection that is closed on them is reset, and what the peer had not yet taken is
 /// lost.
 #[test]
-fn tickets_that_nobody_reads_cost_no_byte_of_a_stream() {
+fn unread_tickets_do_not_lose_stream_bytes() {
     let now = SystemTime::now();
     let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
     let host = Blueprint::host("/O=Grid/CN=host", &["localhost"]).at(now);

@@ -175,17 +175,21 @@ impl Storage for Endless {
     }
     fn stat(&self, path: &FtpPath) -> Result<Metadata> { self.0.stat(path) }
     fn open_read(&self, path: &FtpPath) -> Result<FileRef> { self.0.open_read(path) }
-    fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> { self.0.open_write(path, how) }
+    fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> {
+        self.0.open_write(path, how)
+    }
     fn create_dir(&self, path: &FtpPath) -> Result<()> { self.0.create_dir(path) }
     fn remove_dir(&self, path: &FtpPath) -> Result<()> { self.0.remove_dir(path) }
     fn remove_file(&self, path: &FtpPath) -> Result<()> { self.0.remove_file(path) }
     fn remove_tree(&self, path: &FtpPath) -> Result<()> { self.0.remove_tree(path) }
     fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> { self.0.rename(from, to) }
-    fn set_modified(&self, path: &FtpPath, at: std::time::SystemTime) -> Result<()> { self.0.set_modified(path, at) }
+    fn set_modified(&self, path: &FtpPath, at: std::time::SystemTime) -> Result<()> {
+        self.0.set_modified(path, at)
+    }
     fn set_mode(&self, path: &FtpPath, mode: u32) -> Result<()> { self.0.set_mode(path, mode) }
     fn set_group(&self, path: &FtpPath, group: &str) -> Result<()> { self.0.set_group(path, group) }
     fn set_len(&self, path: &FtpPath, length: u64) -> Result<()> { self.0.set_len(path, length) }
-    fn symlink(&self, target: &FtpPath, link: &FtpPath) -> Result<()> { self.0.symlink(target, link) }
+    fn symlink(&self, to: &FtpPath, link: &FtpPath) -> Result<()> { self.0.symlink(to, link) }
     fn free_bytes(&self, path: &FtpPath) -> Result<u64> { self.0.free_bytes(path) }
     fn sync_directory(&self, path: &FtpPath) -> Result<()> { self.0.sync_directory(path) }
 }

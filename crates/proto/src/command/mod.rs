@@ -277,8 +277,8 @@ impl Command {
         }
     }
 
-    /// True for asides: answered at once and out of turn, see [`crate::live`].
-    pub fn is_aside(&self) -> bool {
+    /// True for live requests: answered at once and out of turn, see [`crate::live`].
+    pub fn is_live_request(&self) -> bool {
         matches!(self, Self::Site(Site::Live(_)))
     }
 

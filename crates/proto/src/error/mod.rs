@@ -29,11 +29,11 @@ pub enum TransferFailure {
     /// Reading or writing the file.
     #[error(transparent)]
     Storage(#[from] StorageFailure),
-    /// No data connection came up: refused, unreachable, or nobody came in time. Reply 425.
+    /// No data connection: refused, unreachable, or the peer did not connect in time. Reply 425.
     #[error("cannot open data connection: {0}")]
     NoConnection(String),
-    /// A data connection came up, and who is at its other end did not prove to be whom we expect,
-    /// or said that we did not. Reply 425.
+    /// A data connection exists, and one end did not prove to the other to be whom it expects.
+    /// Reply 425.
     #[error("data channel authentication failed: {0}")]
     NotAuthenticated(String),
     /// A data connection broke or stalled, be it before its ends knew each other. Reply 426.

@@ -206,7 +206,7 @@ fn foreign_replies_are_understood() {
 /// What servers say, and what it means. Those that have one text for several reasons are not
 /// guessed.
 #[test]
-fn texts_of_ftp_servers_are_read_for_what_they_say() {
+fn texts_of_ftp_servers_are_classified() {
     use FailureKind::*;
     for (code, text, kind) in [
         // vsftpd

@@ -121,7 +121,7 @@ fn lines_of_ours_are_read() {
 }
 
 #[test]
-fn what_is_no_whole_line_is_not_understood() {
+fn incomplete_lines_are_not_parsed() {
     for bad in [
         "",
         "name",
@@ -155,7 +155,7 @@ fn reply(text: &str) -> Reply {
 }
 
 #[test]
-fn a_success_may_say_that_a_listing_is_not_whole() {
+fn a_success_reply_may_report_an_incomplete_listing() {
     for (said, lines, is_short) in [
         ("226 Directory send OK.", 0, false),
         ("226 Transfer done (but failed to open directory).", 0, true),

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_transfer() {
+    fn violations_have_their_errors() {
         let data = block(Descriptor::DATA, 1, 0);
         for (headers, want) in [
             (

@@ -1,10 +1,10 @@
-//! The sending end (GFD.020 MODE E): who says EOD, who says EOF, and with which count.
+//! The sending end (GFD.020 MODE E): which channel sends EOD and EOF, and with which count.
 //!
 //! An opened connection must never be left out of the count: it would reach the receiver between
 //! transfers, where GCT's server takes and forgets it and then waits for ever. So EOF comes last,
 //! from the last channel to end, and counts every connection that was opened or reused for this
 //! transfer. While a connection is still being made the last open channel keeps its EOD back:
-//! should the other never come up, somebody must say EOF.
+//! should the other never connect, this one must send EOF.
 
 use super::header::{BlockHeader, Descriptor};
 
@@ -54,9 +54,9 @@ impl Sender {
         self.open += 1;
     }
 
-    /// A connection that still carries what comes before will take part when it is through with
-    /// that. It is up, so nobody waits for it: the channels before it may say EOD, and it will say
-    /// EOF if it is the last.
+    /// A connection that still carries the transfer before this one takes part when it is done with
+    /// that. It is open, so no channel waits for it: the others may send EOD, and it sends EOF if
+    /// it is the last.
     pub fn channel_follows(&mut self) {
         debug_assert!(!self.eof_sent, "a channel follows what is over");
         self.live += 1;
@@ -145,7 +145,7 @@ mod tests {
         sender.channel_opens();
         assert!(
             !sender.may_retire(true) && !sender.may_end(),
-            "the others may never come up"
+            "the others may never connect"
         );
         sender.channel_opens();
         assert!(sender.may_retire(false));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_later_is_not_waited_for() {
+    fn a_late_successor_is_not_waited_for() {
         let mut sender = Sender::new();
         assert!(sender.channel_joins());
         sender.channel_follows();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_may_be_closed_where_another_stays_and_nothing_is_left() {
+    fn the_last_channel_may_retire_when_nothing_is_left() {
         let mut sender = Sender::new();
         assert!(sender.channel_joins() && sender.channel_joins());
         sender.channel_opens();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_left_to_carry_the_eof() {
+    fn without_a_channel_for_the_eof_the_transfer_fails() {
         let mut sender = Sender::new();
         assert!(sender.channel_joins() && sender.channel_joins());
         assert!(sender.channel_failed_to_open());

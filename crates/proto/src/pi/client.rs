@@ -1,21 +1,21 @@
 //! The client's protocol interpreter: commands in flight, replies matched to them.
 //!
 //! Replies come strictly in command order (RFC 959 §5.4), so any number of commands may be sent
-//! ahead; only asides ([`crate::live`]) are answered out of turn, by codes of their own. The
+//! ahead; only live requests ([`crate::live`]) are answered out of turn, by codes of their own. The
 //! interpreter matches each reply to its command, tells preliminary from final, tolerates what
 //! known servers get wrong (stray lines, ARC's second final reply after a broken transfer), and
 //! watches the clock.
 //!
 //! # Replies out of turn
 //! - *Stray abort.* ARC answers a broken transfer by a 426 and then by `226 Abort finished`, which
-//!   nobody asked for. After a transfer ended in 426 or 451, one reply 226 whose text begins with
+//!   answers no command. After a transfer ended in 426 or 451, one reply 226 whose text begins with
 //!   `Abort` is dropped unless the command it would answer is ABOR. No other command is answered
 //!   so; a later transfer says 1xx first, which ends the rule.
 //! - *421 out of turn.* ARC answers a second transfer command by 421 while the first still runs. A
 //!   421 that comes while the oldest command is a transfer past its 1xx belongs to the next
 //!   transfer in flight, if there is one. If the server means the whole session the connection ends
 //!   next, and everything in flight fails anyway.
-//! - *421 with nothing in flight* is the server's farewell: the session is over.
+//! - *421 with nothing in flight* ends the session.
 
 use std::{
     collections::VecDeque,
@@ -40,7 +40,7 @@ pub struct ClientConfig {
     /// Time without any byte while a reply is due; twice of it for a transfer to begin.
     pub reply_limit: Duration,
     /// The same for commands that may be silent while storage works: checksums, and transfers that
-    /// a 1xx has begun and whose data nobody watches ([`ClientPi::data_moves`]).
+    /// a 1xx has begun and whose data is not observed ([`ClientPi::data_moves`]).
     pub work_limit: Duration,
 }
 
@@ -102,7 +102,7 @@ pub enum ClientPiError {
     /// The bytes are no replies.
     #[error(transparent)]
     BadReply(#[from] BadReply),
-    /// A reply nobody asked for.
+    /// A reply to no command.
     #[error("unexpected reply: {0}")]
     Unexpected(Reply),
 }
@@ -120,11 +120,11 @@ pub struct ClientPi {
     outputs: VecDeque<Output>,
     /// Bytes came, or the first command was sent after a pause: silence is counted from here.
     active_at: Instant,
-    /// Whether data moves, where somebody watches it.
+    /// Whether data moves, where it is observed.
     data_moves: Option<bool>,
     /// A transfer has failed so that a stray `226 Abort ...` may follow.
     stray_abort: bool,
-    /// The server's farewell, if it said one.
+    /// The server's last reply, if there was one.
     last_words: Option<Reply>,
     over: bool,
 }
@@ -138,7 +138,7 @@ struct InFlight {
     transfer: Option<u64>,
     is_checksum: bool,
     /// Answered at once, by 258 or 558, or else by a refusal in its turn.
-    is_aside: bool,
+    is_live_request: bool,
     /// A 1xx came.
     running: bool,
 }
@@ -179,7 +179,7 @@ impl ClientPi {
             verb: command.verb().to_owned(),
             transfer: command.is_transfer().then_some(self.transfers),
             is_checksum: command.is_checksum(),
-            is_aside: command.is_aside(),
+            is_live_request: command.is_live_request(),
             running: false,
         });
         // Commands in a row leave in one write.
@@ -254,7 +254,7 @@ impl ClientPi {
 
     /// Tells whether data of the transfer that has begun still moves. While it does, the data
     /// connection has a limit of its own and the server may be silent; from its end on the final
-    /// reply is due. `None`: nobody watches.
+    /// reply is due. `None`: data is not observed.
     pub fn data_moves(&mut self, now: Instant, moves: Option<bool>) {
         if self.data_moves == Some(true) && moves != Some(true) {
             self.active_at = now;
@@ -286,11 +286,11 @@ impl ClientPi {
         }
         let at = match code {
             REFUSED_SESSION => self.refused_by_421(),
-            live::DONE | live::NO_TRANSFER => self.in_flight.iter().position(|c| c.is_aside),
+            live::DONE | live::NO_TRANSFER => self.in_flight.iter().position(|c| c.is_live_request),
             _ => None,
         };
         if code.is_preliminary() {
-            if let Some(command) = self.in_flight.front_mut().filter(|c| !c.is_aside) {
+            if let Some(command) = self.in_flight.front_mut().filter(|c| !c.is_live_request) {
                 command.running = true;
                 if command.transfer.is_some() {
                     self.stray_abort = false;
@@ -300,9 +300,9 @@ impl ClientPi {
                 return;
             }
         } else if let Some(command) = self.in_flight.remove(at.unwrap_or(0)) {
-            // A server that passes over an aside would have each later reply taken for the one
+            // If the server skipped a live request, each later reply would be taken for the one
             // before it.
-            if command.is_aside && at.is_none() && !code.is_failure() {
+            if command.is_live_request && at.is_none() && !code.is_failure() {
                 return self.fail(ClientPiError::Unexpected(reply));
             }
             if command.transfer.is_some() && matches!(code.get(), 426 | 451) {

@@ -3,7 +3,7 @@
 //!
 //! [`ServerState`] is our belief of the session state at the server; every function here returns
 //! the commands that are missing, so that nothing is sent twice and cached data channels are used
-//! exactly when both ends know that they are there.
+//! exactly when both ends know that they exist.
 
 use crate::{
     command::{Command, Mode, TypeCode},
@@ -30,7 +30,7 @@ pub enum Role {
     ServerActive,
 }
 
-/// What we believe the server's session state to be.
+/// The session state of the server, as far as the client knows.
 #[derive(Clone, Debug)]
 pub struct ServerState {
     /// FEAT.
@@ -43,9 +43,9 @@ pub struct ServerState {
     pub parallelism: Option<u32>,
     /// SBUF in force.
     pub socket_buffer_bytes: Option<u64>,
-    /// Whoever receives what the server sends knows holes, and wishes them.
+    /// The receiver of what the server sends understands holes, and wants them.
     pub wants_holes: bool,
-    /// OPTS RETR Holes in force; `None`: nobody knows.
+    /// OPTS RETR Holes in force; `None`: unknown.
     holes: Option<bool>,
     /// Cached data channels: direction they carry data in. `None`: a new address command is needed.
     pub cached: Option<Direction>,
@@ -150,7 +150,7 @@ impl ServerState {
         self.cached = (cached && self.mode == Mode::ExtendedBlock).then_some(direction);
     }
 
-    /// Something failed: believe nothing but the features.
+    /// Something failed: nothing but the features is known.
     pub fn forget(&mut self) {
         self.type_code = None;
         self.mode_known = false;

@@ -98,7 +98,7 @@ fn stray_lines_are_skipped_up_to_a_bound() {
 }
 
 #[test]
-fn codes_that_are_none_are_errors_and_no_stray_lines() {
+fn invalid_codes_are_errors() {
     for line in ["999 Renamed", "099", "700-more"] {
         let mut reader = ReplyReader::default();
         reader.push(format!("{line}\r\n").as_bytes());

@@ -135,7 +135,7 @@ fn local_forms() {
 }
 
 #[test]
-fn what_is_refused() {
+fn bad_urls_are_refused() {
     for (text, want) in [
         ("http://h/", UrlError::Scheme("http".into())),
         ("ftp:///p", UrlError::Host),
@@ -189,7 +189,7 @@ const MEANT_FOR_A_PASSWORD: &[&str] = &[
 ];
 
 #[test]
-fn what_may_be_a_password_is_refused_and_not_shown() {
+fn possible_passwords_are_refused_and_not_shown() {
     for text in MEANT_FOR_A_PASSWORD {
         let error = Location::parse(text.as_bytes()).unwrap_err().to_string();
         let shown = format!("{}: {error}", masked(text));

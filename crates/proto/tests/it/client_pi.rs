@@ -81,7 +81,7 @@ fn abort_gets_its_own_reply() {
 }
 
 #[test]
-fn a_good_transfer_after_a_broken_one_is_believed() {
+fn a_good_transfer_after_a_broken_one_succeeds() {
     let mut pi = with(&["STOR /f", "STOR /g"]);
     assert_eq!(
         hear(&mut pi, "426 gone\r\n150 go\r\n226 Abortive but fine\r\n"),
@@ -130,7 +130,7 @@ fn stray_lines_are_skipped() {
 }
 
 #[test]
-fn asides_are_answered_out_of_turn() {
+fn live_requests_are_answered_out_of_turn() {
     let mut pi = with(&[
         "RETR /f",
         "SITE GODWIT CHANNELS 3 1",
@@ -150,13 +150,13 @@ fn asides_are_answered_out_of_turn() {
     let mut pi = with(&["MLSD /", "ERET P 0 9 /f", "ERET P 9 9 /f"]);
     hear(&mut pi, "550 no\r\n");
     assert_eq!(pi.transfer_number(CommandId(2)), Some(3));
-    // Where nobody asked, the codes mean nothing special.
+    // Without a live request the codes have no special meaning.
     let mut pi = with(&["PWD"]);
     assert_eq!(hear(&mut pi, "258 here\r\n"), ["0 258"]);
 }
 
 #[test]
-fn a_server_that_does_not_know_asides_refuses_them_in_their_turn() {
+fn a_server_without_live_requests_refuses_them_in_turn() {
     let mut pi = with(&["RETR /f", "SITE GODWIT REPORT", "PWD"]);
     assert_eq!(
         hear(
@@ -168,7 +168,7 @@ fn a_server_that_does_not_know_asides_refuses_them_in_their_turn() {
 }
 
 #[test]
-fn a_server_that_passes_over_an_aside_is_not_misunderstood() {
+fn a_skipped_live_request_is_an_unexpected_reply() {
     for reply in ["200 ok\r\n", "150 go\r\n", "226 done\r\n", "350 more\r\n"] {
         let mut pi = with(&["SITE GODWIT REPORT", "RETR /f"]);
         let out = hear(&mut pi, reply);
@@ -198,7 +198,7 @@ fn a_reply_to_nothing_is_an_error() {
 }
 
 #[test]
-fn closing_fails_what_is_in_flight_with_the_last_words() {
+fn closing_fails_commands_in_flight_with_the_last_reply() {
     let mut pi = with(&["NOOP", "NOOP"]);
     assert_eq!(hear(&mut pi, "421 bye\r\n"), ["0 421"]);
     pi.handle_input(epoch(), Input::Closed);
@@ -268,7 +268,7 @@ fn a_transfer_whose_data_has_ended_has_the_limit_of_other_replies() {
 }
 
 #[test]
-fn a_transfer_has_twice_the_limit_to_begin_and_the_long_one_then() {
+fn a_transfer_may_take_twice_the_limit_to_start() {
     let (config, now) = (ClientConfig::default(), epoch());
     let mut pi = ClientPi::new(config, now);
     pi.handle_input(now, Input::Bytes(b"220 hi\r\n"));

@@ -127,7 +127,7 @@ impl Stage {
                 "tls" => config.tls = true,
                 "tokens" => config.tokens = true,
                 "anonymous" => config.clear_logins = ClearLogins::Anonymous,
-                "no-clear" => config.clear_logins = ClearLogins::Nobody,
+                "no-clear" => config.clear_logins = ClearLogins::Never,
                 "private" => config.min_protection = MinProtection::Private,
                 "ssh" => config.private_channel = true,
                 other => panic!("unknown config word {other}"),
@@ -247,7 +247,7 @@ fn play_client(name: &str, text: &str) {
         pi.handle_input(now, client::Input::Bytes(b"220 ready.\r\n"));
     }
     let mut sent = Vec::new();
-    let mut asides = Vec::new();
+    let mut live_requests = Vec::new();
     let mut answered = Vec::new();
     let mut farewell = None;
     for line in text.lines() {
@@ -256,8 +256,8 @@ fn play_client(name: &str, text: &str) {
                 .unwrap_or_else(|e| panic!("{name}: {line}: {e}, is it `! server-only`?"));
             let id = pi.submit(now, &command);
             sent.push(id);
-            if command.is_aside() {
-                asides.push(id);
+            if command.is_live_request() {
+                live_requests.push(id);
             }
             let mut bytes = Vec::new();
             while let Some(output) = pi.poll_output() {
@@ -291,9 +291,9 @@ fn play_client(name: &str, text: &str) {
         }
     }
     if farewell.is_none() && !text.contains("\n> Close") {
-        // Asides overtake others, but not each other.
+        // Live requests overtake others, but not each other.
         let split = |ids: Vec<_>| -> (Vec<_>, Vec<_>) {
-            ids.into_iter().partition(|id| asides.contains(id))
+            ids.into_iter().partition(|id| live_requests.contains(id))
         };
         assert_eq!(
             split(answered),

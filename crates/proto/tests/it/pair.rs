@@ -342,7 +342,7 @@ fn pipelined_transfers_wait_for_nothing_but_the_data() {
 }
 
 #[test]
-fn what_is_pipelined_behind_a_failure_fails_at_once() {
+fn transfers_pipelined_behind_a_failure_fail_at_once() {
     let (mut pair, _) = Pair::logged_in();
     pair.submit("MODE E");
     pair.submit("PASV");
@@ -491,7 +491,7 @@ fn a_server_is_told_once_that_its_receiver_knows_holes() {
 /// A server without SBUF and markers, as GCT's is: the SITE words are tried; a failure is forgotten
 /// cleanly.
 #[test]
-fn buffers_without_sbuf_and_a_fresh_start_after_a_failure() {
+fn without_sbuf_site_commands_set_buffers() {
     let (pair, mut state) = Pair::logged_in();
     drop(pair);
     state.features.sbuf = false;

@@ -52,7 +52,7 @@ fn a_full_queue_ends_the_session() {
 }
 
 #[test]
-fn a_client_that_is_far_ahead_of_a_long_command_is_asked_for_a_sign_of_life() {
+fn a_client_far_ahead_of_a_long_command_is_probed() {
     let mut now = epoch();
     let mut pi = ServerPi::new(server_config(), now);
     pi.handle_input(now, Input::Bytes(b"USER u\r\nPASS p\r\n"));

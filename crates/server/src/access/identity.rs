@@ -23,7 +23,7 @@ pub(crate) struct LoginRequest {
     /// Proven.
     #[serde(with = "name")]
     pub(crate) identity: Option<DistinguishedName>,
-    /// Why a certificate that was shown is not believed.
+    /// Why a certificate that was shown is not trusted.
     pub(crate) disbelief: Option<String>,
     /// Of the control channel.
     pub(crate) channel: ControlProtection,

@@ -39,12 +39,12 @@ use crate::{
 pub(crate) fn in_clear(settings: &ServerSettings) -> ClearLogins {
     let has_auth = settings.gsi.is_some() || settings.tls.is_some();
     if settings.passwords.as_ref().is_some_and(|p| p.in_clear) {
-        return ClearLogins::Anybody;
+        return ClearLogins::All;
     }
     match (settings.anonymous, has_auth) {
         // Whom it may be is said at PASS, as ever.
-        (_, false) => ClearLogins::Anybody,
-        (Anonymous::Off, true) => ClearLogins::Nobody,
+        (_, false) => ClearLogins::All,
+        (Anonymous::Off, true) => ClearLogins::Never,
         (Anonymous::Ro | Anonymous::Rw, true) => ClearLogins::Anonymous,
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Security {
     /// Between two ADATs.
     context: Option<Box<Context>>,
     identity: Option<DistinguishedName>,
-    /// Why a certificate shown under TLS is not believed.
+    /// Why a certificate shown under TLS is not trusted.
     disbelief: Option<String>,
     /// What was delegated.
     delegated: Option<DataContext>,

@@ -50,7 +50,7 @@ pub(crate) fn admit(
     let mut issuers = issuers.filter(|issuer| issuer.url == token.issuer());
     let issuer = issuers
         .next()
-        .ok_or("the token's issuer is not believed here")?;
+        .ok_or("the token's issuer is not trusted here")?;
     let keys = keys_of(issuer).map_err(|error| {
         error!(
             issuer = issuer.url, file = ?issuer.keys, %error,

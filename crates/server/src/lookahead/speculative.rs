@@ -18,7 +18,7 @@ use crate::{
     transfers::{RunningTransfer, TransferStep, data_channels::DataChannels},
 };
 
-/// What the interpreter has foreseen and not asked for: opened ahead, and queued on the data
+/// What the interpreter has announced and not asked for: opened ahead, and queued on the data
 /// channels in its order. So a mover goes from one small file to the next, and gives it its name,
 /// without us.
 #[derive(Default)]
@@ -107,7 +107,7 @@ impl SpeculativeWork {
         }
     }
 
-    /// The first, which must be what was foreseen; `None` where nothing was.
+    /// The first, which must be what was announced; `None` where nothing was.
     pub(crate) fn start(&mut self, request: &TransferRequest) -> Option<RunningTransfer> {
         match self.waiting.pop_front()? {
             SpeculativeItem::Transfer(preopened, transfer) => {
@@ -115,7 +115,7 @@ impl SpeculativeWork {
                 Some(*transfer)
             }
             other @ SpeculativeItem::Request(..) => {
-                debug_assert!(false, "a request was foreseen");
+                debug_assert!(false, "a request was announced");
                 self.waiting.push_front(other);
                 None
             }
@@ -130,7 +130,7 @@ impl SpeculativeWork {
                 Some(pending)
             }
             other @ SpeculativeItem::Transfer(..) => {
-                debug_assert!(false, "a transfer was foreseen");
+                debug_assert!(false, "a transfer was announced");
                 self.waiting.push_front(other);
                 None
             }

@@ -589,7 +589,7 @@ impl Session {
             && let Some(output) = self.pi.poll_output()
         {
             match output {
-                Output::Foresee(request) => {
+                Output::SpeculativeTransfer(request) => {
                     self.speculative.add_transfer(
                         request,
                         &self.committer,
@@ -597,14 +597,14 @@ impl Session {
                         &mut self.channels,
                     );
                 }
-                Output::ForeseeRequest(request) => self.speculative.add_request(
+                Output::SpeculativeRequest(request) => self.speculative.add_request(
                     request,
                     &self.committer,
                     &self.turns,
                     &self.channels,
                 ),
-                Output::SkipForeseen => self.speculative.skip(),
-                Output::ForgetForeseen => {
+                Output::SkipSpeculative => self.speculative.skip(),
+                Output::DropSpeculative => {
                     self.log_speculative();
                     self.speculative.forget();
                 }

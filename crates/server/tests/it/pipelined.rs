@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use godwit_proto::pi::server::FORESEEN_MAX;
+use godwit_proto::pi::server::SPECULATIVE_MAX;
 use proptest::prelude::*;
 
 use crate::{
@@ -138,7 +138,7 @@ fn so_many_files_are_opened_ahead_and_no_more() {
     let server = TestServer::start();
     let (ftp, listener) = stalled(&server, 300);
     eventually("files are opened ahead", || {
-        open_files_below(&server.path("")).len() == FORESEEN_MAX + 1
+        open_files_below(&server.path("")).len() == SPECULATIVE_MAX + 1
     });
     drop((ftp, listener));
     eventually("all are closed", || {

@@ -7,7 +7,7 @@ use std::{
 
 use godwit_proto::{
     facts::{FactType, Facts},
-    temporary::is_aside,
+    temporary::is_backup_name,
 };
 
 use super::{
@@ -254,7 +254,9 @@ impl SyncPlanner<'_> {
     /// Names that are no part of the tree: what the user leaves out, and copies that are under way.
     pub(super) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-        files::is_temporary(name) || is_aside(name) || self.spec.filter.excludes(path, is_directory)
+        files::is_temporary(name)
+            || is_backup_name(name)
+            || self.spec.filter.excludes(path, is_directory)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Gives a file at a server its name, in place of what has it.
 //!
 //! What is there is never removed before the new file has the name. A server that does not rename
-//! over a file is asked for three renames: the old file steps aside, the new one gets the name, the
+//! over a file is asked for three renames: the old file steps backup, the new one gets the name, the
 //! old one goes. Whatever breaks off in between, both files are whole under some name, and the
 //! error says which.
 
@@ -25,12 +25,12 @@ use crate::{
     session::{Found, Session},
 };
 
-/// Where the file that had a name may lie, once it has stepped aside for another.
+/// Where the file that had a name may lie, once it has stepped backup for another.
 #[derive(Debug, Default)]
 pub(crate) struct DisplacedFile(Mutex<Option<FtpPath>>);
 
 impl DisplacedFile {
-    /// The place; `None`: nothing has stepped aside.
+    /// The place; `None`: nothing has stepped backup.
     pub(crate) fn at(&self) -> Option<FtpPath> {
         self.0.lock().clone()
     }
@@ -70,7 +70,7 @@ impl Session {
         displaced: &DisplacedFile,
         exists: Error,
     ) -> Result<()> {
-        // A directory does not step aside for a file.
+        // A directory does not step backup for a file.
         if !matches!(self.stat(to).await?, Found::File(_) | Found::Unknown) {
             return Err(exists);
         }
@@ -102,7 +102,7 @@ impl Session {
         at: &FtpPath,
         displaced: &DisplacedFile,
     ) -> Result<Option<FtpPath>> {
-        let dotted = temporary::aside_name(files::random());
+        let dotted = temporary::backup_name(files::random());
         let bare = dotted.trim_start_matches('.');
         let names = match self.endpoint.capabilities.lacks(Lack::DottedNames) {
             true => vec![bare],

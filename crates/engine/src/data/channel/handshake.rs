@@ -1,4 +1,4 @@
-//! The handshake of a guarded connection, in slices.
+//! The handshake of a secured connection, in slices.
 //!
 //! ```text
 //!   flush ──► established? ──► done

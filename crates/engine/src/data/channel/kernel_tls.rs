@@ -117,7 +117,7 @@ pub fn is_supported() -> bool {
     static HAD: LazyLock<bool> = LazyLock::new(|| match probe() {
         Ok(()) => true,
         Err(error) => {
-            tracing::debug!(%error, "no TLS of the kernel that takes new keys: data is encrypted here");
+            tracing::debug!(%error, "no kernel TLS that renews keys: user space encrypts data");
             false
         }
     });
@@ -271,8 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_seals_opens_and_keys_are_new_before_they_are_used_up() {
-        if is_skipped("what_the_kernel_seals_opens_and_keys_are_new_before_they_are_used_up") {
+    fn kernel_tls_renews_keys_in_time() {
+        if is_skipped("kernel_tls_renews_keys_in_time") {
             return;
         }
         for suite in SUITES {

@@ -1,12 +1,14 @@
 //! One data connection of a mover, and its part in the present transfer.
 //!
 //! ```text
-//!   Connecting ──up──► Handshaking ──known──► Sending / Receiving ──EOD──► Idle ──assign──► Sending / Receiving
-//!        │             (guarded only)              │ EOD|CLOSE, MODE S end, failure         │ peer closes
-//!        └───────────────────┴───────────────► (closed) ◄───────────────────────────────────┘
+//!                                              ┌────────── assign ───────────┐
+//!                                              ▼                             │
+//!   Connecting ──up──► Handshaking ──known──► Sending / Receiving ──EOD──► Idle
+//!        │             (secured only)              │ EOD|CLOSE, MODE S       │ peer closes
+//!        └───────────────────┴────► (closed) ◄─────┴─────────────────────────┘ end, failure
 //! ```
 //! Where the peer may still send records at the end of a stream that we have sent, Leaving comes
-//! before (closed). An accepted connection begins as Handshaking or, without a guard, as Idle.
+//! before (closed). An accepted connection begins as Handshaking or, unsecured, as Idle.
 
 pub(crate) mod connection;
 pub(crate) mod handshake;
@@ -165,7 +167,7 @@ impl Channel {
         };
     }
 
-    /// An accepted connection of a guarded set proves itself first.
+    /// An accepted connection of a secured set authenticates first.
     pub(crate) fn await_handshake(&mut self, security: ChannelSecurity, deadline: Instant) {
         self.activity = Activity::Handshaking {
             handle: None,
@@ -252,7 +254,7 @@ impl Channel {
         self.follow_params();
     }
 
-    /// A sender takes up the congestion control and the limit that are wanted now.
+    /// A sender adopts the congestion control and the limit that are wanted now.
     pub(crate) fn follow_params(&mut self) {
         if let Activity::Sending(_) = self.activity {
             let params = &self.context.params;

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_leave_in_order_and_in_any_portions() {
+    fn pending_headers_leave_in_order() {
         let mut headers = PendingHeaders::default();
         assert!(headers.is_empty());
         headers.push(BlockHeader::data(1, 2));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_full_at_their_bound_and_never_grow_beyond_it() {
+    fn pending_headers_are_bounded() {
         let mut headers = PendingHeaders::default();
         for _ in 0..3 * WAITING_MAX {
             if headers.is_full() {

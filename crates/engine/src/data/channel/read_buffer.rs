@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_comes_out_once_and_in_order() {
+    fn buffered_bytes_come_out_once_and_in_order() {
         let mut read_buffer = ReadBuffer::default();
         assert!(read_buffer.is_empty() && read_buffer.take(3).is_empty());
         read_buffer.put(b"abcdef");
@@ -105,7 +105,7 @@ mod tests {
 
     /// Records of this test: two bytes become one.
     #[test]
-    fn what_is_opened_is_carried_and_the_rest_waits_for_more() {
+    fn opened_bytes_are_buffered_and_the_rest_waits() {
         let mut read_buffer = ReadBuffer::default();
         let came = |read_buffer: &mut ReadBuffer, bytes: &[u8]| {
             read_buffer.spare(bytes.len()).copy_from_slice(bytes);

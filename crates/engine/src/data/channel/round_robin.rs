@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_files_come_in_a_row_and_then_others_have_their_turn() {
+    fn small_files_share_a_turn() {
         let mut share = RoundRobin::default();
         let third = SHARE_BYTES / 3 + 1;
         for _ in 0..3 {
@@ -54,7 +54,7 @@ mod tests {
             assert_eq!(
                 share.after(0),
                 QueuePosition::Middle,
-                "one that somebody else sent"
+                "one that another channel sent"
             );
             assert_eq!(share.after(third), QueuePosition::Front);
             assert_eq!(share.after(third), QueuePosition::Back);

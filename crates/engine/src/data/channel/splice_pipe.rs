@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_from_is_told_from_what_is_lost() {
+    fn unsupported_files_differ_from_lost_connections() {
         let mut lazy_pipe = LazyPipe::default();
         let pipe = lazy_pipe.pipe().expect("a pipe");
         let file = tempfile::tempfile().unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_does_not_take_can_be_had() {
+    fn bytes_that_a_file_refuses_stay_in_the_pipe() {
         let (mut sender, receiver) = joined();
         sender.write_all(b"abc").unwrap();
         let mut lazy_pipe = LazyPipe::default();

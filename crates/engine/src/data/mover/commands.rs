@@ -173,7 +173,7 @@ pub(crate) enum MoverCommand {
         mover: usize,
         stripe: usize,
         peer: std::net::SocketAddr,
-        /// Time for the connection to come up.
+        /// Time for the connection to open.
         limit: Duration,
         handle: TransferHandle,
     },

@@ -329,9 +329,9 @@ impl EventLoop {
             match listener.accept() {
                 Ok((stream, peer)) => {
                     if !set.context().params.admits(peer.ip()) {
-                        // A stranger could fill the log.
+                        // Once only: any host could fill the log.
                         if !std::mem::replace(stranger_logged, true) {
-                            tracing::warn!(%peer, "a data connection from a host that is not the other end's is closed");
+                            tracing::warn!(%peer, "closed a data connection from a foreign host");
                         }
                         continue;
                     }

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_the_time_is_sleep_in_calls() {
+    fn the_rest_of_the_time_is_sleep() {
         let at = |elapsed_us, running_us, runnable_us, waited_us| {
             Some(CpuTime {
                 elapsed_us,

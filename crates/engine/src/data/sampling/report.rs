@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_on_the_wire() {
+    fn samples_survive_the_wire() {
         let whole = Sample {
             bytes: 1,
             acknowledged: Some(2),

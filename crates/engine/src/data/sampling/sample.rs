@@ -244,7 +244,12 @@ mod tests {
                     channel_us: n[7],
                     ..TcpTotals::default()
                 }),
-                movers: MoverTotals { threads: 1, running_us: n[8], runnable_us: n[9], elapsed_us: n[10] },
+                movers: MoverTotals {
+                    threads: 1,
+                    running_us: n[8],
+                    runnable_us: n[9],
+                    elapsed_us: n[10],
+                },
                 storage: StorageTotals { read_us: n[11], write_us: n[0] },
             };
             let i = sample(a).since(&sample(b));

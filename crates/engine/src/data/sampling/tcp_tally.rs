@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_connections_count_from_the_first_look_and_closed_ones_stay_counted() {
+    fn closed_connections_stay_counted() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut account = TcpTally::default();

@@ -34,7 +34,7 @@ use crate::data::{
     },
 };
 
-/// Time for a connection to come up that a running transfer can do without: two repeats of a lost
+/// Time for a connection to open that a running transfer can do without: two repeats of a lost
 /// first packet. The end of a transfer may have to wait for it.
 const FURTHER_LIMIT: Duration = Duration::from_secs(5);
 

@@ -1,7 +1,7 @@
 //! A cap that all channels of some transfers share.
 //!
 //! ```text
-//!   turn of a channel ── grant ──► so many bytes now │ not before then
+//!   turn of a channel ── grant ──► n bytes now │ not before then
 //!           └───────── spend ────► what it moved puts the next grant off
 //! ```
 //! Senders are held back before they write, receivers before they read: then TCP's window closes,
@@ -24,12 +24,12 @@ const TURN_BYTES_MIN: u64 = 4 << 10;
 const TURN_BYTES_MAX: u64 = 1 << 20;
 /// A mover that waits does so for at least this long: at most 200 times a second.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// Time that nobody used and that may be made up for later. A mover that wakes late loses nothing,
+/// Unused time that may be made up for later. A mover that wakes late loses nothing,
 /// and after a standstill no more than this is sent at once.
 const CREDIT: Duration = Duration::from_millis(50);
 
 /// How fast the channels that share it may go in all. MODE E headers count, what TCP repeats does
-/// not. Whoever would go beyond it waits, so nothing is queued here.
+/// not. A channel that would exceed it waits, so nothing is queued here.
 #[derive(Debug)]
 pub struct RateLimit {
     /// Bits per second; 0: no limit. Outside the mutex, so that channels without a limit take no

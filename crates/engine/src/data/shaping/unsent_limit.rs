@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_channel_takes_what_it_can_send_and_one_alone_as_much_as_it_likes() {
+    fn several_channels_bound_their_unsent_bytes() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = mio::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         drop(listener.accept().unwrap());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_tcp_lies_where_the_kernel_puts_it() {
+    fn tcp_info_fields_match_the_kernel() {
         assert_eq!(
             (
                 offset_of!(TcpInfoHead, snd_mss),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_short_path_a_channel_takes_what_is_worth_its_turn() {
+    fn a_short_path_still_gets_blocks_worth_a_turn() {
         let block = |window, round_trip_us| {
             Path {
                 window,

@@ -17,9 +17,9 @@ use godwit_proto::{
 const CHANNEL_TURNOVER: u64 = 1 << 16;
 
 pub(crate) struct Accounting {
-    /// First connections that have neither come up nor failed (sending).
+    /// First connections that have neither opened nor failed (sending).
     first_missing: u32,
-    /// Why the first connection that failed to come up did (sending).
+    /// Why the first connection that failed to open did (sending).
     first_unopened: Option<TransferFailure>,
     /// Another transfer may have begun on channels that have done their part in this one.
     followed: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Accounting {
     retired: bool,
     /// Sending: one per receiving address.
     senders: Vec<Sender>,
-    /// A channel keeps its EOD back until a connection has come up or failed.
+    /// A channel keeps its EOD back until a connection has opened or failed.
     holding: bool,
     receiver: Receiver,
     /// Channels whose part is done: EOD written (sending), payload up to the EOD written
@@ -55,7 +55,7 @@ impl Accounting {
         self.first_missing += count;
     }
 
-    /// A first connection has come up or failed.
+    /// A first connection has opened or failed.
     pub(crate) fn first_resolved(&mut self) {
         self.first_missing = self.first_missing.saturating_sub(1);
     }

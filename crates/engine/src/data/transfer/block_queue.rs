@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_what_is_not_begun_goes_elsewhere() {
+    fn half_of_the_unstarted_bytes_are_split_off() {
         let q = BlockQueue::new([ByteRange { start: 0, end: 95 }], 95, 10);
         assert_eq!(q.split_off(1), None, "nothing is begun yet");
         assert_eq!(data(&q, 1), Some(ByteRange { start: 0, end: 10 }));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_send_little_takes_little() {
+    fn a_slow_channel_takes_small_blocks() {
         let q = BlockQueue::new(
             [ByteRange {
                 start: 0,

@@ -72,9 +72,9 @@ impl Holes {
 
     /// In wire offsets; never empty.
     fn run_at(&self, at: u64) -> Run {
-        let nothing_known = Run::Data { end: u64::MAX };
+        let unknown_facts_are_question_marks = Run::Data { end: u64::MAX };
         let Some(offset) = self.base.checked_add(at) else {
-            return nothing_known;
+            return unknown_facts_are_question_marks;
         };
         match self.file.run_at(offset) {
             Run::Hole { end } if end > offset => Run::Hole {
@@ -83,7 +83,7 @@ impl Holes {
             Run::Data { end } if end > offset => Run::Data {
                 end: end - self.base,
             },
-            Run::Hole { .. } | Run::Data { .. } => nothing_known,
+            Run::Hole { .. } | Run::Data { .. } => unknown_facts_are_question_marks,
         }
     }
 }

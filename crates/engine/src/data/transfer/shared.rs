@@ -430,7 +430,7 @@ impl TransferShared {
         self.control.lock().accounting.sender_ends(stripe, after)
     }
 
-    /// A connection has come up or failed: channels that wait for it ask again.
+    /// A connection has opened or failed: channels that wait for it ask again.
     fn reconsider(&self, mut control: MutexGuard<'_, Control>) {
         let holding = control.accounting.take_holding();
         drop(control);
@@ -469,7 +469,7 @@ impl TransferShared {
         {
             return None;
         }
-        // Asked and answered under one lock: two channels must not both believe that the other
+        // Asked and answered under one lock: two channels must not both rely on that the other
         // stays.
         let mut control = self.control.lock();
         if !control.accounting.may_retire(stripe, nothing_left) {

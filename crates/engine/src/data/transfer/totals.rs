@@ -1,5 +1,5 @@
-//! What a transfer has moved, and on how many channels. Written by movers, read by anyone, without
-//! a lock.
+//! What a transfer has moved, and on how many channels. Written by movers, read by any thread,
+//! without a lock.
 
 use std::{
     sync::{

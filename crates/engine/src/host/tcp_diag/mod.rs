@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_found_by_their_ends_one_by_one_and_missed_when_gone() {
+    fn open_connections_are_found_and_closed_ones_are_not() {
         for at in ["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
             let Some((sender, receiver, mut diag)) = pair(at) else {
                 continue;

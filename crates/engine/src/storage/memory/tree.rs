@@ -151,10 +151,10 @@ impl Tree {
 
     /// Forgets a node and all below it. Open files live on with their handles.
     pub(super) fn drop_all(&mut self, id: u64) {
-        let mut doomed = vec![id];
-        while let Some(id) = doomed.pop() {
+        let mut removed = vec![id];
+        while let Some(id) = removed.pop() {
             if let Some(Node::Directory(entries, _)) = self.nodes.remove(&id) {
-                doomed.extend(entries.into_values());
+                removed.extend(entries.into_values());
             }
         }
     }

@@ -211,7 +211,7 @@ impl PosixFile {
     }
 
     /// `None`: nothing is known, or the file ends before `offset`. The position of the descriptor,
-    /// which this moves, nobody uses.
+    /// which this moves, is not used.
     fn look_at(&self, offset: u64) -> std::result::Result<Option<Run>, Errno> {
         if self.was_small_and_whole() {
             return Ok(None);

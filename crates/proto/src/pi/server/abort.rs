@@ -16,7 +16,7 @@ impl ServerPi {
                 self.outputs.push_back(Output::AbortTransfer);
             }
         }
-        self.forget_foreseen();
+        self.drop_speculative();
         for item in &mut self.queue {
             if matches!(item, Queued::Command { .. } | Queued::Bad(_)) {
                 self.queue_bytes -= item.bytes();

@@ -1,4 +1,4 @@
-//! The data channel object: PASV, EPSV, SPAS, PORT, EPRT, SPOR and what becomes of it.
+//! The data channel object: PASV, EPSV, SPAS, PORT, EPRT, SPOR, and its end.
 //!
 //! Made by an address command, with a copy of parallelism, layout and buffers that is never read
 //! again (the only way both ends can agree on what cached channels are). Gone with the next address
@@ -80,7 +80,7 @@ impl ServerPi {
 
     /// Whether there was one that the shell knows of.
     fn forget_data_channel(&mut self) -> bool {
-        self.forget_foreseen();
+        self.drop_speculative();
         let former = std::mem::take(&mut self.session.data_channel);
         matches!(former, DataChannel::Made { .. })
     }
@@ -107,7 +107,7 @@ impl ServerPi {
         if form == PassiveForm::Pasv && family == NetworkProtocol::Ipv6 {
             return self.answer(522, "Network protocol not supported, use EPSV (2).");
         }
-        // Nobody could tell there that a connection is from the client's host.
+        // The server could not check there that a connection is from the client's host.
         if form.protocol(family) != family && !self.session.account.foreign_data_hosts {
             let refusal = self.other_family();
             return self.reply(&refusal);

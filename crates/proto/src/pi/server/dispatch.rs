@@ -49,7 +49,7 @@ impl ServerPi {
         }
     }
 
-    /// Nobody knows what it was: perhaps a transfer, see [`Self::refuse_line`].
+    /// The command is unknown, and may be a transfer: see [`Self::refuse_line`].
     pub(super) fn refuse_bad_line(&mut self, why: BadLine) {
         self.drop_data_channel();
         let code = match why {
@@ -61,8 +61,8 @@ impl ServerPi {
 
     fn refuse_line(&mut self, error: &CommandError) {
         // A transfer that was sent ahead behind a bad address must not run on the former one; and
-        // whoever reads what a transfer sends, before its answer has come, must not read what
-        // belongs to the next.
+        // a client that reads the data of a transfer before its reply must not read the data of
+        // the next.
         if let CommandError::Syntax { verb, .. }
         | CommandError::Parameter { verb, .. }
         | CommandError::NetworkProtocol { verb } = error
@@ -200,7 +200,7 @@ impl ServerPi {
             (Purpose::ListControl(listing), Outcome::Done) => {
                 self.on_listing_page(listing, Vec::new(), true);
             }
-            // The shell broke its contract. The client is owed one reply all the same.
+            // The shell broke its contract. The client still needs one reply.
             _ => self.answer(451, "Local error in processing."),
         }
     }

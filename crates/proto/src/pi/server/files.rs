@@ -96,7 +96,7 @@ impl ServerPi {
     }
 
     /// RNFR changes nothing, so that a read-only server runs it: jglobus asks in this way whether a
-    /// file is there.
+    /// file exists.
     pub(super) fn run_rnfr(&mut self, path: &FtpPath) {
         self.session.rename_from = None;
         let path = self.session.resolve(path);
@@ -113,7 +113,7 @@ impl ServerPi {
 
     pub(super) fn run_rnto(&mut self, to: &FtpPath) {
         let Some(from) = self.session.rename_from.take() else {
-            self.skip_foreseen();
+            self.skip_speculative();
             return self.answer(501, "Invalid command arguments.");
         };
         self.run_change(to, |to| Request::Rename { from, to });
@@ -152,7 +152,7 @@ impl ServerPi {
     pub(super) fn on_size(&mut self, facts: &Facts) {
         match facts.size {
             _ if facts.kind == Some(FactType::Dir) => self.answer(550, "A directory has no size."),
-            // RFC 3659 §4: as many as would be sent, which nobody knows without reading it all.
+            // RFC 3659 §4: as many as would be sent, which takes reading all of it.
             _ if self.session.type_code == TypeCode::Ascii => {
                 self.answer(550, "SIZE is not told in TYPE A, send TYPE I first.");
             }

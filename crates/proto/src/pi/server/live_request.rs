@@ -9,7 +9,7 @@ use crate::{
 use super::{Output, Pending, QUEUE_MAX, ServerPi};
 
 impl ServerPi {
-    /// Whether an aside that comes now is answered at once.
+    /// Whether a live request that comes now is answered at once.
     pub(super) fn takes_live_requests(&self) -> bool {
         !self.is_idle() && self.session.is_logged_in()
     }
@@ -19,7 +19,7 @@ impl ServerPi {
             &self.pending,
             Pending::Transfer(transfer) if transfer.can_be(live, self.transfers)
         );
-        // Behind one that waits for the shell also a refusal has to wait: asides are answered in
+        // A refusal waits for those that the shell has not answered: live requests are answered in
         // their own order.
         if !can_be && self.live_requests.is_empty() {
             return self.refuse_live_request();
@@ -32,8 +32,8 @@ impl ServerPi {
         self.outputs.push_back(Output::Live(live));
     }
 
-    /// In its turn, so that nothing runs: whoever asks has had all that was sent before, and so can
-    /// tell what new connections carry.
+    /// In its turn, so that nothing runs: the client has all that was sent before, and so knows
+    /// what new connections carry.
     pub(super) fn run_next_channels(&mut self, n: u32) {
         if !self.session.data_channel.is_cached() {
             return self.answer(503, "No data connections wait for a transfer.");

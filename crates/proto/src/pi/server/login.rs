@@ -17,9 +17,9 @@ use super::{
 const EACCES: i32 = 13;
 
 impl ServerPi {
-    /// A session whose greeting and login were somebody else's part: `user` may do what `account`
-    /// says. Its control channel is protected by `mechanism`, by somebody else too. The reply to
-    /// PASS is the first output.
+    /// A session whose greeting and login another process has done: `user` may do what `account`
+    /// says. That process also protects its control channel, by `mechanism`. The reply to PASS is
+    /// the first output.
     pub fn entered(
         config: ServerConfig,
         user: String,
@@ -49,9 +49,9 @@ impl ServerPi {
         self.reply(&reply);
     }
 
-    /// What somebody must do who has not logged in.
+    /// What a client must do that has not logged in.
     pub(super) fn login_first(&self) -> &'static str {
-        let in_clear = self.config.clear_logins != ClearLogins::Nobody;
+        let in_clear = self.config.clear_logins != ClearLogins::Never;
         match self.session.security.is_established() || in_clear {
             true => "Please login with USER and PASS.",
             false => self.authenticate_first(),
@@ -71,9 +71,9 @@ impl ServerPi {
     fn may_log_in(&self, user: &str) -> bool {
         self.session.security.is_established()
             || match self.config.clear_logins {
-                ClearLogins::Nobody => false,
+                ClearLogins::Never => false,
                 ClearLogins::Anonymous => is_anonymous(user),
-                ClearLogins::Anybody => true,
+                ClearLogins::All => true,
             }
     }
 
@@ -82,7 +82,7 @@ impl ServerPi {
             return self.answer(503, "You are already logged in.");
         }
         if !self.may_log_in(&user) {
-            self.session.login = LoginState::Nobody;
+            self.session.login = LoginState::LoggedOut;
             return self.answer(530, self.authenticate_first());
         }
         self.answer(331, format!("Password required for {user}."));
@@ -90,8 +90,8 @@ impl ServerPi {
     }
 
     pub(super) fn run_pass(&mut self, password: Password) {
-        match mem::replace(&mut self.session.login, LoginState::Nobody) {
-            LoginState::Nobody => self.answer(503, "Login with USER first."),
+        match mem::replace(&mut self.session.login, LoginState::LoggedOut) {
+            LoginState::LoggedOut => self.answer(503, "Login with USER first."),
             LoginState::Named(user) => self.request(
                 Request::Login {
                     user: user.clone(),
@@ -113,7 +113,7 @@ impl ServerPi {
                 self.log_in(name);
             }
             Ok(Outcome::Done) => self.log_in(user),
-            // Nobody is let in by a mistake.
+            // A shell that answers wrongly lets no client in.
             Ok(_) => self.answer(451, "Local error in processing."),
             Err(failure) => {
                 if failure.errno == EACCES {

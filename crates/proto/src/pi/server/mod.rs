@@ -3,7 +3,7 @@
 //! The shell owns sockets, files and movers. It feeds [`Input`]s with the present time and carries
 //! out [`Output`]s in order. At most one [`Request`] or transfer is outstanding; commands that
 //! arrive meanwhile are queued (the shell pauses at [`QUEUE_PAUSE`]) and answered in order. ABOR
-//! alone is seen out of order, and the asides of [`crate::live`] alone are answered so.
+//! alone is read out of order, and the live requests of [`crate::live`] alone are answered so.
 //!
 //! ```text
 //!              line ──► queue ──► dispatch ──► reply                         (Pending::Nothing)
@@ -18,8 +18,8 @@
 //!   MODE S and after a failed one (a moment later where a receipt failed for reasons of its file:
 //!   no connection may be closed before); a shell that forgets by itself as well does no harm.
 //! - `Close` is the last output. It ends data channels, too. Inputs after it are ignored.
-//! - `Foresee` and `ForeseeRequest` tell of what waits in the queue. The next `StartTransfer` or
-//!   `Request` is the first that was foreseen and neither skipped nor forgotten.
+//! - `SpeculativeTransfer` and `SpeculativeRequest` announce what waits in the queue. The next
+//!   `StartTransfer` or `Request` is the first announced one that was neither skipped nor dropped.
 //! - After `AbortTransfer` one `TransferDone` is still due; before it no other transfer or request
 //!   starts.
 
@@ -37,7 +37,6 @@ use crate::{
 };
 
 mod abort;
-mod ahead;
 mod data_channel;
 mod dispatch;
 mod files;
@@ -45,6 +44,7 @@ mod help;
 mod listing;
 mod live_request;
 mod login;
+mod lookahead;
 mod markers;
 mod options;
 mod purpose;
@@ -55,10 +55,10 @@ mod transfer;
 mod transfer_checks;
 mod types;
 
-pub use ahead::FORESEEN_MAX;
+pub use lookahead::SPECULATIVE_MAX;
 pub use types::*;
 
-use ahead::Foresight;
+use lookahead::Lookahead;
 use purpose::Purpose;
 use session::Session;
 use transfer::Transfer;
@@ -93,11 +93,11 @@ pub struct ServerPi {
     lines: LineReader,
     queue: VecDeque<Queued>,
     queue_bytes: usize,
-    foresight: Foresight,
+    lookahead: Lookahead,
     pending: Pending,
     /// Transfers that were asked for so far, refused ones included.
     transfers: u64,
-    /// Asides that the shell has not answered yet.
+    /// Live requests that the shell has not answered yet.
     live_requests: VecDeque<Live>,
     outputs: VecDeque<Output>,
     /// Last time a command began or ended.
@@ -152,7 +152,7 @@ impl ServerPi {
             lines: LineReader::default(),
             queue: VecDeque::new(),
             queue_bytes: 0,
-            foresight: Foresight::default(),
+            lookahead: Lookahead::default(),
             pending: Pending::Nothing,
             transfers: 0,
             live_requests: VecDeque::new(),
@@ -206,7 +206,7 @@ impl ServerPi {
             }
         }
         self.run_queue(now);
-        self.foresee();
+        self.look_ahead();
         self.arm_probe(now);
     }
 
@@ -246,7 +246,7 @@ impl ServerPi {
                 return;
             }
         }
-        self.foresee();
+        self.look_ahead();
     }
 
     fn on_line(&mut self, line: &[u8]) {
@@ -282,7 +282,7 @@ impl ServerPi {
 
     /// Runs what waits until the shell owes us something.
     fn run_queue(&mut self, now: Instant) {
-        // No command overtakes an aside: its client counts on that.
+        // No command overtakes a live request: the client relies on that.
         while !self.closed && self.is_idle() && self.live_requests.is_empty() {
             if self.draining {
                 self.answer(421, "Service not available, closing control connection.");
@@ -292,7 +292,7 @@ impl ServerPi {
                 return;
             };
             self.queue_bytes -= item.bytes();
-            self.foresight.item_leaves();
+            self.lookahead.item_leaves();
             self.active_at = now;
             match item {
                 Queued::Command { command, .. } => self.run_line(*command),
@@ -368,7 +368,7 @@ impl ServerPi {
         {
             self.outputs.push_back(Output::AbortTransfer);
         }
-        self.forget_foreseen();
+        self.drop_speculative();
         self.drop_data_channel();
         self.pending = Pending::Nothing;
         self.queue.clear();
@@ -397,7 +397,7 @@ impl ServerPi {
     }
 
     fn request(&mut self, request: Request, purpose: Purpose) {
-        self.foreseen_comes();
+        self.speculative_starts();
         self.outputs.push_back(Output::Request(request));
         self.pending = Pending::Request(purpose);
     }

@@ -7,9 +7,9 @@
 //!    └──AUTH TLS──► 234 and a handshake of TLS, then established: PROT P may be had, DCAU is N
 //!   private from the beginning (ssh): DCAU is N until DCSC brings the credentials of data channels
 //! ```
-//! Where nothing is offered or established, what asks for what we have anyway (no protection, no
-//! data channel authentication) succeeds, since clients say so unconditionally; everything else is
-//! refused so that nobody takes it for granted.
+//! Where nothing is offered or established, a command that asks for what holds anyway (no
+//! protection, no data channel authentication) succeeds, since clients send it unconditionally; any
+//! other is refused so that no client relies on it.
 
 use crate::{
     error::StorageFailure,
@@ -164,7 +164,7 @@ impl ServerPi {
                 self.session.security.establish(Mechanism::Gssapi);
                 self.outputs.push_back(Output::Protect);
             }
-            // Nobody is let in by a mistake.
+            // A shell that answers wrongly lets no client in.
             Ok(_) => {
                 self.session.security.context = Context::Nothing;
                 self.answer(451, "Local error in processing.");
@@ -193,8 +193,8 @@ impl ServerPi {
         self.outputs.push_back(Output::Protect);
     }
 
-    /// A client waits for the reply to `verb`, since protection may begin behind it. Anybody on the
-    /// path may have sent what came before that reply, so that it is taken for protected: it ends
+    /// A client waits for the reply to `verb`, since protection may begin behind it. An attacker on
+    /// the path may have sent bytes before that reply, so that they pass for protected: they end
     /// the session.
     fn refuses_clear_text(&mut self, verb: &str) -> bool {
         let came = !self.queue.is_empty() || self.lines.is_inside_line();

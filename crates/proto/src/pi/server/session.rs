@@ -52,7 +52,7 @@ pub(super) struct Session {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoginState {
-    Nobody,
+    LoggedOut,
     /// USER was given, PASS is due.
     Named(String),
     LoggedIn {
@@ -99,7 +99,7 @@ impl ReceiptAttributes {
 impl Session {
     pub(super) fn new(config: &ServerConfig) -> Self {
         Self {
-            login: LoginState::Nobody,
+            login: LoginState::LoggedOut,
             failed_logins: 0,
             account: Account {
                 home: config.home.clone(),

@@ -66,7 +66,7 @@ impl Transfer {
         }
     }
 
-    /// True where an aside finds something to work on.
+    /// Whether a live request finds a transfer to work on.
     pub(super) fn can_be(&self, live: Live, number: u64) -> bool {
         let moves = !self.aborted && matches!(self.phase, Phase::Moving);
         moves
@@ -172,7 +172,7 @@ impl ServerPi {
 
     pub(super) fn begin_transfer(&mut self, mut kind: TransferKind) {
         if let Err(refusal) = self.check_transfer(&mut kind) {
-            self.forget_foreseen();
+            self.drop_speculative();
             self.reply(&refusal);
             return match Way::of(&kind) {
                 Way::Receive => self.part_with_data_channel(),
@@ -223,7 +223,7 @@ impl ServerPi {
             Phase::Reserving => match result {
                 _ if transfer.aborted => self.fail(&transfer, &TransferFailure::Aborted),
                 Err(failure) => self.fail(&transfer, &TransferFailure::Storage(failure)),
-                // It was a question: whoever cannot answer it lets the transfer try.
+                // A shell that cannot tell the free space lets the transfer try.
                 Ok(_) => self.listen_or_start(transfer),
             },
             Phase::Listening(form) => match self.accept_listening(form, result, true) {
@@ -253,7 +253,7 @@ impl ServerPi {
     }
 
     fn start(&mut self, mut transfer: Box<Transfer>) {
-        self.foreseen_comes();
+        self.speculative_starts();
         self.outputs
             .push_back(Output::StartTransfer(transfer.request.clone()));
         transfer.phase = Phase::Starting;

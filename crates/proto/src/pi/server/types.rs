@@ -51,7 +51,7 @@ pub struct ServerConfig {
     pub tls: bool,
     /// [`TOKEN_USER`](crate::security::TOKEN_USER) may log in under TLS.
     pub tokens: bool,
-    /// Somebody else has let the user in, and keeps others out of the control channel: ssh.
+    /// Another program (ssh) has authenticated the user and protects the control channel.
     pub private_channel: bool,
     /// Who may log in without any of these.
     pub clear_logins: ClearLogins,
@@ -65,13 +65,13 @@ pub struct ServerConfig {
 /// Who may log in before AUTH: names and passwords travel in clear then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClearLogins {
-    /// Nobody.
+    /// No user.
     #[default]
-    Nobody,
-    /// Those who are nobody in particular: see [`is_anonymous`].
+    Never,
+    /// Anonymous users: see [`is_anonymous`].
     Anonymous,
-    /// Everybody.
-    Anybody,
+    /// All users.
+    All,
 }
 
 /// What protects a control channel once AUTH has succeeded.
@@ -83,8 +83,8 @@ pub enum Mechanism {
     Tls,
 }
 
-/// A name that means "nobody in particular" (RFC 1635; `ftp` by custom). Compared exactly, as names
-/// of accounts are.
+/// A name that identifies no user (RFC 1635; `ftp` by custom). Compared exactly, as names of
+/// accounts are.
 pub fn is_anonymous(user: &str) -> bool {
     matches!(user, "anonymous" | "ftp")
 }
@@ -94,10 +94,10 @@ pub fn is_anonymous(user: &str) -> bool {
 pub enum Input<'a> {
     /// Bytes of the control connection.
     Bytes(&'a [u8]),
-    /// After [`Output::Protect`]: a command came in clear, which anybody may have sent.
+    /// After [`Output::Protect`]: a command came in clear, perhaps from an attacker.
     Unprotected,
     /// After [`Output::Protect`]: what came cannot be opened, and nothing behind it can. Only for
-    /// AUTH GSSAPI: a broken TLS stream has no place for last words.
+    /// AUTH GSSAPI: a broken TLS stream cannot carry a last reply.
     Unreadable,
     /// The control connection ended.
     Closed,
@@ -148,19 +148,19 @@ pub enum Output {
     Protect,
     /// Carry out and answer with [`Input::Done`].
     Request(Request),
-    /// This transfer waits in the queue and will be the next to start, behind those foreseen before
-    /// it: the shell may get ready for it without leaving a trace, and may begin it on the same
-    /// data channel when the one before has succeeded.
-    Foresee(TransferRequest),
-    /// The same of a request: the shell may carry it out when what was foreseen before it is done,
-    /// and keep the answer. A rename is preceded by the `CheckExists` of its source, foreseen or
-    /// not, and must not be carried out where that failed.
-    ForeseeRequest(Request),
-    /// The first that was foreseen does not come: a rename whose source was not there.
-    SkipForeseen,
-    /// Nothing of what was foreseen and has not come will come as told: what was got ready for it
-    /// goes, and a transfer that was begun is cut as by ABOR.
-    ForgetForeseen,
+    /// This transfer waits in the queue and starts next, after the speculative ones before it. The
+    /// shell may prepare it without side effects, and may begin it on the same data channel when
+    /// the one before has succeeded.
+    SpeculativeTransfer(TransferRequest),
+    /// This request waits in the queue: the shell may carry it out when all speculative work before
+    /// it is done, and keep the answer. A rename follows the `CheckExists` of its source,
+    /// speculative or not, and must not be carried out where that failed.
+    SpeculativeRequest(Request),
+    /// The first speculative item does not come: a rename whose source does not exist.
+    SkipSpeculative,
+    /// No speculative item comes as announced: the shell discards what it prepared, and aborts a
+    /// transfer that it began as by ABOR.
+    DropSpeculative,
     /// Start; answer with `TransferReady` (once) and `TransferDone`.
     StartTransfer(TransferRequest),
     /// Stop the running transfer; `TransferDone` follows. Data connections are destroyed.
@@ -202,7 +202,7 @@ pub enum Request {
     RemoveDirectory(FtpPath),
     RemoveFile(FtpPath),
     RemoveTree(FtpPath),
-    /// The shell checks only that `from` is there (RNFR).
+    /// The shell checks only that `from` exists (RNFR).
     CheckExists(FtpPath),
     Rename {
         from: FtpPath,
@@ -357,7 +357,7 @@ pub struct TransferRequest {
     pub mode: Mode,
     /// TYPE: ASCII converts line ends (never for listings: they are made with CRLF).
     pub type_code: TypeCode,
-    /// Cached connections are there and must be used; none is opened before they are ready.
+    /// Cached connections exist and must be used; none is opened before they are ready.
     pub reuse: bool,
 }
 
@@ -423,7 +423,7 @@ pub enum ListForm {
     FactsRecursive {
         /// Facts.
         selection: FactSelection,
-        /// Report unreadable directories and go on.
+        /// Report unreadable directories and continue.
         continue_on_error: bool,
         /// Follow symbolic links (loops are cut).
         follow_links: bool,

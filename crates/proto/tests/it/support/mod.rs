@@ -36,7 +36,7 @@ pub(crate) fn server_config() -> ServerConfig {
         tls: false,
         tokens: false,
         private_channel: false,
-        clear_logins: ClearLogins::Anybody,
+        clear_logins: ClearLogins::All,
         min_protection: MinProtection::Clear,
         unix_time: UNIX_TIME,
     }

@@ -218,8 +218,8 @@ pub(crate) fn describe(output: &Output) -> Option<String> {
         }
         Output::Request(request) => format!("{request:?}"),
         Output::StartTransfer(request) => describe_transfer("StartTransfer", request),
-        Output::ForeseeRequest(request) => format!("Foresee {request:?}"),
-        Output::Foresee(request) => describe_transfer("Foresee", request),
+        Output::SpeculativeRequest(request) => format!("Speculate {request:?}"),
+        Output::SpeculativeTransfer(request) => describe_transfer("Speculate", request),
         other => format!("{other:?}"),
     })
 }

@@ -10,7 +10,7 @@ use godwit_proto::{
     block_checksums::BlockChecksums,
     error::TransferFailure,
     facts::{FactType, Facts},
-    pi::server::{FORESEEN_MAX, Input, Outcome, Output, Request, TransferKind, TransferRequest},
+    pi::server::{Input, Outcome, Output, Request, SPECULATIVE_MAX, TransferKind, TransferRequest},
     timestamp::Timestamp,
 };
 
@@ -25,7 +25,7 @@ pub(crate) fn done() -> Outcome {
 
 /// What was told of before its turn.
 #[derive(Debug)]
-pub(crate) enum Foreseen {
+pub(crate) enum Speculative {
     Transfer(TransferRequest),
     Request(Request),
 }
@@ -50,8 +50,8 @@ pub(crate) struct FakeShell {
     pub(crate) closed: bool,
     /// Contract violations by the interpreter.
     pub(crate) outstanding: usize,
-    /// Foreseen and neither started nor forgotten.
-    pub(crate) foreseen: VecDeque<Foreseen>,
+    /// Speculative and neither started nor forgotten.
+    pub(crate) speculative: VecDeque<Speculative>,
 }
 
 impl FakeShell {
@@ -70,12 +70,12 @@ impl FakeShell {
             Output::Send(bytes) => return Some(bytes),
             Output::Request(request) => {
                 assert_eq!(self.outstanding, 0, "two things outstanding: {request:?}");
-                match self.foreseen.pop_front() {
+                match self.speculative.pop_front() {
                     None => {}
-                    Some(Foreseen::Request(foreseen)) => {
-                        assert_eq!(foreseen, request, "not as it was foreseen");
+                    Some(Speculative::Request(announced)) => {
+                        assert_eq!(announced, request, "not as announced");
                     }
-                    Some(other) => panic!("{request:?} where {other:?} was foreseen"),
+                    Some(other) => panic!("{request:?} where {other:?} was announced"),
                 }
                 self.outstanding += 1;
                 self.due.push_back((at, Input::Done(answer(&request))));
@@ -86,34 +86,40 @@ impl FakeShell {
                     !request.reuse || self.cached,
                     "nothing to reuse: {request:?}"
                 );
-                match self.foreseen.pop_front() {
+                match self.speculative.pop_front() {
                     None => {}
-                    Some(Foreseen::Transfer(foreseen)) => {
-                        assert_eq!(foreseen.kind, request.kind, "not as it was foreseen");
-                        assert_eq!(foreseen.mode, request.mode);
-                        assert_eq!(foreseen.type_code, request.type_code);
+                    Some(Speculative::Transfer(announced)) => {
+                        assert_eq!(announced.kind, request.kind, "not as announced");
+                        assert_eq!(announced.mode, request.mode);
+                        assert_eq!(announced.type_code, request.type_code);
                     }
-                    Some(other) => panic!("{request:?} where {other:?} was foreseen"),
+                    Some(other) => panic!("{request:?} where {other:?} was announced"),
                 }
                 self.outstanding += 1;
                 self.start(at, request);
             }
-            Output::Foresee(request) => {
-                assert!(self.outstanding > 0, "foreseen behind nothing: {request:?}");
-                self.foreseen.push_back(Foreseen::Transfer(request));
-                assert!(self.foreseen.len() <= FORESEEN_MAX);
+            Output::SpeculativeTransfer(request) => {
+                assert!(
+                    self.outstanding > 0,
+                    "speculative behind nothing: {request:?}"
+                );
+                self.speculative.push_back(Speculative::Transfer(request));
+                assert!(self.speculative.len() <= SPECULATIVE_MAX);
             }
-            Output::ForeseeRequest(request) => {
-                assert!(self.outstanding > 0, "foreseen behind nothing: {request:?}");
-                self.foreseen.push_back(Foreseen::Request(request));
-                assert!(self.foreseen.len() <= FORESEEN_MAX);
+            Output::SpeculativeRequest(request) => {
+                assert!(
+                    self.outstanding > 0,
+                    "speculative behind nothing: {request:?}"
+                );
+                self.speculative.push_back(Speculative::Request(request));
+                assert!(self.speculative.len() <= SPECULATIVE_MAX);
             }
-            Output::SkipForeseen => {
-                let skipped = self.foreseen.pop_front();
-                let rename = matches!(skipped, Some(Foreseen::Request(Request::Rename { .. })));
+            Output::SkipSpeculative => {
+                let skipped = self.speculative.pop_front();
+                let rename = matches!(skipped, Some(Speculative::Request(Request::Rename { .. })));
                 assert!(rename, "{skipped:?}");
             }
-            Output::ForgetForeseen => self.foreseen.clear(),
+            Output::DropSpeculative => self.speculative.clear(),
             Output::AbortTransfer => {
                 assert!(self.running.is_some(), "nothing to abort");
                 self.due
@@ -130,9 +136,9 @@ impl FakeShell {
             Output::Live(_) => self
                 .due
                 .push_back((at, Input::Live(self.running.is_some().then(Box::default)))),
-            Output::NextChannels(_) => assert!(self.cached && self.foreseen.is_empty()),
+            Output::NextChannels(_) => assert!(self.cached && self.speculative.is_empty()),
             Output::DropDataChannels => {
-                assert!(self.foreseen.is_empty(), "foreseen on what is gone");
+                assert!(self.speculative.is_empty(), "speculative on what is gone");
                 self.cached = false;
             }
             Output::Close => self.closed = true,

@@ -1,14 +1,14 @@
-//! What is certain to come, told to the shell before its turn.
+//! Announces commands of the queue to the shell before their turn, as far as they are certain.
 //!
 //! Plain RETR and ERET behind a transfer that sends in MODE E, plain STOR behind one that receives,
 //! and between them questions about files and, among receipts, the naming and dating of them.
-//! Whatever else waits in the queue might change what a path means, or how a file is sent, so
-//! nothing is foreseen past it. What is foreseen happens in the order of its commands: comparing
-//! names would prove nothing, for links and `..` make one file of two.
+//! Any other command in the queue might change what a path means, or how a file is sent, so the
+//! lookahead stops before it. Speculative items keep the order of their commands: comparing names
+//! would not show that two are independent, since links and `..` may name one file twice.
 //!
-//! Whatever is foreseen comes next exactly as it was told, or is skipped
-//! ([`Output::SkipForeseen`]), or is forgotten ([`Output::ForgetForeseen`]) together with all
-//! behind it.
+//! A speculative item comes next exactly as announced, or is skipped
+//! ([`Output::SkipSpeculative`]), or is dropped ([`Output::DropSpeculative`]) together with all
+//! items behind it.
 
 use crate::{
     command::{Command, Mode, TypeCode},
@@ -21,17 +21,17 @@ use super::{
     data_channel::DataChannel, session::ReceiptAttributes,
 };
 
-/// Most that is foreseen and has not come: transfers, for which a shell may hold files open, and
-/// requests.
-pub const FORESEEN_MAX: usize = 64;
+/// Most speculative items that have not come yet: requests, and transfers, for which a shell may
+/// hold files open.
+pub const SPECULATIVE_MAX: usize = 64;
 
-/// Where so much is left, more is told: much at a time costs the shell less than one by one.
-const FORESEEN_LOW: usize = FORESEEN_MAX / 2;
+/// With this many left, more are announced: many at a time cost the shell less than one by one.
+const SPECULATIVE_LOW: usize = SPECULATIVE_MAX / 2;
 
-/// What has been told of the queue.
+/// How much of the queue was announced.
 #[derive(Debug, Default)]
-pub(super) struct Foresight {
-    /// Foreseen and not yet come.
+pub(super) struct Lookahead {
+    /// Announced and not yet come.
     waiting: usize,
     /// Items at the front of the queue that were looked at and passed.
     scanned: usize,
@@ -44,7 +44,7 @@ pub(super) struct Foresight {
     rename_from: Option<FtpPath>,
 }
 
-/// One item of the queue, foreseen.
+/// What a command of the queue asks of the shell.
 enum Coming {
     Transfer(TransferKind),
     Request(Request),
@@ -52,14 +52,14 @@ enum Coming {
     Nothing,
 }
 
-/// What may be foreseen behind what runs.
+/// The kind of transfers that may be announced behind the one that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
     Retrievals,
     Receipts,
 }
 
-impl Foresight {
+impl Lookahead {
     /// The front of the queue is run now.
     pub(super) fn item_leaves(&mut self) {
         self.seen = self.scanned > 0;
@@ -68,20 +68,20 @@ impl Foresight {
 }
 
 impl ServerPi {
-    /// Tells of what waits, as far as it is certain how it will begin.
-    pub(super) fn foresee(&mut self) {
-        if self.foresight.waiting > FORESEEN_LOW {
+    /// Announces waiting commands, as far as it is certain how they will begin.
+    pub(super) fn look_ahead(&mut self) {
+        if self.lookahead.waiting > SPECULATIVE_LOW {
             return;
         }
         let Some(run) = self.present_run() else {
             return;
         };
-        self.foresight.run = Some(run);
-        if self.foresight.scanned == 0 && matches!(self.pending, Pending::Transfer(_)) {
-            self.foresight.rename_from = self.session.rename_from.clone();
+        self.lookahead.run = Some(run);
+        if self.lookahead.scanned == 0 && matches!(self.pending, Pending::Transfer(_)) {
+            self.lookahead.rename_from = self.session.rename_from.clone();
         }
-        while self.foresight.waiting < FORESEEN_MAX {
-            let Some(Queued::Command { command, .. }) = self.queue.get(self.foresight.scanned)
+        while self.lookahead.waiting < SPECULATIVE_MAX {
+            let Some(Queued::Command { command, .. }) = self.queue.get(self.lookahead.scanned)
             else {
                 return;
             };
@@ -91,13 +91,13 @@ impl ServerPi {
             };
             let output = match coming {
                 Coming::Nothing => None,
-                Coming::Request(request) => Some(Output::ForeseeRequest(request)),
+                Coming::Request(request) => Some(Output::SpeculativeRequest(request)),
                 Coming::Transfer(mut kind) => {
                     if self.check_transfer(&mut kind).is_err() {
                         // It will be refused in its turn, and may take the data channel along.
                         return;
                     }
-                    Some(Output::Foresee(TransferRequest {
+                    Some(Output::SpeculativeTransfer(TransferRequest {
                         kind,
                         mode: Mode::ExtendedBlock,
                         type_code: self.session.type_code,
@@ -105,18 +105,18 @@ impl ServerPi {
                     }))
                 }
             };
-            if let Some(Output::ForeseeRequest(request)) = &output {
+            if let Some(Output::SpeculativeRequest(request)) = &output {
                 match request {
                     Request::CheckExists(from) => {
-                        self.foresight.rename_from = Some(from.clone());
+                        self.lookahead.rename_from = Some(from.clone());
                     }
-                    Request::Rename { .. } => self.foresight.rename_from = None,
+                    Request::Rename { .. } => self.lookahead.rename_from = None,
                     _ => {}
                 }
             }
-            self.foresight.scanned += 1;
+            self.lookahead.scanned += 1;
             if let Some(output) = output {
-                self.foresight.waiting += 1;
+                self.lookahead.waiting += 1;
                 self.outputs.push_back(output);
             }
         }
@@ -156,7 +156,7 @@ impl ServerPi {
                 Coming::Request(Request::CheckExists(resolve(path)))
             }
             (_, Command::Rnto(path)) if writes => Coming::Request(Request::Rename {
-                from: self.foresight.rename_from.clone()?,
+                from: self.lookahead.rename_from.clone()?,
                 to: resolve(path),
             }),
             (_, Command::Site(Site::Commit(commit))) if writes => {
@@ -193,25 +193,25 @@ impl ServerPi {
         }
     }
 
-    /// Something comes that may have been foreseen.
-    pub(super) fn foreseen_comes(&mut self) {
-        self.foresight.waiting = self.foresight.waiting.saturating_sub(1);
+    /// A transfer or request starts that may have been announced.
+    pub(super) fn speculative_starts(&mut self) {
+        self.lookahead.waiting = self.lookahead.waiting.saturating_sub(1);
     }
 
-    /// A command that was foreseen asks nothing after all.
-    pub(super) fn skip_foreseen(&mut self) {
-        if self.foresight.seen && self.foresight.waiting > 0 {
-            self.foresight.waiting -= 1;
-            self.outputs.push_back(Output::SkipForeseen);
+    /// An announced command asks nothing of the shell after all.
+    pub(super) fn skip_speculative(&mut self) {
+        if self.lookahead.seen && self.lookahead.waiting > 0 {
+            self.lookahead.waiting -= 1;
+            self.outputs.push_back(Output::SkipSpeculative);
         }
     }
 
-    /// What was foreseen may not come, or not as it was told.
-    pub(super) fn forget_foreseen(&mut self) {
-        self.foresight.scanned = 0;
-        self.foresight.seen = false;
-        if std::mem::take(&mut self.foresight.waiting) > 0 {
-            self.outputs.push_back(Output::ForgetForeseen);
+    /// Announced items may not come, or not as announced.
+    pub(super) fn drop_speculative(&mut self) {
+        self.lookahead.scanned = 0;
+        self.lookahead.seen = false;
+        if std::mem::take(&mut self.lookahead.waiting) > 0 {
+            self.outputs.push_back(Output::DropSpeculative);
         }
     }
 
@@ -229,7 +229,7 @@ impl ServerPi {
         let transfer = match &self.pending {
             Pending::Transfer(transfer) => transfer,
             // What runs is itself behind a transfer.
-            Pending::Request(_) if self.foresight.seen => return self.foresight.run,
+            Pending::Request(_) if self.lookahead.seen => return self.lookahead.run,
             Pending::Request(_) | Pending::Nothing => return None,
         };
         if !transfer.is_with_shell() || transfer.aborted {
