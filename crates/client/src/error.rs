@@ -195,6 +195,12 @@ pub enum Error {
         /// URL or path.
         what: String,
     },
+    /// There is something at a destination that must not be replaced.
+    #[error("{what}: exists already")]
+    Exists {
+        /// URL or path.
+        what: String,
+    },
     /// A file or directory of this machine.
     #[error("{0}")]
     Local(StorageFailure),
@@ -473,6 +479,7 @@ impl Error {
             Self::Usage(_)
             | Self::Resolve { .. }
             | Self::Missing { .. }
+            | Self::Exists { .. }
             | Self::Changed { .. }
             | Self::Unfit { .. }
             | Self::Collides { .. } => Blame::User,

@@ -48,24 +48,37 @@ pub async fn run(
     observer: Arc<dyn Observer>,
     stop: Stop,
 ) -> Exit {
-    let stall_limit = connections.stall_limit;
-    let storage = PosixStorage::unconfined();
-    let context = RunContext::new(connections, observer, None, stop, storage);
-    let params = ChannelParams {
-        connect_limit: stall_limit,
-        stall_limit,
-        ..ChannelParams::default()
-    };
-    let pool = SessionPool::new(Arc::clone(&context), params, ATTEMPTS, None);
-    let mut manager = Manager {
-        carrier: RetryingSession::new(pool),
-        context,
-        done: 0,
-        exits: Vec::new(),
-    };
+    let mut manager = Manager::new(connections, observer, stop);
     manager.run(what).await;
     manager.carrier.close().await;
     manager.exit()
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedName {
+    /// Bytes as the server has them.
+    pub name: Vec<u8>,
+    /// It has names below it.
+    pub is_directory: bool,
+    /// Of a file, where the server tells.
+    pub size: Option<u64>,
+}
+
+/// The names of a directory, one level, in any order; neither files nor directories are left out.
+///
+/// # Errors
+/// The server refuses, or has more names than are kept together.
+pub async fn list(
+    mut url: RemoteUrl,
+    connections: Connections,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Result<Vec<ListedName>> {
+    let mut manager = Manager::new(connections, observer, stop);
+    let listed = manager.list_names(&mut url).await;
+    manager.carrier.close().await;
+    listed
 }
 
 struct Manager {
@@ -76,6 +89,42 @@ struct Manager {
 }
 
 impl Manager {
+    fn new(connections: Connections, observer: Arc<dyn Observer>, stop: Stop) -> Self {
+        let stall_limit = connections.stall_limit;
+        let storage = PosixStorage::unconfined();
+        let context = RunContext::new(connections, observer, None, stop, storage);
+        let params = ChannelParams {
+            connect_limit: stall_limit,
+            stall_limit,
+            ..ChannelParams::default()
+        };
+        let pool = SessionPool::new(Arc::clone(&context), params, ATTEMPTS, None);
+        Self {
+            carrier: RetryingSession::new(pool),
+            context,
+            done: 0,
+            exits: Vec::new(),
+        }
+    }
+
+    async fn list_names(&mut self, url: &mut RemoteUrl) -> Result<Vec<ListedName>> {
+        home::expand_home(&self.carrier.pool, vec![url]).await?;
+        let path = without_end_slash(&url.path);
+        let (mut entries, incomplete) = self.entries(url, &path).await?;
+        if let Some(error) = incomplete {
+            return Err(error);
+        }
+        self.measure(url, &path, &mut entries).await?;
+        let listed = entries.into_iter().filter(|entry| !entry.is_special());
+        Ok(listed
+            .map(|entry| ListedName {
+                is_directory: entry.is_directory() == Some(true),
+                size: entry.facts.size,
+                name: entry.name,
+            })
+            .collect())
+    }
+
     async fn run(&mut self, mut what: Manage) {
         for url in what.urls() {
             let shown = url.to_string();

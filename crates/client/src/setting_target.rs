@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -18,6 +18,7 @@ use crate::{
         events::{Event, SettingView},
         reporter::Reporter,
     },
+    spec::SettingLimit,
 };
 
 /// Time between two reports of how many small files are in flight.
@@ -28,6 +29,8 @@ pub(crate) struct SettingTarget {
     sender: watch::Sender<Target>,
     endpoints: Arc<EndpointRegistry>,
     reporter: Arc<Reporter>,
+    /// What no setting may pass, as another thread says; none: nothing.
+    limit: OnceLock<SettingLimit>,
     /// Small files in flight on a session, as last reported.
     pipelining: AtomicU32,
     /// When that was reported last, and the most of all reports.
@@ -40,6 +43,7 @@ impl SettingTarget {
             sender: watch::Sender::new(Target::default()),
             endpoints,
             reporter,
+            limit: OnceLock::new(),
             pipelining: AtomicU32::new(1),
             depth_reported: Mutex::default(),
         }
@@ -57,13 +61,28 @@ impl SettingTarget {
         self.sender.send_replace(target);
     }
 
-    /// `setting` as far as servers were found to let it.
+    /// No setting passes `limit` from now on. Before anything is opened.
+    pub(crate) fn limit_to(&self, limit: SettingLimit) {
+        // Nobody has set it before.
+        let _ = self.limit.set(limit);
+    }
+
+    /// `setting` as far as servers were found to let it, and the limit of the job.
     pub(crate) fn clamp_to_limits(&self, setting: Setting) -> Setting {
+        let limit = self.limit();
+        let sessions = self.endpoints.sessions_max().min(limit.concurrency);
+        let channels = self.endpoints.channels_max().min(limit.parallelism);
         Setting {
-            concurrency: setting.concurrency.min(self.endpoints.sessions_max()),
-            parallelism: setting.parallelism.min(self.endpoints.channels_max()),
+            concurrency: setting.concurrency.min(sessions),
+            parallelism: setting.parallelism.min(channels),
             ..setting
         }
+    }
+
+    /// The limit of the job.
+    pub(crate) fn limit(&self) -> Setting {
+        let limit = self.limit.get().map(SettingLimit::now);
+        limit.unwrap_or(Setting::new(u32::MAX, u32::MAX))
     }
 
     /// `endpoint` let no more than `most` sessions in.

@@ -37,7 +37,8 @@ pub(crate) enum NoIdentity {
 }
 
 impl Identity {
-    /// For `host` the proxy that was named for it, else the proxy if there is one, else the user's
+    /// The credential that was handed over for `host` and `port`, else the proxy that was named for
+    /// `host`, else the proxy if there is one, else the user's
     /// certificate. Read again for each session: a proxy may be renewed while a long copy runs.
     ///
     /// # Errors
@@ -46,6 +47,7 @@ impl Identity {
     pub(crate) fn load(
         connections: &Connections,
         host: &str,
+        port: u16,
         now: SystemTime,
     ) -> Result<Self, NoIdentity> {
         let locations = &connections.locations;
@@ -54,9 +56,13 @@ impl Identity {
             .ok_or_else(|| NoIdentity::NoAnchors(listed(locations.authorities.iter())))?;
         let anchors = Directory::new(anchors.to_owned());
         Ok(Self {
-            credential: match connections.proxy_of(host) {
-                Some(proxy) => valid_proxy(proxy, now)?,
-                None => credential(locations, now)?,
+            credential: match (connections.granted_for(host, port), connections.proxy_of(host)) {
+                (Some(granted), _) => {
+                    files::check_time(granted, Path::new(host), now)?;
+                    granted.clone()
+                }
+                (None, Some(proxy)) => valid_proxy(proxy, now)?,
+                (None, None) => credential(locations, now)?,
             },
             anchors: Arc::new(anchors),
         })

@@ -13,8 +13,8 @@ use godwit_tune::{Bounds, Method, Setting};
 use super::{Resolved, algorithm};
 use crate::{
     spec::{
-        CongestionChoice, Durability, EpochMode, JobSpec, JournalSpec, Preserve, Rates, TunerSpec,
-        Verify,
+        CongestionChoice, Durability, EpochMode, ExistingFiles, JobSpec, JournalSpec, Preserve,
+        Rates, SettingLimit, TunerSpec, Verify,
     },
     transfer::pipeline::depth::DEPTH_MAX_PATIENT,
     units,
@@ -175,10 +175,12 @@ pub(super) fn job_of(
         shallow: false,
         dotted: false,
         files_from: None,
+        existing: ExistingFiles::default(),
         part: None,
         sync: None,
         preserve: Preserve::default(),
         tuner: tuner(&args)?,
+        limit: SettingLimit::default(),
         pipelining: args.pipelining,
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
         block_bytes: args.block_size,

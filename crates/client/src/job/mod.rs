@@ -47,7 +47,7 @@ use crate::{
     panics::{joined_badly, on_thread},
     plan::{self, Planner},
     report::{
-        events::{Event, EventLog, FileState, Observer},
+        events::{Event, EventLog, FileEnd, FileState, Observer},
         metrics_file::MetricsFile,
         progress::TICK,
         summary::{Summary, SyncSummary},
@@ -153,6 +153,7 @@ async fn run_observed(
         version: env!("CARGO_PKG_VERSION"),
     });
     controller.chooses_congestion(congestion::chooser(&spec, &context));
+    context.target.limit_to(spec.limit.clone());
     controller.begin(&context);
     context.local.durability.set_level(spec.durability);
     let params = channel_params(&spec, &context);
@@ -383,6 +384,7 @@ impl Job {
         }
         self.record(error.exit());
         self.note_disk_full(error);
+        self.context.reporter.ended(path, &FileEnd::Failed(error));
         let counters = &self.context.counters;
         counters.files_failed.fetch_add(1, Ordering::Relaxed);
         self.context.reporter.emit(&Event::File {
@@ -438,8 +440,15 @@ impl Job {
         let counters = &self.context.counters;
         counters.files_done.fetch_add(1, Ordering::Relaxed);
         counters.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+        let path = source_file.source();
+        let end = FileEnd::Done {
+            bytes,
+            size,
+            checksum: checksum.as_deref(),
+        };
+        self.context.reporter.ended(&path, &end);
         self.context.reporter.emit(&Event::File {
-            path: source_file.source(),
+            path,
             bytes,
             size: Some(size),
             seconds,

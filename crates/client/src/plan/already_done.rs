@@ -24,6 +24,7 @@ use crate::{
     error::{Error, Result},
     local::{files, journal::LeftoverDirectory},
     panics::on_thread,
+    report::events::FileEnd,
     session::{Session, retry::Operation},
     transfer::{
         source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile},
@@ -104,18 +105,20 @@ impl Planner {
     }
 
     /// An earlier run has copied it.
-    fn skip_copied(&self) {
+    fn skip_copied(&self, file: &SourceFile) {
+        let end = FileEnd::DoneBefore { size: file.size };
+        self.context.reporter.ended(&file.source(), &end);
         let before = &self.context.counters.files_before;
         before.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The same for a get.
-    pub(super) fn skip_copied_local(&self, found: &fs::Metadata) {
+    pub(super) fn skip_copied_local(&self, file: &SourceFile, found: &fs::Metadata) {
         self.context
             .local
             .durability
             .record((found.dev(), found.ino()));
-        self.skip_copied();
+        self.skip_copied(file);
     }
 
     /// It was finished, if it still is there: servers are asked about many at a time.
@@ -165,7 +168,7 @@ impl Planner {
         let same = same.into_iter().chain(iter::repeat(false));
         for (file, same) in files.into_iter().zip(same) {
             match here(&file).filter(|_| same) {
-                Some(found) => self.skip_copied_local(&found),
+                Some(found) => self.skip_copied_local(&file, &found),
                 None => self.copy(file).await,
             }
         }
@@ -231,7 +234,7 @@ impl Planner {
         for file in files {
             match found.next().flatten() {
                 Some(facts) if is_as_we_left_it(&file, &facts, last_record_time) => {
-                    self.skip_copied();
+                    self.skip_copied(&file);
                 }
                 _ => self.copy(file).await,
             }

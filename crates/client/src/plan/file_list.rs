@@ -9,6 +9,7 @@ use std::{
     collections::HashSet,
     fs::{self, File},
     io::{self, BufRead, BufReader, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -20,17 +21,18 @@ use godwit_proto::{
 use tokio::sync::mpsc;
 
 use super::{
-    Planner, copy_path::CopyPath, local_walk::put, parallel_listing::PendingDirectory,
-    remote_walk::get, trail::Trail,
+    Planner, copy_path::CopyPath, local_walk::put, needs_recursive,
+    parallel_listing::PendingDirectory, remote_walk::get, trail::Trail,
 };
 use crate::{
     endpoint::Endpoint,
     error::{Error, Result},
-    local::{attributes::FileAttributes, files},
+    local::{attributes::FileAttributes, files, journal::Completion},
     panics::{caught_now, test_point},
     session::{Found, Session, retry::Operation},
-    spec::{FilesFrom, without_end_slash},
-    transfer::source_file::{LocalEnd, RemotePath},
+    report::events::FileEnd,
+    spec::{ExistingFiles, FilesFrom, NamePair, without_end_slash},
+    transfer::source_file::{LocalEnd, RemotePath, SourceFile},
 };
 
 /// Names that are looked at together.
@@ -44,8 +46,45 @@ enum ListBase {
     There(RemoteUrl),
 }
 
-/// A name of the list, relative, without `.` and empty components.
-type Name = Vec<u8>;
+/// A name below each of the two ends, relative, without `.` and empty components.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Name {
+    source: Vec<u8>,
+    destination: Vec<u8>,
+    /// Bytes that the source must have.
+    bytes: Option<u64>,
+}
+
+impl Name {
+    /// The same at both ends.
+    fn of_both(line: &[u8]) -> Result<Self> {
+        let source = relative(line)?;
+        Ok(Self {
+            destination: source.clone(),
+            source,
+            bytes: None,
+        })
+    }
+
+    fn of_pair(pair: &NamePair) -> Result<Self> {
+        Ok(Self {
+            source: relative(&pair.source)?,
+            destination: relative(&pair.destination)?,
+            bytes: pair.bytes,
+        })
+    }
+
+    /// That the source has as many bytes as was said.
+    fn check_size(&self, what: &str, size: Option<u64>) -> Result<()> {
+        match (self.bytes, size) {
+            (Some(wanted), Some(size)) if wanted != size => Err(Error::unfit(
+                what,
+                format!("has {size} bytes, and {wanted} were expected"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Planner {
     /// Exactly one source, a directory, and a destination that is or becomes one.
@@ -94,9 +133,9 @@ impl Planner {
         let endpoint = self.context.endpoints.of(url);
         let mut wanted = Vec::with_capacity(names.len());
         for name in names {
-            match below(url, name) {
+            match below(url, &name.source) {
                 Ok(remote) => wanted.push((name, remote)),
-                Err(error) => self.fail(shown(name), error).await,
+                Err(error) => self.fail(shown(&name.source), error).await,
             }
         }
         let remotes: Vec<_> = wanted.iter().map(|(_, remote)| remote.clone()).collect();
@@ -109,15 +148,23 @@ impl Planner {
         if let ListBase::There(url) = to {
             let there = found.iter().zip(&wanted);
             let folders = there.flat_map(|(found, (name, _))| {
-                ancestors(url, name, matches!(found, Ok(Found::Directory(_))))
+                ancestors(url, &name.destination, matches!(found, Ok(Found::Directory(_))))
             });
             self.make_folders(&self.context.endpoints.of(url), folders.collect(), made)
                 .await?;
         }
-        for ((name, remote), found) in wanted.into_iter().zip(found) {
+        let goals: Vec<_> = (wanted.iter())
+            .map(|(name, _)| self.destination(to, &name.destination))
+            .collect();
+        let mut existing = self.existing(&goals).await?.into_iter();
+        for (((name, remote), found), goal) in wanted.into_iter().zip(found).zip(goals) {
             let what = endpoint.url(&remote);
-            let listed = match self.destination(to, name) {
-                Ok(destination) => self.listed_get(&endpoint, remote, destination, found).await,
+            let existing = existing.next().flatten();
+            let listed = match goal {
+                Ok(goal) => {
+                    self.listed_get(&endpoint, (name, remote), goal, found, existing)
+                        .await
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = listed {
@@ -125,6 +172,77 @@ impl Planner {
             }
         }
         Ok(())
+    }
+
+    /// What lies at the destinations of files, where that matters.
+    async fn existing(&mut self, goals: &[Result<CopyPath>]) -> Result<Vec<Option<Existing>>> {
+        if self.spec.existing == ExistingFiles::Replace {
+            return Ok(Vec::new());
+        }
+        let there = goals.iter().flatten().find_map(|goal| match goal {
+            CopyPath::There(at) => Some(Arc::clone(&at.endpoint)),
+            CopyPath::Here(_) => None,
+        });
+        let Some(endpoint) = there else {
+            return goals.iter().map(existing_here).collect();
+        };
+        let paths: Vec<_> = goals.iter().flatten().filter_map(CopyPath::path_there).collect();
+        let server = endpoint.name();
+        let look = async |session: &mut Session| session.stat_all(&paths, false).await;
+        let found = self
+            .carrier
+            .attempt(Operation::on(&endpoint, &server), look)
+            .await?;
+        let mut found = found.into_iter();
+        let of_goal = |goal: &Result<CopyPath>| {
+            let found = goal.as_ref().ok().and_then(|_| found.next());
+            match found.transpose()? {
+                Some(Found::File(facts) | Found::Directory(facts)) => Ok(Some(Existing {
+                    size: facts.size,
+                    modified: facts.modify.map(|time| time.0),
+                })),
+                Some(Found::Missing | Found::Unknown) | None => Ok(None),
+            }
+        };
+        goals.iter().map(of_goal).collect()
+    }
+
+    /// Submits a file unless what lies at its destination is to stay. What an earlier run of this
+    /// job has put there is not a stranger's.
+    async fn submit_unless(&mut self, file: SourceFile, existing: Option<Existing>) -> Result<()> {
+        let journal = self.context.local.journal.get().filter(|j| j.has_any());
+        let finished = (journal.zip(file.completed()))
+            .is_some_and(|(journal, mark)| journal.has(&mark) != Completion::No);
+        let Some(existing) = existing.filter(|_| !finished) else {
+            self.submit(file).await;
+            return Ok(());
+        };
+        let same_size = file.size.is_some() && existing.size == file.size;
+        let keeps = match self.spec.existing {
+            ExistingFiles::Replace => false,
+            ExistingFiles::Refuse => {
+                let what = file.target();
+                return Err(Error::Exists { what });
+            }
+            ExistingFiles::KeepSameSize => same_size,
+            ExistingFiles::KeepSame => {
+                let modified = file.modified_seconds();
+                same_size && modified.is_some() && modified == existing.modified
+            }
+        };
+        match keeps {
+            true => self.keep(&file),
+            false => self.submit(file).await,
+        }
+        Ok(())
+    }
+
+    /// The destination has it already.
+    fn keep(&self, file: &SourceFile) {
+        let same = &self.context.counters.files_same;
+        same.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let end = FileEnd::Kept;
+        self.context.reporter.ended(&file.source(), &end);
     }
 
     fn destination(&self, to: &ListBase, name: &[u8]) -> Result<CopyPath> {
@@ -140,9 +258,10 @@ impl Planner {
     async fn listed_get(
         &mut self,
         endpoint: &Arc<Endpoint>,
-        remote: FtpPath,
+        (name, remote): (&Name, FtpPath),
         destination: CopyPath,
         found: Result<Found>,
+        existing: Option<Existing>,
     ) -> Result<()> {
         let facts = match found? {
             Found::Missing => {
@@ -154,6 +273,9 @@ impl Planner {
                     make_all_local(here)?;
                 }
                 let attributes = FileAttributes::of_facts(&facts);
+                if !self.spec.recursive && matches!(self.spec.files_from, Some(FilesFrom::Pairs(_))) {
+                    return Err(needs_recursive(&endpoint.url(&remote)));
+                }
                 if !self.spec.recursive {
                     self.preserve_directory(&destination, attributes).await;
                 } else {
@@ -178,9 +300,9 @@ impl Planner {
         {
             make_all_local(folder)?;
         }
-        self.submit(get(endpoint, remote, destination, &facts))
-            .await;
-        Ok(())
+        name.check_size(&endpoint.url(&remote), facts.size)?;
+        let file = get(endpoint, remote, destination, &facts);
+        self.submit_unless(file, existing).await
     }
 
     /// Makes directories at a server, each once.
@@ -213,24 +335,47 @@ impl Planner {
         for name in names {
             match stat_local(from, url, name) {
                 Ok((here, remote, metadata)) => {
-                    folders.extend(ancestors(url, name, metadata.is_dir()));
+                    folders.extend(ancestors(url, &name.destination, metadata.is_dir()));
                     found.push((name, here, remote, metadata));
                 }
-                Err(error) => self.fail(shown(name), error).await,
+                Err(error) => {
+                    let here = from.join(files::path_of(&name.source));
+                    self.fail(here.display().to_string(), error).await;
+                }
             }
         }
         self.make_folders(&endpoint, folders, made).await?;
+        let goals: Vec<_> = (found.iter())
+            .map(|(_, _, remote, _)| {
+                Ok(CopyPath::There(RemotePath {
+                    endpoint: Arc::clone(&endpoint),
+                    path: remote.clone(),
+                }))
+            })
+            .collect();
+        let mut existing = self.existing(&goals).await?.into_iter();
         for (name, here, remote, metadata) in found {
+            let existing = existing.next().flatten();
             if !metadata.is_dir() {
+                let what = here.display().to_string();
                 let file = put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata));
-                self.submit(file).await;
+                let submitted = match name.check_size(&what, file.size) {
+                    Ok(()) => self.submit_unless(file, existing).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = submitted {
+                    self.fail(what, error).await;
+                }
             } else if self.spec.recursive {
                 let what = here.display().to_string();
                 if let Err(error) = self.walk_from(&endpoint, here, remote, &metadata).await {
                     self.fail(what, error).await;
                 }
+            } else if matches!(self.spec.files_from, Some(FilesFrom::Pairs(_))) {
+                let what = here.display().to_string();
+                self.fail(what.clone(), needs_recursive(&what)).await;
             } else {
-                let destination = self.destination(&ListBase::There(url.clone()), name)?;
+                let destination = self.destination(&ListBase::There(url.clone()), &name.destination)?;
                 let attributes = FileAttributes::of_metadata(&metadata);
                 self.preserve_directory(&destination, attributes).await;
             }
@@ -242,13 +387,13 @@ impl Planner {
 fn stat_local(
     from: &Path,
     url: &RemoteUrl,
-    name: &[u8],
+    name: &Name,
 ) -> Result<(PathBuf, FtpPath, fs::Metadata)> {
-    let here = from.join(files::path_of(name));
+    let here = from.join(files::path_of(&name.source));
     let metadata = files::stat(&here)?.ok_or_else(|| Error::Missing {
         what: here.display().to_string(),
     })?;
-    Ok((here, below(url, name)?, metadata))
+    Ok((here, below(url, &name.destination)?, metadata))
 }
 
 /// `name` below the directory of `url`.
@@ -265,13 +410,34 @@ fn below(url: &RemoteUrl, name: &[u8]) -> Result<FtpPath> {
 /// The directories that `name` needs below that of `url`, that one first, the name itself where it
 /// `is_directory`.
 fn ancestors(url: &RemoteUrl, name: &[u8], is_directory: bool) -> Vec<FtpPath> {
-    let mut folders = vec![without_end_slash(&url.path)];
+    let top = without_end_slash(&url.path);
+    // The root is there.
+    let mut folders = Vec::from_iter((top != FtpPath::root()).then_some(top));
     let ends = name.iter().enumerate().filter(|(_, b)| **b == b'/');
     let ends = ends
         .map(|(at, _)| at)
         .chain(is_directory.then_some(name.len()));
     folders.extend(ends.filter_map(|end| below(url, &name[..end]).ok()));
     folders
+}
+
+/// What lies at the destination of a file.
+#[derive(Clone, Copy, Debug)]
+struct Existing {
+    size: Option<u64>,
+    /// Seconds since 1970.
+    modified: Option<i64>,
+}
+
+fn existing_here(goal: &Result<CopyPath>) -> Result<Option<Existing>> {
+    let Ok(CopyPath::Here(path)) = goal else {
+        return Ok(None);
+    };
+    let found = files::stat(path)?;
+    Ok(found.map(|found| Existing {
+        size: Some(found.len()),
+        modified: Some(found.mtime()),
+    }))
 }
 
 fn make_all_local(folder: &Path) -> Result<()> {
@@ -283,16 +449,26 @@ fn make_all_local(folder: &Path) -> Result<()> {
 /// far ahead.
 fn read(list: &FilesFrom) -> Result<mpsc::Receiver<Result<Name>>> {
     let failed = |e: io::Error| Error::local(format!("read {list}"), &e);
+    let (sender, names) = mpsc::channel(BATCH_MAX);
+    let shown = list.to_string();
     let (reader, nul): (Box<dyn Read + Send>, _) = match list {
         FilesFrom::List {
             file: Some(path),
             nul,
         } => (Box::new(File::open(path).map_err(failed)?), *nul),
         FilesFrom::List { file: None, nul } => (Box::new(io::stdin()), *nul),
-        FilesFrom::Names(names) => (Box::new(io::Cursor::new(names.join(&0))), true),
+        FilesFrom::Pairs(pairs) => {
+            let pairs = Arc::clone(pairs);
+            tokio::task::spawn_local(async move {
+                for pair in pairs.iter() {
+                    if sender.send(Name::of_pair(pair)).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            return Ok(names);
+        }
     };
-    let (sender, names) = mpsc::channel(BATCH_MAX);
-    let shown = list.to_string();
     std::thread::Builder::new()
         .name("godwit-list".to_owned())
         .spawn(move || {
@@ -348,11 +524,11 @@ fn next_name(reader: &mut impl BufRead, nul: bool) -> io::Result<Option<Option<R
         false => line.strip_suffix(b"\r").unwrap_or(line),
     };
     let comment = !nul && matches!(line.first(), Some(b'#' | b';'));
-    Ok(Some((!line.is_empty() && !comment).then(|| relative(line))))
+    Ok(Some((!line.is_empty() && !comment).then(|| Name::of_both(line))))
 }
 
 /// Without what means nothing in a path. A name that leads out is refused.
-fn relative(line: &[u8]) -> Result<Name> {
+fn relative(line: &[u8]) -> Result<Vec<u8>> {
     let components = line.split(|b| *b == b'/');
     let kept: Vec<_> = components.filter(|c| !c.is_empty() && *c != b".").collect();
     if kept.contains(&&b".."[..]) {
@@ -380,7 +556,7 @@ mod tests {
         let mut names = Vec::new();
         while let Some(line) = next_name(&mut reader, nul).unwrap() {
             names.extend(line.map(|name| match name {
-                Ok(name) => Ok(String::from_utf8(name).unwrap()),
+                Ok(name) => Ok(String::from_utf8(name.source).unwrap()),
                 Err(error) => Err(error.to_string()),
             }));
         }

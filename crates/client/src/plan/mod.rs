@@ -206,7 +206,7 @@ impl Planner {
             (Direction::Get, finished) => match already_done::here(&file) {
                 None => self.copy(file).await,
                 Some(_) if finished == Completion::BeforeBoot => self.check_later(file).await,
-                Some(found) => self.skip_copied_local(&found),
+                Some(found) => self.skip_copied_local(&file, &found),
             },
         }
     }

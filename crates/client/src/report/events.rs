@@ -229,6 +229,29 @@ pub enum FileState {
     Failed,
 }
 
+/// How a file ended, for programs that follow each file; `Event::File` says less and reads better.
+#[derive(Clone, Copy, Debug)]
+pub enum FileEnd<'a> {
+    /// It is complete at the destination.
+    Done {
+        /// Bytes moved, those that were moved again included.
+        bytes: u64,
+        /// Its size.
+        size: u64,
+        /// `ALGORITHM:hex` where both ends agreed on it.
+        checksum: Option<&'a str>,
+    },
+    /// An earlier run of this job has completed it.
+    DoneBefore {
+        /// Its size.
+        size: Option<u64>,
+    },
+    /// The destination had it and keeps it, as the job asks.
+    Kept,
+    /// It is not there.
+    Failed(&'a Error),
+}
+
 /// Sees what happens. Called from the job's own thread, in order; must not block for long.
 pub trait Observer: Send + Sync {
     /// Something happened.
@@ -236,6 +259,10 @@ pub trait Observer: Send + Sync {
     /// Whether [`Event::Dialogue`] is of use: else none is made.
     fn hears_dialogue(&self) -> bool {
         false
+    }
+    /// A file of the plan ended; `path` is its source as [`Event::File`] has it.
+    fn on_file(&self, path: &str, end: &FileEnd<'_>) {
+        let _ = (path, end);
     }
     /// Progress is to be drawn: `None` at the end.
     fn on_progress(&self, progress: Option<&crate::report::progress::Snapshot>) {

@@ -20,7 +20,7 @@ use godwit_proto::url::Location;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    events::{Event, FileState, Observer},
+    events::{Event, FileEnd, FileState, Observer},
     progress::{DisplayedRate, Snapshot},
     summary::Summary,
 };
@@ -149,6 +149,10 @@ impl Observer for MetricsFile {
             _ => {}
         }
         self.observer.on_event(event);
+    }
+
+    fn on_file(&self, path: &str, end: &FileEnd<'_>) {
+        self.observer.on_file(path, end);
     }
 
     fn hears_dialogue(&self) -> bool {

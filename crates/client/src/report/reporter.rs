@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::Arc};
 
-use super::events::{Event, EventLog, Observer};
+use super::events::{Event, EventLog, FileEnd, Observer};
 
 /// Where events go.
 pub(crate) struct Reporter {
@@ -20,6 +20,11 @@ impl Reporter {
             log.append(event);
         }
         self.observer.on_event(event);
+    }
+
+    /// A file of the plan ended.
+    pub(crate) fn ended(&self, path: &str, end: &FileEnd<'_>) {
+        self.observer.on_file(path, end);
     }
 
     /// A feature is missing, and what follows from that.

@@ -363,7 +363,8 @@ impl PendingSession<'_> {
     /// goes to the server only where its data channels need it.
     async fn prove(&mut self, protect: MinProtection) -> Result<Proven> {
         let connections = &self.context.connections;
-        let identity = Identity::load(connections, self.endpoint.host(), SystemTime::now());
+        let (host, port) = (self.endpoint.host(), self.endpoint.port());
+        let identity = Identity::load(connections, host, port, SystemTime::now());
         let identity = identity.map_err(|error| self.unproven(error))?;
         let reply = self.security("AUTH", "GSSAPI").await?;
         if reply.code.get() != 334 {

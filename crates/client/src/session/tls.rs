@@ -85,10 +85,16 @@ impl PendingSession<'_> {
             return Ok(None);
         }
         let secrets = self.context.connections.secrets.clone();
-        let named = secrets.token_file.is_some();
+        let granted = secrets.granted_token(self.endpoint.host(), self.endpoint.port());
+        let is_granted = granted.is_some();
+        let named = is_granted || secrets.token_file.is_some();
         let hosts = secrets.token_hosts.clone();
         let doing = || format!("read the token for {}", self.endpoint.name());
-        let Some(token) = on_thread(doing, move || secrets.token()).await?? else {
+        let token = match granted {
+            Some(token) => Some(token),
+            None => on_thread(doing, move || secrets.token()).await??,
+        };
+        let Some(token) = token else {
             return Ok(None);
         };
         let reply = self.call(&Command::Feat).await?;
@@ -104,10 +110,13 @@ impl PendingSession<'_> {
                 false => Ok(None),
             };
         }
-        check_audience(&token, self.endpoint.host(), &hosts).map_err(|reason| Error::Identity {
-            doing: self.endpoint.name(),
-            reason,
-        })?;
+        if !is_granted {
+            let checked = check_audience(&token, self.endpoint.host(), &hosts);
+            checked.map_err(|reason| Error::Identity {
+                doing: self.endpoint.name(),
+                reason,
+            })?;
+        }
         Ok(Some(Credentials {
             user: TOKEN_USER.to_owned(),
             password: token,

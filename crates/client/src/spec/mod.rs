@@ -6,13 +6,17 @@ pub(crate) mod nesting;
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use clap::ValueEnum;
 use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_gsi::{
-    cert::{files::Locations, key::KeyKind},
+    cert::{Credential, files::Locations, key::KeyKind},
     ftps::Authorities,
     name::DistinguishedName,
 };
@@ -21,7 +25,7 @@ use godwit_proto::{
     security::MinProtection,
     url::{Location, RemoteUrl},
 };
-use godwit_tune::{Bounds, Method};
+use godwit_tune::{Bounds, Method, Setting};
 
 use self::filter::Filter;
 use crate::auth::secrets::Secrets;
@@ -86,6 +90,8 @@ pub struct Connections {
     pub proxies: Vec<(Option<String>, PathBuf)>,
     /// Who servers of `gsiftp://` must be, in place of what their host's name says: likewise.
     pub subjects: Vec<(Option<String>, DistinguishedName)>,
+    /// Credentials that `gsiftp://` logs in with at a host and port, before all others.
+    pub granted: Vec<((String, u16), Credential)>,
     /// How `sshftp://` gets to servers.
     pub ssh: Ssh,
 }
@@ -94,6 +100,14 @@ impl Connections {
     /// The proxy that was named for `host`, or else for all hosts.
     pub(crate) fn proxy_of(&self, host: &str) -> Option<&Path> {
         named_for(&self.proxies, host).map(PathBuf::as_path)
+    }
+
+    /// The credential that was handed over for `host` and `port`.
+    pub(crate) fn granted_for(&self, host: &str, port: u16) -> Option<&Credential> {
+        let is_for = |((of_host, of_port), _): &&((String, u16), Credential)| {
+            of_host == host && *of_port == port
+        };
+        self.granted.iter().find(is_for).map(|(_, granted)| granted)
     }
 
     /// Who `host` must be, where that was said.
@@ -196,6 +210,8 @@ pub struct JobSpec {
     pub dotted: bool,
     /// Paths below the source, which is one directory then; instead of all of it.
     pub files_from: Option<FilesFrom>,
+    /// What becomes of files that exist.
+    pub existing: ExistingFiles,
     /// Only what differs, and perhaps more than copies; then there is one source, and no part.
     pub sync: Option<SyncSpec>,
     /// What else than bytes a copy has of its source; `sync` decides for itself.
@@ -208,6 +224,8 @@ pub struct JobSpec {
     pub part: Option<Part>,
     /// How settings are chosen.
     pub tuner: TunerSpec,
+    /// What no setting may pass.
+    pub limit: SettingLimit,
     /// Small files in flight on a control channel, at least 1; `None`: as many as the path wants.
     pub pipelining: Option<u32>,
     /// SO_SNDBUF, SO_RCVBUF and SBUF.
@@ -338,7 +356,92 @@ pub enum FilesFrom {
         nul: bool,
     },
     /// These.
-    Names(Vec<Vec<u8>>),
+    Pairs(Arc<[NamePair]>),
+}
+
+/// One file, named below the source and below the destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamePair {
+    /// Below the source.
+    pub source: Vec<u8>,
+    /// Below the destination.
+    pub destination: Vec<u8>,
+    /// A source with another number of bytes fails.
+    pub bytes: Option<u64>,
+}
+
+/// The root or the home that a path begins at, as `files_from` wants the ends of a copy, and the
+/// name below it; `None` for a path with odd components or none.
+pub fn top_and_name(location: Location) -> Option<(Location, Vec<u8>)> {
+    let path = match &location {
+        Location::Remote(url) => url.path.as_bytes(),
+        Location::Local(path) => path,
+        Location::Standard => return None,
+    };
+    let slash = match path {
+        [b'/', ..] => 0,
+        [b'~', b'/', ..] => 1,
+        _ => return None,
+    };
+    let is_odd = |part: &[u8]| matches!(part, b"" | b"." | b"..");
+    let name = path[slash + 1..].to_vec();
+    if name.split(|b| *b == b'/').any(is_odd) {
+        return None;
+    }
+    let top = path[..slash.max(1)].to_vec();
+    let top = match location {
+        Location::Remote(url) => Location::Remote(RemoteUrl {
+            path: FtpPath::new(top).ok()?,
+            ..url
+        }),
+        _ => Location::Local(top),
+    };
+    Some((top, name))
+}
+
+/// What becomes of files that exist at the destination, where `files_from` names what is copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExistingFiles {
+    /// The copy takes their place.
+    #[default]
+    Replace,
+    /// The copy fails.
+    Refuse,
+    /// They stay where they have the size and the time of their source, in whole seconds.
+    KeepSame,
+    /// They stay where they have the size of their source.
+    KeepSameSize,
+}
+
+/// The most that a job may use, which another thread changes while it runs.
+#[derive(Clone, Debug)]
+pub struct SettingLimit(Arc<[AtomicU32; 2]>);
+
+impl SettingLimit {
+    /// At least 1 of each.
+    pub fn new(concurrency: u32, parallelism: u32) -> Self {
+        Self(Arc::new(
+            [concurrency, parallelism].map(|most| AtomicU32::new(most.max(1))),
+        ))
+    }
+
+    /// The job follows within half a second.
+    pub fn set(&self, concurrency: u32, parallelism: u32) {
+        for (now, most) in self.0.iter().zip([concurrency, parallelism]) {
+            now.store(most.max(1), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn now(&self) -> Setting {
+        let [concurrency, parallelism] = self.0.each_ref().map(|most| most.load(Ordering::Relaxed));
+        Setting::new(concurrency, parallelism)
+    }
+}
+
+impl Default for SettingLimit {
+    fn default() -> Self {
+        Self::new(u32::MAX, u32::MAX)
+    }
 }
 
 impl std::fmt::Display for FilesFrom {
@@ -348,7 +451,7 @@ impl std::fmt::Display for FilesFrom {
                 file: Some(file), ..
             } => file.display().fmt(f),
             Self::List { file: None, .. } => f.write_str("standard input"),
-            Self::Names(_) => f.write_str("the list of names"),
+            Self::Pairs(_) => f.write_str("the list of files"),
         }
     }
 }

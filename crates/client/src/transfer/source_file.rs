@@ -158,6 +158,14 @@ impl SourceFile {
         Ok(now.is_some_and(|now| Some(now.len()) == self.size && changed(&now) == self.changed))
     }
 
+    /// When the source last changed, in whole seconds.
+    pub(crate) fn modified_seconds(&self) -> Option<i64> {
+        match self.other {
+            Peer::From(Origin::Here(_)) => self.changed.map(|at| at.div_euclid(1_000_000_000)),
+            Peer::From(Origin::Server(_)) | Peer::To(_) => self.changed,
+        }
+    }
+
     /// The destination, likewise.
     pub(crate) fn target(&self) -> String {
         match &self.other {

@@ -46,6 +46,8 @@ pub(crate) struct Controller {
     /// For all of the company; our target is our share of it.
     decided: Decision,
     coordinator: Coordinator,
+    /// That of the job, as last seen.
+    limit: Setting,
     memory: Option<SettingMemory>,
     congestion: Option<Congestion>,
 }
@@ -103,6 +105,7 @@ impl Controller {
             mode: spec.mode,
             decided,
             coordinator: Coordinator::alone(spec.rates),
+            limit: Setting::new(u32::MAX, u32::MAX),
             memory: None,
             congestion: None,
         }
@@ -120,6 +123,7 @@ impl Controller {
             self.decided = Coordinator::follow_decision(total);
         }
         self.coordinator.demand_for(self.decided.setting);
+        self.limit = context.target.limit();
         let setting = self.share(context);
         context.target.replace(Target {
             setting,
@@ -156,6 +160,11 @@ impl Controller {
                         let change = self.coordinator.observe(totals_now.at, totals_now.totals.bytes, &context);
                         if let Some(change) = change {
                             self.follow(change, &context);
+                            break EpochOutcome::Dropped;
+                        }
+                        let limit = context.target.limit();
+                        if std::mem::replace(&mut self.limit, limit) != limit {
+                            self.publish(&context, true);
                             break EpochOutcome::Dropped;
                         }
                         totals_now.others_bytes = self.coordinator.others_bytes();

@@ -1,9 +1,8 @@
 //! Pairs of URLs: the grammar of `-f` and of alias files, and which pairs go together. Pure.
 
-use godwit_proto::{
-    FtpPath,
-    url::{Location, RemoteUrl},
-};
+use godwit_proto::url::Location;
+
+use crate::spec::{NamePair, top_and_name};
 
 /// From where to where, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -155,8 +154,7 @@ fn replace_host(url: &mut Vec<u8>, host: &str) {
 #[derive(Debug)]
 pub(crate) struct PairGroup {
     pub(crate) pairs: Vec<UrlPair>,
-    /// Where there are several: the directories above what they have in common, and the names below
-    /// both.
+    /// Where there are several: the ends that they have in common, and the names below both.
     pub(crate) listed: Option<PairList>,
 }
 
@@ -164,7 +162,7 @@ pub(crate) struct PairGroup {
 pub(crate) struct PairList {
     pub(crate) source: Location,
     pub(crate) destination: Location,
-    pub(crate) names: Vec<Vec<u8>>,
+    pub(crate) names: Vec<NamePair>,
 }
 
 impl PairGroup {
@@ -177,8 +175,8 @@ impl PairGroup {
     }
 }
 
-/// Puts neighbours together whose paths end alike below the same two directories: they are files of
-/// one list, with sessions in common.
+/// Puts neighbours together that go from one end to one other: they are files of one list, with
+/// sessions in common.
 pub(crate) fn group(pairs: Vec<UrlPair>) -> Vec<PairGroup> {
     let mut groups: Vec<PairGroup> = Vec::new();
     for pair in pairs {
@@ -202,58 +200,26 @@ pub(crate) fn group(pairs: Vec<UrlPair>) -> Vec<PairGroup> {
     groups
 }
 
-/// A pair of whole files at its longest common end; `None` where it is no such pair.
+/// A pair of whole files below the tops of its ends; `None` where it is none, or may be more.
 fn split(pair: &UrlPair) -> Option<PairList> {
     if pair.offset.is_some() || pair.length.is_some() {
         return None;
     }
-    let source = Location::parse(&pair.source).ok()?;
-    let destination = Location::parse(&pair.destination).ok()?;
-    let (from, to) = (path_of(&source)?.to_vec(), path_of(&destination)?.to_vec());
-    let plain = |path: &[u8]| {
-        let odd = |part: &[u8]| matches!(part, b"" | b"." | b"..");
-        let rest = path.strip_prefix(b"~").unwrap_or(path);
-        rest.starts_with(b"/")
-            && !rest[1..].split(|b| *b == b'/').any(odd)
-            && !path.iter().any(|b| matches!(b, b'*' | b'?' | b'[' | 0))
-    };
-    if !plain(&from) || !plain(&to) {
+    let (source, from) = top_and_name(Location::parse(&pair.source).ok()?)?;
+    let (destination, to) = top_and_name(Location::parse(&pair.destination).ok()?)?;
+    let is_pattern = |name: &[u8]| name.iter().any(|b| b"*?[\0".contains(b));
+    if is_pattern(&from) || is_pattern(&to) {
         return None;
     }
-    let same = from.iter().rev().zip(to.iter().rev());
-    let same = same.take_while(|(a, b)| a == b).count();
-    let name = &from[from.len() - same..];
-    // Whole components.
-    let slash = name.iter().position(|b| *b == b'/')?;
-    let name = &name[slash + 1..];
-    let above = |path: &[u8]| match path.len() - name.len() - 1 {
-        0 => b"/".to_vec(),
-        end => path[..end].to_vec(),
-    };
-    let names = vec![name.to_vec()];
+    let names = vec![NamePair {
+        source: from,
+        destination: to,
+        bytes: None,
+    }];
     Some(PairList {
-        source: at(source, above(&from))?,
-        destination: at(destination, above(&to))?,
+        source,
+        destination,
         names,
-    })
-}
-
-fn path_of(location: &Location) -> Option<&[u8]> {
-    match location {
-        Location::Remote(url) => Some(url.path.as_bytes()),
-        Location::Local(path) => Some(path),
-        Location::Standard => None,
-    }
-}
-
-fn at(location: Location, path: Vec<u8>) -> Option<Location> {
-    Some(match location {
-        Location::Remote(url) => Location::Remote(RemoteUrl {
-            path: FtpPath::new(path).ok()?,
-            ..url
-        }),
-        Location::Local(_) => Location::Local(path),
-        Location::Standard => return None,
     })
 }
 
@@ -318,29 +284,33 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_below_the_same_directories_are_one_job() {
+    fn neighbours_between_the_same_ends_are_one_job() {
         let pair = |a: &str, b: &str| UrlPair::new(a.as_bytes(), b.as_bytes());
         let groups = group(vec![
             pair("ftp://h/d/run/a", "file:///c/run/a"),
-            pair("ftp://h/d/run/x/b%20c", "file:///c/run/x/b%20c"),
+            pair("ftp://h/d/b%20c", "file:///other"),
             pair("ftp://g/d/run/a", "file:///c/run/a"),
-            pair("ftp://h/d/a", "file:///c/other"),
+            pair("ftp://g/~/a", "file:///c/a"),
             pair("ftp://h/d/*", "file:///c/"),
         ]);
         let sizes: Vec<_> = groups.iter().map(|group| group.pairs.len()).collect();
         assert_eq!(sizes, [2, 1, 1, 1]);
         let listed = groups[0].listed.as_ref().unwrap();
-        assert_eq!(listed.source.to_string(), "ftp://h/d");
-        assert_eq!(listed.destination, Location::Local(b"/c".to_vec()));
-        assert_eq!(listed.names, [&b"run/a"[..], b"run/x/b c"]);
+        assert_eq!(listed.source.to_string(), "ftp://h/");
+        assert_eq!(listed.destination, Location::Local(b"/".to_vec()));
+        let names = listed.names.iter().map(|name| (&name.source[..], &name.destination[..]));
+        let expected: [(&[u8], &[u8]); 2] = [(b"d/run/a", b"c/run/a"), (b"d/b c", b"other")];
+        assert!(names.eq(expected));
         assert!(groups[1..].iter().all(|group| group.listed.is_none()));
     }
 
     #[test]
-    fn what_is_the_same_from_the_root_on_has_it_for_directory() {
-        let pair = UrlPair::new(b"ftp://h/a/b", b"ftp://g/a/b");
+    fn names_begin_at_the_root_or_at_the_home() {
+        let pair = UrlPair::new(b"ftp://h/~/a/b", b"ftp://g/a/c");
         let listed = split(&pair).unwrap();
-        assert_eq!(listed.source.to_string(), "ftp://h/");
-        assert_eq!(listed.names, [b"a/b"]);
+        assert_eq!(listed.source.to_string(), "ftp://h/~");
+        assert_eq!(listed.destination.to_string(), "ftp://g/");
+        assert_eq!(listed.names[0].source, b"a/b");
+        assert_eq!(listed.names[0].destination, b"a/c");
     }
 }

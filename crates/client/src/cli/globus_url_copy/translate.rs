@@ -58,7 +58,7 @@ pub(crate) fn job(
     if let Some(listed) = &group.listed {
         spec.sources = vec![listed.source.clone()];
         spec.destination = listed.destination.clone();
-        spec.files_from = Some(FilesFrom::Names(listed.names.clone()));
+        spec.files_from = Some(FilesFrom::Pairs(listed.names.as_slice().into()));
     }
     if spec.is_between_servers() && options.no_third_party {
         return Err(crate::cli::globus_url_copy::table::refusal("-notpt"));

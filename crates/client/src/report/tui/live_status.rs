@@ -11,7 +11,7 @@ use super::history::TransferHistory;
 use crate::{
     local::presence::{Presence, user_folder},
     report::{
-        events::{Event, Observer},
+        events::{Event, FileEnd, Observer},
         progress::Snapshot,
     },
 };
@@ -66,6 +66,10 @@ impl Observer for LiveStatus {
         told.history.on_event(event);
         drop(told);
         self.observer.on_event(event);
+    }
+
+    fn on_file(&self, path: &str, end: &FileEnd<'_>) {
+        self.observer.on_file(path, end);
     }
 
     fn hears_dialogue(&self) -> bool {
