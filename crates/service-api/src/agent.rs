@@ -37,14 +37,16 @@ pub struct PollRequest {
     /// Made when the agent's state directory was made: a second process of the same name with
     /// another directory is refused while the first is alive.
     pub incarnation: Uuid,
-    /// Rises by one with each poll; the same number with the same content is a repetition.
+    /// Rises with each poll, over restarts of the agent too; an older one than the last has no
+    /// effect.
     pub sequence: u64,
     /// What it is.
     pub description: AgentDescription,
     /// Units that it could take now.
     pub free_slots: u32,
-    /// All units that it holds: what is not named here and was granted before the last answer it
-    /// acknowledges is lost, and goes to another agent.
+    /// All units that it holds, and those whose last result is not acknowledged. What it has by the
+    /// service's books and is not named here is granted again, as the same grant: an answer was
+    /// lost, or the agent was started again.
     pub units: Vec<UnitProgress>,
     /// Units that ended, and parts of units. They are repeated until an answer acknowledges them.
     pub results: Vec<UnitResult>,
@@ -206,11 +208,12 @@ pub struct Stop {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum StopReason {
-    /// By the user. Partial files are removed.
+    /// By the user. Partial files are removed. As with `Paused`, a last result says what ended
+    /// before the stop, and that nothing is written any more.
     Canceled,
     /// By the user or an operator. Partial files stay for a resume.
     Paused,
-    /// Another agent has it, or had it and ended it.
+    /// Another agent has it, or had it and ended it. No result is wanted.
     Fenced,
 }
 
@@ -228,6 +231,9 @@ pub struct Grant {
     pub options: GrantOptions,
     /// With so much.
     pub share: Share,
+    /// Number of the next result: those before it were counted.
+    #[serde(default)]
+    pub next_result: u64,
     /// For the ends of this unit only; kept in memory.
     pub credentials: Vec<GrantedCredential>,
 }

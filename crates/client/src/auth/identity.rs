@@ -56,7 +56,10 @@ impl Identity {
             .ok_or_else(|| NoIdentity::NoAnchors(listed(locations.authorities.iter())))?;
         let anchors = Directory::new(anchors.to_owned());
         Ok(Self {
-            credential: match (connections.granted_for(host, port), connections.proxy_of(host)) {
+            credential: match (
+                connections.granted_for(host, port),
+                connections.proxy_of(host),
+            ) {
                 (Some(granted), _) => {
                     files::check_time(granted, Path::new(host), now)?;
                     granted.clone()

@@ -29,8 +29,8 @@ use crate::{
     error::{Error, Result},
     local::{attributes::FileAttributes, files, journal::Completion},
     panics::{caught_now, test_point},
-    session::{Found, Session, retry::Operation},
     report::events::FileEnd,
+    session::{Found, Session, retry::Operation},
     spec::{ExistingFiles, FilesFrom, NamePair, without_end_slash},
     transfer::source_file::{LocalEnd, RemotePath, SourceFile},
 };
@@ -148,7 +148,11 @@ impl Planner {
         if let ListBase::There(url) = to {
             let there = found.iter().zip(&wanted);
             let folders = there.flat_map(|(found, (name, _))| {
-                ancestors(url, &name.destination, matches!(found, Ok(Found::Directory(_))))
+                ancestors(
+                    url,
+                    &name.destination,
+                    matches!(found, Ok(Found::Directory(_))),
+                )
             });
             self.make_folders(&self.context.endpoints.of(url), folders.collect(), made)
                 .await?;
@@ -186,7 +190,11 @@ impl Planner {
         let Some(endpoint) = there else {
             return goals.iter().map(existing_here).collect();
         };
-        let paths: Vec<_> = goals.iter().flatten().filter_map(CopyPath::path_there).collect();
+        let paths: Vec<_> = goals
+            .iter()
+            .flatten()
+            .filter_map(CopyPath::path_there)
+            .collect();
         let server = endpoint.name();
         let look = async |session: &mut Session| session.stat_all(&paths, false).await;
         let found = self
@@ -273,7 +281,8 @@ impl Planner {
                     make_all_local(here)?;
                 }
                 let attributes = FileAttributes::of_facts(&facts);
-                if !self.spec.recursive && matches!(self.spec.files_from, Some(FilesFrom::Pairs(_))) {
+                if !self.spec.recursive && matches!(self.spec.files_from, Some(FilesFrom::Pairs(_)))
+                {
                     return Err(needs_recursive(&endpoint.url(&remote)));
                 }
                 if !self.spec.recursive {
@@ -375,7 +384,8 @@ impl Planner {
                 let what = here.display().to_string();
                 self.fail(what.clone(), needs_recursive(&what)).await;
             } else {
-                let destination = self.destination(&ListBase::There(url.clone()), &name.destination)?;
+                let destination =
+                    self.destination(&ListBase::There(url.clone()), &name.destination)?;
                 let attributes = FileAttributes::of_metadata(&metadata);
                 self.preserve_directory(&destination, attributes).await;
             }
@@ -524,7 +534,9 @@ fn next_name(reader: &mut impl BufRead, nul: bool) -> io::Result<Option<Option<R
         false => line.strip_suffix(b"\r").unwrap_or(line),
     };
     let comment = !nul && matches!(line.first(), Some(b'#' | b';'));
-    Ok(Some((!line.is_empty() && !comment).then(|| Name::of_both(line))))
+    Ok(Some(
+        (!line.is_empty() && !comment).then(|| Name::of_both(line)),
+    ))
 }
 
 /// Without what means nothing in a path. A name that leads out is refused.

@@ -298,7 +298,10 @@ mod tests {
         let listed = groups[0].listed.as_ref().unwrap();
         assert_eq!(listed.source.to_string(), "ftp://h/");
         assert_eq!(listed.destination, Location::Local(b"/".to_vec()));
-        let names = listed.names.iter().map(|name| (&name.source[..], &name.destination[..]));
+        let names = listed
+            .names
+            .iter()
+            .map(|name| (&name.source[..], &name.destination[..]));
         let expected: [(&[u8], &[u8]); 2] = [(b"d/run/a", b"c/run/a"), (b"d/b c", b"other")];
         assert!(names.eq(expected));
         assert!(groups[1..].iter().all(|group| group.listed.is_none()));

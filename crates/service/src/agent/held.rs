@@ -1,0 +1,414 @@
+//! The units that an agent holds, and what they have to report.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use godwit_service_api::agent::{
+    FileEnd, FileOutcome, Grant, Lease, MAX_UNIT_FILES, Share, Stop, StopReason, UnitProgress,
+    UnitResult, Work,
+};
+use godwit_service_api::job::FileError;
+use tokio::sync::mpsc;
+
+use super::{
+    plan::UnitSettings,
+    unit::{self, Ended, Event, Progress, Running},
+};
+
+pub(super) struct UnitTable {
+    slots: u32,
+    settings: Arc<UnitSettings>,
+    events: mpsc::UnboundedSender<Event>,
+    units: HashMap<Lease, Unit>,
+    /// Not yet on disk.
+    reports: Vec<UnitResult>,
+    /// Granted while an earlier grant of the same unit still ends here.
+    waiting: BTreeMap<i64, Grant>,
+}
+
+struct Unit {
+    grant: Grant,
+    state: State,
+    progress: Arc<Progress>,
+    /// Ended and not yet reported.
+    files: Vec<FileOutcome>,
+    /// Reported or to be reported: what a second run leaves out.
+    done: HashSet<u64>,
+    /// Bytes of earlier runs of this grant.
+    bytes: u64,
+}
+
+enum State {
+    Runs(Running),
+    /// Stopped, and its thread has not ended.
+    Stops(Running, StopReason),
+    /// Its lease was about to end; it goes on if the service still knows it.
+    Suspends(Running),
+    Suspended,
+    /// The last result waits to be acknowledged.
+    Over {
+        last: u64,
+    },
+}
+
+impl UnitTable {
+    pub(super) fn new(
+        slots: u32,
+        settings: Arc<UnitSettings>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
+        Self {
+            slots,
+            settings,
+            events,
+            units: HashMap::new(),
+            reports: Vec::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.units.len() + self.waiting.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Something writes.
+    pub(super) fn runs(&self) -> bool {
+        self.units
+            .values()
+            .any(|unit| matches!(unit.state, State::Runs(_)))
+    }
+
+    pub(super) fn free_slots(&self) -> u32 {
+        let is_over = |unit: &&Unit| matches!(unit.state, State::Over { .. });
+        let over = self.units.values().filter(is_over).count();
+        let taken = u32::try_from(self.len() - over).unwrap_or(u32::MAX);
+        self.slots.saturating_sub(taken)
+    }
+
+    pub(super) fn progress(&self) -> Vec<UnitProgress> {
+        let of = |(lease, unit): (&Lease, &Unit)| {
+            let report = unit.progress.report();
+            UnitProgress {
+                lease: *lease,
+                bytes: unit.bytes + report.bytes,
+                files: unit.done.len() as u64,
+                goodput: report.goodput,
+                setting: report.setting,
+                limited_by: report.limited_by,
+            }
+        };
+        let waiting = self.waiting.values().map(|grant| UnitProgress {
+            lease: grant.lease,
+            bytes: 0,
+            files: 0,
+            goodput: 0.0,
+            setting: Share::default(),
+            limited_by: None,
+        });
+        self.units.iter().map(of).chain(waiting).collect()
+    }
+
+    pub(super) fn grant(&mut self, grant: Grant) {
+        let lease = grant.lease;
+        if self.units.contains_key(&lease) {
+            return;
+        }
+        let mut older = Vec::new();
+        for other in self.units.keys() {
+            if other.unit == lease.unit {
+                older.push(*other);
+            }
+        }
+        if older.iter().any(|other| other.epoch > lease.epoch) {
+            return;
+        }
+        for other in older {
+            self.stop(Stop {
+                lease: other,
+                why: StopReason::Fenced,
+            });
+        }
+        match self.units.keys().any(|other| other.unit == lease.unit) {
+            true => drop(self.waiting.insert(lease.unit, grant)),
+            false => self.start(grant, HashSet::new(), 0),
+        }
+    }
+
+    /// Results that are to be stored.
+    pub(super) fn take_reports(&mut self) -> Vec<UnitResult> {
+        std::mem::take(&mut self.reports)
+    }
+
+    fn start(&mut self, grant: Grant, done: HashSet<u64>, bytes: u64) {
+        tracing::info!(
+            unit = grant.lease.unit,
+            epoch = grant.lease.epoch,
+            "unit starts"
+        );
+        let progress = Arc::<Progress>::default();
+        let mut left = grant.clone();
+        if let Work::Copy(files) = &mut left.work {
+            files.retain(|file| !done.contains(&file.index));
+        }
+        let running = unit::start(
+            left,
+            &self.settings,
+            Arc::clone(&progress),
+            self.events.clone(),
+        );
+        let unit = Unit {
+            state: State::Runs(running),
+            progress,
+            files: Vec::new(),
+            done,
+            bytes,
+            grant,
+        };
+        self.units.insert(unit.grant.lease, unit);
+    }
+
+    pub(super) fn share(&mut self, lease: Lease, share: Share) {
+        if let Some(unit) = self.units.get_mut(&lease) {
+            unit.grant.share = share;
+            if let State::Runs(running) = &unit.state {
+                running.limit.set(share.concurrency, share.parallelism);
+            }
+        } else if let Some(grant) = self.waiting.get_mut(&lease.unit) {
+            grant.share = share;
+        }
+    }
+
+    pub(super) fn stop(&mut self, stop: Stop) {
+        let Stop { lease, why } = stop;
+        if self
+            .waiting
+            .get(&lease.unit)
+            .is_some_and(|grant| grant.lease == lease)
+        {
+            let waiting = self.waiting.remove(&lease.unit);
+            self.reports.extend(
+                waiting
+                    .filter(|_| why != StopReason::Fenced)
+                    .map(given_back),
+            );
+        }
+        let Some(unit) = self.units.get_mut(&lease) else {
+            return;
+        };
+        tracing::info!(unit = lease.unit, epoch = lease.epoch, ?why, "unit stops");
+        if why == StopReason::Fenced {
+            unit.files.clear();
+        }
+        match std::mem::replace(&mut unit.state, State::Suspended) {
+            State::Runs(running) | State::Suspends(running) | State::Stops(running, _) => {
+                running.stop(why);
+                unit.state = State::Stops(running, why);
+            }
+            // Nothing of it runs; a repeated run would find what is left in the journal.
+            State::Suspended => self.end(lease, Ended::default(), why != StopReason::Fenced),
+            State::Over { .. } if why == StopReason::Fenced => self.remove(lease),
+            over @ State::Over { .. } => unit.state = over,
+        }
+    }
+
+    pub(super) fn stop_all(&mut self, why: StopReason) {
+        let stops = |unit: &&Unit| matches!(unit.state, State::Runs(_) | State::Suspended);
+        let leases: Vec<_> = self
+            .units
+            .values()
+            .filter(stops)
+            .map(|u| u.grant.lease)
+            .collect();
+        leases
+            .into_iter()
+            .for_each(|lease| self.stop(Stop { lease, why }));
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        self.reports.extend(waiting.map(given_back));
+    }
+
+    /// Nothing is written any more until the service answers.
+    pub(super) fn suspend(&mut self) {
+        for unit in self.units.values_mut() {
+            match std::mem::replace(&mut unit.state, State::Suspended) {
+                State::Runs(running) => {
+                    running.stop(StopReason::Paused);
+                    unit.state = State::Suspends(running);
+                }
+                other => unit.state = other,
+            }
+        }
+    }
+
+    /// The service knows the leases of all that it did not stop.
+    pub(super) fn resume(&mut self) {
+        let suspended = |(_, unit): &(&Lease, &Unit)| matches!(unit.state, State::Suspended);
+        let leases: Vec<_> = self
+            .units
+            .iter()
+            .filter(suspended)
+            .map(|(lease, _)| *lease)
+            .collect();
+        for lease in leases {
+            if let Some(unit) = self.units.remove(&lease) {
+                let bytes = unit.bytes + unit.progress.report().bytes;
+                let files = unit.files;
+                self.start(unit.grant, unit.done, bytes);
+                if let Some(again) = self.units.get_mut(&lease) {
+                    again.files = files;
+                }
+            }
+        }
+    }
+
+    /// True where the service should hear of it at once.
+    pub(super) fn note(&mut self, event: Event) -> bool {
+        match event {
+            Event::File(lease, outcome) => {
+                if let Some(unit) = self.units.get_mut(&lease)
+                    && unit.counts()
+                    && unit.done.insert(outcome.index)
+                {
+                    unit.files.push(outcome);
+                }
+                false
+            }
+            Event::Found(lease, found) => {
+                let Some(unit) = self.units.get_mut(&lease).filter(|unit| unit.counts()) else {
+                    return false;
+                };
+                let mut result = unit.result();
+                result.found = found;
+                self.reports.push(result);
+                true
+            }
+            Event::Ended(lease, ended) => self.ended(lease, ended),
+        }
+    }
+
+    fn ended(&mut self, lease: Lease, ended: Ended) -> bool {
+        let Some(unit) = self.units.get_mut(&lease) else {
+            return false;
+        };
+        let reports = match &unit.state {
+            State::Suspends(_) => {
+                unit.state = State::Suspended;
+                return false;
+            }
+            State::Runs(_) => true,
+            State::Stops(_, why) => *why != StopReason::Fenced,
+            State::Suspended | State::Over { .. } => false,
+        };
+        if matches!(unit.state, State::Runs(_)) {
+            unit.fail_the_rest(&ended);
+        }
+        self.end(lease, ended, reports);
+        true
+    }
+
+    /// Nothing of a unit runs any more.
+    fn end(&mut self, lease: Lease, ended: Ended, reports: bool) {
+        let Some(unit) = self.units.get_mut(&lease).filter(|_| reports) else {
+            return self.remove(lease);
+        };
+        let mut result = unit.result();
+        result.files = std::mem::take(&mut unit.files);
+        result.last = true;
+        result.error = ended.error;
+        unit.state = State::Over {
+            last: result.sequence,
+        };
+        self.reports.push(result);
+    }
+
+    fn remove(&mut self, lease: Lease) {
+        self.units.remove(&lease);
+        if let Some(grant) = self.waiting.remove(&lease.unit) {
+            self.start(grant, HashSet::new(), 0);
+        }
+    }
+
+    /// Files that ended become results, so that a dead agent's are not copied again.
+    pub(super) fn seal(&mut self) {
+        for unit in self.units.values_mut() {
+            if unit.files.is_empty() || !unit.counts() {
+                continue;
+            }
+            let rest = unit.files.split_off(unit.files.len().min(MAX_UNIT_FILES));
+            let files = std::mem::replace(&mut unit.files, rest);
+            let mut result = unit.result();
+            result.files = files;
+            self.reports.push(result);
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, lease: Lease, sequence: u64) {
+        let is_last = |unit: &Unit| matches!(unit.state, State::Over { last } if last == sequence);
+        if self.units.get(&lease).is_some_and(is_last) {
+            self.remove(lease);
+        }
+    }
+}
+
+fn result_of(grant: &Grant) -> UnitResult {
+    UnitResult {
+        lease: grant.lease,
+        sequence: grant.next_result,
+        files: Vec::new(),
+        found: Vec::new(),
+        last: false,
+        error: None,
+    }
+}
+
+/// A unit goes back untouched.
+fn given_back(grant: Grant) -> UnitResult {
+    UnitResult {
+        last: true,
+        ..result_of(&grant)
+    }
+}
+
+impl Unit {
+    /// What it reports is counted.
+    fn counts(&self) -> bool {
+        !matches!(
+            self.state,
+            State::Stops(_, StopReason::Fenced) | State::Over { .. }
+        )
+    }
+
+    fn result(&mut self) -> UnitResult {
+        let result = result_of(&self.grant);
+        self.grant.next_result += 1;
+        result
+    }
+
+    /// A run that came to its end has said of each file what became of it. One of which it has not
+    /// would come back for ever.
+    fn fail_the_rest(&mut self, ended: &Ended) {
+        let Work::Copy(files) = &self.grant.work else {
+            return;
+        };
+        let error = ended.error.clone().unwrap_or_else(|| FileError {
+            code: "internal".to_owned(),
+            message: "the agent does not know what became of the file".to_owned(),
+            who: godwit_service_api::job::WhoActs::Operator,
+            may_pass: true,
+        });
+        for file in files {
+            if self.done.insert(file.index) {
+                self.files.push(FileOutcome {
+                    index: file.index,
+                    bytes: 0,
+                    end: FileEnd::Failed(error.clone()),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! One level of a directory.
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use godwit_client::{
+    Stop,
+    error::Error,
+    manage::{self, ListedName},
+    report::events::{Event, Observer},
+};
+use godwit_proto::{
+    FtpPath,
+    url::{Location, in_url},
+};
+use godwit_service_api::{
+    agent::{FoundFile, GrantedCredential},
+    job::{FileError, MAX_URL_BYTES},
+};
+
+use super::{
+    file_error::file_error,
+    plan::{self, UnitSettings, unfit},
+};
+
+/// Sees nothing.
+pub(super) struct Silent;
+
+impl Observer for Silent {
+    fn on_event(&self, _: &Event) {}
+}
+
+/// What lies in the directory `source`, and where it goes below `destination`.
+pub(super) async fn list(
+    (source, destination): (&str, &str),
+    granted: &[GrantedCredential],
+    settings: &UnitSettings,
+    stop: Stop,
+) -> Result<Vec<FoundFile>, FileError> {
+    let mut from = plan::place(source, settings)?;
+    let mut to = plan::place(destination, settings)?;
+    let connections = plan::with_credentials(settings, granted, [&mut from, &mut to])?;
+    let names = match from {
+        Location::Remote(url) => {
+            let listed = manage::list(url, connections, Arc::new(Silent), stop).await;
+            listed.map_err(|error| file_error(&error))?
+        }
+        Location::Local(path) => list_here(&path).map_err(|error| file_error(&error))?,
+        Location::Standard => return Err(unfit("not a directory")),
+    };
+    names
+        .into_iter()
+        .map(|found| {
+            Ok(FoundFile {
+                source: below(source, &found.name)?,
+                destination: below(destination, &found.name)?,
+                directory: found.is_directory,
+                bytes: found.size.filter(|_| !found.is_directory),
+            })
+        })
+        .collect()
+}
+
+/// Links to directories are left out: they may lead back.
+fn list_here(path: &[u8]) -> Result<Vec<ListedName>, Error> {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let folder = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+    let failed = |e: std::io::Error| Error::local(format!("list {}", folder.display()), &e);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let kind = entry.file_type().map_err(failed)?;
+        // A link that leads nowhere is reported by the copy.
+        let metadata = fs::metadata(entry.path()).ok();
+        let (is_file, size) = match &metadata {
+            Some(found) => (found.is_file(), Some(found.len())),
+            None => (true, None),
+        };
+        if kind.is_dir() || is_file {
+            names.push(ListedName {
+                name: entry.file_name().into_vec(),
+                is_directory: kind.is_dir(),
+                size: size.filter(|_| is_file),
+            });
+        }
+    }
+    Ok(names)
+}
+
+/// The URL of `name` in the directory `url`.
+fn below(url: &str, name: &[u8]) -> Result<String, FileError> {
+    let path = [b"/", name].concat();
+    let path = FtpPath::new(path).map_err(unfit)?;
+    let mut below = url.trim_end_matches('/').to_owned();
+    below.extend(in_url(&path));
+    match below.len() {
+        0..=MAX_URL_BYTES => Ok(below),
+        _ => Err(unfit("a name below is too long for a URL")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_encoded_below_their_directory() {
+        let of = |url, name: &str| below(url, name.as_bytes()).unwrap();
+        assert_eq!(of("ftp://h/d", "a b"), "ftp://h/d/a%20b");
+        assert_eq!(of("ftp://h/d/", "%"), "ftp://h/d/%25");
+        assert_eq!(of("ftp://h", "x"), "ftp://h/x");
+        let long = "x".repeat(MAX_URL_BYTES);
+        assert_eq!(
+            below("ftp://h/d", long.as_bytes()).unwrap_err().code,
+            "invalid"
+        );
+    }
+}

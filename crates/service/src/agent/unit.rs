@@ -1,0 +1,390 @@
+//! One unit as jobs of the client, on a thread of its own.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use godwit_client::{
+    Stop, job,
+    report::{
+        events::{self, Event as ClientEvent, Observer},
+        progress::Snapshot,
+    },
+    spec::{Connections, JobSpec, SettingLimit},
+};
+use godwit_service_api::{
+    agent::{
+        FileEnd, FileOutcome, FoundFile, Grant, Lease, MAX_UNIT_FILES, Share, StopReason, Work,
+    },
+    job::{FileError, WhoActs},
+};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::{
+    file_error::file_error,
+    listing,
+    plan::{self, Round, UnitSettings},
+};
+
+/// Time to remove what a canceled unit has left.
+const CLEANING_LIMIT: Duration = Duration::from_secs(20);
+
+/// Over which the rate of a unit is taken.
+const RATE_TIME: Duration = Duration::from_secs(2);
+
+/// What a unit's thread tells.
+pub(super) enum Event {
+    File(Lease, FileOutcome),
+    Found(Lease, Vec<FoundFile>),
+    /// Always the last.
+    Ended(Lease, Ended),
+}
+
+/// How a unit ended as a whole.
+#[derive(Default)]
+pub(super) struct Ended {
+    pub(super) error: Option<FileError>,
+}
+
+/// A unit that runs.
+pub(super) struct Running {
+    pub(super) limit: SettingLimit,
+    stop: Stop,
+    /// What was begun goes too.
+    removes: Arc<AtomicU8>,
+}
+
+impl Running {
+    pub(super) fn stop(&self, why: StopReason) {
+        let removes = u8::from(why != StopReason::Paused);
+        self.removes.fetch_max(removes, Ordering::Relaxed);
+        self.stop.set();
+    }
+}
+
+/// How a unit does, for polls.
+#[derive(Default)]
+pub(super) struct Progress(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Of rounds that ended.
+    before: u64,
+    bytes: u64,
+    measured: Option<(Instant, u64)>,
+    goodput: f64,
+    setting: Share,
+    limited_by: Option<String>,
+}
+
+pub(super) struct Report {
+    pub(super) bytes: u64,
+    pub(super) goodput: f64,
+    pub(super) setting: Share,
+    pub(super) limited_by: Option<String>,
+}
+
+impl Progress {
+    pub(super) fn report(&self) -> Report {
+        let state = self.0.lock();
+        Report {
+            bytes: state.before + state.bytes,
+            goodput: state.goodput,
+            setting: state.setting,
+            limited_by: state.limited_by.clone(),
+        }
+    }
+
+    fn round_ended(&self) {
+        let mut state = self.0.lock();
+        state.before += std::mem::take(&mut state.bytes);
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a rate")]
+    fn observe(&self, snapshot: &Snapshot) {
+        let mut state = self.0.lock();
+        state.bytes = state.bytes.max(snapshot.bytes);
+        if let Some(setting) = snapshot.setting {
+            state.setting = Share {
+                concurrency: setting.concurrency,
+                parallelism: setting.parallelism,
+            };
+        }
+        state.limited_by = snapshot.limited_by.map(|limit| limit.as_str().to_owned());
+        let now = (Instant::now(), state.before + state.bytes);
+        let Some((at, bytes)) = state.measured else {
+            state.measured = Some(now);
+            return;
+        };
+        let time = now.0 - at;
+        if time >= RATE_TIME {
+            state.goodput = now.1.saturating_sub(bytes) as f64 / time.as_secs_f64();
+            state.measured = Some(now);
+        }
+    }
+}
+
+/// Starts its thread.
+pub(super) fn start(
+    grant: Grant,
+    settings: &Arc<UnitSettings>,
+    progress: Arc<Progress>,
+    events: mpsc::UnboundedSender<Event>,
+) -> Running {
+    let running = Running {
+        limit: SettingLimit::new(grant.share.concurrency, grant.share.parallelism),
+        stop: Stop::default(),
+        removes: Arc::default(),
+    };
+    let runner = Runner {
+        limit: running.limit.clone(),
+        stop: running.stop.clone(),
+        removes: Arc::clone(&running.removes),
+        settings: Arc::clone(settings),
+        progress,
+        last: LastWord {
+            lease: grant.lease,
+            events,
+            ended: Some(Ended {
+                error: Some(internal("the unit's thread panicked")),
+            }),
+        },
+    };
+    let thread = std::thread::Builder::new().name("godwit-unit".to_owned());
+    // Where there is no thread the runner is dropped, and that is its end.
+    if let Err(error) = thread.spawn(move || runner.run(grant)) {
+        tracing::error!(%error, "no thread for a unit");
+    }
+    running
+}
+
+fn internal(message: impl ToString) -> FileError {
+    FileError {
+        code: "internal".to_owned(),
+        message: message.to_string(),
+        who: WhoActs::Operator,
+        may_pass: true,
+    }
+}
+
+/// Says that a unit has ended, however it did.
+struct LastWord {
+    lease: Lease,
+    events: mpsc::UnboundedSender<Event>,
+    ended: Option<Ended>,
+}
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        let ended = self.ended.take().unwrap_or_default();
+        // The agent may be gone.
+        let _ = self.events.send(Event::Ended(self.lease, ended));
+    }
+}
+
+struct Runner {
+    limit: SettingLimit,
+    stop: Stop,
+    removes: Arc<AtomicU8>,
+    settings: Arc<UnitSettings>,
+    progress: Arc<Progress>,
+    last: LastWord,
+}
+
+impl Runner {
+    fn run(mut self, grant: Grant) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let error = match runtime {
+            Ok(runtime) => {
+                let error = runtime.block_on(self.work(grant));
+                // A resolver that hangs must not hold the slot.
+                runtime.shutdown_background();
+                error
+            }
+            Err(error) => Some(internal(error)),
+        };
+        self.last.ended = Some(Ended { error });
+    }
+
+    async fn work(&self, grant: Grant) -> Option<FileError> {
+        match &grant.work {
+            Work::Copy(_) => self.copy(grant).await,
+            Work::List {
+                source,
+                destination,
+            } => {
+                let listed = listing::list(
+                    (source, destination),
+                    &grant.credentials,
+                    &self.settings,
+                    self.stop.clone(),
+                );
+                match listed.await {
+                    Ok(found) => {
+                        for found in found.chunks(MAX_UNIT_FILES) {
+                            self.tell(Event::Found(grant.lease, found.to_vec()));
+                        }
+                        None
+                    }
+                    Err(error) => Some(error),
+                }
+            }
+        }
+    }
+
+    async fn copy(&self, grant: Grant) -> Option<FileError> {
+        let lease = grant.lease;
+        let plan = match plan::rounds(&grant, &self.settings, &self.limit) {
+            Ok(plan) => plan,
+            Err(error) => return Some(error),
+        };
+        for (index, error) in plan.refused {
+            let end = FileEnd::Failed(error);
+            let bytes = 0;
+            self.tell(Event::File(lease, FileOutcome { index, bytes, end }));
+        }
+        for round in plan.rounds {
+            if self.stop.is_set() {
+                break;
+            }
+            self.round(lease, round).await;
+        }
+        None
+    }
+
+    async fn round(&self, lease: Lease, round: Round) {
+        let watch = Arc::new(Watch {
+            lease,
+            files: Mutex::new(round.files),
+            held_back: round.syncs_at_end.then(Mutex::default),
+            events: self.last.events.clone(),
+            progress: Arc::clone(&self.progress),
+        });
+        let observer = Arc::clone(&watch) as Arc<dyn Observer>;
+        let spec = round.spec.clone();
+        let journal = round.journal.clone();
+        let ran = job::run(spec, round.connections.clone(), observer, self.stop.clone()).await;
+        self.progress.round_ended();
+        match &ran {
+            Ok(_) if !self.stop.is_set() => watch.release(),
+            // What is not known to be on the disk is copied again, or found to be there.
+            Ok(_) => {}
+            Err(error) => watch.fail_all(&file_error(error)),
+        }
+        // A stopped unit may come back, one that has ended does not: what failed is another then.
+        let stays = self.stop.is_set() && self.removes.load(Ordering::Relaxed) == 0;
+        if !stays && journal.exists() {
+            self.remove_begun(round.spec, round.connections).await;
+            // All of it is gone, or cannot be reached.
+            let _ = std::fs::remove_file(journal);
+        }
+    }
+
+    /// A job without files removes what its journal says was begun.
+    async fn remove_begun(&self, spec: JobSpec, connections: Connections) {
+        let spec = plan::without_files(spec);
+        let silent = Arc::new(listing::Silent);
+        let cleaning = job::run(spec, connections, silent, Stop::default());
+        if tokio::time::timeout(CLEANING_LIMIT, cleaning)
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                unit = self.last.lease.unit,
+                "temporary files stay at the destination"
+            );
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        // The agent may be gone.
+        let _ = self.last.events.send(event);
+    }
+}
+
+/// Follows the files of one round.
+struct Watch {
+    lease: Lease,
+    /// By their sources as events name them.
+    files: Mutex<HashMap<String, plan::PlannedFile>>,
+    /// Outcomes that hold only once everything is synced.
+    held_back: Option<Mutex<Vec<FileOutcome>>>,
+    events: mpsc::UnboundedSender<Event>,
+    progress: Arc<Progress>,
+}
+
+impl Watch {
+    fn ended(&self, outcome: FileOutcome) {
+        let is_safe = !matches!(outcome.end, FileEnd::Finished { .. });
+        match &self.held_back {
+            Some(held_back) if !is_safe => held_back.lock().push(outcome),
+            // The agent may be gone.
+            _ => drop(self.events.send(Event::File(self.lease, outcome))),
+        }
+    }
+
+    fn release(&self) {
+        if let Some(held_back) = &self.held_back {
+            for outcome in std::mem::take(&mut *held_back.lock()) {
+                let _ = self.events.send(Event::File(self.lease, outcome));
+            }
+        }
+    }
+
+    fn fail_all(&self, error: &FileError) {
+        for (_, file) in std::mem::take(&mut *self.files.lock()) {
+            self.ended(FileOutcome {
+                index: file.index,
+                bytes: 0,
+                end: FileEnd::Failed(error.clone()),
+            });
+        }
+    }
+}
+
+impl Observer for Watch {
+    fn on_event(&self, event: &ClientEvent) {
+        match event {
+            ClientEvent::Warning { text } => tracing::warn!(unit = self.lease.unit, "{text}"),
+            ClientEvent::Note { text } => tracing::info!(unit = self.lease.unit, "{text}"),
+            _ => {}
+        }
+    }
+
+    fn on_file(&self, path: &str, end: &events::FileEnd<'_>) {
+        let Some(file) = self.files.lock().remove(path) else {
+            return;
+        };
+        let (bytes, end) = match end {
+            events::FileEnd::Done {
+                bytes,
+                size,
+                checksum,
+            } => (*bytes, file.finished(*size, *checksum)),
+            events::FileEnd::DoneBefore { size } => {
+                (0, file.finished(size.or(file.bytes).unwrap_or(0), None))
+            }
+            events::FileEnd::Kept => (0, FileEnd::Skipped),
+            events::FileEnd::Failed(error) => (0, FileEnd::Failed(file_error(error))),
+        };
+        self.ended(FileOutcome {
+            index: file.index,
+            bytes,
+            end,
+        });
+    }
+
+    fn on_progress(&self, progress: Option<&Snapshot>) {
+        if let Some(progress) = progress {
+            self.progress.observe(progress);
+        }
+    }
+}
