@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{
-    Any, AnyConnection, AnyPool, AssertSqlSafe, Row as _, Transaction,
+    Any, AnyConnection, AnyPool, AssertSqlSafe, Connection as _, Row as _, Transaction,
     any::{AnyArguments, AnyPoolOptions, AnyRow},
     query::Query,
 };
@@ -72,11 +72,19 @@ impl Engine {
 }
 
 /// Connections of an open database.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Database {
     pub(super) engine: Engine,
+    url: String,
     writers: AnyPool,
     readers: AnyPool,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The URL may hold a password.
+        write!(f, "Database({:?})", self.engine)
+    }
 }
 
 impl Database {
@@ -95,6 +103,7 @@ impl Database {
             // SQLite has one writer at a time: more would only wait for its lock.
             Engine::Sqlite => Database {
                 engine,
+                url: url.to_owned(),
                 writers: pool(engine, url, 1).await?,
                 readers: pool(engine, url, 4).await?,
             },
@@ -102,6 +111,7 @@ impl Database {
                 let both = pool(engine, url, 10).await?;
                 Database {
                     engine,
+                    url: url.to_owned(),
                     writers: both.clone(),
                     readers: both,
                 }
@@ -133,6 +143,17 @@ impl Database {
             engine: self.engine,
             transaction,
         })
+    }
+
+    /// A connection of its own whose statements may take long.
+    pub(super) async fn patient(&self) -> Result<AnyConnection, StoreError> {
+        let mut connection = AnyConnection::connect(&self.url).await?;
+        if self.engine == Engine::Sqlite {
+            for setting in self.engine.settings() {
+                sqlx::query(*setting).execute(&mut connection).await?;
+            }
+        }
+        Ok(connection)
     }
 
     pub(super) async fn close(&self) {

@@ -158,7 +158,8 @@ impl Store {
         loop {
             let text = "SELECT seq, base, files, directories, manifest, outcomes, receipts
                 FROM segment WHERE job = $1 AND staged IS NULL AND seq >=
-                COALESCE((SELECT MAX(seq) FROM segment WHERE job = $1 AND base <= $2), 0)
+                COALESCE((SELECT seq FROM segment WHERE job = $1 AND base <= $2
+                ORDER BY base DESC LIMIT 1), 0)
                 AND base + files > $2 ORDER BY seq LIMIT 1";
             let query = self.database.query(text).bind(job.number).bind(from);
             let Some(row) = query.fetch_optional(self.database.reader()).await? else {
@@ -361,8 +362,9 @@ impl Store {
             return Err(StoreError::Conflict("the job was canceled"));
         }
         let text = "SELECT seq, base, files, link, directories FROM segment
-            WHERE job = $1 AND seq = (SELECT MAX(seq) FROM segment WHERE job = $1 AND base <=
-            (SELECT MIN(number) FROM file_exception WHERE job = $1 AND failed = 1)) {lock}";
+            WHERE job = $1 AND base <=
+            (SELECT MIN(number) FROM file_exception WHERE job = $1 AND failed = 1)
+            ORDER BY base DESC LIMIT 1 {lock}";
         let query = work.query(text).bind(job);
         let Some(row) = query.fetch_optional(work.connection()).await? else {
             return Ok(0);

@@ -32,7 +32,7 @@ mod upkeep;
 use std::{fmt::Display, time::Duration};
 
 use godwit_service_api::agent::LEASE_SECONDS;
-use sqlx::migrate::Migrator;
+use sqlx::{Connection as _, migrate::Migrator};
 
 use database::{Columns as _, Database, Engine};
 pub use submission::{Begun, Submission, endpoint_of};
@@ -121,10 +121,12 @@ impl Store {
     /// Creates or upgrades the tables, and opens the database.
     pub async fn migrate(url: &str) -> Result<Store, StoreError> {
         let store = Store::connect(url).await?;
+        let mut connection = store.database.patient().await?;
         migrator(store.database.engine)
-            .run(store.database.writer())
+            .run(&mut connection)
             .await
             .map_err(|e| StoreError::Schema(e.to_string()))?;
+        connection.close().await?;
         store.make_partitions().await?;
         Ok(store)
     }

@@ -952,7 +952,7 @@ pub(super) async fn reopen(
     directories: bool,
 ) -> Result<(), StoreError> {
     let text = "UPDATE job SET failed = failed - $2, total = total - $3, listings = listings + $3
-        WHERE number = $1 RETURNING state, started";
+        WHERE number = $1 RETURNING state";
     let directories = if directories { files } else { 0 };
     let query = work
         .query(text)

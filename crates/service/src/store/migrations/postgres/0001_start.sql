@@ -89,6 +89,7 @@ CREATE TABLE segment (
     staged BIGINT,
     PRIMARY KEY (job, seq)
 );
+CREATE UNIQUE INDEX segment_base ON segment (job, base);
 CREATE INDEX segment_staged ON segment (staged) WHERE staged IS NOT NULL;
 
 -- Hot and short: a unit that ended is deleted. A unit without an agent is ready.

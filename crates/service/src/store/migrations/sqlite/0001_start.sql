@@ -84,6 +84,7 @@ CREATE TABLE segment (
     staged INTEGER,
     PRIMARY KEY (job, seq)
 ) STRICT;
+CREATE UNIQUE INDEX segment_base ON segment (job, base);
 CREATE INDEX segment_staged ON segment (staged) WHERE staged IS NOT NULL;
 
 -- Hot and short: a unit that ended is deleted. A unit without an agent is ready.

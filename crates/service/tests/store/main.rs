@@ -1,0 +1,10 @@
+//! The store, in both engines: one suite of claims that each of them must meet.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stderr, reason = "a skip is printed")]
+
+mod fixture;
+mod jobs;
+mod site;
+mod support;
+mod units;
