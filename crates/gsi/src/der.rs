@@ -2,6 +2,9 @@
 //! the parts of names.
 //!
 //! Strict where it matters for safety: definite lengths only, nothing past the end, no recursion.
+//!
+//! By hand: der and x509-parser read whole certificates, which OpenSSL has read already; two
+//! readers of the same bytes may disagree.
 
 /// The bytes are no DER, or not of the expected shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

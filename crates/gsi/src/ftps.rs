@@ -22,7 +22,7 @@ use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
 
 use crate::cert::{Certificate, Credential, CredentialError};
 use crate::context::ContextError;
-use crate::handshake::{Driver, Machine};
+use crate::context::handshake::{Driver, Machine};
 use crate::sessions;
 use crate::tls::{Keep, Role, Tls, TlsFault, builder, show};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};

@@ -50,7 +50,6 @@ pub mod context;
 mod der;
 pub mod ftps;
 pub mod gridmap;
-mod handshake;
 pub mod name;
 mod outgoing;
 mod record;

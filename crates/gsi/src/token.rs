@@ -8,6 +8,9 @@
 //! What goes wrong with tokens elsewhere is not offered: there is no `none` and no shared secret, a
 //! key has one algorithm and is used for no other (RFC 8725 §3.1), and claims have one type each.
 //! Nothing of a token is trusted, and no key of it used, before its signature is verified.
+//!
+//! By hand: OpenSSL, which is linked anyway, verifies the signatures; jsonwebtoken brings a second
+//! library for them, and reads the clock, which is an argument here.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

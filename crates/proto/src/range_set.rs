@@ -1,4 +1,6 @@
 //! Byte ranges and sets of them.
+//!
+//! By hand: a map of starts and one rule to merge, which a property test compares with a bitmap.
 
 use std::{collections::BTreeMap, fmt};
 

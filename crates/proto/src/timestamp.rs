@@ -1,4 +1,6 @@
 //! `YYYYMMDDHHMMSS` in UTC (RFC 3659 §2.3).
+//!
+//! By hand: two short conversions; jiff would bring clocks and time zones to a crate without them.
 
 use std::fmt;
 

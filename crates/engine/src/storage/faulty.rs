@@ -334,6 +334,7 @@ impl File for FaultyFile {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): enough to spread faults, and the same everywhere.
+/// A copy of the one in godwit-tune, on which this crate does not depend.
 struct SplitMix(u64);
 
 impl SplitMix {

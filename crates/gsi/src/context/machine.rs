@@ -2,11 +2,11 @@
 
 use std::time::SystemTime;
 
+use super::handshake::{Driver, Machine};
 use super::{Channel, ContextError, Established, Expect, Settings};
 use crate::cert::Credential;
 use crate::cert::proxy::{self, DelegationRequest, REQUEST_BYTES_MAX};
 use crate::der;
-use crate::handshake::{Driver, Machine};
 use crate::tls::{Keep, ReadOutcome, Role, Tls};
 use crate::verify::{Peer, Refusal, verify};
 use crate::wrap::Wrap;

@@ -18,6 +18,7 @@
 //! with PROT C raw bytes follow the `0`; with PROT S or P there is neither NUL nor `0`, and the
 //! stream stays TLS.
 
+pub(crate) mod handshake;
 mod machine;
 
 use std::sync::Arc;

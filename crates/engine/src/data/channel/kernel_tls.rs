@@ -10,6 +10,9 @@
 //! a channel where its key is used up. What is received is opened by us, since a peer may change
 //! its keys at any time, and no kernel reads on over that. See
 //! `docs/adr/0089-kernel-tls-for-senders.md`.
+//!
+//! By hand: the crate ktls takes its keys from rustls and drives tokio's sockets; ours come from
+//! OpenSSL and go to mio's.
 
 use std::{
     io::{self, IoSlice},

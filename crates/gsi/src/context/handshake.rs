@@ -3,7 +3,7 @@
 
 use std::time::SystemTime;
 
-use crate::context::{ContextError, HANDSHAKE_BYTES_MAX};
+use super::{ContextError, HANDSHAKE_BYTES_MAX};
 use crate::tls::{Tls, TlsFault};
 
 /// The rules of one kind of handshake.
