@@ -216,10 +216,9 @@ pub(super) fn method(results: &Results, groups: &[Group<'_>]) -> String {
     let mut text = match (scenario.work.file, scenario.work.files) {
         (_, Some(size)) => format!(
             "{size} in files of one size in one directory, from memory to memory. Goodput is the \
-             payload over the life of the client's process, login and listing included, with \
-             checksums compared by nobody. A run that is not done after {} is stopped, and what \
-             had \
-             arrived by then counts.",
+             payload over the life of the client's process, login and listing included; \
+             checksums are not compared. A run that is not done after {} is stopped, and the \
+             bytes that had arrived by then count.",
             run.measure
         ),
         (None, None) => format!(

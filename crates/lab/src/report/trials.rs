@@ -13,17 +13,16 @@ use crate::soak::{Side, Soak};
 
 /// A campaign of faults.
 pub fn faults(here: &Environment, seed: u64, rows: &[Row], outcomes: &[Outcome]) -> String {
-    let mut text = "# Faults\n\nEach fault is one `godwit cp -r`, given again until it says that \
-                    all is done. Meanwhile everything that \
-                    has a final name at the target is compared with its source from the moment it \
-                    appears. What is sent again is \
-                    counted by the kernels of both hosts, beyond the same command undisturbed; \
-                    promised are at most 1 % of the \
-                    bytes and a block (1 MiB) for each channel, by each fault. A kind passes where \
-                    each fault of it kept all promises. What lay unread in \
-                    receive buffers of the kernels when the fault happened is told apart: it is \
-                    lost with whoever would have read \
-                    it, and no program has a hold on it.\n\n"
+    let mut text = "# Faults\n\n\
+         Each fault is injected into one `godwit cp -r`, which is repeated until it \
+         succeeds. Meanwhile every file with a final name at the target is compared \
+         with its source, from the moment it appears. The kernels of both hosts count \
+         the bytes that are sent again: those beyond the same command without a fault. \
+         The promise for each fault is at most 1 % of the bytes and one block (1 MiB) \
+         for each channel. A kind passes if each of its faults kept all promises. Bytes \
+         that lay unread in receive buffers of the kernels when the fault happened are \
+         listed separately: no program has control over them, and they are lost with \
+         the program that would have read them.\n\n"
         .to_owned();
     let cells = |row: &Row| {
         vec![
@@ -98,7 +97,7 @@ pub fn soak(here: &Environment, soak: &Soak) -> (String, FigureFile) {
     let mut text = format!(
         "# Soak\n\n**{verdict}**: {:.0} minutes of transfers, listings, aborts and deaths over \
          loopback: {} short commands of which {} were \
-         interrupted or killed, and {} files by one command that lived all the time.\n\n\
+         interrupted or killed, and {} files by one command that ran from beginning to end.\n\n\
          ![Soak]({})\n\n",
         soak.seconds / 60.0,
         done.commands,
