@@ -3,29 +3,31 @@
 //! # Map
 //! ```text
 //!   main ──► listener, ssh ──► privsep (monitor, pre-login, session)      processes
-//!                 └───────────────► session ◄─────────────┘               one task a session
-//!               requests, transfers ◄──┘ └──► lookahead                   what a session asks for
-//!         service ──► access, storage, observe, config                    what all sessions share
+//!                 └───────────────► session ◄─────────────┘               one task per session
+//!                requests ──► transfers ──► lookahead                     the work of a session
+//!         login ──► service ──► observe ──► access ──► storage, config    shared by all sessions
 //! ```
 //! - [`config`]: flags and settings file, resolved into [`ServerSettings`]; `import_gct`: settings
-//!   of another server
-//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `ssh`: a session that sshd has
-//!   started; [`activation`]: a server that a service manager has started; `reaper`: when leftovers
-//!   of uploads are looked for; `service`: what sessions share; `error`: why a server cannot begin
-//! - `access`: who may connect (`limits`, pure; `admission`, with its login `attempts`) and log in
-//!   (`identity`, `login`, [`access::passwords`], `tokens`, `gsi`, `owner`), what a login may do
-//!   (`rights`), handshakes and protected lines (`security`), and what accounts share
-//!   (`channel_quota`, `turns`: processors for checksums)
-//! - `session`: control connection and interpreter, what a session waits for, its replies
-//! - `requests`: requests that touch storage; `transfers`: one transfer, from `open`ing its file to
-//!   the `checks` that its success depends on, and the session's `data_channels`
-//! - `lookahead`: work before its command's turn: `speculative` transfers, files that are opened
-//!   early (`preopen`), what may begin out of order (`reorder`), files that moved last
+//!   of a globus-gridftp-server
+//! - `listener`: [`Server`]: the accept loop, shutdown, reload; `ssh`: a session that sshd starts;
+//!   [`activation`]: a server that a service manager starts; `reaper`: when leftovers of uploads
+//!   are removed; `service`: what sessions share; `login`: which logins succeed; `error`: why a
+//!   server cannot start
+//! - `access`: who may connect (`limits`, pure; `admission`, with its login `attempts`), how users
+//!   authenticate (`identity`, [`access::passwords`], `tokens`, `gsi`, `owner`, `accounts`), what a
+//!   login may do (`rights`, `scoped` storage), handshakes and protected lines (`security`), and
+//!   what accounts share (`channel_quota`, `turns`: processors for checksums)
+//! - `session`: control connection, interpreter and replies (`control_io`), running and
+//!   `speculative` work (`work`), and its log (`session_log`)
+//! - `requests`: requests that touch storage; `transfers`: one transfer, from opening its file
+//!   (`open`, early: `preopen`) to the `checks` that its success depends on, `checksums`, and the
+//!   session's `data_channels`
+//! - `lookahead`: which transfers may start out of order (`reorder`), files that moved last
 //!   (`recent_files`)
-//! - `storage`: what 226 promises (`durability`), what a login may touch (`scoped`), `leftovers`
+//! - `storage`: what 226 promises (`durability`), `leftovers` of uploads
 //! - `observe`: [`observe::log`], audit log and transfer log (`audit`), `metrics`, and the `event`s
-//!   that these record
-//! - `privsep`: processes without privileges
+//!   that these record, with the `class` of each failure
+//! - `privsep`: unprivileged processes
 //!
 //! No module imports another in a circle (`cargo xtask modules`).
 //!
@@ -39,6 +41,7 @@ pub mod config;
 mod error;
 mod import_gct;
 mod listener;
+mod login;
 mod lookahead;
 pub mod observe;
 mod privsep;

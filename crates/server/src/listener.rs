@@ -1,6 +1,5 @@
 //! The accept loop: who gets a session, and how the server ends.
 
-use crate::error::ServerError;
 use std::{
     future::{Future, poll_fn},
     io,
@@ -22,8 +21,12 @@ use tracing::{debug, info, warn};
 use crate::{
     access::{admission::Admission, gsi::Gsi, limits::Refusal},
     config::{DEFAULT_PORT, ServerSettings},
-    observe::metrics::{self, Metrics},
-    privsep::monitor,
+    error::ServerError,
+    observe::{
+        audit::Audit,
+        metrics::{self, Metrics},
+    },
+    privsep::{monitor, sandbox},
     reaper,
     service::Service,
     session::{self, Phase},
@@ -57,10 +60,18 @@ pub struct Reloader {
     gate: Arc<Admission>,
 }
 
+/// Also checks that the kernel can separate privileges as the settings demand.
+fn service_of(settings: ServerSettings, audit: Arc<Audit>) -> Result<Service, ServerError> {
+    if let Some(separation) = &settings.separation {
+        sandbox::prepare(separation).map_err(ServerError::Separation)?;
+    }
+    Service::new(settings, audit)
+}
+
 impl Server {
     /// Opens the root and listens on all addresses of `settings`.
     pub async fn bind(settings: ServerSettings) -> Result<Self, ServerError> {
-        let service = Service::new(settings, Arc::default())?;
+        let service = service_of(settings, Arc::default())?;
         let listeners = listen_all(&service.settings.listen)?;
         Self::listening(listeners, service)
     }
@@ -76,7 +87,7 @@ impl Server {
         if !settings.listen.is_empty() {
             return Err(ServerError::ListenTwice);
         }
-        let service = Service::new(settings, Arc::default())?;
+        let service = service_of(settings, Arc::default())?;
         let listeners = sockets.into_iter().enumerate().map(|(number, socket)| {
             let ours = socket.set_nonblocking(true);
             let ours = ours.and_then(|()| TcpListener::from_std(socket));
@@ -213,7 +224,7 @@ impl Reloader {
             warn!("listening addresses change at the next start only");
         }
         let audit = Arc::clone(&before.audit);
-        let service = Arc::new(Service::new(settings, audit)?);
+        let service = Arc::new(service_of(settings, audit)?);
         // Also where its name is the same: the file may be another by now.
         service.audit.open(&service.settings)?;
         self.gate.change(service.settings.bounds);

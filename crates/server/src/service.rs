@@ -1,4 +1,4 @@
-//! What all sessions share that began under the same settings.
+//! What all sessions share that started under the same settings.
 
 use std::sync::Arc;
 
@@ -12,43 +12,46 @@ use tokio::sync::Semaphore;
 
 use crate::{
     access::{
+        accounts::Accounts,
         gsi::{Gsi, GsiError},
+        identity::Monitor,
         owner::Owner,
-        passwords, tokens,
+        passwords,
+        scoped::CreatedFiles,
+        tokens,
         turns::Turns,
     },
     config::{Anonymous, ServerSettings, TlsSettings},
     error::ServerError,
     observe::audit::Audit,
-    privsep::{accounts::Accounts, link::ChildEnd, sandbox},
-    storage::{durability::Committer, scoped::CreatedFiles},
+    storage::durability::Committer,
 };
 
-/// Threads that work on logins at a time: each reads files, or asks a monitor, and is soon done.
+/// Threads that work on logins at a time. Each reads files or asks a monitor, and soon ends.
 const LOGIN_THREADS_MAX: usize = 64;
 
-/// What all sessions that began under the same settings share.
+/// What all sessions share that started under the same settings.
 pub(crate) struct Service {
     pub(crate) settings: ServerSettings,
-    /// Also the way to storage.
+    /// With the storage.
     pub(crate) committer: Arc<Committer>,
-    /// By logins that may create files and not change them.
+    /// Files of logins that may create files and not change them.
     pub(crate) made: CreatedFiles,
-    /// Where users prove who they are.
+    /// Authentication by grid certificates.
     pub(crate) gsi: Option<Arc<Gsi>>,
     pub(crate) audit: Arc<Audit>,
     /// AUTH TLS.
     pub(crate) tls: Option<ftps::Server>,
     pub(crate) passwords: passwords::Cache,
-    /// One for each core: a checksum keeps one busy.
+    /// One turn for each core, since a checksum keeps a core busy.
     pub(crate) turns: Turns,
     /// One permit for each thread that works on a login.
     pub(crate) logins: Arc<Semaphore>,
-    /// Of a process that meets strangers: who decides on logins.
-    pub(crate) monitor: Option<Arc<ChildEnd>>,
-    /// Of a privileged monitor: whom its processes are.
+    /// In a pre-login process, the monitor that decides on logins.
+    pub(crate) monitor: Option<Arc<dyn Monitor>>,
+    /// In a privileged monitor, the accounts of its processes.
     pub(crate) accounts: Option<Arc<Accounts>>,
-    /// The one user there is, whom sshd has let in.
+    /// The only user, if sshd started the server.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -66,8 +69,7 @@ impl Service {
         let separated = |error: &dyn std::fmt::Display| ServerError::Separation(error.to_string());
         let accounts = match &settings.separation {
             Some(separation) => {
-                sandbox::prepare(separation).map_err(|error| separated(&error))?;
-                // Sessions begin elsewhere.
+                // Sessions have another working directory.
                 let root = settings.root.canonicalize();
                 settings.root = root.map_err(|error| separated(&error))?;
                 let anonymous = settings.anonymous != Anonymous::Off;
@@ -123,7 +125,7 @@ impl Service {
     }
 }
 
-/// `clients`: CAs by whose certificates users may say who they are.
+/// `clients`: CAs that issue the certificates of users.
 fn tls_of(
     settings: &TlsSettings,
     clients: Option<Arc<dyn Anchors>>,

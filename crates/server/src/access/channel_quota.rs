@@ -26,16 +26,25 @@ use rustix::{
 };
 
 use crate::config::Bounds;
-use crate::observe::event::Channels;
+use serde::{Deserialize, Serialize};
 
-/// So many of something, in however many processes.
+/// Data channels of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Channels {
+    pub(crate) now: u32,
+    /// Since the session began, the present ones among them.
+    pub(crate) opened: u64,
+}
+
+/// A counter that several processes may share.
 #[derive(Debug)]
 pub(crate) struct SharedCounter {
     left: OwnedFd,
     max: u32,
 }
 
-/// How often something has happened, in another process perhaps.
+/// The number of times that an event occurred, perhaps in another process.
 #[derive(Debug)]
 struct Tally(OwnedFd);
 

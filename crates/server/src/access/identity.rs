@@ -1,5 +1,7 @@
 //! The identity of a client: the credentials of a login, and the account that they lead to.
 
+use std::{io, os::fd::OwnedFd};
+
 use std::fmt;
 
 use godwit_gsi::name::DistinguishedName;
@@ -11,19 +13,27 @@ use godwit_proto::{
 use serde::{Deserialize, Serialize};
 
 use super::rights::Rights;
-use crate::observe::metrics::Kind;
 
-/// Who says USER and PASS, and what is known of them already.
+/// The monitor, as a pre-login process sees it.
+pub(crate) trait Monitor: Send + Sync {
+    /// Asks for a session of `caller`: the relay to it, or why there is none.
+    fn log_in(&self, caller: Box<LoginRequest>) -> Result<OwnedFd, String>;
+
+    /// Reports a handshake that failed.
+    fn handshake_failed(&self, why: &str) -> io::Result<()>;
+}
+
+/// A client's USER and PASS, and what the server knows of the client already.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoginRequest {
     pub(crate) user: String,
     #[serde(with = "secret")]
     pub(crate) password: Password,
-    /// Proven.
+    /// Authenticated.
     #[serde(with = "name")]
     pub(crate) identity: Option<DistinguishedName>,
-    /// Why a certificate that was shown is not trusted.
+    /// Why the client's certificate is not trusted.
     pub(crate) disbelief: Option<String>,
     /// Of the control channel.
     pub(crate) channel: ControlProtection,
@@ -107,32 +117,6 @@ pub(crate) enum Method {
 
 impl Method {
     pub(crate) const COUNT: usize = 6;
-}
-
-impl Kind for Method {
-    const ALL: &'static [Self] = &[
-        Self::Anonymous,
-        Self::Gsi,
-        Self::Tls,
-        Self::Password,
-        Self::Token,
-        Self::Ssh,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Anonymous => "anonymous",
-            Self::Gsi => "gsi",
-            Self::Tls => "tls",
-            Self::Password => "password",
-            Self::Token => "token",
-            Self::Ssh => "ssh",
-        }
-    }
 }
 
 /// Whose account of the system a session acts as, where it has a process of its own.

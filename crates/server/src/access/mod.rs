@@ -1,14 +1,15 @@
 //! Who may connect and log in, what a login may do, and how accounts share the server.
 
+pub(crate) mod accounts;
 pub(crate) mod admission;
 pub(crate) mod channel_quota;
 pub(crate) mod gsi;
 pub(crate) mod identity;
 pub(crate) mod limits;
-pub(crate) mod login;
 pub(crate) mod owner;
 pub mod passwords;
 pub(crate) mod rights;
+pub(crate) mod scoped;
 pub(crate) mod security;
 pub(crate) mod tokens;
 pub(crate) mod turns;

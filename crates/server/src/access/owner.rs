@@ -4,8 +4,8 @@ use std::path::Path;
 
 use godwit_proto::{FtpPath, pi::server::Account};
 
+use super::accounts;
 use super::identity::{Actor, Admitted, Method, Principal, user_account};
-use crate::privsep::accounts;
 
 /// Whose server it is: whatever name a client gives at login, it is this user.
 #[derive(Clone, Debug)]

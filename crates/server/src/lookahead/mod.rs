@@ -1,7 +1,5 @@
-//! Work done before the turn of its command: what may start early, and the files that a session
-//! moved last.
+//! What work before the turn of its command relies on: which transfers may start out of order, and
+//! the files that a session moved last.
 
-pub(crate) mod preopen;
 pub(crate) mod recent_files;
 pub(crate) mod reorder;
-pub(crate) mod speculative;

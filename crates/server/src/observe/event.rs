@@ -6,8 +6,8 @@ use std::{net::SocketAddr, time::Duration};
 use godwit_proto::FtpPath;
 use serde::{Deserialize, Serialize};
 
-use super::metrics::Class;
-use crate::access::identity::Method;
+use super::class::Class;
+use crate::access::{channel_quota::Channels, identity::Method};
 
 /// Bytes of each text from outside; what is longer is cut.
 pub(crate) const TEXT_MAX: usize = 4096;
@@ -244,15 +244,6 @@ pub(crate) struct Flow {
     pub(crate) bytes: u64,
     /// Of those that were sent, bytes that TCP has sent again.
     pub(crate) retransmitted: u64,
-}
-
-/// Data channels of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Channels {
-    pub(crate) now: u32,
-    /// Since it began, those of now among them.
-    pub(crate) opened: u64,
 }
 
 impl Progress {

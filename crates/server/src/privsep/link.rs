@@ -32,7 +32,7 @@ use tokio::{
 use super::messages::{
     BadMessage, FromPreLogin, FromSession, MonitorReply, PACKET_MAX, decode, encode,
 };
-use crate::access::identity::LoginRequest;
+use crate::access::identity::{LoginRequest, Monitor};
 
 /// Descriptors beside a message.
 const DESCRIPTORS_MAX: usize = 8;
@@ -343,9 +343,10 @@ impl ChildEnd {
         let (answer, beside) = self.receive()?;
         Ok((answer, beside.into_iter().next()))
     }
+}
 
-    /// Asks for a session of `caller`; the relay to it, or why there is none.
-    pub(crate) fn log_in(&self, caller: Box<LoginRequest>) -> Result<OwnedFd, String> {
+impl Monitor for ChildEnd {
+    fn log_in(&self, caller: Box<LoginRequest>) -> Result<OwnedFd, String> {
         match self.ask(&FromPreLogin::Login(caller)) {
             Ok((MonitorReply::Entered, Some(relay))) => Ok(relay),
             Ok((MonitorReply::Refused { why }, _)) => Err(why),
@@ -353,14 +354,11 @@ impl ChildEnd {
             Err(error) => Err(format!("the server ends this connection: {error}")),
         }
     }
-}
 
-impl ChildEnd {
-    /// Of a pre-login process: a handshake has failed.
-    pub(crate) fn handshake_failed(&self, why: &str) -> Result<(), LinkError> {
-        self.send(&FromPreLogin::HandshakeFailed {
-            why: why.to_owned(),
-        })
+    fn handshake_failed(&self, why: &str) -> io::Result<()> {
+        let why = why.to_owned();
+        let sent = self.send(&FromPreLogin::HandshakeFailed { why });
+        sent.map_err(io::Error::other)
     }
 }
 

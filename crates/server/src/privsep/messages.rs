@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use godwit_proto::{FtpPath, pi::server::Account};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::accounts::Ids;
+use crate::access::accounts::Ids;
 use crate::{
     access::{
         identity::{ControlProtection, LoginRequest},

@@ -22,9 +22,8 @@
 //! - [`child`]: how child processes begin; [`pre_login`], [`session`]: their work; [`relay`]: the
 //!   bytes between the two; [`turns`]: processors for checksums; [`log_lines`]: what child
 //!   processes write to the log; [`reaper`]: a process that removes leftovers of uploads
-//! - [`accounts`]: uids and groups; [`sandbox`] and [`syscalls`]: what processes give up
+//! - [`sandbox`] and [`syscalls`]: what processes give up
 
-pub(crate) mod accounts;
 mod child;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod foreign;

@@ -17,7 +17,8 @@ use rustix::{
 };
 use seccompiler::BpfProgram;
 
-use super::{accounts::Ids, syscalls};
+use super::syscalls;
+use crate::access::accounts::Ids;
 use crate::config::Separation;
 
 /// What pre-login processes see of the file system where the kernel lacks Landlock, and where it
@@ -265,7 +266,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::privsep::accounts::SystemAccount;
+    use crate::access::accounts::SystemAccount;
 
     /// An account that every Debian has and that runs nothing.
     const JO: &str = "games";

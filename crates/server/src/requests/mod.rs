@@ -4,7 +4,7 @@
 //! client, has taken one. A request that waits, for a client or for its turn, holds no thread. When
 //! a session ends it closes the queue, and that ends the request.
 
-pub(crate) mod checksums;
+mod checksums;
 mod storage_calls;
 
 use std::{iter::Peekable, net::TcpListener, os::fd::OwnedFd, sync::Arc, thread};
@@ -33,9 +33,12 @@ use crate::{
         turns::AccountTurns,
     },
     lookahead::reorder::is_passable,
-    observe::metrics::Class,
+    observe::class::Class,
     storage::durability::Committer,
-    transfers::data_channels::{DataChannels, ListenPlan},
+    transfers::{
+        checksums::blocking,
+        data_channels::{DataChannels, ListenPlan},
+    },
 };
 
 /// Entries of one MLSC page: some 100 KiB of facts, well below what pauses a session.
@@ -308,7 +311,7 @@ fn spawn(request: Request, committer: &Arc<Committer>, turns: &AccountTurns, mut
                     let go_on = &mut |bytes| replier.progress(bytes);
                     checksums::answer(request, storage, &turns, go_on).await
                 }
-                false => checksums::blocking(move || run_simple(request, &*storage)).await,
+                false => blocking(move || run_simple(request, &*storage)).await,
             };
             replier.end_turn();
             if durable
@@ -337,10 +340,10 @@ async fn list_control(storage: Arc<dyn Storage>, path: FtpPath, mut replier: Rep
             Box::new(directory_facts(&*storage, &path)?);
         Ok(entries.peekable())
     };
-    let mut rest = checksums::blocking(open).await;
+    let mut rest = blocking(open).await;
     loop {
         let page = match rest {
-            Ok(entries) => checksums::blocking(move || next_page(entries)).await,
+            Ok(entries) => blocking(move || next_page(entries)).await,
             Err(failure) => Err(failure),
         };
         let (result, more) = match page {

@@ -3,10 +3,9 @@
 use godwit_proto::temporary::is_temporary;
 use tokio::sync::watch;
 
-use super::{End, Phase, Session, next_step, session_log::CUT_SHORT};
+use super::{End, Phase, Session, next_step, session_log::CUT_SHORT, speculative::SpeculativeWork};
 use crate::{
-    lookahead::speculative::SpeculativeWork,
-    observe::metrics::Class,
+    observe::class::Class,
     transfers::{TransferEnd, TransferStep, data_channels::DataChannels},
 };
 

@@ -19,6 +19,7 @@ mod progress_report;
 pub(crate) mod reply_buffer;
 mod requests;
 mod session_log;
+mod speculative;
 
 use std::{
     io,
@@ -49,16 +50,18 @@ pub(crate) use self::{
 use self::{
     control_io::ControlIo,
     reply_buffer::{UNSENT_MAX, UNSENT_PAUSE},
+    speculative::SpeculativeWork,
 };
 use crate::{
     access::{
-        admission::ConnectionPermit, gsi::refusal, login, rights::Rights, turns::AccountTurns,
+        admission::ConnectionPermit, gsi::refusal, rights::Rights, scoped::ScopedStorage,
+        turns::AccountTurns,
     },
-    lookahead::speculative::SpeculativeWork,
+    login,
     observe::event::{Command, Entry, What},
     requests::{Answer, PendingRequest},
     service::Service,
-    storage::{durability::Committer, failure, scoped::ScopedStorage},
+    storage::{durability::Committer, failure},
     transfers::{RunningTransfer, TransferEnd, TransferStep, data_channels::DataChannels},
 };
 

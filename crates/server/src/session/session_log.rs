@@ -11,8 +11,8 @@ use super::{Session, Transfer};
 use crate::{
     access::identity::Method,
     observe::{
+        class::Class,
         event::{Command, Entry, What, Who, Wire},
-        metrics::Class,
     },
     transfers::TransferEnd,
 };

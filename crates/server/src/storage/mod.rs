@@ -1,8 +1,7 @@
-//! The root directory as sessions see it: rights, durability, leftovers of uploads.
+//! Durability, and leftovers of uploads.
 
 pub(crate) mod durability;
 pub(crate) mod leftovers;
-pub(crate) mod scoped;
 
 use std::{
     io,

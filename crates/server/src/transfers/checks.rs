@@ -11,13 +11,12 @@ use std::{
 use godwit_engine::storage::Storage;
 use godwit_proto::{ChecksumAlgorithm, FtpPath, error::TransferFailure, timestamp::Timestamp};
 
-use super::shared_writer::SharedWriter;
-use crate::storage::system_time;
-use crate::{
-    access::turns::AccountTurns,
-    requests::checksums::{blocking, checksum, open},
-    storage::failure_of,
+use super::{
+    checksums::{blocking, checksum, open},
+    shared_writer::SharedWriter,
 };
+use crate::storage::system_time;
+use crate::{access::turns::AccountTurns, storage::failure_of};
 
 /// What success of a receipt still depends on.
 pub(crate) struct Checks {

@@ -22,10 +22,9 @@ use godwit_proto::{
 use rustix::io::Errno;
 
 use crate::{
-    access::channel_quota::ChannelQuota,
+    access::channel_quota::{ChannelQuota, Channels},
     config::ServerSettings,
     lookahead::{recent_files::RecentFiles, reorder::RecentNames},
-    observe::event::Channels,
     storage::{failure, failure_of},
 };
 

@@ -6,11 +6,13 @@
 //!      └──────────┴── failure, abort ──────┘
 //! ```
 //! Files in MODE E start in Moving: the mover opens them in their turn, or takes them from
-//! [`crate::lookahead::preopen`], so a queue of small files needs no step of the session.
+//! [`preopen`], so a queue of small files needs no step of the session.
 
 mod checks;
+pub(crate) mod checksums;
 pub(crate) mod data_channels;
 pub(crate) mod open;
+pub(crate) mod preopen;
 mod shared_writer;
 
 use std::{
@@ -35,11 +37,10 @@ use godwit_proto::{
 };
 use tokio::task::JoinHandle;
 
-use self::{checks::Checks, data_channels::DataChannels, open::Opened};
+use self::{checks::Checks, data_channels::DataChannels, open::Opened, preopen::PreopenedTransfer};
 use crate::{
     access::turns::AccountTurns,
     config::Durability,
-    lookahead::preopen::PreopenedTransfer,
     observe::event::Flow,
     storage::durability::{Committer, SafeRanges},
 };

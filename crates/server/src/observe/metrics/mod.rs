@@ -12,13 +12,14 @@
 //! what one of them says is bounded, and may be wrong. There are no labels with names of users,
 //! hosts or files in them, so the number of values does not grow with theirs.
 
-mod class;
-mod counting;
 pub(crate) mod http;
 mod prometheus_text;
 mod status;
 
-use crate::observe::event::{Channels, Flow, Progress, Running};
+use crate::{
+    access::channel_quota::Channels,
+    observe::event::{Flow, Progress, Running},
+};
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -26,10 +27,11 @@ use std::{
     time::SystemTime,
 };
 
-use self::counting::{Counter, Counters};
-pub(crate) use self::{class::Class, counting::Kind};
-
-use super::event::{Entry, Verdict, What, Who};
+use super::{
+    class::Class,
+    counting::{Counter, Counters, Kind},
+    event::{Entry, Verdict, What, Who},
+};
 use crate::access::{identity::Method, limits::Refusal};
 
 /// Bytes, or anything else, that a session may add at once: more are a lie, and must not make
@@ -39,7 +41,33 @@ const AT_ONCE_MAX: u64 = 1 << 50;
 /// A year: no transfer takes longer.
 const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
 
-/// All of it, since the server has begun.
+impl Kind for Method {
+    const ALL: &'static [Self] = &[
+        Self::Anonymous,
+        Self::Gsi,
+        Self::Tls,
+        Self::Password,
+        Self::Token,
+        Self::Ssh,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Gsi => "gsi",
+            Self::Tls => "tls",
+            Self::Password => "password",
+            Self::Token => "token",
+            Self::Ssh => "ssh",
+        }
+    }
+}
+
+/// All counters, since the server started.
 pub(crate) struct Metrics {
     began: SystemTime,
     connections: Counter,
@@ -324,6 +352,14 @@ mod tests {
     use std::{net::Ipv4Addr, time::Duration};
 
     use super::*;
+    use crate::observe::counting::assert_in_order;
+
+    #[test]
+    fn each_kind_has_its_own_counter() {
+        assert_in_order::<Class>();
+        assert_in_order::<Method>();
+        assert_in_order::<ConnectionRefusal>();
+    }
 
     fn visit() -> (Arc<Metrics>, ConnectionMetrics) {
         let metrics = Arc::new(Metrics::default());

@@ -5,7 +5,7 @@ use std::{fs, time::SystemTime};
 use godwit_engine::host::prometheus_text::PrometheusText;
 use rustix::process::{Resource, getrlimit};
 
-use super::{Class, ConnectionRefusal, Direction, Method, Metrics, counting::Kind, lock};
+use super::{Class, ConnectionRefusal, Direction, Kind, Method, Metrics, lock};
 
 impl Metrics {
     /// All there is, of this moment. Reads files of /proc.

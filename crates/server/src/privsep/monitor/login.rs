@@ -15,18 +15,18 @@ use tracing::{info, warn};
 use super::{Connection, ConnectionError};
 use crate::{
     access::{
+        accounts::SystemAccount,
         channel_quota::ChannelQuota,
         identity::{Actor, Admitted, ControlProtection, LoginRequest, Method},
         limits::sharing_as,
-        login::{self},
     },
+    login,
     observe::{
+        class::Class,
         event::{Entry, What, cut},
-        metrics::Class,
     },
     privsep::{
         Role,
-        accounts::SystemAccount,
         link::relay_pair,
         messages::{FromSession, SessionSetup, checked_name},
         process::Process,

@@ -3,7 +3,7 @@
 
 mod login;
 
-use crate::privsep::accounts::Accounts;
+use crate::access::accounts::Accounts;
 use std::{
     fs::{File, OpenOptions},
     io,
@@ -37,8 +37,8 @@ use super::{
 use crate::{
     access::{admission::ConnectionPermit, channel_quota::ChannelQuota},
     observe::{
+        class::Class,
         event::{Entry, What, Who},
-        metrics::Class,
     },
     service::Service,
     session::{EVICTED, Phase, canonical, interpreter_config},

@@ -137,14 +137,6 @@ impl From<&TransferFailure> for Class {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{access::identity::Method, observe::metrics::counting::assert_in_order};
-
-    #[test]
-    fn nothing_is_counted_as_something_else() {
-        assert_in_order::<Class>();
-        assert_in_order::<Method>();
-        assert_in_order::<crate::observe::metrics::ConnectionRefusal>();
-    }
 
     #[test]
     fn whatever_storage_says_has_a_class() {

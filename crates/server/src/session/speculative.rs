@@ -10,12 +10,15 @@ use std::{
 
 use godwit_proto::pi::server::{Request, TransferRequest};
 
-use super::preopen::{self, PreopenedTransfer};
 use crate::{
     access::turns::AccountTurns,
     requests::{PendingRequest, WorkDone},
     storage::durability::Committer,
-    transfers::{RunningTransfer, TransferStep, data_channels::DataChannels},
+    transfers::{
+        RunningTransfer, TransferStep,
+        data_channels::DataChannels,
+        preopen::{self, PreopenedTransfer},
+    },
 };
 
 /// What the interpreter has announced and not asked for: opened ahead, and queued on the data

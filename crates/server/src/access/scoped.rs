@@ -11,7 +11,7 @@ use godwit_engine::storage::{Clock, Entries, FileRef, Metadata, Result, Storage,
 use godwit_proto::{FtpPath, error::StorageFailure, temporary};
 use rustix::io::Errno;
 
-use crate::access::rights::{Denied, Operation, Rights};
+use super::rights::{Denied, Operation, Rights};
 
 /// Files of a login that are remembered as its own: far more than wait for their final names.
 const MADE_MAX: usize = 4096;

@@ -1,6 +1,6 @@
 //! Accounts of this system.
 
-use crate::access::identity::Actor;
+use super::identity::Actor;
 use crate::config::Separation;
 use std::{os::unix::ffi::OsStrExt as _, path::Path};
 use tracing::warn;
@@ -75,10 +75,10 @@ pub(crate) fn home_beneath(home: &Path, root: &Path) -> String {
 /// The accounts that a separated server needs for itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
-    pub(super) pre_login: Ids,
+    pub(crate) pre_login: Ids,
     anonymous: SystemAccount,
     bearer: Option<SystemAccount>,
-    pub(super) require_sandbox: bool,
+    pub(crate) require_sandbox: bool,
 }
 
 impl Accounts {
@@ -116,7 +116,7 @@ impl Accounts {
     }
 
     /// Whose process serves `actor`. May block.
-    pub(super) fn of(&self, actor: &Actor) -> Result<SystemAccount, NoAccount> {
+    pub(crate) fn of(&self, actor: &Actor) -> Result<SystemAccount, NoAccount> {
         match actor {
             Actor::Account(name) => SystemAccount::find(name),
             Actor::Anonymous => Ok(self.anonymous.clone()),

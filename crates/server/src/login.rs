@@ -23,12 +23,12 @@ use godwit_proto::{
 use rustix::io::Errno;
 use tracing::error;
 
-use super::{
-    gsi::refusal,
-    rights::Rights,
-    tokens::{self, Bearer},
-};
 use crate::{
+    access::{
+        gsi::refusal,
+        rights::Rights,
+        tokens::{self, Bearer},
+    },
     config::{self, Anonymous, ServerSettings},
     service::Service,
     storage::failure,

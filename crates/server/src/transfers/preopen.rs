@@ -18,7 +18,7 @@ use godwit_proto::{
     pi::server::{TransferKind, TransferRequest},
 };
 
-use crate::transfers::open::{self, Opened};
+use super::open::{self, Opened};
 
 /// A file that was opened longer ago is opened again in its turn: behind a long transfer somebody
 /// else may have replaced it.
