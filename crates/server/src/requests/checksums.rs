@@ -54,7 +54,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Gives a file its name if it is what was expected.
+/// Renames a file if it is as expected.
 async fn commit(
     storage: Arc<dyn Storage>,
     from: FtpPath,

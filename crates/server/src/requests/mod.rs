@@ -58,32 +58,32 @@ pub(crate) enum Answer {
     Done(Result<Outcome, StorageFailure>),
     /// Bytes a checksum has seen.
     Progress(u64),
-    /// It was queued, and dropped before its turn came; the last answer.
+    /// It was queued, and dropped before its turn; the last answer.
     NotStarted(Request),
     /// A listener for data connections; the last answer.
     Listener(ListenPlan, TcpListener),
-    /// What an ADAT came to; the last answer.
+    /// Result of an ADAT; the last answer.
     Handshake(Box<HandshakeStep>),
-    /// The relay to the session of who has logged in, or why not; the last answer.
+    /// The relay to the session after login, or why there is none; the last answer.
     Entered(Result<OwnedFd, String>),
-    /// What bytes of a handshake of TLS came to; the last answer, and none of the interpreter's.
+    /// Result of a step of the TLS handshake; the last answer, and not for the interpreter.
     Tls(Box<TlsStep>),
-    /// What came of a login by this name; the last answer.
+    /// Result of a login with this name; the last answer.
     Login {
         user: String,
         admitted: Result<Box<Admitted>, (Class, StorageFailure)>,
     },
 }
 
-/// A request that runs. Dropping it ends the work at the next chance.
+/// A request that runs. Dropping it ends the work at its next check.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     answers: mpsc::Receiver<Answer>,
-    /// What it is, where it may be dropped before it was begun.
+    /// The request, if it may be dropped before it starts.
     queued: Option<Request>,
 }
 
-/// Ends when work that was queued touches nothing any more.
+/// Resolves when queued work does not touch files any more.
 pub(crate) struct WorkDone(oneshot::Receiver<()>);
 
 impl WorkDone {
@@ -112,7 +112,7 @@ impl PendingRequest {
 
     /// Carries `request` out when what was queued on the data channels before is done, unless `may`
     /// then says no (there is no answer then). A mover does it, but for what takes longer than a
-    /// small file. `tell` hears whether it went well.
+    /// small file. `tell` receives whether it succeeded.
     pub(crate) fn queued(
         request: Request,
         committer: &Arc<Committer>,
@@ -160,12 +160,12 @@ impl PendingRequest {
         (pending, WorkDone(over))
     }
 
-    /// Was it made for this?
+    /// Whether it was made for `request`.
     pub(crate) fn is_of(&self, request: &Request) -> bool {
         self.request() == Some(request)
     }
 
-    /// What it is, where it was queued.
+    /// The request, if it was queued.
     pub(crate) fn request(&self) -> Option<&Request> {
         self.queued.as_ref()
     }
@@ -178,11 +178,11 @@ impl PendingRequest {
         })
     }
 
-    /// Starts what has one answer, and may block its thread.
+    /// Starts work that has one answer and may block its thread.
     pub(crate) fn of(work: impl FnOnce() -> Answer + Send + 'static) -> Self {
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
         tokio::task::spawn_blocking(move || {
-            // Where the session is gone, so is what the answer holds.
+            // If the session has ended, the answer is dropped.
             drop(sender.blocking_send(work()));
         });
         Self {
@@ -192,8 +192,8 @@ impl PendingRequest {
     }
 
     /// Starts a part of a login, once `turn` is ready and there is a permit. It has a thread of its
-    /// own: those of storage may all wait for a disk, and nobody is to be kept out by that. Where
-    /// the session is gone before, nothing is done.
+    /// own: those of storage may all wait for a disk, which must not delay logins. Nothing is done
+    /// if the session ends before.
     pub(crate) fn of_login<T: Send + 'static>(
         permits: &Arc<Semaphore>,
         turn: impl Future<Output = T> + Send + 'static,
@@ -216,9 +216,9 @@ impl PendingRequest {
                 drop(permit);
             };
             let started = thread::Builder::new().name("login".to_owned()).spawn(work);
-            // The session answers for it that nothing came of it.
+            // The session then answers with an internal error.
             if let Err(error) = started {
-                error!(%error, "a login has no thread");
+                error!(%error, "cannot start a thread for a login");
             }
         });
         Self {
@@ -234,7 +234,7 @@ impl PendingRequest {
         answer
             .or_else(|| queued.map(Answer::NotStarted))
             .unwrap_or_else(|| {
-                // The thread panicked: a fault of ours, and the client is still owed a reply.
+                // The thread panicked: a bug in the server, and the client still needs a reply.
                 Answer::Done(Err(StorageFailure {
                     errno: 0,
                     doing: "carry out the command".to_owned(),
@@ -247,7 +247,7 @@ impl PendingRequest {
 /// The working side of the queue.
 struct Replier {
     answers: mpsc::Sender<Answer>,
-    /// Held while what is queued behind must wait.
+    /// Held while work queued behind must wait.
     turn: Option<QueueTurn>,
     _over: Option<oneshot::Sender<()>>,
 }
@@ -261,7 +261,7 @@ impl Replier {
         }
     }
 
-    /// False where the session is gone.
+    /// False if the session has ended.
     async fn answer(&mut self, result: Result<Outcome, StorageFailure>) -> bool {
         self.end_turn();
         self.answers.send(Answer::Done(result)).await.is_ok()
@@ -270,17 +270,17 @@ impl Replier {
     /// The only answer, for which there is room.
     fn answer_blocking(&mut self, result: Result<Outcome, StorageFailure>) {
         self.end_turn();
-        // The session may be gone.
+        // The session may have ended.
         drop(self.answers.blocking_send(Answer::Done(result)));
     }
 
-    /// Before the answer: whoever hears of it may use the data channels at once.
+    /// Before the answer: the client may then use the data channels at once.
     fn end_turn(&mut self) {
         self.turn = None;
     }
 
-    /// Progress is news only while it is fresh: dropped when the session is busy. False where
-    /// nobody listens.
+    /// Dropped if the session is busy, since old progress is useless. False if the session has
+    /// ended.
     fn progress(&self, bytes: u64) -> bool {
         if bytes == 0 {
             return !self.answers.is_closed();
@@ -292,7 +292,7 @@ impl Replier {
     }
 }
 
-/// Carries it out, on blocking threads as far as it blocks. Inside the runtime.
+/// Runs the request, on a blocking thread if it blocks. Inside the runtime.
 fn spawn(request: Request, committer: &Arc<Committer>, turns: &AccountTurns, mut replier: Replier) {
     let storage = committer.storage();
     let computes = matches!(
@@ -358,7 +358,7 @@ async fn list_control(storage: Arc<dyn Storage>, path: FtpPath, mut replier: Rep
     }
 }
 
-/// What comes next, and where more does, the rest.
+/// The next page, and the rest if there is more.
 fn next_page(mut entries: Entries) -> Result<(Outcome, Option<Entries>), StorageFailure> {
     let page: Result<Vec<_>, _> = entries.by_ref().take(PAGE_ENTRIES).collect();
     let last = entries.peek().is_none();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_expected_gets_its_name() {
+    fn only_expected_files_are_renamed() {
         let storage = storage();
         let file = storage.open_write(&path("/.f"), WriteMode::New).unwrap();
         file.write_all_at(0, b"123456789").unwrap();
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_a_program_that_runs_as_its_owner() {
+    fn set_user_id_and_set_group_id_are_refused() {
         let storage = storage();
         storage.open_write(&path("/f"), WriteMode::New).unwrap();
         let set = |mode| {
@@ -550,7 +550,7 @@ mod tests {
             let answers = set(mode);
             assert_eq!(errno(&answers), Errno::PERM.raw_os_error());
             let said = format!("{answers:?}");
-            assert!(said.contains("are not given"), "{said}");
+            assert!(said.contains("are not allowed"), "{said}");
         }
         let now = storage.stat(&path("/f")).unwrap().facts().unix_mode;
         assert_eq!(now, before);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_that_nobody_waits_for_ends() {
+    fn an_abandoned_checksum_ends() {
         // It would take hours; the runtime waits for its threads when it is dropped.
         let storage: Arc<dyn Storage> =
             Arc::new(godwit_engine::storage::NullStorage::new(u64::MAX / 2));
@@ -609,11 +609,11 @@ mod tests {
         let limit = std::time::Duration::from_secs(60);
         let ended = runtime.block_on(async { tokio::time::timeout(limit, work).await });
         runtime.shutdown_background();
-        ended.expect("it waits for a thread that somebody else holds")
+        ended.expect("it waits for a thread that another request holds")
     }
 
     #[test]
-    fn listings_that_nobody_reads_hold_no_thread() {
+    fn unread_listings_hold_no_thread() {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         for i in 0..PAGE_ENTRIES * (ANSWERS_QUEUED + 3) {
             let name = path(&format!("/{i}"));

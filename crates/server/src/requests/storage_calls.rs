@@ -1,4 +1,4 @@
-//! What requests do to storage.
+//! The storage calls of requests.
 
 use godwit_engine::storage::{FileKind, Storage, digest};
 use godwit_proto::{
@@ -19,7 +19,7 @@ use crate::{
 /// S_ISUID and S_ISGID.
 const BECOMES_OTHERS: u32 = 0o6000;
 
-/// Carries out a request to its end. `known`: what is known of its file.
+/// Runs a request to its end. `known`: facts on its file.
 pub(super) fn run_at_once(
     request: Request,
     known: Option<KnownFile>,
@@ -46,18 +46,18 @@ pub(super) fn is_long(request: &Request, storage: &dyn Storage) -> bool {
     let is_short = |bytes| bytes <= AT_ONCE_BYTES;
     let (length, path) = match request {
         Request::Checksum { length, path, .. } => (length, path),
-        // What has another size than was said is not looked into.
+        // A file of another size than expected is not read.
         Request::Commit { from, expected, .. } if !expected.checksums.is_empty() => {
             (&expected.size, from)
         }
         _ => return false,
     };
-    // A file that is not there is soon found not to be.
+    // A missing file is found missing soon.
     let size = || storage.stat(path).map_or(0, |found| found.size);
     !length.is_some_and(is_short) && !is_short(size())
 }
 
-/// Must the names that it makes be on storage before it is answered?
+/// Whether the names that it makes must be durable before its answer.
 pub(super) fn must_be_durable(request: &Request, committer: &Committer) -> bool {
     committer.durability() != Durability::None && !named_by(request).is_empty()
 }
@@ -122,19 +122,18 @@ pub(super) fn run_simple(
     Ok(Outcome::Done)
 }
 
-/// Who may write here is not to make programs that run as somebody else: as who serves, where that
-/// is one for all.
+/// A user who may write must not create programs that run as another account, such as the server's.
 fn set_mode(storage: &dyn Storage, path: &FtpPath, mode: u32) -> Result<(), StorageFailure> {
     if mode & BECOMES_OTHERS != 0 {
         return Err(failure(
             Errno::PERM,
-            &format!("set mode {mode:o} of {path} (set-user-ID and set-group-ID are not given)"),
+            &format!("set mode {mode:o} of {path} (set-user-ID and set-group-ID are not allowed)"),
         ));
     }
     storage.set_mode(path, mode)
 }
 
-/// Room as of now; nothing is set aside, so that an abandoned upload leaves nothing to clean up.
+/// Checks the free space only; nothing is reserved, so an abandoned upload leaves nothing behind.
 fn reserve(storage: &dyn Storage, bytes: u64, path: &FtpPath) -> Result<(), StorageFailure> {
     if storage.free_bytes(path)? < bytes {
         return Err(failure(
@@ -156,7 +155,7 @@ fn checksum(
     digest::of_file(&*file, algorithm, offset, length, &mut |_| true)
 }
 
-/// Gives a file its name if it is what was expected. `known` of it is not looked up again.
+/// Renames a file if it is as expected. Facts in `known` are not looked up again.
 fn commit(
     storage: &dyn Storage,
     from: &FtpPath,
@@ -188,7 +187,7 @@ fn commit(
     give_name(storage, from, to, expected)
 }
 
-/// Gives a file its name, which is what was expected.
+/// Renames a file that is as expected.
 pub(super) fn give_name(
     storage: &dyn Storage,
     from: &FtpPath,
@@ -202,7 +201,7 @@ pub(super) fn give_name(
     Ok(Outcome::Done)
 }
 
-/// What a file of `size` bytes is, where another size was expected.
+/// The outcome if another size than `size` was expected.
 pub(super) fn other_size(expected: &Expected, size: u64) -> Option<Outcome> {
     let expected = expected.size.filter(|expected| *expected != size)?;
     Some(Outcome::Unlike {
@@ -211,7 +210,7 @@ pub(super) fn other_size(expected: &Expected, size: u64) -> Option<Outcome> {
     })
 }
 
-/// What a file is whose checksum is `found`, where another was expected.
+/// The outcome if another checksum than `found` was expected.
 pub(super) fn other_digest(expected: &str, found: String) -> Option<Outcome> {
     let expected = expected.to_owned();
     (found != expected).then_some(Outcome::Unlike { found, expected })

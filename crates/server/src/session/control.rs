@@ -1,5 +1,5 @@
-//! The control connection of a session: the client's own, a relay where a pre-login process has
-//! that, or standard input and output where sshd has.
+//! The control connection of a session: the client's socket, a relay to the pre-login process that
+//! holds it, or standard input and output under sshd.
 
 use std::{
     io,
@@ -16,13 +16,13 @@ use tokio::{
 
 use super::READ_BYTES;
 
-/// Time that a client has to read our last replies.
+/// Time that a client has to read the last replies.
 const LAST_REPLIES_LIMIT: Duration = Duration::from_secs(2);
 
-/// Bytes that a client may send after our last replies.
+/// Bytes that a client may send after the last replies.
 const LAST_REPLIES_BYTES: usize = 4 * 1024 * 1024;
 
-/// A connected stream. Nothing here blocks.
+/// A connected stream. No method blocks.
 pub(crate) enum Control {
     Client(TcpStream),
     Relay(UnixStream),
@@ -61,15 +61,15 @@ impl Control {
     /// Ends when the client has closed the connection, or lost it, whatever is still to be read.
     /// Cancel-safe.
     pub(crate) async fn closed(&self) {
-        // What is readable does not end it: no urgent data is ever asked for, so that the end of
-        // the stream is all that "priority" can mean.
+        // Readable bytes do not end it. Urgent data is never requested, so "priority" can only mean
+        // the end of the stream.
         let gone = Interest::PRIORITY | Interest::ERROR;
         let watched = match self {
             Self::Client(socket) => socket.ready(gone).await,
             Self::Relay(socket) => socket.ready(gone).await,
             Self::Standard(input, _) => input.ready(gone).await,
         };
-        // Where it cannot be watched, reading finds the end.
+        // If it cannot be watched, reading finds the end.
         if watched.is_err() {
             std::future::pending().await
         }
@@ -91,14 +91,13 @@ impl Control {
         }
     }
 
-    /// Closes our direction and lets the client read: closing with unread bytes of the client in
-    /// our buffers would reset the connection, and the client would lose the reply that explains it
-    /// all.
+    /// Closes the sending direction and lets the client read. Closing with unread bytes in the
+    /// receive buffer would reset the connection, and the client would lose the last reply.
     pub(crate) async fn close_gracefully(&self) {
         let closed = match self {
             Self::Client(socket) => rustix::net::shutdown(socket, Shutdown::Write),
             Self::Relay(socket) => rustix::net::shutdown(socket, Shutdown::Write),
-            // What is written is read, whatever becomes of us.
+            // The pipe keeps the written bytes after this process ends.
             Self::Standard(..) => return,
         };
         if closed.is_err() {

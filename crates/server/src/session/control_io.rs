@@ -58,7 +58,7 @@ impl ControlIo {
         self.reply_buffer.unsent()
     }
 
-    /// When to give the client up, where the kernel takes nothing until then.
+    /// When the session ends if the kernel takes nothing until then.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.reply_buffer.deadline(self.unread_limit)
     }

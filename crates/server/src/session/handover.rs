@@ -1,7 +1,7 @@
 //! Sessions in two processes: a pre-login process starts the session and hands it over at login; a
 //! process of the account continues it.
 
-use std::{io, mem, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Instant};
+use std::{io, mem, net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
 use godwit_engine::control::protection::Received;
 use godwit_proto::pi::server::{Account, Input, Output, ServerPi};
@@ -20,20 +20,20 @@ use crate::{
     service::Service,
 };
 
-/// Who logged in through a pre-login process.
+/// A login through a pre-login process.
 pub(crate) struct Entered {
     /// For the reply and the log.
     pub(crate) name: String,
     pub(crate) account: Account,
-    /// What of storage is theirs; `None`: all.
+    /// Limits its storage; `None`: all of it.
     pub(crate) rights: Option<Rights>,
-    /// The control connection's address on our side.
+    /// The server's address of the control connection.
     pub(crate) local: SocketAddr,
     /// What protects the control connection.
     pub(crate) channel: ControlProtection,
-    /// What data channels prove themselves with.
+    /// With the credential of data channels.
     pub(crate) security: Security,
-    /// In the data channels of its account and address.
+    /// Of the data channels of its account and address.
     pub(crate) quota: ChannelQuota,
 }
 
@@ -45,7 +45,18 @@ pub(crate) struct HandedOver {
     held: Vec<u8>,
 }
 
-/// Serves a stranger whom the monitor has greeted, up to the login that the monitor allows.
+/// The handover of a session in a pre-login process.
+#[derive(Default)]
+pub(super) struct Handover {
+    /// The monitor decides on a login.
+    pub(super) is_deciding: bool,
+    /// Bytes behind that login.
+    held: Vec<u8>,
+    /// The relay to the process that takes over.
+    pub(super) relay: Option<OwnedFd>,
+}
+
+/// Serves a client that the monitor has greeted, until the monitor allows a login.
 pub(crate) async fn serve_until_login(
     socket: TcpStream,
     peer: SocketAddr,
@@ -63,7 +74,7 @@ pub(crate) async fn serve_until_login(
     session.live(phase).await
 }
 
-/// Serves who has logged in, over the relay.
+/// Serves a session after login, over the relay.
 pub(crate) async fn serve_after_login(
     relay: UnixStream,
     peer: SocketAddr,
@@ -87,32 +98,33 @@ pub(crate) async fn serve_after_login(
         ServerPi::entered(config, told, account, channel.mechanism(), now)
     });
     session.io.security = security;
-    session.channels.set_quota(Arc::new(quota));
+    session.work.channels.set_quota(Arc::new(quota));
     if let Some(rights) = rights {
-        session.confine_to_rights(rights, &name);
+        let service = Arc::clone(&session.service);
+        session.work.confine_to_rights(rights, &name, &service);
     }
-    session.user = Some(name);
+    session.log.user = Some(name);
     drop(session.live(phase).await);
 }
 
 impl Session {
-    /// Commands behind the login are not ours to run, so lines are taken one by one, and held while
-    /// a login is decided on.
+    /// Another process carries out the commands behind the login. So lines are taken one by one,
+    /// and held while the monitor decides on a login.
     pub(super) fn receive_lines(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let end = rest.iter().position(|&byte| byte == b'\n');
             let (line, behind) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
             rest = behind;
-            if self.entering {
-                self.held.extend_from_slice(line);
+            if self.handover.is_deciding {
+                self.handover.held.extend_from_slice(line);
                 continue;
             }
-            self.pi.handle_input(Instant::now(), Input::Bytes(line));
+            self.input(Input::Bytes(line));
             // The interpreter refuses clear text behind AUTH, so it must see it before the answer.
             if self.pi.may_begin_protection() && !rest.is_empty() {
                 let behind = mem::take(&mut rest);
-                self.pi.handle_input(Instant::now(), Input::Bytes(behind));
+                self.input(Input::Bytes(behind));
             }
             self.carry_out();
         }
@@ -120,21 +132,21 @@ impl Session {
 
     /// The login failed.
     pub(super) fn receive_held_lines(&mut self) {
-        let held = mem::take(&mut self.held);
+        let held = mem::take(&mut self.handover.held);
         self.receive_lines(&held);
     }
 
     pub(super) fn hand_over(&mut self, relay: OwnedFd) {
-        debug!(session = self.id, "handed over");
-        self.relay = Some(relay);
+        debug!(session = self.log.id, "handed over");
+        self.handover.relay = Some(relay);
     }
 
     pub(super) fn into_handed_over(self) -> Option<HandedOver> {
         Some(HandedOver {
-            id: self.id,
+            id: self.log.id,
             io: self.io,
-            relay: Some(self.relay?),
-            held: self.held,
+            relay: Some(self.handover.relay?),
+            held: self.handover.held,
         })
     }
 }
@@ -144,22 +156,24 @@ impl HandedOver {
         self.id
     }
 
-    /// The way to the session, once.
+    /// The relay to the session, once.
     pub(crate) fn take_relay(&mut self) -> io::Result<OwnedFd> {
-        self.relay.take().ok_or(io::ErrorKind::NotConnected.into())
+        self.relay
+            .take()
+            .ok_or(io::ErrorKind::NotConnected.into())
     }
 
-    /// Bytes that came behind the login, in clear.
+    /// Bytes that arrived behind the login, unprotected.
     pub(crate) fn take_held(&mut self) -> Vec<u8> {
         mem::take(&mut self.held)
     }
 
-    /// What the session is to prove data channels with; empty: nothing.
+    /// The credential of the session's data channels; empty: none.
     pub(crate) fn delegated_pem(&self) -> io::Result<Vec<u8>> {
         self.io.security.delegated_pem().map_err(io::Error::other)
     }
 
-    /// What the client's bytes mean, and whether it has said that no more come.
+    /// The client's bytes without protection, and whether the client closed the stream.
     pub(crate) fn open(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, bool), String> {
         let Some(opened) = self.io.security.open(bytes) else {
             return Ok((bytes.to_vec(), false));
@@ -182,7 +196,7 @@ impl HandedOver {
     }
 }
 
-/// IPv4 as IPv4, also where a dual-stack listener shows it in IPv6 clothes.
+/// IPv4 as IPv4, also if a dual-stack listener shows it as mapped IPv6.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,6 +1,6 @@
 //! Bytes of the control connection, protected or not.
 
-use std::{future::ready, time::Instant};
+use std::future::ready;
 
 use godwit_engine::control::protection::Received;
 use godwit_proto::pi::server::Input;
@@ -17,11 +17,10 @@ use crate::{
 
 impl Session {
     pub(super) fn receive(&mut self, bytes: &[u8]) {
-        let now = Instant::now();
         if let Some(handshake) = self.io.security.take_handshake() {
             let bytes = bytes.to_vec();
             let permits = &self.service.logins;
-            self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
+            self.work.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
                 Answer::Tls(Box::new(security::receive_tls(handshake, &bytes)))
             }));
             return;
@@ -36,23 +35,24 @@ impl Session {
                         Received::Commands(lines) => {
                             self.take_commands(&lines);
                         }
-                        // Its reply would come behind the session's.
-                        Received::Unprotected if self.entering => {
-                            self.pi.handle_input(now, Input::Unreadable);
+                        // The session's reply must be the next one.
+                        Received::Unprotected if self.handover.is_deciding => {
+                            self.input(Input::Unreadable);
                         }
-                        Received::Unprotected => self.pi.handle_input(now, Input::Unprotected),
+                        Received::Unprotected => self.input(Input::Unprotected),
                         Received::Telnet(answer) => self.io.push(&answer),
-                        Received::Closed => self.pi.handle_input(now, Input::Closed),
+                        Received::Closed => self.input(Input::Closed),
                     }
                 }
             }
             Err(error) => {
-                warn!(session = self.id, peer = %self.peer, %error, "protection broke");
+                let (session, peer) = (self.log.id, self.log.peer);
+                warn!(session, %peer, %error, "cannot unprotect commands");
                 match self.io.security.channel() {
                     // Nothing can be sealed on a broken stream.
                     ControlProtection::Tls => self.give_up(),
                     ControlProtection::Gssapi | ControlProtection::Clear => {
-                        self.pi.handle_input(now, Input::Unreadable)
+                        self.input(Input::Unreadable)
                     }
                 }
             }
@@ -62,21 +62,22 @@ impl Session {
     fn take_commands(&mut self, bytes: &[u8]) {
         match self.service.monitor {
             Some(_) => self.receive_lines(bytes),
-            None => self.pi.handle_input(Instant::now(), Input::Bytes(bytes)),
+            None => self.input(Input::Bytes(bytes)),
         }
     }
 
     pub(super) fn push_replies(&mut self, replies: Vec<u8>) {
         if let Err(error) = self.io.push_replies(replies) {
             // A reply is lost, so every further one would answer the wrong command.
-            error!(session = self.id, peer = %self.peer, %error, "a reply cannot be protected");
+            let (session, peer) = (self.log.id, self.log.peer);
+            error!(session, %peer, %error, "a reply cannot be protected");
             self.give_up();
         }
     }
 
     /// Ends the session without another reply.
     fn give_up(&mut self) {
-        self.pi.handle_input(Instant::now(), Input::Closed);
+        self.input(Input::Closed);
         self.closing = true;
         self.stop_work();
     }
@@ -89,12 +90,12 @@ impl Session {
             TlsProgress::Established { how, rest } => {
                 let identity = self.io.security.identity().map(ToString::to_string);
                 let disbelief = self.io.security.disbelief();
-                let (session, peer) = (self.id, self.peer);
+                let (session, peer) = (self.log.id, self.log.peer);
                 info!(session, %peer, tls = how, ?identity, disbelief, "TLS established");
                 self.receive(&rest);
             }
             TlsProgress::Failed(error) => {
-                warn!(session = self.id, peer = %self.peer, error, "TLS handshake failed");
+                warn!(session = self.log.id, peer = %self.log.peer, error, "TLS handshake failed");
                 self.give_up();
             }
         }
@@ -106,11 +107,14 @@ impl Session {
             // The handshake is still to come.
             Some(None) => {}
             Some(Some(tls)) => {
-                let (session, peer) = (self.id, self.peer);
+                let (session, peer) = (self.log.id, self.log.peer);
                 info!(session, %peer, ?identity, tls, "client is authenticated");
             }
             None => {
-                error!(session = self.id, "protection begins without an agreement");
+                error!(
+                    session = self.log.id,
+                    "protection starts without a handshake"
+                );
                 self.closing = true;
             }
         }

@@ -1,5 +1,5 @@
-//! One session: a task that owns the control connection, the interpreter, and what the interpreter
-//! is waiting for.
+//! One session: a task that owns the control connection, the interpreter, and the work that the
+//! interpreter waits for.
 //!
 //! ```text
 //!   socket ──bytes──► Security ──► ServerPi ──outputs──► Security ──► ReplyBuffer ──► socket
@@ -7,31 +7,30 @@
 //!                   answers, steps ───┘  └──► Work: PendingRequest | RunningTransfer (at most
 //!                                             one), SpeculativeWork, DataChannels
 //! ```
-//! Events set state; only [`Session::carry_out`] acts on what the interpreter asks for. An idle
-//! session is this struct and one descriptor: no thread, no read buffer, no listener.
+//! Events set state; only [`Session::carry_out`] acts on the interpreter's outputs. An idle session
+//! is this struct and one descriptor: no thread, no read buffer, no listener.
 
 mod control;
 pub(crate) mod control_io;
-mod drain_on_disconnect;
 mod handover;
 mod lines;
-mod progress_report;
 pub(crate) mod reply_buffer;
 mod requests;
 mod session_log;
 mod speculative;
+mod work;
 
 use std::{
     io,
     net::SocketAddr,
-    os::fd::OwnedFd,
     sync::Arc,
     time::{Instant, SystemTime},
 };
 
 use godwit_proto::{
     FtpPath,
-    pi::server::{Input, Outcome, Output, ServerConfig, ServerPi, TransferKind, TransferRequest},
+    error::StorageFailure,
+    pi::server::{Input, Outcome, Output, ServerConfig, ServerPi},
 };
 use rustix::io::Errno;
 use tokio::{
@@ -49,27 +48,29 @@ pub(crate) use self::{
 
 use self::{
     control_io::ControlIo,
+    handover::Handover,
     reply_buffer::{UNSENT_MAX, UNSENT_PAUSE},
-    speculative::SpeculativeWork,
+    session_log::{CUT_SHORT, SessionLog, change_of, entry_of},
+    work::{Work, WorkEvent},
 };
 use crate::{
-    access::{
-        admission::ConnectionPermit, gsi::refusal, rights::Rights, scoped::ScopedStorage,
-        turns::AccountTurns,
-    },
+    access::{admission::ConnectionPermit, gsi::refusal},
     login,
-    observe::event::{Command, Entry, What},
-    requests::{Answer, PendingRequest},
+    observe::{
+        class::Class,
+        event::{Entry, What},
+    },
+    requests::Answer,
     service::Service,
-    storage::{durability::Committer, failure},
-    transfers::{RunningTransfer, TransferEnd, TransferStep, data_channels::DataChannels},
+    storage::failure,
+    transfers::{TransferEnd, TransferStep},
 };
 
 /// Bytes taken from a control connection at a time.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Steps of transfers and answers that are taken before their replies leave, where the next is
-/// there already.
+/// Steps of transfers and answers that a session takes, if they are ready, before it sends their
+/// replies.
 const STEPS_A_WRITE: usize = 64;
 
 /// Failed logins before a session is closed.
@@ -100,9 +101,9 @@ enum End {
     Broken(io::Error),
     /// The client does not read.
     Unread,
-    /// The server goes down.
+    /// The server shuts down.
     Aborted,
-    /// Others who want to log in need the room.
+    /// Other connections that want to log in need its place.
     Evicted,
     /// A process of the account has taken over.
     HandedOver,
@@ -127,7 +128,7 @@ pub(crate) async fn run(
     serve_connection(Control::Client(socket), peer, local, permit, service, phase).await;
 }
 
-/// Serves one client over whatever leads to it.
+/// Serves one client over any control connection.
 pub(crate) async fn serve_connection(
     control: Control,
     peer: SocketAddr,
@@ -140,8 +141,7 @@ pub(crate) async fn serve_connection(
     drop(session.live(phase).await);
 }
 
-/// What the interpreter of a session is told; what depends on the account is what holds until
-/// login.
+/// The interpreter's settings; those that depend on the account are the ones before login.
 pub(crate) fn interpreter_config(
     service: &Service,
     peer: SocketAddr,
@@ -173,56 +173,27 @@ pub(crate) fn interpreter_config(
 }
 
 struct Session {
-    id: u64,
-    peer: SocketAddr,
-    local: SocketAddr,
     io: ControlIo,
-    service: Arc<Service>,
-    /// The way to storage: the service's, or after a login with limited rights one of its own.
-    committer: Arc<Committer>,
-    /// Of its account, for checksums.
-    turns: AccountTurns,
     pi: ServerPi,
-    request: Option<PendingRequest>,
-    /// What `request` changes, for the audit log.
-    change: Option<Entry>,
-    transfer: Option<Box<Transfer>>,
-    speculative: SpeculativeWork,
-    channels: DataChannels,
-    user: Option<String>,
+    work: Work,
+    log: SessionLog,
+    /// Of the control connection, on this side.
+    local: SocketAddr,
+    service: Arc<Service>,
     permit: ConnectionPermit,
-    /// The monitor decides on a login.
-    entering: bool,
-    /// Bytes behind that login.
-    held: Vec<u8>,
-    /// The relay to the process that takes over.
-    relay: Option<OwnedFd>,
+    handover: Handover,
     /// The interpreter has sent its last reply.
     closing: bool,
-    /// When to report progress.
-    next_progress_at: Option<Instant>,
-}
-
-/// A transfer, and what the log says of it.
-struct Transfer {
-    running: RunningTransfer,
-    verb: &'static str,
-    command: Command,
-    path: FtpPath,
 }
 
 enum Event {
     Socket(io::Result<Ready>),
     /// The client closed the connection while nothing was read from it.
     Gone,
-    Answer(Answer),
-    Step(TransferStep),
-    /// Nothing is left of what was begun too early.
-    Forgotten,
+    Work(WorkEvent),
     Phase(Phase),
     Deadline,
     Evicted,
-    Tell,
 }
 
 impl Session {
@@ -237,39 +208,30 @@ impl Session {
         let peer = canonical(peer);
         let config = interpreter_config(&service, peer, local);
         Self {
-            id: permit.number(),
-            permit,
-            peer,
-            local,
             io: ControlIo::new(socket, service.settings.unread_limit),
             pi: interpreter(config, Instant::now()),
-            committer: Arc::clone(&service.committer),
-            turns: service.turns.of(""),
+            work: Work::new(&service),
+            log: SessionLog::new(permit.number(), peer),
+            local,
             service,
-            request: None,
-            change: None,
-            transfer: None,
-            speculative: SpeculativeWork::default(),
-            channels: DataChannels::default(),
-            user: None,
-            entering: false,
-            held: Vec::new(),
-            relay: None,
+            permit,
+            handover: Handover::default(),
             closing: false,
-            next_progress_at: None,
         }
     }
 
     /// Serves until the end, or until another process takes over.
     async fn live(mut self, mut phase: watch::Receiver<Phase>) -> Option<HandedOver> {
-        let (id, peer) = (self.id, self.peer);
-        info!(session = id, %peer, "session begins");
-        let begun = Instant::now();
+        let (id, peer) = (self.log.id, self.log.peer);
+        info!(session = id, %peer, "session starts");
+        let started = Instant::now();
         let end = self.serve(&mut phase).await;
-        self.drain_upload(&end, &mut phase).await;
-        // Sockets, files and threads go before the farewell, which may take its time.
+        if let End::Lost | End::Broken(_) = end {
+            self.work.drain_upload(&mut phase).await;
+        }
+        // Sockets, files and threads go before the last replies, which may take a while.
         self.stop_work();
-        if self.user.is_some() {
+        if self.log.user.is_some() {
             self.record(Entry::new(What::Logout));
         }
         match &end {
@@ -277,7 +239,7 @@ impl Session {
             End::HandedOver => return self.into_handed_over(),
             End::Lost | End::Broken(_) | End::Unread | End::Evicted => {}
         }
-        let seconds = begun.elapsed().as_secs();
+        let seconds = started.elapsed().as_secs();
         match end {
             End::Closed | End::HandedOver => info!(session = id, %peer, seconds, "session ends"),
             End::Lost => {
@@ -289,7 +251,9 @@ impl Session {
             End::Unread => {
                 warn!(session = id, %peer, seconds, "session ends: client does not read replies")
             }
-            End::Aborted => info!(session = id, %peer, seconds, "session ends: cut by shutdown"),
+            End::Aborted => {
+                info!(session = id, %peer, seconds, "session ends: aborted by shutdown")
+            }
             End::Evicted => {
                 info!(session = id, %peer, seconds, "session ends: evicted before login")
             }
@@ -315,31 +279,21 @@ impl Session {
                 return End::Unread;
             }
             let end = match self.next_event(phase).await {
-                Event::Forgotten => None,
                 Event::Socket(ready) => self.on_socket(ready),
                 Event::Gone => {
-                    self.pi.handle_input(Instant::now(), Input::Closed);
+                    self.input(Input::Closed);
                     Some(End::Lost)
                 }
-                Event::Answer(answer) => {
-                    self.on_answer(answer);
-                    self.continue_ready_work().await;
-                    None
-                }
-                Event::Step(step) => {
-                    self.on_step(step);
+                Event::Work(event) => {
+                    self.on_work(event);
                     self.continue_ready_work().await;
                     None
                 }
                 Event::Phase(phase) => self.enter(phase),
                 Event::Deadline => self.on_deadline(),
-                Event::Tell => {
-                    self.publish_progress();
-                    None
-                }
                 Event::Evicted => {
                     self.push_replies(EVICTED.to_vec());
-                    // Whoever reads it has room for a line.
+                    // A client that reads has room for a line.
                     drop(self.io.send());
                     Some(End::Evicted)
                 }
@@ -347,7 +301,7 @@ impl Session {
             if let Some(end) = end {
                 return end;
             }
-            if self.relay.is_some() {
+            if self.handover.relay.is_some() {
                 return End::HandedOver;
             }
         }
@@ -355,11 +309,11 @@ impl Session {
 
     async fn next_event(&mut self, phase: &mut watch::Receiver<Phase>) -> Event {
         let has_room = self.io.unsent() < UNSENT_PAUSE;
-        let takes = self.pi.wants_bytes() && !self.io.security.is_busy() && !self.entering;
+        let takes =
+            self.pi.wants_bytes() && !self.io.security.is_busy() && !self.handover.is_deciding;
         let reads = has_room && !self.closing && takes;
         let writes = self.io.unsent() > 0;
-        // Commands that wait in the kernel would hide the end behind them for as long as work goes
-        // on.
+        // Commands that wait in the kernel would hide the end behind them while work runs.
         let watches = !reads && !self.closing;
         let interest = match (reads, writes) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
@@ -372,25 +326,14 @@ impl Session {
             .flatten()
             .min();
         let Self {
-            io,
-            request,
-            transfer,
-            speculative,
-            channels,
-            permit,
-            next_progress_at,
-            ..
+            io, work, permit, ..
         } = self;
         tokio::select! {
             ready = async { io.control.ready(interest.unwrap_or(Interest::ERROR)).await },
                 if interest.is_some() => Event::Socket(ready),
             () = io.control.closed(), if watches => Event::Gone,
-            // Not while the client has much to read: pages of a listing would pile up.
-            answer = next_answer(request), if has_room => Event::Answer(answer),
-            step = next_step(transfer, channels) => Event::Step(step),
-            () = speculative.settle(channels) => Event::Forgotten,
+            event = work.next_event(has_room) => Event::Work(event),
             () = until(deadline) => Event::Deadline,
-            () = until(*next_progress_at) => Event::Tell,
             () = permit.evicted() => Event::Evicted,
             changed = phase.changed() => Event::Phase(match changed {
                 Ok(()) => *phase.borrow_and_update(),
@@ -400,12 +343,32 @@ impl Session {
         }
     }
 
+    fn on_work(&mut self, event: WorkEvent) {
+        match event {
+            WorkEvent::Answer(answer) => self.on_answer(answer),
+            WorkEvent::Step(TransferStep::Ready { reused }) => {
+                self.input(Input::TransferReady { reused });
+            }
+            WorkEvent::Step(TransferStep::Done(end)) => self.on_transfer_end(end),
+            WorkEvent::Dropped => {}
+            WorkEvent::ReportDue => {
+                let progress = self.work.report();
+                self.permit.connection_metrics().progress(&progress);
+                self.service.audit.progress(progress);
+            }
+        }
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        self.pi.handle_input(Instant::now(), input);
+    }
+
     fn on_socket(&mut self, ready: io::Result<Ready>) -> Option<End> {
         let ready = match ready {
             Ok(ready) => ready,
             Err(error) => return Some(End::Broken(error)),
         };
-        // Writing is tried on every round of the loop.
+        // The loop writes in every round.
         if ready.is_readable() || ready.is_read_closed() || ready.is_error() {
             self.read()
         } else {
@@ -414,18 +377,18 @@ impl Session {
     }
 
     fn read(&mut self) -> Option<End> {
-        // What comes in the midst of a step of a handshake is for the next.
+        // Bytes that arrive during a step of a handshake are for the next step.
         if self.closing || self.io.security.is_busy() {
             return None;
         }
         let mut buffer = [0; READ_BYTES];
         match self.io.control.try_read(&mut buffer) {
             Ok(0) => {
-                self.pi.handle_input(Instant::now(), Input::Closed);
+                self.input(Input::Closed);
                 Some(End::Lost)
             }
             Ok(count) => {
-                if self.user.is_none() {
+                if self.log.user.is_none() {
                     self.permit.received_first_byte();
                 }
                 self.receive(&buffer[..count]);
@@ -445,107 +408,129 @@ impl Session {
     }
 
     fn on_answer(&mut self, answer: Answer) {
-        let input = match answer {
-            Answer::Tls(step) => {
-                self.request = None;
-                return self.on_tls(*step);
-            }
+        let more = matches!(
+            &answer,
+            Answer::Progress(_) | Answer::Done(Ok(Outcome::Listing { last: false, .. }))
+        );
+        if !more {
+            self.work.request = None;
+        }
+        let result = match answer {
+            Answer::Tls(step) => return self.on_tls(*step),
+            Answer::NotStarted(request) => return self.work.start_request_now(request),
+            Answer::Progress(bytes) => return self.input(Input::ChecksumProgress(bytes)),
             Answer::Listener(plan, listener) => {
-                self.request = None;
                 let settings = &self.service.settings;
-                let announced = self.channels.listen(&plan, listener, settings);
-                Input::Done(announced.map(|address| Outcome::Listening(vec![address])))
+                let announced = self.work.channels.listen(&plan, listener, settings);
+                announced.map(|address| Outcome::Listening(vec![address]))
             }
-            Answer::Progress(bytes) => Input::ChecksumProgress(bytes),
             Answer::Handshake(step) => {
-                self.request = None;
                 let kept = match &self.service.gsi {
                     Some(gsi) => self.io.security.keep(gsi, *step),
-                    None => Err(failure(Errno::OPNOTSUPP, "prove an identity")),
+                    None => Err(failure(Errno::OPNOTSUPP, "authenticate")),
                 };
                 if let Err(failure) = &kept {
                     self.permit.failed();
-                    self.log_handshake(failure);
+                    self.on_handshake_failure(failure);
                 }
-                Input::Done(kept.map(Outcome::Adat))
+                kept.map(Outcome::Adat)
             }
-            Answer::Login { user, admitted } => {
-                self.request = None;
-                Input::Done(self.decide(&user, admitted))
-            }
-            Answer::NotStarted(request) => {
-                self.request = None;
-                return self.begin_request(request);
-            }
+            Answer::Login { user, admitted } => self.decide(&user, admitted),
             Answer::Entered(entered) => {
-                self.request = None;
-                self.entering = false;
+                self.handover.is_deciding = false;
                 match entered {
                     Ok(relay) => return self.hand_over(relay),
                     Err(why) => {
-                        let refused = Input::Done(Err(refusal(&why)));
-                        self.pi.handle_input(Instant::now(), refused);
+                        self.input(Input::Done(Err(refusal(&why))));
                         self.carry_out();
                         return self.receive_held_lines();
                     }
                 }
             }
             Answer::Done(result) => {
-                let more = matches!(&result, Ok(Outcome::Listing { last: false, .. }));
                 if !more {
                     let failure = result.as_ref().err();
-                    self.log_change(failure.map(Into::into), failure);
-                    self.request = None;
+                    self.end_change(failure.map(Into::into), failure);
                 }
-                Input::Done(result)
+                result
             }
         };
-        self.pi.handle_input(Instant::now(), input);
+        self.input(Input::Done(result));
     }
 
-    fn confine_to_rights(&mut self, rights: Rights, holder: &str) {
-        let inner = self.committer.storage();
-        let made = self.service.made.of(holder);
-        let scoped = ScopedStorage::new(inner, rights, Arc::new(SystemTime::now), made);
-        self.committer = Committer::new(self.committer.durability(), Arc::new(scoped));
+    fn on_handshake_failure(&mut self, failure: &StorageFailure) {
+        if let Some(monitor) = &self.service.monitor
+            && let Err(error) = monitor.handshake_failed(&failure.text)
+        {
+            warn!(session = self.log.id, %error, "cannot report the handshake to the monitor");
+        }
+        self.record(self.log.handshake_failed(failure));
     }
 
-    /// Takes what has happened meanwhile: replies to small files then leave many at a time.
+    /// Records an event in the audit log and the metrics.
+    fn record(&self, entry: Entry) {
+        let who = self.log.who(self.io.security.identity());
+        self.permit.connection_metrics().observe(&who, &entry);
+        self.service.audit.record(&who, &entry);
+    }
+
+    /// Records the end of the change that a request makes, if it makes one.
+    fn end_change(&mut self, class: Option<Class>, failure: Option<impl ToString>) {
+        if let Some(change) = self.log.change.take() {
+            self.record(change.class(class).ended(failure));
+        }
+    }
+
+    /// Records speculative work that is about to be dropped.
+    fn record_speculative(&self) {
+        let requests = self.work.speculative.requests().filter_map(change_of);
+        let transfers = self.work.speculative.transfers().map(entry_of);
+        for entry in requests.chain(transfers) {
+            let entry = entry.class(Some(Class::Aborted));
+            self.record(entry.ended(Some(CUT_SHORT)));
+        }
+    }
+
+    /// Ends all work, and closes files, sockets and listeners.
+    fn stop_work(&mut self) {
+        if let Some(end) = self.work.abort_transfer() {
+            self.record_transfer(&end);
+        }
+        self.end_change(Some(Class::Aborted), Some(CUT_SHORT));
+        self.record_speculative();
+        self.work.stop();
+    }
+
+    /// Handles work that is ready: the replies to many small files then leave together.
     async fn continue_ready_work(&mut self) {
         for _ in 0..STEPS_A_WRITE {
             self.carry_out();
             if self.io.unsent() >= UNSENT_PAUSE {
                 return;
             }
-            tokio::select! {
-                biased;
-                step = next_step(&mut self.transfer, &self.channels) => self.on_step(step),
-                answer = next_answer(&mut self.request) => self.on_answer(answer),
-                () = std::future::ready(()) => return,
+            match self.work.ready_event().await {
+                Some(event) => self.on_work(event),
+                None => return,
             }
         }
     }
 
-    fn on_step(&mut self, step: TransferStep) {
-        match step {
-            TransferStep::Ready { reused } => self
-                .pi
-                .handle_input(Instant::now(), Input::TransferReady { reused }),
-            TransferStep::Done(end) => self.on_transfer_end(end),
-        }
-    }
-
     fn on_transfer_end(&mut self, end: TransferEnd) {
-        if let Some(transfer) = self.transfer.take() {
-            self.log_transfer(&transfer, &end);
-        }
+        self.record_transfer(&end);
         let input = Input::TransferDone {
             bytes: end.bytes,
             fresh: end.fresh,
             result: end.result,
             cached: end.cached,
         };
-        self.pi.handle_input(Instant::now(), input);
+        self.input(input);
+    }
+
+    fn record_transfer(&mut self, end: &TransferEnd) {
+        if let Some(transfer) = self.work.transfer.take() {
+            let entry = self.log.transfer_ended(&transfer, end, &self.work.channels);
+            self.record(entry);
+        }
     }
 
     fn on_deadline(&mut self) -> Option<End> {
@@ -562,130 +547,74 @@ impl Session {
         match phase {
             Phase::Serving => None,
             Phase::Draining => {
-                self.pi.handle_input(Instant::now(), Input::Shutdown);
+                self.input(Input::Shutdown);
                 None
             }
             Phase::Aborting => {
-                // The interpreter owes the client a word on what was cut, and its 421.
+                // The interpreter owes the client a reply on the aborted work, and its 421.
                 let now = Instant::now();
                 self.pi.handle_input(now, Input::Shutdown);
-                if let Some(end) = self.abort_transfer() {
+                if let Some(end) = self.work.abort_transfer() {
                     self.on_transfer_end(end);
                 }
-                if self.request.take().is_some() {
-                    let cut = failure(Errno::CANCELED, "go on while shutting down");
+                if self.work.request.take().is_some() {
+                    let cut = failure(Errno::CANCELED, "continue while shutting down");
                     self.pi.handle_input(now, Input::Done(Err(cut)));
                 }
                 self.carry_out();
-                // What cannot be sent at once is not worth waiting for.
+                // Replies that cannot be sent at once are not worth waiting for.
                 drop(self.io.send());
                 Some(End::Aborted)
             }
         }
     }
 
-    /// Does what the interpreter asks, in order, until it has nothing more to ask.
+    /// Acts on the interpreter's outputs, in order, until there are none.
     fn carry_out(&mut self) {
-        // What ends behind the interpreter's back may still touch files: what comes next must not
-        // meet it.
-        while !self.speculative.is_ending()
+        // Dropped work may still touch files: what comes next must not meet it.
+        while !self.work.speculative.is_ending()
             && let Some(output) = self.pi.poll_output()
         {
             match output {
-                Output::SpeculativeTransfer(request) => {
-                    self.speculative.add_transfer(
-                        request,
-                        &self.committer,
-                        &self.turns,
-                        &mut self.channels,
-                    );
-                }
-                Output::SpeculativeRequest(request) => self.speculative.add_request(
-                    request,
-                    &self.committer,
-                    &self.turns,
-                    &self.channels,
-                ),
-                Output::SkipSpeculative => self.speculative.skip(),
+                Output::SpeculativeTransfer(request) => self.work.expect_transfer(request),
+                Output::SpeculativeRequest(request) => self.work.expect_request(request),
+                Output::SkipSpeculative => self.work.speculative.skip(),
                 Output::DropSpeculative => {
-                    self.log_speculative();
-                    self.speculative.forget();
+                    self.record_speculative();
+                    self.work.speculative.forget();
                 }
                 Output::Send(bytes) => self.push_replies(bytes),
                 Output::Protect => self.protect(),
                 Output::Request(request) => self.carry_out_request(request),
-                Output::StartTransfer(request) => self.start_transfer(request),
+                Output::StartTransfer(request) => {
+                    debug!(session = self.log.id, ?request, "transfer starts");
+                    self.work.start_transfer(request);
+                }
                 Output::AbortTransfer => {
-                    if let Some(transfer) = &mut self.transfer {
+                    if let Some(transfer) = &mut self.work.transfer {
                         transfer.running.abort();
                     }
                 }
-                Output::ReportProgress => self.report_progress(),
-                Output::Live(live) => {
-                    let transfer = self.transfer.as_ref();
-                    let report = transfer.and_then(|t| t.running.live(live));
-                    self.pi
-                        .handle_input(Instant::now(), Input::Live(report.map(Box::new)));
+                Output::ReportProgress => {
+                    if let Some(progress) = self.work.progress() {
+                        self.input(progress);
+                    }
                 }
-                Output::NextChannels(channels) => self.channels.next_channels(channels),
-                Output::DropDataChannels => self.channels.close(),
+                Output::Live(live) => self.input(self.work.live(live)),
+                Output::NextChannels(channels) => self.work.channels.next_channels(channels),
+                Output::DropDataChannels => self.work.channels.close(),
                 Output::Close => {
                     self.io.push_close();
                     self.closing = true;
                     self.stop_work();
                 }
                 Output::Note(text) => {
-                    info!(session = self.id, peer = %self.peer, note = ?text, "client note");
+                    let (session, peer) = (self.log.id, self.log.peer);
+                    info!(session, %peer, note = ?text, "client note");
                 }
             }
         }
-        self.speculative.prepare(&self.committer);
-    }
-
-    fn start_transfer(&mut self, request: TransferRequest) {
-        debug!(session = self.id, request = ?request, "transfer begins");
-        let (verb, path) = match &request.kind {
-            TransferKind::Send { path, .. } => ("send", path),
-            TransferKind::Receive { path, .. } => ("receive", path),
-            TransferKind::List { path, .. } => ("list", path),
-        };
-        let path = path.clone();
-        let command = session_log::command_of(&request.kind);
-        let running = match self.speculative.start(&request) {
-            Some(running) => running,
-            None => {
-                RunningTransfer::start(request, &self.committer, &self.turns, &mut self.channels)
-            }
-        };
-        self.transfer = Some(Box::new(Transfer {
-            running,
-            verb,
-            command,
-            path,
-        }));
-        self.schedule_progress();
-    }
-
-    fn report_progress(&mut self) {
-        if let Some(transfer) = &mut self.transfer {
-            let (bytes, fresh) = transfer.running.progress();
-            self.pi
-                .handle_input(Instant::now(), Input::TransferProgress { bytes, fresh });
-        }
-    }
-}
-
-async fn next_answer(request: &mut Option<PendingRequest>) -> Answer {
-    match request {
-        Some(request) => request.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn next_step(transfer: &mut Option<Box<Transfer>>, channels: &DataChannels) -> TransferStep {
-    match transfer {
-        Some(transfer) => transfer.running.next(channels).await,
-        None => std::future::pending().await,
+        self.work.prepare();
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) const UNSENT_PAUSE: usize = 256 * 1024;
 /// this many.
 pub(crate) const UNSENT_MAX: usize = 8 * 1024 * 1024;
 
-/// Capacity that an empty outbox keeps; most replies in a row fit, and ten thousand idle sessions
+/// Capacity that an empty buffer keeps; most replies in a row fit, and ten thousand idle sessions
 /// stay cheap.
 const CAPACITY_IDLE: usize = 4096;
 
@@ -22,7 +22,7 @@ const CAPACITY_IDLE: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct ReplyBuffer {
     bytes: Vec<u8>,
-    /// Bytes of the front that are sent.
+    /// Bytes at the start that are sent.
     sent: usize,
     /// When the kernel first refused bytes, if it has not taken any since.
     stalled_since: Option<Instant>,
@@ -37,7 +37,7 @@ impl ReplyBuffer {
         self.bytes.len() - self.sent
     }
 
-    /// When to give the client up, where nothing is sent until then.
+    /// When the session ends if nothing is sent until then.
     pub(crate) fn deadline(&self, unread_limit: Duration) -> Option<Instant> {
         self.stalled_since.map(|since| since + unread_limit)
     }
@@ -52,7 +52,7 @@ impl ReplyBuffer {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.stalled_since.get_or_insert(now);
-                    // Else a client that always leaves one byte unread makes the sent front grow
+                    // Else a client that always leaves one byte unread makes the sent part grow
                     // for ever.
                     if self.sent > UNSENT_PAUSE {
                         self.bytes.drain(..self.sent);

@@ -1,6 +1,6 @@
-//! What the interpreter asks for that is no transfer.
+//! The interpreter's requests, which are not transfers.
 
-use std::{future::ready, sync::Arc, time::Instant};
+use std::{future::ready, sync::Arc};
 
 use godwit_proto::{
     error::StorageFailure,
@@ -27,25 +27,20 @@ use crate::{
 
 impl Session {
     pub(super) fn carry_out_request(&mut self, request: Request) {
-        debug!(session = self.id, request = ?request, "request");
+        debug!(session = self.log.id, request = ?request, "request");
         let settings = &self.service.settings;
         let result = match request {
             Request::Adat { token, first } => {
                 let Some(gsi) = self.service.gsi.clone() else {
-                    let refused = failure(Errno::OPNOTSUPP, "prove an identity");
-                    return self
-                        .pi
-                        .handle_input(Instant::now(), Input::Done(Err(refused)));
+                    let refused = failure(Errno::OPNOTSUPP, "authenticate");
+                    return self.input(Input::Done(Err(refused)));
                 };
                 if let Err(why) = self.permit.may_try() {
-                    let refused = refusal(&why.to_string());
-                    return self
-                        .pi
-                        .handle_input(Instant::now(), Input::Done(Err(refused)));
+                    return self.input(Input::Done(Err(refusal(&why.to_string()))));
                 }
                 let context = self.io.security.take_context(first);
                 let permits = &self.service.logins;
-                self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
+                self.work.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
                     Answer::Handshake(Box::new(security::shake_hands(&gsi, context, &token)))
                 }));
                 return;
@@ -76,17 +71,18 @@ impl Session {
                 };
                 if let Some(monitor) = &self.service.monitor {
                     let monitor = Arc::clone(monitor);
-                    self.entering = true;
+                    self.handover.is_deciding = true;
                     let permits = &self.service.logins;
-                    self.request = Some(PendingRequest::of_login(permits, ready(()), move |()| {
-                        Answer::Entered(monitor.log_in(Box::new(caller)))
-                    }));
+                    self.work.request =
+                        Some(PendingRequest::of_login(permits, ready(()), move |()| {
+                            Answer::Entered(monitor.log_in(Box::new(caller)))
+                        }));
                     return;
                 }
                 let turn = self.permit.attempt(login::is_costly(settings, &caller));
                 let service = Arc::clone(&self.service);
                 let permits = &self.service.logins;
-                self.request = Some(PendingRequest::of_login(permits, turn, move |turn| {
+                self.work.request = Some(PendingRequest::of_login(permits, turn, move |turn| {
                     Answer::Login {
                         admitted: try_login(&service, &caller, turn),
                         user: caller.user,
@@ -94,50 +90,40 @@ impl Session {
                 }));
                 return;
             }
-            Request::WhoAmI => Ok(Outcome::Text(self.user.clone().unwrap_or_default())),
+            Request::WhoAmI => Ok(Outcome::Text(self.log.user.clone().unwrap_or_default())),
             Request::Listen(spec, family) => {
-                let hosts = (self.local.ip(), self.peer.ip());
-                let guard = self.io.security.guard(&spec, self.peer.ip());
+                let hosts = (self.local.ip(), self.log.peer.ip());
+                let guard = self.io.security.guard(&spec, self.log.peer.ip());
                 let plan = guard.and_then(|guard| {
-                    self.channels
+                    self.work
+                        .channels
                         .plan_listen(spec, guard, family, hosts, settings)
                 });
                 match plan {
                     Ok(plan) => {
-                        self.request = Some(PendingRequest::listen(plan));
+                        self.work.request = Some(PendingRequest::listen(plan));
                         return;
                     }
                     Err(failure) => Err(failure),
                 }
             }
             Request::ConnectTo(spec, peers) => {
-                let hosts = (self.local.ip(), self.peer.ip());
-                let guard = self.io.security.guard(&spec, self.peer.ip());
+                let hosts = (self.local.ip(), self.log.peer.ip());
+                let guard = self.io.security.guard(&spec, self.log.peer.ip());
                 guard
                     .and_then(|guard| {
-                        self.channels
+                        self.work
+                            .channels
                             .connect_to(&spec, guard, peers, hosts, settings)
                     })
                     .map(|()| Outcome::Done)
             }
             other => {
-                self.change = change_of(&other);
-                match self.speculative.ask(&other) {
-                    Some(begun) => self.request = Some(begun),
-                    None => self.begin_request(other),
-                }
-                return;
+                self.log.change = change_of(&other);
+                return self.work.start_request(other);
             }
         };
-        self.pi.handle_input(Instant::now(), Input::Done(result));
-    }
-
-    /// Begins what only touches storage.
-    pub(super) fn begin_request(&mut self, request: Request) {
-        // What passed before is told on the data channels only: this one may change it, and later
-        // requests too.
-        self.channels.recent_files().forget();
-        self.request = Some(PendingRequest::start(request, &self.committer, &self.turns));
+        self.input(Input::Done(result));
     }
 
     /// Finishes a login.
@@ -152,7 +138,10 @@ impl Session {
             Ok(admitted)
         });
         let told = entered.as_ref().map(|admitted| admitted.method);
-        self.log_login(user, told.map_err(|(class, why)| (*class, why)));
+        self.record(
+            self.log
+                .login(user, told.map_err(|(class, why)| (*class, why))),
+        );
         let Admitted {
             name,
             account,
@@ -161,7 +150,7 @@ impl Session {
         } = *entered.map_err(|(_, why)| why)?;
         let name = name.to_string();
         if let Some(rights) = rights {
-            self.confine_to_rights(rights, &name);
+            self.work.confine_to_rights(rights, &name, &self.service);
         }
         Ok(Outcome::Account { name, account })
     }
@@ -173,9 +162,12 @@ impl Session {
             Ok(quota)
         });
         let quota = entered.map_err(|why| refusal(&why.to_string()))?;
-        self.channels.set_quota(Arc::new(quota));
-        self.turns = self.service.turns.of(&sharing_as(account, self.peer.ip()));
-        self.user = Some(account.to_string());
+        let turns = self
+            .service
+            .turns
+            .of(&sharing_as(account, self.log.peer.ip()));
+        self.work.admit(quota, turns);
+        self.log.user = Some(account.to_string());
         Ok(())
     }
 }

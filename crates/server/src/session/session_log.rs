@@ -1,143 +1,151 @@
-//! What the server's log and the audit log record of a session.
+//! Log lines and audit events of a session.
+
+use std::net::SocketAddr;
 
 use godwit_engine::data::Sample;
+use godwit_gsi::name::DistinguishedName;
 use godwit_proto::{
     error::StorageFailure,
-    pi::server::{ListForm, Placement, Request, TransferKind},
+    pi::server::{ListForm, Placement, Request, TransferKind, TransferRequest},
 };
 use tracing::{info, warn};
 
-use super::{Session, Transfer};
+use super::work::ActiveTransfer;
 use crate::{
     access::identity::Method,
     observe::{
         class::Class,
         event::{Command, Entry, What, Who, Wire},
     },
-    transfers::TransferEnd,
+    transfers::{TransferEnd, data_channels::DataChannels},
 };
 
-/// The result of a change whose outcome is unknown.
+/// The reason in the audit log of a change whose outcome is unknown.
 pub(super) const CUT_SHORT: &str = "cut short: it may have been done or not";
 
-impl Session {
-    pub(super) fn log_transfer(&self, transfer: &Transfer, end: &TransferEnd) {
-        let Transfer {
-            verb,
-            command,
-            path,
-            running,
-        } = transfer;
+/// Names the session in its log lines and audit events.
+pub(super) struct SessionLog {
+    pub(super) id: u64,
+    pub(super) peer: SocketAddr,
+    /// The account, after login.
+    pub(super) user: Option<String>,
+    /// The audit event of the request that runs, if it changes something.
+    pub(super) change: Option<Entry>,
+}
+
+impl SessionLog {
+    pub(super) fn new(id: u64, peer: SocketAddr) -> Self {
+        Self {
+            id,
+            peer,
+            user: None,
+            change: None,
+        }
+    }
+
+    pub(super) fn who(&self, identity: Option<&DistinguishedName>) -> Who {
+        Who {
+            session: self.id,
+            peer: self.peer,
+            identity: identity.map(ToString::to_string),
+            account: self.user.clone(),
+        }
+    }
+
+    /// Logs the end of a transfer; returns its audit event.
+    pub(super) fn transfer_ended(
+        &self,
+        transfer: &ActiveTransfer,
+        end: &TransferEnd,
+        channels: &DataChannels,
+    ) -> Entry {
         let failure = end.result.as_ref().err();
-        let seconds = end.elapsed.as_secs_f64();
-        let user = self.user.as_deref().unwrap_or("");
-        let (outcome, error) = match &end.result {
-            Ok(()) => ("transfer complete", None),
-            Err(error) => ("transfer failed", Some(error.to_string())),
+        let (outcome, error) = match failure {
+            None => ("transfer complete", None),
+            Some(error) => ("transfer failed", Some(error.to_string())),
         };
-        // What is not known is left out: TCP tells of sending only, and of nothing that is over in
-        // a moment.
-        let totals = running.totals();
+        let verb = match transfer.what {
+            What::Get => "send",
+            What::Put => "receive",
+            _ => "list",
+        };
+        // Unknown values are left out: TCP reports on sending only, and not on transfers that end
+        // in a moment.
+        let totals = transfer.running.totals();
         let limits = totals.since(&Sample::default());
-        let quota = |of: Option<f64>| of.map(|quota| (quota * 1000.0).round() / 1000.0);
-        let (buffer, block) = self.channels.sizes();
-        let wire = Wire {
-            command: *command,
-            buffer,
-            block,
-            streams: end.channels_peak,
-        };
+        let share = |of: Option<f64>| of.map(|share| (share * 1000.0).round() / 1000.0);
         let retransmitted = totals.tcp.map(|tcp| tcp.bytes_retransmitted);
-        let event = Entry::new(transfer.what())
-            .path(path)
-            .moved(end.bytes, end.elapsed)
-            .wire(wire)
-            .cost(retransmitted, self.channels.count())
-            .class(failure.map(Into::into));
-        self.record(event.ended(failure));
         info!(
             session = self.id,
             peer = %self.peer,
-            user = ?user,
+            user = ?self.user.as_deref().unwrap_or(""),
             verb,
-            path = ?path,
+            path = ?transfer.path,
             bytes = end.bytes,
-            seconds,
+            seconds = end.elapsed.as_secs_f64(),
             channels = end.channels_peak,
             error = error.as_deref(),
             retransmitted_bytes = retransmitted,
             loss_ratio = limits.loss_ratio,
-            receive_window_limited = quota(limits.receive_window_limited),
-            send_buffer_limited = quota(limits.send_buffer_limited),
-            sender_idle = quota(limits.sender_idle),
-            cpu_busy = quota(limits.cpu_busy),
-            cpu_wait = quota(limits.cpu_wait),
-            source_wait = quota(limits.source_wait),
-            destination_wait = quota(limits.destination_wait),
+            receive_window_limited = share(limits.receive_window_limited),
+            send_buffer_limited = share(limits.send_buffer_limited),
+            sender_idle = share(limits.sender_idle),
+            cpu_busy = share(limits.cpu_busy),
+            cpu_wait = share(limits.cpu_wait),
+            source_wait = share(limits.source_wait),
+            destination_wait = share(limits.destination_wait),
             "{outcome}"
         );
+        let (buffer, block) = channels.sizes();
+        let wire = Wire {
+            command: transfer.command,
+            buffer,
+            block,
+            streams: end.channels_peak,
+        };
+        Entry::new(transfer.what)
+            .path(&transfer.path)
+            .moved(end.bytes, end.elapsed)
+            .wire(wire)
+            .cost(retransmitted, channels.count())
+            .class(failure.map(Into::into))
+            .ended(failure)
     }
 
-    pub(super) fn log_login(&self, user: &str, login: Result<Method, (Class, &StorageFailure)>) {
+    /// Logs a login; returns its audit event.
+    pub(super) fn login(
+        &self,
+        user: &str,
+        login: Result<Method, (Class, &StorageFailure)>,
+    ) -> Entry {
         let event = Entry::new(What::Login).to(user);
         match login {
             Ok(method) => {
-                self.record(event.by(method));
-                info!(session = self.id, peer = %self.peer, user = ?user, "login");
+                info!(session = self.id, peer = %self.peer, ?user, "login");
+                event.by(method)
             }
             Err((class, failure)) => {
                 let why = &failure.text;
-                self.record(event.class(Some(class)).ended(Some(why)));
-                warn!(session = self.id, peer = %self.peer, user = ?user, ?why, "login refused");
+                warn!(session = self.id, peer = %self.peer, ?user, ?why, "login refused");
+                event.class(Some(class)).ended(Some(why))
             }
         }
     }
 
-    pub(super) fn log_handshake(&self, failure: &StorageFailure) {
+    /// Logs a handshake that failed; returns its audit event.
+    pub(super) fn handshake_failed(&self, failure: &StorageFailure) -> Entry {
         warn!(session = self.id, peer = %self.peer, error = ?failure.text, "handshake failed");
-        if let Some(parent) = &self.service.monitor
-            && let Err(error) = parent.handshake_failed(&failure.text)
-        {
-            warn!(session = self.id, %error, "the parent does not hear");
-        }
         let event = Entry::new(What::Prove).class(Some(Class::Handshake));
-        self.record(event.ended(Some(&failure.text)));
+        event.ended(Some(&failure.text))
     }
+}
 
-    /// Records the end of a change.
-    pub(super) fn log_change(&mut self, class: Option<Class>, failure: Option<impl ToString>) {
-        if let Some(event) = self.change.take() {
-            self.record(event.class(class).ended(failure));
-        }
-    }
-
-    /// Records speculative work that is dropped.
-    pub(super) fn log_speculative(&self) {
-        let requests = self.speculative.requests().filter_map(change_of);
-        let transfers = self
-            .speculative
-            .transfers()
-            .map(|request| match &request.kind {
-                TransferKind::Receive { path, .. } => Entry::new(What::Put).path(path),
-                TransferKind::Send { path, .. } => Entry::new(What::Get).path(path),
-                TransferKind::List { path, .. } => Entry::new(What::List).path(path),
-            });
-        for entry in requests.chain(transfers) {
-            let entry = entry.class(Some(Class::Aborted));
-            self.record(entry.ended(Some(CUT_SHORT)));
-        }
-    }
-
-    pub(super) fn record(&self, entry: Entry) {
-        let identity = self.io.security.identity().map(ToString::to_string);
-        let who = Who {
-            session: self.id,
-            peer: self.peer,
-            identity,
-            account: self.user.clone(),
-        };
-        self.permit.connection_metrics().observe(&who, &entry);
-        self.service.audit.record(&who, &entry);
+/// The audit event of a transfer that does not run.
+pub(super) fn entry_of(request: &TransferRequest) -> Entry {
+    match &request.kind {
+        TransferKind::Receive { path, .. } => Entry::new(What::Put).path(path),
+        TransferKind::Send { path, .. } => Entry::new(What::Get).path(path),
+        TransferKind::List { path, .. } => Entry::new(What::List).path(path),
     }
 }
 

@@ -21,13 +21,13 @@ use crate::{
     },
 };
 
-/// What the interpreter has announced and not asked for: opened ahead, and queued on the data
-/// channels in its order. So a mover goes from one small file to the next, and gives it its name,
-/// without us.
+/// Transfers and requests that the interpreter expects: opened early, and queued on the data
+/// channels in order. So a mover continues from one small file to the next, and renames it, without
+/// the session.
 #[derive(Default)]
 pub(crate) struct SpeculativeWork {
     waiting: VecDeque<SpeculativeItem>,
-    /// To be opened ahead.
+    /// To be opened early.
     fresh: Vec<Arc<PreopenedTransfer>>,
     /// Whether the source of the next rename exists.
     source: Option<Arc<AtomicBool>>,
@@ -76,7 +76,7 @@ impl SpeculativeWork {
                 PendingRequest::queued(request, committer, turns, channels, || true, tell)
             }
             Request::Rename { .. } => {
-                // Nothing was told of the source: it has had its turn, and was there.
+                // Without a check of the source, that check has had its turn, and it exists.
                 let source = self.source.take();
                 let may = move || source.is_none_or(|found| found.load(Ordering::Relaxed));
                 PendingRequest::queued(request, committer, turns, channels, may, |_| ())
@@ -87,7 +87,7 @@ impl SpeculativeWork {
             .push_back(SpeculativeItem::Request(pending, over));
     }
 
-    /// Those that have not had their turn, where they are requests.
+    /// The requests whose turn has not come.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
         self.waiting.iter().filter_map(|waiting| match waiting {
             SpeculativeItem::Request(pending, _) => pending.request(),
@@ -95,7 +95,7 @@ impl SpeculativeWork {
         })
     }
 
-    /// Those that have not had their turn, where they are transfers.
+    /// The transfers whose turn has not come.
     pub(crate) fn transfers(&self) -> impl Iterator<Item = &TransferRequest> {
         self.waiting.iter().filter_map(|waiting| match waiting {
             SpeculativeItem::Transfer(preopened, _) => Some(preopened.request()),
@@ -103,14 +103,14 @@ impl SpeculativeWork {
         })
     }
 
-    /// Opens what was added since the last call, as far as that may be done ahead.
+    /// Opens files that were added since the last call, if they may be opened early.
     pub(crate) fn prepare(&mut self, committer: &Committer) {
         if !self.fresh.is_empty() {
             preopen::prepare(std::mem::take(&mut self.fresh), &committer.storage());
         }
     }
 
-    /// The first, which must be what was announced; `None` where nothing was.
+    /// The first item, which must be `request`; `None` if there is none.
     pub(crate) fn start(&mut self, request: &TransferRequest) -> Option<RunningTransfer> {
         match self.waiting.pop_front()? {
             SpeculativeItem::Transfer(preopened, transfer) => {
@@ -118,7 +118,7 @@ impl SpeculativeWork {
                 Some(*transfer)
             }
             other @ SpeculativeItem::Request(..) => {
-                debug_assert!(false, "a request was announced");
+                debug_assert!(false, "a request was expected");
                 self.waiting.push_front(other);
                 None
             }
@@ -133,19 +133,19 @@ impl SpeculativeWork {
                 Some(pending)
             }
             other @ SpeculativeItem::Transfer(..) => {
-                debug_assert!(false, "a transfer was announced");
+                debug_assert!(false, "a transfer was expected");
                 self.waiting.push_front(other);
                 None
             }
         }
     }
 
-    /// The first does not come: a rename whose source was not there, which will do nothing.
+    /// The first item does not come: a rename without source, which will do nothing.
     pub(crate) fn skip(&mut self) {
         self.waiting.pop_front();
     }
 
-    /// Ends all of them: [`Self::settle`] waits for it.
+    /// Ends all items: [`Self::settle`] waits for that.
     pub(crate) fn forget(&mut self) {
         self.fresh.clear();
         self.source = None;
@@ -166,8 +166,8 @@ impl SpeculativeWork {
         !self.ending.is_empty()
     }
 
-    /// Where something was forgotten, waits until none of it touches a file any more. Else never
-    /// ends, and lets those whose bytes have moved be made durable before their turn. Cancel-safe.
+    /// Waits until no dropped item touches a file any more. Without dropped items it never ends,
+    /// and makes those durable whose bytes have moved, before their turn. Cancel-safe.
     pub(crate) async fn settle(&mut self, channels: &DataChannels) {
         if self.ending.is_empty() {
             for waiting in &mut self.waiting {
