@@ -1,5 +1,5 @@
-//! How a service manager starts a server: it may have made the sockets (`LISTEN_FDS`), and wants to
-//! hear when they are served (`NOTIFY_SOCKET`). systemd's way, which others have taken over.
+//! The protocol of systemd and other service managers: they may provide the sockets (`LISTEN_FDS`),
+//! and expect a notification when the server is ready (`NOTIFY_SOCKET`).
 
 use std::{io, net::TcpListener};
 
@@ -43,6 +43,6 @@ pub fn tell_stopping() {
 
 fn tell(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        warn!(%error, "the service manager does not hear");
+        warn!(%error, "cannot notify the service manager");
     }
 }

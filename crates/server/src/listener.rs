@@ -265,7 +265,7 @@ async fn accept_all(
                 warn!(%error, "cannot accept a connection, resting");
                 sleep(ACCEPT_REST).await;
             }
-            // The connection was gone before we took it.
+            // The client closed the connection before the server accepted it.
             Err(error) => debug!(%error, "cannot accept a connection"),
         }
     }
@@ -290,16 +290,16 @@ fn accept_any(
 /// One reply, and no session: refusing must cost less than serving.
 fn refuse(socket: TcpStream, why: &Refusal) {
     use io::Write as _;
-    // A fresh connection has room for one line; where it has not, nobody is there to read it.
+    // A fresh connection has room for one line; without room, no client reads it.
     if let Ok(mut socket) = socket.into_std() {
         drop(socket.write(format!("421 {why}, closing control connection.\r\n").as_bytes()));
     }
 }
 
 fn prepare(socket: &TcpStream) {
-    // Replies are small and each is waited for.
+    // Replies are small, and the client waits for each.
     let nodelay = socket.set_nodelay(true);
-    // A client that vanished without a word holds its session no longer than the kernel's patience.
+    // A client that vanished holds its session until the kernel's keepalive fails.
     let keepalive = sockopt::set_socket_keepalive(socket, true).map_err(io::Error::from);
     if let Err(error) = nodelay.and(keepalive) {
         debug!(%error, "cannot set options of a control connection");
@@ -342,8 +342,8 @@ fn unspecified_v6() -> SocketAddr {
     SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT))
 }
 
-/// `[::]:p` means every address of both families, unless somebody named IPv4 addresses with that
-/// port as well.
+/// `[::]:p` means every address of both families, unless the settings name IPv4 addresses with
+/// that port as well.
 fn is_dual(address: SocketAddr, all: &[SocketAddr]) -> bool {
     address.is_ipv6()
         && address.ip().is_unspecified()
@@ -354,7 +354,7 @@ fn is_dual(address: SocketAddr, all: &[SocketAddr]) -> bool {
 
 /// `dual`: an IPv6 socket takes IPv4 clients as well.
 fn listen(address: SocketAddr, dual: bool) -> io::Result<TcpListener> {
-    // `::ffff:a.b.c.d` is a way to write an IPv4 address.
+    // `::ffff:a.b.c.d` is an IPv4 address.
     let address = SocketAddr::new(address.ip().to_canonical(), address.port());
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?

@@ -1,8 +1,8 @@
-//! Who may log in, and what they may do.
+//! Which logins succeed, and what they may do.
 //!
 //! | They show | How | They are |
 //! |---|---|---|
-//! | a grid identity | AUTH GSSAPI | the account that the gridmap has for it, and nobody else |
+//! | a grid identity | AUTH GSSAPI | only the account that the gridmap has for it |
 //! | a certificate | AUTH TLS | the same, or one of the below |
 //! | a bearer token, as the user `:token:` | AUTH TLS | as the token says |
 //! | a password | AUTH TLS, or in clear where that is allowed | a line of the password file |
@@ -34,22 +34,22 @@ use crate::{
     storage::failure,
 };
 
-/// Who may log in before AUTH. Where there is AUTH, passwords of accounts are not even heard in
-/// clear, unless that is allowed.
+/// Which users may log in before AUTH. If the server offers AUTH, it refuses passwords of accounts
+/// in clear unless the settings allow them.
 pub(crate) fn in_clear(settings: &ServerSettings) -> ClearLogins {
     let has_auth = settings.gsi.is_some() || settings.tls.is_some();
     if settings.passwords.as_ref().is_some_and(|p| p.in_clear) {
         return ClearLogins::All;
     }
     match (settings.anonymous, has_auth) {
-        // Whom it may be is said at PASS, as ever.
+        // PASS decides, as always.
         (_, false) => ClearLogins::All,
         (Anonymous::Off, true) => ClearLogins::Never,
         (Anonymous::Ro | Anonymous::Rw, true) => ClearLogins::Anonymous,
     }
 }
 
-/// A password is to be verified, which takes memory and a processor: no more than some at a time.
+/// The login verifies a password, which takes memory and a processor: few run at a time.
 pub(crate) fn is_costly(settings: &ServerSettings, caller: &LoginRequest) -> bool {
     settings.passwords.is_some()
         && caller.channel != ControlProtection::Gssapi
@@ -57,7 +57,7 @@ pub(crate) fn is_costly(settings: &ServerSettings, caller: &LoginRequest) -> boo
         && !is_anonymous(&caller.user)
 }
 
-/// Lets a caller in or not. Reads files; call it where blocking is allowed.
+/// Decides on a login. Reads files: it may block.
 pub(crate) fn admit(service: &Service, caller: &LoginRequest) -> Result<Admitted, StorageFailure> {
     if let Some(owner) = &service.owner {
         return Ok(owner.admitted());
@@ -84,7 +84,7 @@ pub(crate) fn admit(service: &Service, caller: &LoginRequest) -> Result<Admitted
         }),
         false => by_password(service, caller),
     };
-    // A client that has shown a certificate learns what is wrong with it.
+    // A client with a certificate receives the reason why it is not trusted.
     otherwise.ok_or_else(|| match (by_identity, &caller.disbelief) {
         (Some(Err(why)), _) => why,
         (_, Some(why)) => refusal(why),
@@ -92,7 +92,7 @@ pub(crate) fn admit(service: &Service, caller: &LoginRequest) -> Result<Admitted
     })
 }
 
-/// What people without an account may do.
+/// Rights of users without an account.
 pub(crate) fn anonymous_account(settings: &ServerSettings) -> Account {
     Account {
         home: FtpPath::root(),
@@ -156,7 +156,7 @@ fn by_password(service: &Service, caller: &LoginRequest) -> Option<Admitted> {
     }
     let passwords = (service.passwords.read(file))
         .inspect_err(|error| {
-            error!(file = ?file, %error, "nobody can log in by password: the file cannot be used");
+            error!(file = ?file, %error, "no login by password succeeds: cannot use the file");
         })
         .ok()?;
     let entry = passwords.verify(&caller.user, caller.password.reveal().as_bytes())?;
@@ -202,7 +202,7 @@ mod tests {
 
     /// A pre-login process may claim what it likes.
     #[test]
-    fn an_identity_is_no_login_where_none_are_known() {
+    fn an_identity_needs_gsi_to_log_in() {
         let settings = ServerSettings::new("/", Anonymous::Off);
         let storage = Arc::new(godwit_engine::storage::NullStorage::new(0));
         let service = Service::on(storage, settings, Arc::default(), None);

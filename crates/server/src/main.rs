@@ -28,16 +28,16 @@ use tracing::{Level, error, info, warn};
 
 /// Wrong usage or settings, as `clap` has it, too.
 const EXIT_USAGE: u8 = 2;
-/// Settings were imported, and some are to be decided.
+/// Settings were imported, and the administrator must decide on some.
 const EXIT_UNDECIDED: u8 = 1;
-/// The system said no.
+/// The system refused.
 const EXIT_FAILED: u8 = 4;
 
 /// Threads for storage calls: each may wait for a disk. More sessions than that take turns.
 const BLOCKING_THREADS_MAX: usize = 256;
 
 fn main() -> ExitCode {
-    // Started by ourselves, before anything else is.
+    // A child process, before anything else runs.
     if let Some(role) = std::env::args().nth(1).and_then(|a| Role::of_argument(&a)) {
         return run_child(role);
     }
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints settings that do what another server's do.
+/// Prints settings that are equivalent to another server's.
 fn import(path: &Path) -> ExitCode {
     match ImportedConfig::read(path) {
         Ok(imported) => match write!(io::stdout(), "{imported}") {
@@ -95,7 +95,7 @@ fn import(path: &Path) -> ExitCode {
     }
 }
 
-/// What is said on standard error comes to the user's terminal: errors only.
+/// Standard error is the user's terminal: errors only.
 fn serve_user(arguments: &Arguments) -> ExitCode {
     let settings = match arguments.resolve_ssh(environment) {
         Ok(settings) => settings,
@@ -112,7 +112,7 @@ fn serve_user(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// `handed`: sockets that whoever has started us made; none: ours.
+/// `handed`: sockets of the service manager; empty: the server makes its own.
 async fn serve(
     arguments: &Arguments,
     settings: ServerSettings,
@@ -245,7 +245,7 @@ async fn either(mut one: Signal, mut other: Signal) -> (Signal, Signal) {
     (one, other)
 }
 
-/// Whoever presses Ctrl-C again does not want to wait for the drain time.
+/// A second Ctrl-C ends the drain time.
 async fn second_signal(first: oneshot::Receiver<(Signal, Signal)>) {
     match first.await {
         Ok((terminate, interrupt)) => drop(either(terminate, interrupt).await),
@@ -253,7 +253,7 @@ async fn second_signal(first: oneshot::Receiver<(Signal, Signal)>) {
     }
 }
 
-/// Settings that cannot be used leave those in force that are; never ends.
+/// Invalid settings change nothing; never ends.
 async fn reload_on(mut hangup: Signal, arguments: &Arguments, reloader: Reloader) {
     while hangup.recv().await.is_some() {
         match arguments.resolve(environment) {
@@ -280,7 +280,7 @@ fn environment(name: &str) -> Option<String> {
 }
 
 fn fail(status: u8, error: &dyn std::fmt::Display) -> ExitCode {
-    // Where standard error is gone, the exit status must do.
+    // Without standard error the exit status must do.
     drop(writeln!(io::stderr(), "godwitd: {error}"));
     ExitCode::from(status)
 }

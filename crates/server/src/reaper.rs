@@ -1,4 +1,4 @@
-//! When leftovers of uploads are looked for.
+//! When leftovers of uploads are removed.
 
 use std::{
     sync::Arc,
@@ -11,16 +11,16 @@ use crate::{
     access::admission::Admission, privsep, service::Service, storage::leftovers::sweep_and_tell,
 };
 
-/// Parts of the age at which files go that lie between two sweeps.
+/// Sweeps during the age at which files are removed.
 const SWEEPS_PER_AGE: u32 = 4;
 
 /// Shortest and longest time between two sweeps: a tree is walked whole.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
 
-/// What the clocks of storage and of this machine may differ by.
+/// Largest difference between the clocks of storage and of this machine.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
 
-/// Sweeps as often as the settings want, for ever.
+/// Sweeps as often as the settings demand, forever.
 pub(crate) async fn run(service: &watch::Sender<Arc<Service>>, gate: &Admission) {
     let mut changes = service.subscribe();
     loop {
@@ -46,8 +46,7 @@ pub(crate) async fn run(service: &watch::Sender<Arc<Service>>, gate: &Admission)
     }
 }
 
-/// Files that have changed since stay. `oldest`: when the first of the sessions began that are
-/// there now.
+/// Files that have changed since stay. `oldest`: when the oldest present session started.
 fn limit(now: SystemTime, age: Duration, oldest: Option<SystemTime>) -> Option<SystemTime> {
     let by_age = now.checked_sub(age)?;
     match oldest {
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_older_than_the_oldest_session_and_the_age_goes() {
+    fn files_older_than_age_and_oldest_session_are_removed() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let age = Duration::from_secs(1000);
         assert_eq!(limit(at(5000), age, None), Some(at(4000)));

@@ -1,4 +1,4 @@
-//! `godwitd --ssh`: one session over standard input and output, as the user whom sshd has let in.
+//! `godwitd --ssh`: one session over standard input and output, as the user of sshd.
 
 use crate::access::owner::Owner;
 use crate::privsep::sandbox;
@@ -24,8 +24,8 @@ use crate::{
     session::{self, Control, Phase},
 };
 
-/// Serves the session to its end. There must be no other thread yet. Under a root of its own the
-/// process gives up all else.
+/// Serves the session to its end. There must be no other thread yet. With a root other than `/` the
+/// process gives up access to everything else.
 pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
     let failed = |doing: &'static str| move |error| ServerError::Ssh { doing, error };
     let SshSettings {
@@ -35,7 +35,7 @@ pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
         home,
     } = settings;
     if io::stdin().is_terminal() {
-        let error = io::Error::other("it is a terminal: sshd is to start this, for a client");
+        let error = io::Error::other("it is a terminal: only sshd starts this, for a client");
         return Err(failed("use standard input")(error));
     }
     let root = server.root.canonicalize();
@@ -48,7 +48,7 @@ pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
         let protection = sandbox::confine_to(&settings.root).map_err(io::Error::other);
         let protection = protection.map_err(failed("give up all but the root directory"))?;
         if !protection.is_complete() {
-            warn!(%protection, "less protection than there could be");
+            warn!(%protection, "the kernel lacks some protection");
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -82,7 +82,7 @@ pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
             () = sleep(drain) => {}
         }
         phase.send_replace(Phase::Aborting);
-        // What is stuck on storage is left behind.
+        // Work that hangs on storage is abandoned.
         drop(timeout(ABORT_LIMIT, session).await);
         Ok(())
     });

@@ -31,11 +31,11 @@ pub(crate) struct SystemAccount {
 pub(crate) enum NoAccount {
     #[error("{0} is no account of this system")]
     Unknown(String),
-    #[error("{0} is root, and nobody becomes root here")]
+    #[error("{0} is root, and no session runs as root")]
     Root(String),
     #[error("{0} is in more than {GROUPS_MAX} groups")]
     Groups(String),
-    #[error("bearers of tokens have no account here")]
+    #[error("sessions with tokens have no account here")]
     Bearer,
 }
 
@@ -85,7 +85,7 @@ impl Accounts {
     /// Looks them up; `anonymous`: there are users without an account. May block.
     pub(crate) fn find(separation: &Separation, anonymous: bool) -> Result<Self, NoAccount> {
         let mut pre_login = SystemAccount::find(&separation.front_user)?.ids;
-        // It needs nothing of anybody's.
+        // It needs no groups.
         pre_login.groups.clear();
         let accounts = Self {
             pre_login,
@@ -130,16 +130,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_becomes_root_or_a_stranger() {
+    fn root_and_unknown_accounts_are_refused() {
         let refused = |name: &str| SystemAccount::find(name).unwrap_err().to_string();
-        assert!(refused("root").contains("nobody becomes root"));
+        assert!(refused("root").contains("no session runs as root"));
         for name in ["no-such-account", "", "0", "/O=Grid/CN=Jo"] {
             assert!(refused(name).contains("no account"), "{name}");
         }
     }
 
     #[test]
-    fn sessions_begin_at_home_where_it_is_served() {
+    fn sessions_start_in_the_home_if_it_is_beneath_the_root() {
         let account = SystemAccount {
             ids: Ids {
                 uid: 1,

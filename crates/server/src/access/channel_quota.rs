@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_share_what_their_account_and_their_address_may_have() {
+    fn sessions_share_quotas_of_account_and_address() {
         let (jo, kim, host) = pools();
         let (first, second, other) = (share(&jo, &host), share(&jo, &host), share(&kim, &host));
         assert!(first.acquire().is_ok() && first.acquire().is_ok() && second.acquire().is_ok());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_held_that_has_died_is_given_back() {
+    fn channels_of_dead_processes_are_released() {
         let (jo, _, host) = pools();
         let (ours, bystander) = (share(&jo, &host), share(&jo, &host));
         let theirs = ours
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_claims_too_much_gives_back_what_it_can_have_had() {
+    fn a_session_releases_no_more_than_its_limit() {
         let (jo, _, host) = pools();
         let (ours, bystander) = (share(&jo, &host), share(&jo, &host));
         let [.., taken, _] = hostile(&ours);

@@ -1,5 +1,4 @@
-//! GSI: the certificate that the server shows, the CAs that it trusts, and the accounts of
-//! identities.
+//! GSI: the server's certificate, the CAs that it trusts, and the accounts of identities.
 
 use std::{
     fs::File,
@@ -29,14 +28,14 @@ use crate::config::GsiSettings;
 
 /// What all sessions share.
 pub(crate) struct Gsi {
-    /// Nothing where another process meets strangers.
+    /// `None` if another process handles unauthenticated connections.
     credential: Option<Credential>,
     anchors: Arc<dyn Anchors>,
     gridmap: Option<PathBuf>,
     allowed: AllowList,
 }
 
-/// What a session's data channels prove themselves with.
+/// The credential of a session's data channels.
 #[derive(Clone)]
 pub(crate) struct DataContext {
     pub(crate) credential: Credential,
@@ -46,7 +45,7 @@ pub(crate) struct DataContext {
 /// Why GSI cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum GsiError {
-    /// The certificate or key that the server shows.
+    /// The certificate or key of the server.
     #[error("the server's own certificate: {0}")]
     Credential(#[from] CredentialError),
     /// The gridmap file.
@@ -70,7 +69,7 @@ impl Gsi {
                 warn!(gridmap = ?path, line, fault, "a line of the gridmap file is left out");
             }
             if map.is_empty() {
-                warn!(gridmap = ?path, "the gridmap file knows nobody");
+                warn!(gridmap = ?path, "the gridmap file has no entries");
             }
         }
         Ok(Self {
@@ -93,7 +92,7 @@ impl Gsi {
         }
     }
 
-    /// Of a process that has nothing to show.
+    /// Of a process without a certificate.
     pub(crate) fn of_session(anchors: Arc<dyn Anchors>) -> Self {
         Self {
             credential: None,
@@ -107,7 +106,7 @@ impl Gsi {
         Arc::clone(&self.anchors)
     }
 
-    /// The server's side of a handshake in ADAT. It takes whatever proxy it is given.
+    /// The server's side of a handshake in ADAT. It accepts any proxy certificate.
     pub(crate) fn acceptor(&self) -> Result<Context, ContextError> {
         Context::accept(Settings {
             credential: self
@@ -123,8 +122,8 @@ impl Gsi {
         })
     }
 
-    /// The account of somebody who has proven to be `identity` and logs in as `user`. Reads the
-    /// gridmap file, so that changes count at once; call it where blocking is allowed.
+    /// The account of a client with this identity that logs in as `user`. Reads the gridmap file,
+    /// so that changes count at once: it may block.
     pub(crate) fn account(
         &self,
         identity: &DistinguishedName,
@@ -156,14 +155,13 @@ impl Gsi {
 }
 
 impl DataContext {
-    /// What guards data channels as the session's DCAU and PROT say. `None`: nothing does, as was
-    /// asked for.
+    /// The security of data channels under the session's DCAU and PROT. `None`: none, as requested.
     pub(crate) fn guard(
         context: Option<&Self>,
         spec: &DataChannelSpec,
     ) -> Result<Option<ChannelSecurity>, StorageFailure> {
         if spec.dcau == Dcau::None {
-            // The interpreter lets nothing else come here.
+            // The interpreter sends nothing else here.
             return match spec.protection {
                 Protection::Clear => Ok(None),
                 _ => Err(refusal("there is no protection without DCAU A or S")),
@@ -188,7 +186,7 @@ impl DataContext {
     }
 }
 
-/// A "no" with a reason for the user.
+/// A refusal with a reason for the user.
 pub(crate) fn refusal(text: &str) -> StorageFailure {
     StorageFailure {
         errno: Errno::PERM.raw_os_error(),

@@ -4,7 +4,7 @@
 //! ```text
 //!   connect ── admit ──► waiting (not logged in) ── spoke ──► waiting, evicted later
 //!       ── logged_in ──► session of an account
-//!                │             └── told to leave where others need the room          └── left
+//!                │             └── evicted when other connections need the place    └── left
 //!                └── refused: too many, too many of the address, too many failed logins
 //! ```
 
@@ -95,8 +95,8 @@ impl Limits {
         self.bounds
     }
 
-    /// A connection begins. `id` is new and larger than all before. Returns the one that must go
-    /// for it: it is counted no more.
+    /// A connection starts. `id` is larger than all before. Returns the one that is evicted for it,
+    /// which does not count any more.
     pub(crate) fn admit(
         &mut self,
         now: Instant,
@@ -142,7 +142,7 @@ impl Limits {
         Ok(goes)
     }
 
-    /// Who has said something goes after those who have not.
+    /// A connection that has sent a byte is evicted after those that have not.
     pub(crate) fn received_first_byte(&mut self, id: u64) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.spoke = true;
@@ -168,7 +168,7 @@ impl Limits {
         }
     }
 
-    /// Whether a login may be tried beside so many of its address that run, and may all fail.
+    /// Whether a login may be tried beside `running` ones of its address, which may all fail.
     /// False: not before one of them has ended.
     pub(crate) fn may_try_beside(
         &self,
@@ -225,9 +225,8 @@ impl Limits {
         Ok(())
     }
 
-    /// Somebody has shown who they are. It makes up for one login that failed: hosts that act for
-    /// many users see both. A login that proves nothing does not, or anonymous users could guess
-    /// passwords for ever.
+    /// A user authenticated. It offsets one failed login, since hosts of many users have both. An
+    /// anonymous login does not, or a client could guess passwords forever.
     pub(crate) fn proven(&mut self, address: IpAddr) {
         if let Some(failures) = self.failing.get_mut(&network(address)) {
             failures.count = failures.count.saturating_sub(1);
@@ -258,7 +257,7 @@ impl Limits {
         }
     }
 
-    /// Of those of `address` that wait: the oldest that has said nothing, else the oldest.
+    /// Of the waiting connections of `address`, the oldest silent one, else the oldest.
     fn first_to_go(&self, address: IpAddr) -> Option<u64> {
         let waiting = self
             .connections
@@ -271,7 +270,7 @@ impl Limits {
 }
 
 impl Failures {
-    /// Less what is forgotten by now.
+    /// Less the failures that have expired.
     fn at(self, now: Instant) -> Self {
         let periods =
             now.saturating_duration_since(self.since).as_secs() / FORGIVEN_AFTER.as_secs();
@@ -283,7 +282,7 @@ impl Failures {
     }
 }
 
-/// What one client can choose addresses from at will counts as one.
+/// The network from which one client can choose its addresses counts as one.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
@@ -294,8 +293,8 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// With whom a login shares processors: its account. Anonymous users share one account, so their
-/// networks tell them apart.
+/// The account with which a login shares processors. Anonymous users have one account, so their
+/// networks distinguish them.
 pub(crate) fn sharing_as(account: &Principal, address: IpAddr) -> String {
     match account {
         Principal::Anonymous(_) => network(address).to_string(),
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_longest_and_says_nothing_goes_first() {
+    fn the_oldest_silent_connection_is_evicted_first() {
         let mut gate = Admission::new(BOUNDS);
         for _ in 0..4 {
             assert_eq!(gate.admit(ip(1)), Ok(None));
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_strangers_sends_no_session_away() {
+    fn unauthenticated_connections_evict_no_session() {
         let mut gate = Admission::new(BOUNDS);
         for account in ["a", "a", "b"] {
             gate.admit(ip(1)).unwrap();
@@ -411,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_who_has_left() {
+    fn ended_connections_leave_no_state() {
         let mut gate = Admission::new(BOUNDS);
         for round in 0..50 {
             gate.admit(ip(round)).unwrap();
@@ -452,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_prove_something_make_up_for_failures() {
+    fn successful_logins_reduce_failures() {
         let mut gate = Admission::new(BOUNDS);
         for _ in 0..5 {
             gate.limits.failed(gate.now, ip(1));

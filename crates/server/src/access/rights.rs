@@ -110,7 +110,7 @@ impl Grant {
     fn allows(&self, deed: Operation, path: &FtpPath) -> bool {
         let within = is_within(path, &self.path);
         match (deed, self.access) {
-            // Whoever was told of a path knows the names of the directories above.
+            // A client that knows a path knows the names of the directories above.
             (Operation::Look, _) => within || is_within(&self.path, path),
             (Operation::Read, Access::Read) => within,
             (Operation::Create, Access::Create | Access::Modify) => within,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn each_right_allows_what_it_says() {
+    fn each_right_allows_its_operations() {
         use Operation::*;
         for (access, may) in [
             (Access::Read, &[Look, Read][..]),
@@ -301,7 +301,7 @@ mod tests {
 
         /// A path with dots was not normalized: it is within nothing.
         #[test]
-        fn dots_are_refused_where_they_are_left(top in any_path(), path in any_path()) {
+        fn paths_with_dots_are_refused(top in any_path(), path in any_path()) {
             let rights = Rights::within(&top, true);
             let mut parts = path.as_bytes().split(|byte| *byte == b'/');
             if parts.any(|part| part == b"." || part == b"..") {

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_only_create_renames_only_what_the_session_made() {
+    fn create_only_logins_rename_only_their_files() {
         let storage = scoped(&[(Access::Create, "/a")]);
         let refused = |from: &str, to: &str| {
             let failure = storage.rename(&path(from), &path(to)).unwrap_err();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_end_and_what_is_open_stays_so() {
+    fn open_files_outlive_expired_rights() {
         let inner = MemoryStorage::new();
         let file = path("/f");
         inner.open_write(&file, WriteMode::New).unwrap();

@@ -33,15 +33,15 @@ use super::{
     identity::ControlProtection,
 };
 
-/// What a session has of security. Nothing, before AUTH.
+/// The security of a session. Before AUTH there is none.
 #[derive(Default)]
 pub(crate) struct Security {
     /// Between two ADATs.
     context: Option<Box<Context>>,
     identity: Option<DistinguishedName>,
-    /// Why a certificate shown under TLS is not trusted.
+    /// Why the client's certificate under TLS is not trusted.
     disbelief: Option<String>,
-    /// What was delegated.
+    /// The delegated credential.
     delegated: Option<DataContext>,
     /// DCSC P.
     chosen: Option<DataContext>,
@@ -53,21 +53,21 @@ pub(crate) struct Security {
 
 enum Agreed {
     Gssapi(Wrap),
-    /// With what data channels show.
+    /// With the credential of data channels.
     Tls(Box<ftps::Handshake>, ftps::Server),
 }
 
-/// How far AUTH TLS is.
+/// Progress of AUTH TLS.
 #[derive(Default)]
 enum Tls {
     #[default]
     Unused,
-    /// `None`: a step of it is made.
+    /// `None`: a step of it runs.
     Shaking(Option<Box<ftps::Handshake>>, ftps::Server),
     Established(ftps::Server),
 }
 
-/// What bytes of a handshake of TLS have come to.
+/// Result of a step of a TLS handshake.
 pub(crate) struct TlsStep {
     handshake: Box<ftps::Handshake>,
     /// For the peer.
@@ -75,17 +75,17 @@ pub(crate) struct TlsStep {
     fault: Option<String>,
 }
 
-/// How a handshake of TLS stands.
+/// State of a TLS handshake.
 pub(crate) enum TlsProgress {
     /// More bytes are needed.
     More,
-    /// Lines are protected from here on. What came behind the handshake, to be opened.
+    /// Lines are protected from here on. `rest` arrived behind the handshake.
     Established {
         /// Version and suite.
         how: String,
         rest: Vec<u8>,
     },
-    /// Nothing can be said any more.
+    /// No reply is possible any more.
     Failed(String),
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn receive_tls(mut handshake: Box<ftps::Handshake>, bytes: &[u8]) -> 
     }
 }
 
-/// What came of one ADAT.
+/// Result of one ADAT.
 pub(crate) struct HandshakeStep {
     context: Option<Box<Context>>,
     established: Option<Box<Established>>,
@@ -115,7 +115,7 @@ pub(crate) struct HandshakeStep {
     pub(crate) result: Result<AdatStep, StorageFailure>,
 }
 
-/// What it holds is nothing for a log.
+/// Its contents must not be logged.
 impl fmt::Debug for HandshakeStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut step = f.debug_struct("HandshakeStep");
@@ -168,12 +168,13 @@ pub(crate) fn shake_hands(
 }
 
 impl Security {
-    /// Who the client has proven to be.
+    /// The client's authenticated identity.
     pub(crate) fn identity(&self) -> Option<&DistinguishedName> {
         self.identity.as_ref()
     }
 
-    /// Of a session that a front has begun under AUTH GSSAPI, or in clear: lines are its part.
+    /// Of a session that a pre-login process handed over under AUTH GSSAPI, or in clear: that
+    /// process protects the lines.
     pub(crate) fn handed(delegated: Option<DataContext>) -> Self {
         Self {
             delegated,
@@ -181,7 +182,7 @@ impl Security {
         }
     }
 
-    /// The same under AUTH TLS: data channels show what `server` has.
+    /// The same under AUTH TLS: data channels have the certificate of `server`.
     pub(crate) fn handed_tls(server: ftps::Server) -> Self {
         Self {
             tls: Tls::Established(server),
@@ -189,7 +190,7 @@ impl Security {
         }
     }
 
-    /// What was delegated, with its key; empty: nothing.
+    /// The delegated credential with its key; empty: none.
     pub(crate) fn delegated_pem(&self) -> Result<Vec<u8>, CredentialError> {
         match &self.delegated {
             Some(context) => context.credential.to_pem(),
@@ -203,7 +204,7 @@ impl Security {
         context.filter(|_| !first)
     }
 
-    /// Keeps what an ADAT has brought.
+    /// Keeps the result of an ADAT.
     pub(crate) fn keep(
         &mut self,
         gsi: &Gsi,
@@ -265,7 +266,7 @@ impl Security {
         }
     }
 
-    /// A step of a handshake is made: no byte may be read meanwhile.
+    /// A step of a handshake runs: no byte may be read meanwhile.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.tls, Tls::Shaking(None, _))
     }
@@ -306,17 +307,17 @@ impl Security {
         }
     }
 
-    /// Why the certificate that the client has shown under TLS says nothing.
+    /// Why the client's certificate under TLS is not trusted.
     pub(crate) fn disbelief(&self) -> Option<&str> {
         self.disbelief.as_deref()
     }
 
-    /// What bytes of the socket are; `None`: themselves, nothing is protected.
+    /// Unprotects bytes of the socket; `None`: the connection is not protected.
     pub(crate) fn open(&mut self, bytes: &[u8]) -> Option<Result<Vec<Received>, ProtectionError>> {
         self.lines.as_mut().map(|lines| lines.open(bytes))
     }
 
-    /// Replies as they leave. In a handshake of TLS there is no way to say anything.
+    /// Protects replies. During a TLS handshake no reply is possible.
     pub(crate) fn seal(&mut self, replies: Vec<u8>) -> Result<Vec<u8>, ProtectionError> {
         let Some(lines) = &mut self.lines else {
             return Ok(match self.tls {
@@ -329,7 +330,7 @@ impl Security {
         Ok(sealed)
     }
 
-    /// What is said when nothing follows.
+    /// The bytes that end the protected stream.
     pub(crate) fn close(&mut self) -> Vec<u8> {
         let mut sealed = Vec::new();
         if let Some(lines) = &mut self.lines {
@@ -338,7 +339,7 @@ impl Security {
         sealed
     }
 
-    /// DCSC: what data channels prove themselves with from now on; `None`: what was delegated.
+    /// DCSC: the credential of later data channels; `None`: the delegated one.
     pub(crate) fn choose(
         &mut self,
         gsi: Option<&Gsi>,
@@ -351,7 +352,7 @@ impl Security {
         Ok(())
     }
 
-    /// What guards data channels made now; `client`: the host of the control channel's other end.
+    /// The security of new data channels; `client`: the client's host.
     pub(crate) fn guard(
         &self,
         spec: &DataChannelSpec,

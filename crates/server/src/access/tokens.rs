@@ -22,10 +22,10 @@ const KEYS_BYTES_MAX: u64 = 1024 * 1024;
 /// Longest subject: OpenID Connect Core §2.
 const SUBJECT_CHARS_MAX: usize = 255;
 
-/// Most words of a scope that are looked at.
+/// Most words of a scope that are read.
 const SCOPES_MAX: usize = 256;
 
-/// Who presents a good token.
+/// The bearer of a valid token.
 #[derive(Debug)]
 pub(crate) struct Bearer {
     /// `iss`.
@@ -35,8 +35,8 @@ pub(crate) struct Bearer {
     pub(crate) rights: Rights,
 }
 
-/// Verifies a token with the keys of its issuer. Reads them, so that changed ones count at once;
-/// call it where blocking is allowed.
+/// Verifies a token with the keys of its issuer. Reads them, so that changed ones count at once: it
+/// may block.
 ///
 /// # Errors
 /// Why it is refused, for its bearer.
@@ -88,7 +88,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What the claims of a token that is good allow.
+/// The rights of a valid token's claims.
 fn bearer(claims: &Claims) -> Result<Bearer, String> {
     match claims.wlcg_version.as_deref() {
         Some(version) if version.split('.').next() == Some("1") => {}

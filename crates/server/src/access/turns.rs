@@ -60,7 +60,7 @@ enum Origin {
     Queue(Arc<Queue>),
     /// The other end learns that the turn has ended.
     Monitor { _ended: oneshot::Sender<()> },
-    /// The source of turns is gone.
+    /// The source of turns has ended.
     Nobody,
 }
 
@@ -74,7 +74,7 @@ impl Turns {
         }))))
     }
 
-    /// The turns come from the monitor, which hears of each request by the receiver.
+    /// The turns come from the monitor; the receiver yields each request for one.
     pub(crate) fn of_monitor() -> (Self, mpsc::Receiver<TurnRequest>) {
         let (sender, requests) = mpsc::channel(REQUESTS_QUEUED);
         (Self::Monitor(sender), requests)
@@ -113,7 +113,7 @@ impl Queue {
             };
             match next.send(Turn(Origin::Queue(Arc::clone(&self)))) {
                 Ok(()) => return,
-                // That session is gone. The turn must not pass itself on from within its drop.
+                // That session has ended. The turn must not pass itself on from within its drop.
                 Err(mut turn) => turn.0 = Origin::Nobody,
             }
         }

@@ -85,7 +85,7 @@ const LOGS: &str = "the log is on standard error, for the service manager to kee
 const NODES: &str = "there are no data nodes of other processes: one server moves its data itself";
 const SHARING: &str = "Globus sharing is not had: sessions are of who logs in";
 const DRIVERS: &str = "there are no XIO drivers";
-const USAGE: &str = "nothing is reported to anybody";
+const USAGE: &str = "the server sends no usage statistics";
 const FIREWALL: &str = "addresses are let in by the host's firewall";
 
 macro_rules! rows {

@@ -56,7 +56,7 @@ fn a_site_configuration_becomes_settings() {
 }
 
 #[test]
-fn what_was_said_on_a_command_line_is_read_too() {
+fn command_lines_are_read_too() {
     let (options, undecided) = settings(
         "/usr/sbin/globus-gridftp-server -S -p 5000 -aa -anonymous-user nobody -no-fork \
          -Z '/tmp/a b'\n-chroot-path /srv\n",
@@ -73,7 +73,7 @@ fn what_was_said_on_a_command_line_is_read_too() {
 }
 
 #[test]
-fn what_needs_a_decision_is_told_with_its_reason() {
+fn decisions_are_listed_with_reasons() {
     for (line, reason) in [
         ("restrict_paths /data", "root"),
         ("pw_file /etc/passwords", "godwitd passwd"),
@@ -99,7 +99,7 @@ fn what_needs_a_decision_is_told_with_its_reason() {
 }
 
 #[test]
-fn what_that_server_refuses_is_refused() {
+fn settings_that_the_reference_server_refuses_are_refused() {
     for (text, told) in [
         (
             "\nno_such_option 1\n",
@@ -120,7 +120,7 @@ fn what_that_server_refuses_is_refused() {
 }
 
 #[test]
-fn a_directory_is_read_in_order_without_what_packages_leave() {
+fn a_directory_is_read_in_order_without_package_leftovers() {
     let folder = tempfile::tempdir().expect("a directory");
     for (name, text) in [
         ("10-port", "port 1\n"),

@@ -32,7 +32,7 @@ pub(crate) struct RecentFiles(Mutex<Recent>);
 
 #[derive(Default)]
 struct Recent {
-    /// This client asks for checksums: nobody else pays for them.
+    /// This client asks for checksums: other sessions do not compute them.
     asked: bool,
     passed: VecDeque<RecentFile>,
 }
@@ -136,7 +136,7 @@ impl RecentFiles {
     }
 
     /// What is known of the file that `request` asks for, where it has just passed, whole, and
-    /// nobody has touched it since. It is forgotten, and so is whatever passed before it, and all
+    /// it has not changed since. It is forgotten, and so is whatever passed before it, and all
     /// that a request may change which asks for something else.
     pub(crate) fn take(&self, request: &Request) -> Option<KnownFile> {
         let (algorithm, path) = match request {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_is_known_to_the_request_behind_it_and_to_no_other() {
+    fn only_the_next_request_knows_a_moved_file() {
         let (_storage, file) = file_of(b"123456789");
         let last = asked();
         let send = |last: &RecentFiles| {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_parts_nor_of_what_has_changed_since() {
+    fn partial_and_changed_files_are_not_known() {
         let (storage, file) = file_of(b"123456789");
         let last = asked();
         let modified = || Some(file.metadata().unwrap().modified);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_received_is_known_to_its_commit() {
+    fn a_commit_knows_the_received_file() {
         for name in [path("/f"), begun()] {
             let (_storage, file) = file_of(b"");
             let last = asked();
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_known_of_what_has_a_temporary_name() {
+    fn the_size_of_a_temporary_file_is_known() {
         let (_storage, file) = file_of(b"");
         let last = RecentFiles::default();
         let bytes = |last: &RecentFiles, name| last.take(&commit(name, &[])).map(|k| k.bytes);
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(bytes(&last, begun()), None, "it may be gone");
         receive(&last, begun(), &file, Placement::Replace);
         let summed = commit(begun(), &[ALGORITHM]);
-        assert_eq!(last.take(&summed), None, "nobody had asked");
+        assert_eq!(last.take(&summed), None, "no checksum was requested");
         receive(&last, path("/f"), &file, Placement::Replace);
         assert_eq!(bytes(&last, path("/f")), Some(10), "asked by now");
         let nobody_asks = RecentFiles::default();

@@ -13,7 +13,7 @@ use godwit_proto::{
     temporary::temporary_digits,
 };
 
-/// More transfers than can wait on a set.
+/// More than the transfers that can wait on a set.
 const NAMES_MAX: usize = 128;
 
 /// The temporary names that came last, as their digits.
@@ -21,7 +21,7 @@ const NAMES_MAX: usize = 128;
 pub(crate) struct RecentNames(VecDeque<u64>);
 
 impl RecentNames {
-    /// Whether this transfer, which comes behind all that came before, may follow so.
+    /// Whether this transfer, the last one so far, may follow out of order.
     pub(crate) fn may_follow(&mut self, kind: &TransferKind) -> bool {
         let path = match kind {
             TransferKind::Send { .. } => return true,
@@ -42,8 +42,8 @@ impl RecentNames {
     }
 }
 
-/// Whether what may follow need not wait for this request either: it changes nothing, or a file
-/// whose transfer is over.
+/// Whether transfers that may follow need not wait for this request: it changes nothing, or a file
+/// whose transfer has ended.
 pub(crate) fn is_passable(request: &Request) -> bool {
     match request {
         Request::Stat(_)
@@ -58,7 +58,7 @@ pub(crate) fn is_passable(request: &Request) -> bool {
     }
 }
 
-/// What tells the last part of the path from others, where it is a temporary name.
+/// Distinguishes the last part of the path from others, if it is a temporary name.
 pub(crate) fn temporary(path: &FtpPath) -> Option<u64> {
     temporary_digits(path.as_bytes().rsplit(|byte| *byte == b'/').next()?)
 }
@@ -87,7 +87,7 @@ mod tests {
     const ONE: &str = "/d/.godwit-0000000000000001.part";
 
     #[test]
-    fn only_names_that_nobody_else_means_follow() {
+    fn only_unambiguous_temporary_names_follow() {
         let mut names = RecentNames::default();
         assert!(!names.may_follow(&receive("/d/f")));
         assert!(names.may_follow(&receive(ONE)));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_others_could_mean_are_waited_for() {
+    fn only_harmless_requests_are_passed() {
         let rename = |from: &str, to: &str| Request::Rename {
             from: path(from),
             to: path(to),

@@ -35,7 +35,7 @@ pub(crate) enum Class {
     Protocol,
     Aborted,
     Checksum,
-    /// A limit of ours.
+    /// A limit of this server.
     Limit,
 }
 

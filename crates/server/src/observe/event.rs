@@ -1,5 +1,5 @@
-//! What the server does, as the audit log, the transfer log and the metrics hear of it. Sessions
-//! that are processes of their own send it to the monitor.
+//! Events that the audit log, the transfer log and the metrics record. Sessions in processes of
+//! their own send them to the monitor.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -17,7 +17,7 @@ pub(crate) const TEXT_MAX: usize = 4096;
 pub(crate) struct Who {
     pub(crate) session: u64,
     pub(crate) peer: SocketAddr,
-    /// What was proven, before it was anybody's account.
+    /// Authenticated, before it had an account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,13 +47,13 @@ pub(crate) struct Entry {
     /// Of a transfer, and not for this log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) wire: Option<Wire>,
-    /// From here on for [`crate::observe::metrics`] alone. How somebody has logged in.
+    /// From here on for [`crate::observe::metrics`] alone. How the user logged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) method: Option<Method>,
     /// Of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) class: Option<Class>,
-    /// Of a transfer, bytes that TCP has sent again.
+    /// Of a transfer, bytes that TCP retransmitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retransmitted: Option<u64>,
     /// Of the session, when a transfer has ended.
@@ -109,7 +109,7 @@ impl Entry {
         }
     }
 
-    /// What a session's process says happened: with no text longer than ours.
+    /// An event from a session's process, with all texts cut to the limit.
     pub(crate) fn bounded(mut self) -> Self {
         self.method = None;
         if !self.is_of_session() {
@@ -121,7 +121,7 @@ impl Entry {
         self
     }
 
-    /// A session knows of it. Who proves an identity and who logs in is for its monitor to say.
+    /// A session may report it: only its monitor reports authentication and logins.
     pub(crate) fn is_of_session(&self) -> bool {
         !matches!(self.event, What::Login | What::Prove)
     }
@@ -163,7 +163,7 @@ impl Entry {
         self
     }
 
-    /// What the wire has cost a transfer.
+    /// Retransmissions and channels of a transfer.
     pub(crate) fn cost(mut self, retransmitted: Option<u64>, channels: Channels) -> Self {
         self.retransmitted = retransmitted;
         self.channels = Some(channels);
@@ -179,12 +179,12 @@ impl Entry {
     }
 }
 
-/// What the other log has no word for.
+/// For the transfer log alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wire {
     pub(crate) command: Command,
-    /// Bytes that the client wants in socket buffers; 0: it said nothing.
+    /// Bytes of socket buffers that the client wants; 0: the default.
     pub(crate) buffer: u64,
     /// Bytes of a block at most.
     pub(crate) block: u64,
@@ -192,7 +192,7 @@ pub(crate) struct Wire {
     pub(crate) streams: u32,
 }
 
-/// By which command it was asked for.
+/// The command of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[allow(missing_docs)] // the word is the documentation
@@ -228,7 +228,7 @@ pub(crate) struct Progress {
     pub(crate) channels: Channels,
 }
 
-/// A transfer in the midst.
+/// A transfer that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Running {
@@ -237,12 +237,12 @@ pub(crate) struct Running {
     pub(crate) flow: Flow,
 }
 
-/// What has passed in a transfer so far.
+/// Bytes of a transfer so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Flow {
     pub(crate) bytes: u64,
-    /// Of those that were sent, bytes that TCP has sent again.
+    /// Of those that were sent, bytes that TCP retransmitted.
     pub(crate) retransmitted: u64,
 }
 

@@ -16,29 +16,29 @@ use crate::{observe::log, session::Phase};
 /// Bytes of a certificate with its chain, or of a key.
 const PEM_MAX: u64 = 1024 * 1024;
 
-/// Makes sure that the monitor is who it was: one that is gone would never end us.
+/// Checks that the monitor still runs: without it nothing would end this process.
 pub(super) fn begin(parent: u32, log_json: bool) -> Result<(), String> {
     log::init(log_json, Level::INFO);
     let ours = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
     match ours.map(u32::try_from) {
         Some(Ok(pid)) if pid == parent => Ok(()),
-        _ => Err("the parent has ended".to_owned()),
+        _ => Err("the monitor has ended".to_owned()),
     }
 }
 
-/// Goes on with less than everything only where that is allowed.
+/// Continues without full protection only if the settings allow it.
 pub(super) fn accept(protection: &Protection, require: bool) -> Result<(), String> {
     match protection.is_complete() {
         true => Ok(()),
         false if require => Err(format!("--require-sandbox: {protection}")),
         false => {
-            warn!(%protection, "less protection than there could be");
+            warn!(%protection, "the kernel lacks some protection");
             Ok(())
         }
     }
 }
 
-/// Reads what the server shows of itself from the descriptors that a setup has beside it.
+/// Reads the server's certificate and key from the descriptors of a setup message.
 pub(super) fn credential(beside: &mut impl Iterator<Item = OwnedFd>) -> Result<Credential, String> {
     let mut read = || {
         let descriptor = beside.next().ok_or(LinkError::Descriptors.to_string())?;
@@ -50,7 +50,7 @@ pub(super) fn credential(beside: &mut impl Iterator<Item = OwnedFd>) -> Result<C
     Credential::from_pem(&certificate, &key, None).map_err(|error| error.to_string())
 }
 
-/// Made before system calls are given up, so that fewer are needed afterwards.
+/// Created before the sandbox takes system calls away, so that fewer are needed afterwards.
 pub(super) fn runtime() -> Result<Runtime, String> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,16 +59,15 @@ pub(super) fn runtime() -> Result<Runtime, String> {
         .map_err(|error| format!("cannot start threads: {error}"))
 }
 
-/// Runs `work` with the phases that SIGTERM leads through: draining, then cutting. Within a
-/// runtime.
+/// Runs `work` with the phases that SIGTERM causes: draining, then aborting. Within a runtime.
 pub(super) fn with_phases(
     runtime: &Runtime,
 ) -> Result<(watch::Receiver<Phase>, impl Future<Output = ()> + use<>), String> {
     let _within = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
-    // It is for the monitor, and comes to all of us where a service manager sends it to all:
-    // unheard it would end us.
+    // It is for the monitor, but a service manager may send it to all processes: without a handler
+    // it would end this one.
     let asked = signal(SignalKind::user_defined1())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
     let (sender, receiver) = watch::channel(Phase::Serving);

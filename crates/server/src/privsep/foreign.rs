@@ -24,8 +24,8 @@ use crate::observe::{
 /// is around them.
 const LINE_MAX: usize = 3 * TEXT_MAX * "\\u0000".len() + 512;
 
-/// Nothing panics, what was understood survives being written and read again, and what the monitor
-/// acts on is bounded.
+/// Nothing panics, each valid message survives a round trip, and everything that the monitor acts
+/// on is bounded.
 pub(crate) fn message(bytes: &[u8]) {
     if let Some(message) = understood(bytes) {
         match message {
@@ -59,7 +59,7 @@ pub(crate) fn message(bytes: &[u8]) {
                 let progress = progress.bounded();
                 let path = progress.transfer.as_ref().map_or("", |t| &t.path);
                 assert!(path.len() <= TEXT_MAX, "{} bytes", path.len());
-                // Nothing runs over, however often it is told.
+                // No counter overflows, however often it is reported.
                 let connection_metrics =
                     Arc::new(Metrics::default()).enter(1, Ipv4Addr::LOCALHOST.into());
                 (0..3).for_each(|_| connection_metrics.progress(&progress));
@@ -86,7 +86,7 @@ fn understood<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     Some(message)
 }
 
-/// Whatever passes leads to a file of the directory itself.
+/// Each accepted name is one of a file in the directory itself.
 fn anchor(name: &str) {
     if checked_anchor(name).is_ok() {
         let path = Path::new("/cas").join(name);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_of_sessions_are_cut_where_they_arrive() {
+    fn long_texts_of_sessions_are_cut_on_arrival() {
         let text = "\u{7f}".repeat(PACKET_MAX / 4);
         let audit = format!(
             r#"{{"Audit":{{"event":"put","path":"{text}","to":"{text}",

@@ -37,28 +37,28 @@ use crate::access::identity::{LoginRequest, Monitor};
 /// Descriptors beside a message.
 const DESCRIPTORS_MAX: usize = 8;
 
-/// Time for a process to read what it has asked for.
+/// Time for a process to read a reply.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
-/// Bytes that the monitor takes from a process in a second, in the long run.
+/// Bytes per second that the monitor accepts from a process, in the long run.
 const PACE_BYTES: u32 = 8 * 1024 * 1024;
 
-/// Seconds of them that may come at once.
+/// Burst, in seconds of that rate.
 const PACE_BURST: Duration = Duration::from_secs(4);
 
 /// A message counts as so many bytes at least: each takes time of the monitor.
 const MESSAGE_BYTES_MIN: usize = 512;
 
-/// Bytes of a message that say how long it is.
+/// Bytes of the length of a message.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// Bytes read from a process at a time.
 const READ_BYTES: usize = 8 * 1024;
 
-/// What went wrong with a link.
+/// Why a link failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
-    #[error("the other end is gone")]
+    #[error("the other end has closed the link")]
     Closed,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -164,19 +164,19 @@ pub(crate) struct MonitorEnd {
     incoming: Mutex<Incoming>,
 }
 
-/// What has come from a process.
+/// Bytes received from a process.
 #[derive(Default)]
 struct Incoming {
-    /// Messages, each behind its length; the last may not be whole.
+    /// Messages, each behind its length; the last may be incomplete.
     bytes: Vec<u8>,
     pace: Pace,
 }
 
-/// How fast a process is listened to. One that is faster waits: a flood of messages costs the
-/// parent no more time, and its logs no more space, than this.
+/// Limits the rate of messages from a process. A faster process waits, so that a flood of messages
+/// costs the monitor a bounded share of time and log space.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// When all that has come would have come at [`PACE_BYTES`].
+    /// When the received bytes would have arrived at [`PACE_BYTES`].
     due: Option<Instant>,
 }
 
@@ -186,14 +186,14 @@ impl Pace {
         self.due = Some(self.due.map_or(now, |due| due.max(now)) + took);
     }
 
-    /// When to listen again.
+    /// When to receive again.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due?.checked_sub(PACE_BURST)
     }
 }
 
 impl Incoming {
-    /// The next message, where it is whole.
+    /// The next message, if it is complete.
     fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LinkError> {
         let Some((length, rest)) = self.bytes.split_first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
@@ -224,7 +224,7 @@ impl MonitorEnd {
         })
     }
 
-    /// Cancel-safe. Takes no more than a process may say in the time that has passed.
+    /// Cancel-safe. Receives no faster than the limit allows.
     pub(crate) async fn receive<T: DeserializeOwned>(&self) -> Result<T, LinkError> {
         loop {
             let next = self.incoming().pace.next();
@@ -239,7 +239,7 @@ impl MonitorEnd {
         }
     }
 
-    /// What was asked for takes as much of the monitor's time as a message of so many bytes.
+    /// The request takes as much of the monitor's time as a message of this many bytes.
     pub(crate) fn charge(&self, bytes: usize) {
         self.incoming().pace.count(Instant::now(), bytes);
     }
@@ -303,14 +303,14 @@ impl MonitorEnd {
 /// The end of a pre-login process or a session. Its calls block.
 pub(crate) struct ChildEnd {
     down: OwnedFd,
-    /// Messages of several threads leave one behind the other.
+    /// Messages of several threads leave one after the other.
     up: Mutex<File>,
     /// One question at a time: answers have no numbers.
     asking: Mutex<()>,
 }
 
 impl ChildEnd {
-    /// Takes the link that the monitor made our standard input and output.
+    /// Takes the link from standard input and output, where the monitor put it.
     pub(crate) fn of_standard_streams() -> io::Result<Self> {
         Ok(Self {
             down: io::stdin().as_fd().try_clone_to_owned()?,
@@ -386,7 +386,7 @@ where
     Arc::new(move |name| match link.ask(&question(name.to_owned())) {
         Ok((MonitorReply::File, Some(file))) => Ok(File::from(file)),
         Ok((MonitorReply::NoFile { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
-        Ok(_) => Err(io::Error::other("the parent answered something else")),
+        Ok(_) => Err(io::Error::other("the monitor sent an unexpected reply")),
         Err(error) => Err(io::Error::other(error)),
     })
 }
@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_too_fast_is_heard_later_and_what_is_not_at_once() {
+    fn only_fast_senders_are_delayed() {
         let mut pace = Pace::default();
         let now = Instant::now();
         let is_late = |pace: &Pace| pace.next().is_some_and(|next| next > now);

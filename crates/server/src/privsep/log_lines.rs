@@ -9,13 +9,13 @@ use tokio::{net::unix::pipe, time::sleep_until};
 use super::link::Pace;
 use crate::observe::log;
 
-/// Longest line; the rest stands on another.
+/// Longest line; the rest continues on the next.
 const LINE_MAX: usize = 16 * 1024;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 8 * 1024;
 
-/// Passes on what comes, until its process has ended.
+/// Forwards lines until their process has ended.
 pub(super) async fn pass_on(from: pipe::Receiver) {
     let (mut lines, mut pace) = (Lines::default(), Pace::default());
     while from.readable().await.is_ok() {
@@ -40,7 +40,7 @@ fn read(from: &pipe::Receiver, lines: &mut Lines) -> io::Result<usize> {
     Ok(count)
 }
 
-/// What has come; the last line may not be whole.
+/// Received bytes; the last line may be incomplete.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 

@@ -19,7 +19,7 @@ use crate::{
 /// Bytes of a message. The kernel's default for a packet is 208 KiB.
 pub(crate) const PACKET_MAX: usize = 64 * 1024;
 
-/// Bytes of a user's name as it came from a client, and of an identity.
+/// Bytes of a user's name from a client, and of an identity.
 const NAME_MAX: usize = 4096;
 
 /// The first message to a pre-login process. Beside it: the control connection, the certificate and
@@ -44,11 +44,11 @@ pub(crate) struct SessionSetup {
     pub(crate) local: SocketAddr,
     pub(crate) ids: Ids,
     pub(crate) require_sandbox: bool,
-    /// Whose session it is, for the reply and the log.
+    /// Name of the user, for the reply and the log.
     pub(crate) name: String,
     #[serde(with = "AccountText")]
     pub(crate) account: Account,
-    /// What of storage is theirs; `None`: all that the account may have.
+    /// Limits of the login; `None`: all rights of the account.
     pub(crate) rights: Option<Rights>,
     /// Of the control connection, which the pre-login process has.
     pub(crate) channel: ControlProtection,
@@ -69,10 +69,10 @@ struct AccountText {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum FromPreLogin {
-    /// A file of the directory of CAs, please.
+    /// Asks for a file of the directory of CAs.
     Trust { name: String },
-    /// Somebody wants to log in. An identity was proven to the pre-login process; a password or a
-    /// token is for the monitor to verify.
+    /// A client logs in. The pre-login process has authenticated an identity; a password or a
+    /// token is verified by the monitor.
     Login(Box<LoginRequest>),
     /// A handshake has failed.
     HandshakeFailed { why: String },
@@ -82,9 +82,9 @@ pub(crate) enum FromPreLogin {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum FromSession {
-    /// The account is taken on, and the root is open.
+    /// The process runs as the account, and the root is open.
     Ready,
-    /// It is not.
+    /// It failed.
     Unable {
         why: String,
     },
@@ -92,7 +92,7 @@ pub(crate) enum FromSession {
         name: String,
     },
     Audit(Entry),
-    /// How far it is, at most once a second.
+    /// Progress, at most once a second.
     Progress(Progress),
     /// A checksum needs a processor for a moment. The monitor answers by the pipe of turns.
     TurnWanted,
@@ -100,7 +100,7 @@ pub(crate) enum FromSession {
     TurnEnded,
 }
 
-/// What the monitor answers.
+/// Replies of the monitor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum MonitorReply {
@@ -116,14 +116,14 @@ pub(crate) enum MonitorReply {
     },
 }
 
-/// A message that is none.
+/// An invalid message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadMessage {
     #[error("a message of {0} bytes")]
     TooLong(usize),
-    #[error("a message that says nothing: {0}")]
+    #[error("an invalid message: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("a name that cannot be one")]
+    #[error("an invalid name")]
     Name,
 }
 

@@ -1,5 +1,5 @@
-//! Privilege separation: the process that reads a stranger's bytes has no privileges, and each
-//! session runs as the account of its user.
+//! Privilege separation: an unprivileged process reads the bytes of unauthenticated clients, and
+//! each session runs as its user's account.
 //!
 //! ```text
 //!            listens, knows gridmap and accounts, opens CA files, writes the audit log
@@ -62,7 +62,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// What a hidden first argument says.
+    /// The role of a hidden first argument.
     pub fn of_argument(argument: &str) -> Option<Self> {
         [Self::PreLogin, Self::Session, Self::Reaper]
             .into_iter()
@@ -78,11 +78,10 @@ impl Role {
     }
 }
 
-/// Runs to the end of one connection, or one sweep. Standard input and output must be the link of a
-/// parent, and there must be no thread yet.
+/// Runs to the end of one connection, or one sweep. Standard input and output must be the link to
+/// the monitor, and there must be no thread yet.
 pub fn run_child(role: Role) -> ExitCode {
-    // A terminal of the monitor's, to which the log may go, is none of ours: what is typed there is
-    // for others, and its signals are.
+    // The log may go to the monitor's terminal. Its input and its signals are not for this process.
     if setsid().is_err() {
         return ExitCode::FAILURE;
     }
@@ -98,7 +97,7 @@ pub fn run_child(role: Role) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            error!(?role, %why, "a process cannot do its part");
+            error!(?role, %why, "a child process failed");
             ExitCode::FAILURE
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     })
 }
 
-/// What it shows of the server, and how it looks at what clients show.
+/// Its certificate, and how it verifies those of clients.
 struct Identities {
     gsi: Option<Gsi>,
     tls: Option<ftps::Server>,
@@ -87,7 +87,7 @@ fn identities(
     }
     if let Some(anchors) = anchors {
         let front = Gsi::of_pre_login(credential, anchors);
-        // OpenSSL reads its settings now, and never again.
+        // OpenSSL reads its settings now, and not later.
         front.acceptor().map_err(|error| error.to_string())?;
         gsi = Some(front);
     }

@@ -19,11 +19,11 @@ use super::{
 };
 use crate::observe::log;
 
-/// A process of ours. Dropping it kills it.
+/// A child process. Dropping it kills it.
 pub(super) struct Process {
     pub(super) process: Child,
     pub(super) link: MonitorEnd,
-    /// Until all that it wrote is in the log.
+    /// Ends when all its lines are in the log.
     log: JoinHandle<()>,
 }
 
@@ -33,7 +33,7 @@ impl Process {
         let (log, lines) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&log, true)?;
         let log = pipe::Receiver::from_owned_fd(log)?;
-        // This very program, also where its file has been replaced meanwhile.
+        // This program, even if its file has been replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("godwitd")
@@ -60,7 +60,7 @@ impl Process {
         drop((&mut self.log).await);
     }
 
-    /// Nothing where it has ended already.
+    /// `None` if it has ended already.
     pub(super) fn signal(&self, signal: Signal) {
         let pid = self.process.id().and_then(|id| i32::try_from(id).ok());
         if let Some(pid) = pid.and_then(Pid::from_raw) {

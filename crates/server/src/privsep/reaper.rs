@@ -20,7 +20,7 @@ struct ReaperSetup {
     before: SystemTime,
 }
 
-/// One sweep in a process of its own, to its end. Where this future is dropped, it is killed.
+/// One sweep in a process of its own, to its end. Dropping this future kills the process.
 pub(crate) async fn reap(settings: &ServerSettings, before: SystemTime) {
     let setup = ReaperSetup {
         parent: std::process::id(),
@@ -33,7 +33,7 @@ pub(crate) async fn reap(settings: &ServerSettings, before: SystemTime) {
         let mut reaper = Process::start(Role::Reaper).map_err(|error| error.to_string())?;
         let told = reaper.link.send(&setup, &[]).await;
         told.map_err(|error| error.to_string())?;
-        // Why it has failed it says itself.
+        // The process logs why it failed.
         reaper
             .process
             .wait()
@@ -41,7 +41,7 @@ pub(crate) async fn reap(settings: &ServerSettings, before: SystemTime) {
             .map_err(|error| error.to_string())
     };
     if let Err(why) = swept.await {
-        warn!(%why, "cannot look for leftovers of uploads");
+        warn!(%why, "cannot remove leftovers of uploads");
     }
 }
 

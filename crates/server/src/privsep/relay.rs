@@ -21,13 +21,13 @@ const DELEGATED_MAX: u32 = 256 * 1024;
 /// Bytes taken at a time.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Bytes of a reply that is not whole yet. What is longer leaves in parts.
+/// Bytes of an incomplete reply. A longer one leaves in parts.
 const REPLY_PARTS: usize = 64 * 1024;
 
 /// Time for the session to take the first bytes.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Joins both until one has ended.
+/// Relays between both until one has ended.
 pub(super) async fn run(handed: HandedOver) {
     let id = handed.id();
     match begin(handed).await {
@@ -35,7 +35,7 @@ pub(super) async fn run(handed: HandedOver) {
             Ok(()) => relay.handed.io.send_last_replies().await,
             Err(why) => {
                 info!(session = id, %why, "the control connection ends");
-                // What was put up before leaves where there is room.
+                // Queued replies leave if there is room.
                 drop(relay.handed.io.send());
             }
         },
@@ -50,7 +50,7 @@ async fn begin(mut handed: HandedOver) -> io::Result<Relay> {
     let pem = handed.delegated_pem()?;
     let length = u32::try_from(pem.len()).unwrap_or(u32::MAX);
     if length > DELEGATED_MAX {
-        return Err(io::Error::other("what was delegated is too long"));
+        return Err(io::Error::other("the delegated credential is too long"));
     }
     let mut to_session = Unsent::default();
     to_session.push(&length.to_be_bytes());
@@ -78,7 +78,7 @@ async fn begin(mut handed: HandedOver) -> io::Result<Relay> {
 pub(super) async fn read_delegated(relay: &mut UnixStream) -> io::Result<Vec<u8>> {
     let length = relay.read_u32().await?;
     if length > DELEGATED_MAX {
-        return Err(io::Error::other("what was delegated is too long"));
+        return Err(io::Error::other("the delegated credential is too long"));
     }
     let mut pem = vec![0; length as usize];
     relay.read_exact(&mut pem).await?;
@@ -89,7 +89,7 @@ struct Relay {
     handed: HandedOver,
     session: UnixStream,
     to_session: Unsent,
-    /// Replies of the session, of which the last may not be whole.
+    /// Replies of the session; the last may be incomplete.
     replies: Vec<u8>,
 }
 
@@ -131,7 +131,7 @@ impl Relay {
             let lost = |error: io::Error| error.to_string();
             self.handed.io.send().map_err(lost)?;
             self.to_session.send(&self.session).map_err(lost)?;
-            // Each side is read only while the other takes what it is sent.
+            // Each side is read only while the other one reads.
             let reads_client = self.to_session.is_empty();
             let reads_session = self.handed.io.unsent() < UNSENT_PAUSE;
             let client = interest(reads_client, self.handed.io.unsent() > 0);
@@ -160,7 +160,7 @@ impl Relay {
                         return Ok(());
                     }
                 }
-                // The session may be busy for long, and is not to work for a client that is gone.
+                // The session may be busy for long, and must not work for a client that has left.
                 () = self.handed.io.control.closed(), if !reads_client => {
                     return Err("closed by the client".to_owned());
                 }
@@ -169,7 +169,7 @@ impl Relay {
         }
     }
 
-    /// True where no more comes, in good order.
+    /// True if the client has closed its direction.
     fn read_client(&mut self) -> Result<bool, String> {
         let mut buffer = [0; READ_BYTES];
         match self.handed.io.control.try_read(&mut buffer) {
@@ -190,7 +190,7 @@ impl Relay {
         let count = match self.session.try_read(&mut buffer) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // It went without reading all that was there.
+            // It ended without reading everything.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
             Err(error) => return Err(error.to_string()),
         };

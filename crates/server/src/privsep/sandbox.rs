@@ -1,5 +1,5 @@
-//! Giving up: who we were, files, system calls. Each step is for the whole process, so there is no
-//! second thread yet.
+//! Dropping privileges: account, files, system calls. Each step is for the whole process, so there
+//! must be no second thread yet.
 
 use std::{fmt, fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -32,13 +32,13 @@ const NAMES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf"];
 /// The oldest Landlock that lets files be renamed from one directory to another.
 const NEEDED: ABI = ABI::V2;
 
-/// The newest whose rights we know.
+/// The newest Landlock whose rights this program knows.
 const KNOWN: ABI = ABI::V5;
 
-/// What protects a process.
+/// The protection of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Protection {
-    /// What is missing, and why.
+    /// Missing protection, and why.
     missing: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ fn cannot<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> NotConfi
 }
 
 impl Protection {
-    /// What a process would have here. Nothing is given up.
+    /// The protection that this kernel offers. Drops nothing.
     pub fn of_this_kernel() -> Self {
         let mut protection = Self::default();
         protection.note(
@@ -96,14 +96,14 @@ impl fmt::Display for Protection {
     }
 }
 
-/// Becomes a pre-login process: no files, no sockets, nobody in particular. Needs to be root.
+/// Becomes a pre-login process: no files, no sockets, an account without rights. Needs root.
 pub(super) fn confine_pre_login(ids: &Ids) -> Result<Protection, NotConfined> {
     enter_empty_root()?;
     become_account(ids)?;
     Ok(renounce_everything())
 }
 
-/// What a pre-login process has no use for: files and most system calls.
+/// Takes away files and most system calls, which a pre-login process does not need.
 fn renounce_everything() -> Protection {
     let mut protection = Protection::default();
     let files = landlock_rules()
@@ -127,11 +127,11 @@ pub(super) fn confine_session(ids: &Ids, root: &Path) -> Result<Protection, NotC
     confine_to(root)
 }
 
-/// Becomes a reaper: beneath `root` it may read directories and remove files, whoever's they are;
+/// Becomes a reaper: beneath `root` it may read directories and remove files of any owner;
 /// elsewhere nothing. Needs to be root, and stays it.
 pub(super) fn confine_reaper(root: &Path) -> Result<Protection, NotConfined> {
     set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the parent"))?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the monitor"))?;
     let root = open_root(root)?;
     let mut protection = Protection::default();
     let files = landlock_rules()
@@ -176,7 +176,7 @@ pub(crate) fn confine_to(root: &Path) -> Result<Protection, NotConfined> {
     Ok(protection)
 }
 
-/// Nothing is allowed that is not in a rule to come.
+/// Allows only what later rules add.
 fn landlock_rules() -> Result<Ruleset, RulesetError> {
     Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -215,11 +215,11 @@ fn prepare_empty_root() -> io::Result<()> {
     Ok(())
 }
 
-/// For good: without privileges there is no way back.
+/// Cannot be undone without privileges.
 fn become_account(ids: &Ids) -> Result<(), NotConfined> {
     let groups: Vec<Gid> = ids.groups.iter().copied().map(Gid::from_raw).collect();
     let (uid, gid) = (Uid::from_raw(ids.uid), Gid::from_raw(ids.gid));
-    // Nothing of ours should ever ask for it.
+    // The server never asks for it.
     if uid.is_root() || gid.is_root() {
         return Err(cannot("become root")(io::Error::from(
             io::ErrorKind::PermissionDenied,
@@ -229,15 +229,16 @@ fn become_account(ids: &Ids) -> Result<(), NotConfined> {
     set_thread_res_gid(gid, gid, gid).map_err(cannot("take the account's group"))?;
     set_thread_res_uid(uid, uid, uid).map_err(cannot("become the account"))?;
     set_no_new_privs(true).map_err(cannot("renounce new privileges"))?;
-    // Changing the uid has forgotten this; and others of the same uid are no friends.
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the parent"))?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(cannot("forbid being looked into"))
+    // Changing the uid has reset this; and processes of the same uid are not trusted.
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(cannot("end with the monitor"))?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(cannot("forbid inspection by other processes"))
 }
 
 /// Makes sure that privileges can be separated here, as `separation` demands it.
 pub(crate) fn prepare(separation: &Separation) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("that needs root".to_owned());
+        return Err("it needs root".to_owned());
     }
     prepare_empty_root().map_err(|error| error.to_string())?;
     let protection = Protection::of_this_kernel();
@@ -271,7 +272,7 @@ mod tests {
     /// An account that every Debian has and that runs nothing.
     const JO: &str = "games";
 
-    /// Files for all to read, beneath a root and beside it; and two of somebody else.
+    /// Readable files beneath a root and beside it, and two of another account.
     struct Place {
         folder: TempDir,
         ids: Ids,
@@ -331,7 +332,7 @@ mod tests {
 
     /// Every name by its plain path, past all that storage does with paths.
     #[test]
-    fn plain_paths_lead_a_session_beneath_the_root_and_nowhere_else() {
+    fn paths_of_a_session_stay_beneath_the_root() {
         let Some(place) = Place::new() else { return };
         let elsewhere = [
             place.at("outside"),
@@ -343,7 +344,7 @@ mod tests {
             "/proc/self/root/etc/os-release".into(),
             "/proc/mounts".into(),
         ];
-        // The account alone keeps nobody out of those.
+        // The account alone does not protect those.
         apart(|| {
             become_account(&place.ids).unwrap();
             for path in &elsewhere[..3] {
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_starts_nothing_and_is_and_reaches_nobody_else() {
+    fn a_session_reaches_no_other_process_or_account() {
         let Some(place) = Place::new() else { return };
         apart(|| {
             confine_session(&place.ids, &place.at("root")).unwrap();

@@ -1,4 +1,4 @@
-//! The process that acts as an account: commands in clear from the relay, files, data channels.
+//! The process of an account: unprotected commands from the relay, files, data channels.
 
 use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
@@ -30,7 +30,7 @@ use crate::{
     session::{self, Entered},
 };
 
-/// Time for a pre-login process to hand over what was delegated.
+/// Time for a pre-login process to send the delegated credential.
 const DELEGATED_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
@@ -39,7 +39,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     let runtime = child::runtime()?;
     let (phase, signals) = child::with_phases(&runtime)?;
     godwit_engine::host::net::raise_fd_limit();
-    // Out of reach afterwards.
+    // The sandbox takes it away afterwards.
     godwit_engine::host::net::usual_ports();
     let confined = sandbox::confine_session(&setup.ids, &setup.settings.root)
         .map_err(|error| error.to_string())
@@ -92,7 +92,9 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
         let mut relay = tokio::net::UnixStream::from_std(UnixStream::from(relay))
             .map_err(|error| error.to_string())?;
         let pem = timeout(DELEGATED_LIMIT, relay::read_delegated(&mut relay));
-        let pem = pem.await.map_err(|_| "nothing comes over the relay")?;
+        let pem = pem
+            .await
+            .map_err(|_| "no credential arrives over the relay")?;
         let pem = pem.map_err(|error| format!("the relay broke: {error}"))?;
         let security = match tls {
             Some(server) => Security::handed_tls(server),
@@ -118,7 +120,7 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     })
 }
 
-/// Data channels prove to be the server's, as its control channel does.
+/// Data channels have the server's certificate, as its control channel does.
 fn tls_server(beside: &mut impl Iterator<Item = OwnedFd>) -> Result<ftps::Server, String> {
     let credential = child::credential(beside)?;
     ftps::Server::new(&credential, None).map_err(|error| error.to_string())
@@ -129,7 +131,7 @@ fn delegated(pem: &[u8], gsi: Option<&Gsi>) -> Result<Option<DataContext>, Strin
         return Ok(None);
     };
     let credential = Credential::from_pem(pem, pem, None)
-        .map_err(|error| format!("what was delegated: {error}"))?;
+        .map_err(|error| format!("the delegated credential: {error}"))?;
     Ok(Some(DataContext {
         credential,
         anchors: gsi.anchors(),

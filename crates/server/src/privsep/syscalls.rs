@@ -1,7 +1,7 @@
-//! System calls: the few that a pre-login process has, and those that a session has no use for.
+//! System calls: the few that a pre-login process may use, and those that a session may not.
 //!
-//! A refused call fails with ENOSYS, which the C library and everybody else take for an old kernel
-//! and go on.
+//! A refused call fails with ENOSYS: the C library and others take that for an old kernel, and
+//! continue.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ const PRE_LOGIN: &[i64] = &[
 /// Calls of a pre-login process that reach its own process and descriptors only with these
 /// arguments: pre-login processes share an account, so that the kernel would let one send signals
 /// to another (also by way of a descriptor's owner) and limit what it may use.
-fn reaching_nobody_else() -> [(i64, u8, Vec<u64>); 4] {
+fn own_process_only() -> [(i64, u8, Vec<u64>); 4] {
     let of = |commands: &[i32]| {
         commands
             .iter()
@@ -232,10 +232,9 @@ const NOT_FOR_SESSIONS_OLD: &[i64] = &[];
 /// A filter, or why there is none (an architecture that it is not made for).
 pub(super) fn for_front() -> Result<BpfProgram, String> {
     let mut rules = without_conditions(&[PRE_LOGIN, PRE_LOGIN_OLD]);
-    // Threads, but no processes. What asks for clone3 is told that there is none, and falls back to
-    // this.
+    // Threads, but no processes. clone3 fails as missing, and the C library falls back to clone.
     rules.insert(libc::SYS_clone, vec![thread(true)?]);
-    for (call, argument, values) in reaching_nobody_else() {
+    for (call, argument, values) in own_process_only() {
         let each = values
             .into_iter()
             .map(|value| with(argument, SeccompCmpOp::Eq, value));
@@ -302,7 +301,7 @@ fn program(
 }
 
 /// Refuses the second set of numbers that x86-64 has for its calls (x32, where the kernel is built
-/// with it): the architecture is the same, and no list of ours names them.
+/// with it): the architecture is the same, and the lists here do not name them.
 #[cfg(target_arch = "x86_64")]
 fn without_x32() -> [sock_filter; 3] {
     /// `__X32_SYSCALL_BIT`
@@ -338,7 +337,7 @@ mod tests {
         }
     }
 
-    /// What a filter says to a call, as the kernel would run it (bpf(4), seccomp(2)).
+    /// The verdict of a filter on a call, as the kernel computes it (bpf(4), seccomp(2)).
     #[cfg(target_arch = "x86_64")]
     fn says(program: &[sock_filter], call: i64, arguments: [u64; 6]) -> u32 {
         const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
@@ -385,7 +384,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn nobody_names_another_process() {
+    fn calls_on_other_processes_are_refused() {
         let (refused, allowed) = (u32::from(REFUSE), u32::from(SeccompAction::Allow));
         for program in [for_front().unwrap(), for_session().unwrap()] {
             for command in [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX] {

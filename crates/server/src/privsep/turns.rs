@@ -1,11 +1,11 @@
-//! Turns for the checksums of sessions that are processes of their own.
+//! Turns for the checksums of sessions in processes of their own.
 //!
 //! ```text
-//!   session ── TurnWanted ──► parent: waits in the queue of the whole server
+//!   session ── TurnWanted ──► monitor: waits in the queue of the whole server
 //!           ◄── one byte ────         by a pipe: other answers must not wait behind a turn
 //!           ── TurnEnded ───►         the next session has its turn
 //! ```
-//! The monitor believes nothing of it. A session has one turn at a time, and the monitor takes it
+//! The monitor does not trust the session: a session has one turn at a time, and it takes it
 //! back after [`TURN_MAX`] and when the session has ended.
 
 use std::{
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::access::turns::{AccountTurns, Turn, TurnRequest};
 
-/// Time that a session has a turn at most: many times what a step of a checksum takes
+/// Longest turn of a session: many times what a step of a checksum takes
 /// (`engine::digest`). A session that needs longer waits for a slow disk, or somebody has taken it
 /// over: the next session does not wait for it.
 const TURN_MAX: Duration = Duration::from_millis(500);
@@ -105,7 +105,7 @@ pub(super) async fn fetch(
         link.send(&FromSession::TurnWanted)?;
         granted.read_u8().await?;
         let (turn, ended) = Turn::of_monitor();
-        // Where the request is gone meanwhile, the turn ends at once.
+        // If the request was dropped meanwhile, the turn ends at once.
         drop(request.send(turn));
         // An error says that it was dropped, which is its end.
         let _ = ended.await;

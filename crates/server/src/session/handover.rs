@@ -158,9 +158,7 @@ impl HandedOver {
 
     /// The relay to the session, once.
     pub(crate) fn take_relay(&mut self) -> io::Result<OwnedFd> {
-        self.relay
-            .take()
-            .ok_or(io::ErrorKind::NotConnected.into())
+        self.relay.take().ok_or(io::ErrorKind::NotConnected.into())
     }
 
     /// Bytes that arrived behind the login, unprotected.

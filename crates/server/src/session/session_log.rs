@@ -6,16 +6,16 @@ use godwit_engine::data::Sample;
 use godwit_gsi::name::DistinguishedName;
 use godwit_proto::{
     error::StorageFailure,
-    pi::server::{ListForm, Placement, Request, TransferKind, TransferRequest},
+    pi::server::{Request, TransferRequest},
 };
 use tracing::{info, warn};
 
-use super::work::ActiveTransfer;
+use super::work::{SessionTransfer, subject_of};
 use crate::{
     access::identity::Method,
     observe::{
         class::Class,
-        event::{Command, Entry, What, Who, Wire},
+        event::{Entry, What, Who, Wire},
     },
     transfers::{TransferEnd, data_channels::DataChannels},
 };
@@ -55,7 +55,7 @@ impl SessionLog {
     /// Logs the end of a transfer; returns its audit event.
     pub(super) fn transfer_ended(
         &self,
-        transfer: &ActiveTransfer,
+        transfer: &SessionTransfer,
         end: &TransferEnd,
         channels: &DataChannels,
     ) -> Entry {
@@ -142,29 +142,8 @@ impl SessionLog {
 
 /// The audit event of a transfer that does not run.
 pub(super) fn entry_of(request: &TransferRequest) -> Entry {
-    match &request.kind {
-        TransferKind::Receive { path, .. } => Entry::new(What::Put).path(path),
-        TransferKind::Send { path, .. } => Entry::new(What::Get).path(path),
-        TransferKind::List { path, .. } => Entry::new(What::List).path(path),
-    }
-}
-
-/// The command of a transfer.
-pub(super) fn command_of(kind: &TransferKind) -> Command {
-    match kind {
-        TransferKind::Send { region: None, .. } => Command::Retr,
-        TransferKind::Send { .. } => Command::Eret,
-        TransferKind::Receive {
-            placement: Placement::Replace,
-            ..
-        } => Command::Stor,
-        TransferKind::Receive { .. } => Command::Esto,
-        TransferKind::List { form, .. } => match form {
-            ListForm::Long => Command::List,
-            ListForm::Names => Command::Nlst,
-            _ => Command::Mlsd,
-        },
-    }
+    let (what, path) = subject_of(&request.kind);
+    Entry::new(what).path(path)
 }
 
 /// The audit event of a request, if it has one.

@@ -9,12 +9,12 @@ use std::{
 use godwit_proto::{
     FtpPath,
     live::Live,
-    pi::server::{Input, Request, TransferKind, TransferRequest},
+    pi::server::{Input, ListForm, Placement, Request, TransferKind, TransferRequest},
     temporary::is_temporary,
 };
 use tokio::sync::watch;
 
-use super::{Phase, session_log::command_of, speculative::SpeculativeWork};
+use super::{Phase, speculative::SpeculativeWork};
 use crate::{
     access::{
         channel_quota::ChannelQuota, rights::Rights, scoped::ScopedStorage, turns::AccountTurns,
@@ -35,7 +35,7 @@ const IDLE_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// At most one of `request` and `transfer` runs.
 pub(super) struct Work {
     pub(super) request: Option<PendingRequest>,
-    pub(super) transfer: Option<Box<ActiveTransfer>>,
+    pub(super) transfer: Option<Box<SessionTransfer>>,
     pub(super) speculative: SpeculativeWork,
     pub(super) channels: DataChannels,
     /// With the storage: the service's, or that of a login with limited rights.
@@ -46,7 +46,7 @@ pub(super) struct Work {
 }
 
 /// A transfer, and what the logs record of it.
-pub(super) struct ActiveTransfer {
+pub(super) struct SessionTransfer {
     pub(super) running: RunningTransfer,
     pub(super) command: Command,
     pub(super) path: FtpPath,
@@ -150,16 +150,13 @@ impl Work {
     }
 
     pub(super) fn start_transfer(&mut self, request: TransferRequest) {
-        let (what, path) = match &request.kind {
-            TransferKind::Send { path, .. } => (What::Get, path.clone()),
-            TransferKind::Receive { path, .. } => (What::Put, path.clone()),
-            TransferKind::List { path, .. } => (What::List, path.clone()),
-        };
+        let (what, path) = subject_of(&request.kind);
+        let path = path.clone();
         let command = command_of(&request.kind);
         let running = self.speculative.start(&request).unwrap_or_else(|| {
             RunningTransfer::start(request, &self.committer, &self.turns, &mut self.channels)
         });
-        self.transfer = Some(Box::new(ActiveTransfer {
+        self.transfer = Some(Box::new(SessionTransfer {
             running,
             command,
             path,
@@ -243,11 +240,38 @@ async fn next_answer(request: &mut Option<PendingRequest>) -> Answer {
 }
 
 async fn next_step(
-    transfer: &mut Option<Box<ActiveTransfer>>,
+    transfer: &mut Option<Box<SessionTransfer>>,
     channels: &DataChannels,
 ) -> TransferStep {
     match transfer {
         Some(transfer) => transfer.running.next(channels).await,
         None => std::future::pending().await,
+    }
+}
+
+/// The audit log's name of a transfer, and its path.
+pub(super) fn subject_of(kind: &TransferKind) -> (What, &FtpPath) {
+    match kind {
+        TransferKind::Send { path, .. } => (What::Get, path),
+        TransferKind::Receive { path, .. } => (What::Put, path),
+        TransferKind::List { path, .. } => (What::List, path),
+    }
+}
+
+/// The command of a transfer.
+fn command_of(kind: &TransferKind) -> Command {
+    match kind {
+        TransferKind::Send { region: None, .. } => Command::Retr,
+        TransferKind::Send { .. } => Command::Eret,
+        TransferKind::Receive {
+            placement: Placement::Replace,
+            ..
+        } => Command::Stor,
+        TransferKind::Receive { .. } => Command::Esto,
+        TransferKind::List { form, .. } => match form {
+            ListForm::Long => Command::List,
+            ListForm::Names => Command::Nlst,
+            _ => Command::Mlsd,
+        },
     }
 }

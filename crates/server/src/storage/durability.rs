@@ -205,7 +205,7 @@ fn run_round(round: Vec<Entry>, storage: &dyn Storage, together: bool) {
             }
             Ok(())
         });
-        // The session may be gone.
+        // The session may have ended.
         drop(verdict.send(result));
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn sweep_and_tell(root: &Path, before: SystemTime) {
             failed,
             last_failure: Some(why),
         }) => warn!(removed, failed, %why, "looked for leftovers of uploads"),
-        Err(error) => warn!(%error, ?root, "cannot look for leftovers of uploads"),
+        Err(error) => warn!(%error, ?root, "cannot remove leftovers of uploads"),
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     const LEFT: &str = ".godwit-0123456789abcdef.part";
 
     #[test]
-    fn leftovers_go_everywhere_and_nothing_else_does() {
+    fn only_leftovers_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join("root").join(name);
         let outside = folder.path().join(LEFT);

@@ -1,4 +1,4 @@
-//! The checks of a received file that decide whether its transfer has succeeded.
+//! The checks of a received file that decide whether its transfer succeeds.
 
 use std::{
     io::Write as _,
@@ -18,7 +18,7 @@ use super::{
 use crate::storage::system_time;
 use crate::{access::turns::AccountTurns, storage::failure_of};
 
-/// What success of a receipt still depends on.
+/// The checks on which the success of a receipt depends.
 pub(crate) struct Checks {
     /// TYPE A: a CR at the very end waits for what follows it.
     unflushed: Option<SharedWriter>,
@@ -66,7 +66,7 @@ impl Checks {
             blocking(move || writer.flush().map_err(|e| failure_of(&e, &doing))).await?;
         }
         for (algorithm, expected) in &self.checksums {
-            // The file as it now is, read back: what the bytes on the wire were proves less.
+            // Read the file back: the bytes on the wire prove less.
             let file = open(Arc::clone(&self.storage), self.path.clone()).await?;
             let go_on = &mut |_| !stop.load(Ordering::Relaxed);
             let computed = checksum(file, *algorithm, 0, None, turns, go_on).await?;

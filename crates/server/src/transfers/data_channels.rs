@@ -30,8 +30,7 @@ use crate::{
 
 const LISTENING: &str = "listen for data connections";
 
-/// The mover closes a former listener in its own time; where the range is small, the new one needs
-/// that port.
+/// The mover closes a former listener later; in a small range the new one needs that port.
 const PORT_PATIENCE: Duration = Duration::from_millis(500);
 
 const PORT_RETRY: Duration = Duration::from_millis(2);
@@ -42,11 +41,11 @@ pub(crate) struct DataChannels {
     /// One thread for the session, kept from its first transfer on.
     mover: Option<Mover>,
     set: Option<ChannelSet>,
-    /// The set is guarded by TLS as FTP has it.
+    /// The set is protected by TLS of FTP (RFC 4217).
     is_tls: bool,
     /// When the last set was dropped.
     closed_at: Option<Instant>,
-    /// In the channels of account and address; `None` before login.
+    /// Of the channels of account and address; `None` before login.
     quota: Option<Arc<ChannelQuota>>,
     /// Of the set: bytes of socket buffers, 0 as the kernel has it, and of a block.
     sizes: (u64, u64),
@@ -60,7 +59,7 @@ impl DataChannels {
         self.quota = Some(quota);
     }
 
-    /// Drops what there was and decides where to listen: on the address of `local`'s family that
+    /// Closes the present set and decides where to listen: on the address of `local`'s family that
     /// the client reached, or on all where a configured address is announced.
     pub(crate) fn plan_listen(
         &mut self,
@@ -137,7 +136,7 @@ impl DataChannels {
         Ok(())
     }
 
-    /// How many there are, and were.
+    /// Channels now, and opened in all.
     pub(crate) fn count(&self) -> Channels {
         (self.quota.as_ref()).map_or_else(Channels::default, |quota| quota.channels())
     }
@@ -171,7 +170,7 @@ impl DataChannels {
         self.set.as_ref().map_or(0, ChannelSet::cached)
     }
 
-    /// So many channels for the next transfer, where connections wait for one.
+    /// Sets the number of channels for the next transfer, if connections wait for one.
     pub(crate) fn next_channels(&self, channels: u32) {
         if let Some(set) = &self.set {
             set.next_channels(channels);
@@ -199,8 +198,7 @@ impl DataChannels {
         }
     }
 
-    /// Lets `work` have its turn among them: see [`ChannelSet::queue_work`]. Dropped where there is
-    /// no data channel.
+    /// Queues `work` among them: see [`ChannelSet::queue_work`]. Dropped without a data channel.
     pub(crate) fn queue_work(&self, work: QueuedWork, passable: bool) {
         if let Some(set) = &self.set {
             set.queue_work(work, passable);
@@ -246,7 +244,7 @@ fn no_data_channel() -> TransferFailure {
     TransferFailure::NoConnection("no data channel: PASV or PORT must come first".to_owned())
 }
 
-/// A listener to be.
+/// How to listen for data connections.
 #[derive(Debug)]
 pub(crate) struct ListenPlan {
     spec: DataChannelSpec,
@@ -256,7 +254,7 @@ pub(crate) struct ListenPlan {
     announced: IpAddr,
     bound: IpAddr,
     ports: Option<PortRange>,
-    /// How long to try where all ports are taken.
+    /// How long to retry while all ports are taken.
     patience: Duration,
 }
 
@@ -304,7 +302,7 @@ fn addresses(
         NetworkProtocol::Ipv6 => address.is_ipv6(),
     };
     if let Some(announced) = configured.iter().find(|a| fits(a)) {
-        // Somebody forwards: which of our addresses the connections arrive at is not known here.
+        // A router forwards: the local address of the connections is unknown.
         let any = match family {
             NetworkProtocol::Ipv4 => Ipv4Addr::UNSPECIFIED.into(),
             NetworkProtocol::Ipv6 => Ipv6Addr::UNSPECIFIED.into(),

@@ -1,5 +1,6 @@
-//! One transfer: the file first (a fast failure leaves the data channel alone), then connections,
-//! then bytes, then what success depends on (checksums, modification time).
+//! One transfer: opens the file first (a fast failure leaves the data channel alone), then
+//! connects, moves bytes, and runs the checks that success depends on (checksums, modification
+//! time).
 //!
 //! ```text
 //!   Opening ──► Moving ──► Finishing ──► Done    Opening and Finishing run on blocking threads
@@ -51,26 +52,26 @@ pub(crate) struct RunningTransfer {
     stage: Stage,
     mode: Mode,
     receiving: bool,
-    /// Ranges of a receipt are news for 111 only where wire offsets are file offsets.
+    /// 111 reports ranges of a receipt only if wire offsets are file offsets.
     reports_ranges: bool,
     left: Arc<Mutex<Left>>,
     committer: Arc<Committer>,
     /// For checksums at the end.
     turns: AccountTurns,
-    /// Directory of the name that a receipt makes.
+    /// Directory of the file that a receipt creates.
     directory: Option<FtpPath>,
     safe: SafeRanges,
-    /// Taken from the data plane and not yet told.
+    /// Taken from the data plane and not yet returned.
     steps: VecDeque<TransferStep>,
     bytes: u64,
     /// Known once the bytes have moved.
     totals: Sample,
-    /// The session has said 150 already.
+    /// The session has sent 150 already.
     announced: bool,
     aborted: bool,
 }
 
-/// Left by the thread that opened the file.
+/// From the thread that opened the file.
 #[derive(Default)]
 struct Left {
     checks: Option<Checks>,
@@ -94,7 +95,7 @@ enum Stage {
 /// The step that the interpreter receives.
 #[derive(Debug)]
 pub(crate) enum TransferStep {
-    /// Data connections are up.
+    /// Data connections are established.
     Ready { reused: bool },
     /// Over.
     Done(TransferEnd),
@@ -209,7 +210,7 @@ impl RunningTransfer {
         }
     }
 
-    /// What comes next. Cancel-safe; after `Done` never returns.
+    /// The next step. Cancel-safe; after `Done` never returns.
     pub(crate) async fn next(&mut self, channels: &DataChannels) -> TransferStep {
         loop {
             if let Some(step) = self.steps.pop_front() {
@@ -219,8 +220,8 @@ impl RunningTransfer {
         }
     }
 
-    /// Takes what the data plane says until the bytes have moved, so that they are made durable
-    /// before it is this transfer's turn. Cancel-safe.
+    /// Handles events of the data plane until the bytes have moved, so that they are durable before
+    /// this transfer's turn. Cancel-safe.
     pub(crate) async fn move_on(&mut self, channels: &DataChannels) {
         while let Stage::Moving(_) = self.stage {
             self.advance(channels).await;
@@ -278,7 +279,7 @@ impl RunningTransfer {
             checks: opened.checks,
             written: opened.written,
         };
-        // Cached ones have shaken hands.
+        // Cached connections have shaken hands.
         let announce = channels.shakes_hands_after_150() && channels.cached() == 0;
         match channels.start(opened.job, self.mode) {
             Ok(transfer) => {
@@ -293,7 +294,7 @@ impl RunningTransfer {
         }
     }
 
-    /// The bytes have moved, or not. `None`: there is more to check.
+    /// The data plane has ended. `None`: checks follow.
     fn moved(&mut self, report: TransferReport) -> Option<TransferEnd> {
         let mut fresh = self.fresh();
         if self.committer.durability() != Durability::None {
@@ -351,12 +352,12 @@ impl RunningTransfer {
         }
     }
 
-    /// What the data plane knows of the whole transfer, once the bytes have moved.
+    /// The data plane's sample of the whole transfer, once the bytes have moved.
     pub(crate) fn totals(&self) -> Sample {
         self.totals
     }
 
-    /// What has passed so far.
+    /// Bytes so far.
     pub(crate) fn flow(&self) -> Flow {
         let sample = match &self.stage {
             Stage::Moving(transfer) => transfer.monitor().sample(),
@@ -403,8 +404,8 @@ impl RunningTransfer {
         }
     }
 
-    /// Ends a receipt once it has taken what has come; [`TransferStep::Done`] follows, soon. False
-    /// where it does not receive.
+    /// Ends a receipt once it has read the bytes that have arrived; [`TransferStep::Done`] follows
+    /// soon. False if it does not receive.
     pub(crate) fn drain(&mut self) -> bool {
         match &self.stage {
             Stage::Moving(transfer) if self.receiving => {

@@ -1,5 +1,4 @@
-//! Opens the file of a transfer: the ranges that are sent, or the place of the bytes that are
-//! received.
+//! Opens the file of a transfer: the ranges to send, or the place of the received bytes.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -26,16 +25,16 @@ use crate::storage::failure;
 /// Largest offset that a file can have: `off_t` is signed.
 const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Bytes of a RETR of an endless device: until the client has had enough.
+/// Bytes of a RETR of an endless device: until the client aborts it.
 const ENDLESS: u64 = FILE_OFFSET_MAX;
 
 /// A file that is open, ready for the data plane.
 pub(crate) struct Opened {
     pub(crate) job: TransferJob,
     pub(crate) checks: Option<Checks>,
-    /// What a receipt writes to.
+    /// The file that a receipt writes.
     pub(crate) written: Option<FileRef>,
-    /// When the file that is sent was changed last.
+    /// Modification time of the file that is sent.
     pub(crate) modified: Option<SystemTime>,
 }
 
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn restart_leaves_out_what_is_there() {
+    fn restart_skips_present_ranges() {
         let holes = ranges(&[(0, 10), (20, 30)]);
         assert_eq!(
             ranges_to_send(50, Some(&holes), Mode::ExtendedBlock),
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_on_at_the_first_missing_byte() {
+    fn a_stream_resumes_at_the_first_missing_byte() {
         assert_eq!(first_missing(&RangeSet::new()), 0);
         assert_eq!(first_missing(&RestartPoint::Offset(7).to_ranges()), 7);
         assert_eq!(first_missing(&ranges(&[(5, 9)]).to_ranges()), 0);

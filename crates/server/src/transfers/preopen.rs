@@ -20,12 +20,12 @@ use godwit_proto::{
 
 use super::open::{self, Opened};
 
-/// A file that was opened longer ago is opened again in its turn: behind a long transfer somebody
-/// else may have replaced it.
+/// A file that was opened longer ago is opened again in its turn: during a long transfer another
+/// process may have replaced it.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Longest wait for a thread that is opening the file. Then the mover opens it itself, and hears
-/// what keeps the other.
+/// Longest wait for a thread that is opening the file. Then the mover opens it itself, and finds
+/// the error.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Files that one thread opens before another is asked to help: on a fast storage one is ahead of
@@ -86,8 +86,8 @@ impl PreopenedTransfer {
         }
     }
 
-    /// Opens the file, unless its turn has come or somebody else does. A failure counts in its turn
-    /// only.
+    /// Opens the file, unless its turn has come or another thread does. A failure counts only in
+    /// its turn.
     fn prepare(&self, storage: &Arc<dyn Storage>) {
         let mut state = self.lock();
         if !matches!(*state, State::Untouched) {

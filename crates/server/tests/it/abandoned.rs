@@ -159,7 +159,7 @@ fn sessions() -> usize {
 }
 
 #[test]
-fn a_server_of_one_process_survives_those_who_lose_interest() {
+fn one_process_survives_abandoned_sessions() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_str().unwrap();
     let program = Program::start(&["--anonymous", "rw", "--root", root, "--privsep=false"]);
@@ -167,7 +167,7 @@ fn a_server_of_one_process_survives_those_who_lose_interest() {
 }
 
 #[test]
-fn a_server_of_processes_survives_those_who_lose_interest() {
+fn separated_processes_survive_abandoned_sessions() {
     if !can_separate() {
         return;
     }

@@ -23,7 +23,7 @@ fn events(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn says_who_did_what_and_how_it_ended_and_no_secret() {
+fn the_audit_log_has_results_and_no_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit");
     let mut server = TestServer::with(|s| s.audit_log = Some(log.clone()));
@@ -70,7 +70,7 @@ fn says_who_did_what_and_how_it_ended_and_no_secret() {
 }
 
 #[test]
-fn what_was_not_finished_is_there_too() {
+fn unfinished_work_is_logged() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit");
     let mut server = TestServer::with(|s| s.audit_log = Some(log.clone()));
@@ -103,7 +103,7 @@ fn a_reload_opens_the_file_that_has_the_name_now() {
 }
 
 #[test]
-fn transfers_are_told_of_in_the_form_of_the_reference_server() {
+fn the_transfer_log_has_the_format_of_the_reference_server() {
     let folder = tempfile::tempdir().unwrap();
     let [log, old] = ["transfers", "transfers.1"].map(|name| folder.path().join(name));
     let mut server = TestServer::with(|s| s.transfer_log = Some(log.clone()));

@@ -189,7 +189,7 @@ fn sent_files_come_whole_over_every_number_of_channels() {
 }
 
 #[test]
-fn restart_sends_and_takes_only_what_is_missing() {
+fn restart_moves_only_missing_ranges() {
     let server = TestServer::start();
     let bytes = pattern(1000, 4);
     server.write("f", &bytes);
@@ -282,7 +282,7 @@ fn several_receivers_share_a_file() {
 }
 
 #[test]
-fn the_wrong_direction_is_refused_and_the_session_goes_on() {
+fn the_wrong_direction_is_refused_and_the_session_continues() {
     let server = TestServer::start();
     server.write("f", b"abc");
     let mut ftp = block_mode(&server);
@@ -372,7 +372,7 @@ fn absurd_counts_claim_no_memory() {
 }
 
 #[test]
-fn what_a_client_of_ours_has_sent_is_written_when_it_is_gone() {
+fn bytes_of_a_lost_client_are_written() {
     let server = TestServer::start();
     let bytes = pattern(8 << 20, 1);
     let mut ftp = block_mode(&server);
@@ -392,7 +392,7 @@ fn what_a_client_of_ours_has_sent_is_written_when_it_is_gone() {
 }
 
 #[test]
-fn a_hole_is_a_safe_range_and_clears_what_was_there() {
+fn a_hole_is_a_safe_range_of_zeros() {
     let server = TestServer::start();
     server.write("f", vec![0xff; 500_000]);
     let bytes = pattern(1000, 1);
@@ -426,7 +426,7 @@ fn a_hole_is_a_safe_range_and_clears_what_was_there() {
 }
 
 #[test]
-fn holes_are_sent_to_those_who_ask_and_to_nobody_else() {
+fn holes_are_sent_only_on_request() {
     const UNIT: u64 = 1 << 16;
     let server = TestServer::start();
     let bytes = pattern(1 << 16, 3);

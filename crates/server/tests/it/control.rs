@@ -109,7 +109,7 @@ fn lines_that_end_in_lf_alone_are_commands() {
 }
 
 #[test]
-fn what_is_asked_of_the_wrong_kind_of_file_is_refused() {
+fn requests_on_the_wrong_kind_of_file_are_refused() {
     let server = TestServer::start();
     server.write("f", b"a\nb\n");
     let mut ftp = server.login();

@@ -160,7 +160,7 @@ impl Protected {
 }
 
 #[test]
-fn lines_are_protected_both_ways_and_nothing_else_counts() {
+fn only_protected_lines_are_accepted() {
     let site = Site::new(Anonymous::Off);
     let mut jo = site.prove(None, "");
     jo.log_in();
@@ -200,7 +200,7 @@ fn clear_text_behind_the_last_token_ends_the_session() {
 }
 
 #[test]
-fn who_has_proven_nothing_is_anonymous_or_nobody() {
+fn unauthenticated_users_are_anonymous_or_refused() {
     let site = Site::new(Anonymous::Off);
     let mut ftp = Ftp::connect(site.server.address);
     ftp.await_code(220);
@@ -231,13 +231,13 @@ fn who_has_proven_nothing_is_anonymous_or_nobody() {
 }
 
 #[test]
-fn data_channels_have_what_was_asked_for_or_are_not_made() {
+fn data_channels_have_the_requested_protection_or_fail() {
     let site = Site::new(Anonymous::Off);
     // DCAU A is in force, and nothing was delegated.
     let mut jo = site.prove(None, "");
     jo.log_in();
     let told = jo.expect("PASV", "425 ");
-    assert!(told.contains("nothing was delegated"), "{told}");
+    assert!(told.contains("no delegated credential"), "{told}");
     jo.expect("PROT P", "200 ");
     jo.expect("DCAU N", "200 ");
     jo.expect("PASV", "534 ");

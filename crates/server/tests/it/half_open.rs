@@ -162,7 +162,7 @@ fn answer(socket: &mut TcpStream, code: &str) -> io::Result<()> {
 }
 
 #[test]
-fn a_crowd_that_never_ends_its_handshakes_holds_little_and_nobody_up() {
+fn unfinished_handshakes_cost_little_and_block_no_login() {
     let site = Site::new(&["--privsep=false"]);
     let strangers = |count: u64| -> Vec<_> {
         let all = DEPTHS.iter().cycle().take(usize::try_from(count).unwrap());

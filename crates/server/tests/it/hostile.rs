@@ -76,7 +76,7 @@ fn a_transfer_is_not_idle() {
 }
 
 #[test]
-fn a_data_port_nobody_comes_to_fails_in_time_and_holds_nobody_up() {
+fn an_unused_data_port_times_out_alone() {
     let server = TestServer::with(|s| s.data_limit = Duration::from_millis(1500));
     let mut waiting: Vec<Ftp> = (0..20)
         .map(|i| {
@@ -205,7 +205,7 @@ fn other_sessions_go_on_while_one_waits_for_a_peer_that_never_answers() {
 }
 
 #[test]
-fn a_crowd_that_does_not_log_in_keeps_nobody_from_it() {
+fn idle_connections_do_not_prevent_logins() {
     let server = TestServer::with(|s| {
         s.bounds.waiting = 20;
         s.bounds.waiting_per_address = 10;

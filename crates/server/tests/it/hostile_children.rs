@@ -175,7 +175,7 @@ fn a_front_that_breaks_the_rules_ends_with_its_connection_alone() {
 }
 
 #[test]
-fn half_a_message_makes_nobody_wait_but_its_sender() {
+fn half_a_message_delays_only_its_sender() {
     let Some(site) = site() else { return };
     let before = site.descriptors();
     for cut in [1, 4, 9] {

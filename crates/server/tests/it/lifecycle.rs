@@ -7,7 +7,7 @@ use godwit_server::Anonymous;
 use crate::{client::expect_closed, harness::TestServer};
 
 #[test]
-fn idle_sessions_are_told_and_running_transfers_end() {
+fn shutdown_notifies_idle_sessions_and_lets_transfers_end() {
     let mut server = TestServer::with(|s| s.drain = Duration::from_secs(60));
     let mut idle = server.login();
     let mut busy = server.login();

@@ -64,7 +64,7 @@ fn listings_end_lines_with_one_cr_in_ascii_too() {
 }
 
 #[test]
-fn listing_of_what_is_not_there_fails_before_150() {
+fn listing_of_a_missing_path_fails_before_150() {
     let server = TestServer::start();
     let mut ftp = server.login();
     let address = ftp.pasv();
@@ -242,7 +242,7 @@ fn a_million_entries_are_made_as_they_are_read() {
 }
 
 #[test]
-fn what_is_neither_file_nor_directory_is_told_as_what_it_is() {
+fn special_files_are_listed_by_kind() {
     let server = TestServer::start();
     let status = std::process::Command::new("mkfifo")
         .arg(server.path("fifo"))

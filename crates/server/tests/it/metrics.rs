@@ -179,7 +179,7 @@ fn only_get_of_two_paths_is_answered() {
 }
 
 #[test]
-fn garbage_and_those_who_say_nothing_keep_nobody_from_asking() {
+fn garbage_and_silent_peers_do_not_block_metrics() {
     in_both_ways(|program| {
         let metrics = program.metrics.unwrap();
         let mut silent = Vec::new();
@@ -266,7 +266,7 @@ fn sigusr1_tells_the_log_who_does_what_and_ends_nobody() {
 }
 
 #[test]
-fn dashboard_and_alerts_ask_for_what_is_told() {
+fn dashboard_and_alerts_use_existing_metrics() {
     let root = TempDir::new().unwrap();
     let root = root.path().to_str().unwrap();
     let arguments = ["--anonymous", "ro", "--root", root, "--privsep=false"];

@@ -48,7 +48,7 @@ fn anonymous_off_refuses_everybody() {
 }
 
 #[test]
-fn data_connections_go_nowhere_else() {
+fn data_connections_go_only_to_the_client() {
     let server = TestServer::start();
     server.write("f", b"abc");
     let mut ftp = server.login();

@@ -239,11 +239,11 @@ fn users_have_their_own_files_and_not_those_of_others() {
     let mut root = site.prove(&site.root, None);
     root.expect("USER :globus-mapping:", "331 ");
     let told = root.expect("PASS x", "530 ");
-    assert!(told.contains("nobody becomes root"), "{told}");
+    assert!(told.contains("no session runs as root"), "{told}");
 }
 
 #[test]
-fn the_kernel_knows_what_was_given_up() {
+fn the_kernel_reports_dropped_privileges() {
     let Some(site) = Site::new(&[]) else { return };
     let _jo = site.login(&site.jo);
     let complete = site.log().contains("Landlock, seccomp");
@@ -398,7 +398,7 @@ fn anonymous_users_own_nothing() {
 }
 
 #[test]
-fn the_parent_counts_who_comes_and_how() {
+fn the_monitor_counts_connections_and_logins() {
     let Some(site) = Site::new(&["--metrics", "127.0.0.1:0"]) else {
         return;
     };
@@ -534,7 +534,7 @@ fn stranger(server: SocketAddr) -> Option<OwnedFd> {
 }
 
 #[test]
-fn ten_thousand_strangers_keep_nobody_from_logging_in() {
+fn ten_thousand_connections_do_not_prevent_logins() {
     let Some(site) = Site::new(&[]) else { return };
     let descriptors = godwit_engine::host::net::raise_fd_limit();
     let count = descriptors.saturating_sub(2000).min(10_000);

@@ -174,8 +174,8 @@ fn users_with_passwords_have_the_files_of_their_accounts() {
     assert_eq!(site.owner("all/g"), uid(JO));
     site.python(
         "refused(lambda: f.login('no-account', 'se cret'), '530', 'no account of this system')\n\
-         refused(lambda: f.login('root', 'se cret'), '530', 'nobody becomes root')\n\
-         refused(lambda: f.login('admin', 'se cret'), '530', 'nobody becomes root')\n\
+         refused(lambda: f.login('root', 'se cret'), '530', 'no session runs as root')\n\
+         refused(lambda: f.login('admin', 'se cret'), '530', 'no session runs as root')\n\
          refused(lambda: f.login('nobody', ''), '530')\n",
     );
 }
@@ -250,7 +250,7 @@ fn a_certificate_under_tls_is_a_login_and_anonymous_users_are_nobody() {
 }
 
 #[test]
-fn passwords_in_clear_are_heard_where_that_is_allowed() {
+fn passwords_in_clear_need_permission() {
     let Some(site) = Site::new(&[]) else { return };
     let mut ftp = Ftp::connect(site.program.address);
     ftp.await_code(220);
@@ -275,8 +275,8 @@ fn passwords_in_clear_are_heard_where_that_is_allowed() {
 }
 
 #[test]
-fn fronts_that_share_an_account_are_told_of() {
-    let told = "fronts and users without an account act as one account";
+fn a_shared_account_of_pre_login_processes_is_logged() {
+    let told = "pre-login processes and users without an account have one account";
     for (front, anonymous, shares) in [
         ("nobody", "ro", true),
         ("nobody", "off", false),

@@ -83,7 +83,7 @@ fn a_further_channel_than_there_may_be_fails_its_transfer_at_once() {
 }
 
 #[test]
-fn what_a_killed_process_had_is_there_for_others() {
+fn channels_of_a_killed_process_are_released() {
     let arguments = ["--allow-clear-passwords", "--max-channels-per-user", "1"];
     let Some(site) = Site::new(&arguments) else {
         return;

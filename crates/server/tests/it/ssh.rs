@@ -76,7 +76,7 @@ fn the_session_ends_with_its_input_and_with_a_signal() {
 }
 
 #[test]
-fn what_the_administrator_demands_of_data_channels_holds() {
+fn minimum_data_channel_protection_holds() {
     let (_child, mut ftp) = start(&["--protect", "private"]);
     ftp.await_code(220);
     ftp.login();
@@ -85,7 +85,7 @@ fn what_the_administrator_demands_of_data_channels_holds() {
 }
 
 #[test]
-fn what_cannot_be_served_is_told_on_standard_error() {
+fn errors_go_to_standard_error() {
     let fails = |arguments: &[&str], connection: Option<&str>, status, words: &str| {
         let mut command = godwitd();
         command.arg("--ssh").args(arguments).stdin(Stdio::piped());

@@ -40,7 +40,7 @@ fn failures_are_typed() {
 }
 
 #[test]
-fn a_full_disk_is_said_to_be_full() {
+fn a_full_disk_is_reported() {
     let Some(disk) = SmallDisk::mount() else {
         println!("skipped: cannot mount a small tmpfs (needs root)");
         return;

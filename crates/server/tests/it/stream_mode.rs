@@ -354,7 +354,7 @@ fn each_transfer_needs_its_own_address() {
 }
 
 #[test]
-fn transfer_to_an_address_where_nobody_listens_fails() {
+fn transfer_to_an_address_without_listener_fails() {
     let server = TestServer::start();
     server.write("f", b"abc");
     let mut ftp = server.login();

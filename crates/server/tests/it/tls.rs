@@ -282,7 +282,7 @@ fn python_moves_files_and_ends_each_connection_in_good_order() {
 }
 
 #[test]
-fn a_token_says_what_may_be_done_where() {
+fn a_token_limits_operations_and_paths() {
     let site = Site::new(Wishes::default());
     site.server.write("f", b"secret");
     for name in ["data", "database"] {
@@ -409,7 +409,7 @@ fn passwords_are_not_heard_in_clear_unless_that_is_allowed() {
 }
 
 #[test]
-fn what_comes_before_the_handshake_is_not_taken_for_protected() {
+fn bytes_before_the_handshake_are_not_protected() {
     let site = Site::new(Wishes::default());
     clear_text_behind_auth_tls_is_refused(site.server.address);
     // What is no handshake ends the session; replies in clear would be believed by nobody.

@@ -28,7 +28,7 @@ const WAITING_MAX: usize = 256;
 /// many as its hash says.
 pub(crate) const VERIFICATIONS_MAX: usize = 4;
 
-/// Those that run and those that wait.
+/// The running and the waiting attempts.
 #[derive(Default)]
 pub(crate) struct Attempts {
     costly: usize,
@@ -42,7 +42,7 @@ struct WaitingLogin {
     turn: oneshot::Sender<Result<Attempt, Refusal>>,
 }
 
-/// A login that is tried. It has failed where nothing else is said.
+/// A login attempt. It fails unless it is reported as succeeded.
 pub(crate) struct Attempt {
     gate: Arc<Admission>,
     address: IpAddr,
@@ -53,13 +53,13 @@ pub(crate) struct Attempt {
 
 #[derive(Clone, Copy)]
 enum Success {
-    /// The client has shown something that others do not have.
+    /// The client authenticated.
     Proven,
     Anonymous,
 }
 
 impl Attempt {
-    /// What took memory and a processor is over: the next may begin.
+    /// The costly part has ended: the next attempt may start.
     pub(crate) fn verified(&mut self) {
         if std::mem::take(&mut self.costly) {
             let handed_on = self.gate.with_attempts(|attempts, limits| {
@@ -70,7 +70,7 @@ impl Attempt {
         }
     }
 
-    /// `proven`: by something that others do not have.
+    /// `proven`: the client authenticated.
     pub(crate) fn succeeded(mut self, proven: bool) {
         self.success = Some(match proven {
             true => Success::Proven,
@@ -95,7 +95,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Turns that have come, to be told without a lock: one that is not taken ends where it is dropped.
+/// Granted turns, to be sent without the lock. A turn that no session takes ends when dropped.
 pub(crate) type GrantedAttempts = Vec<(
     oneshot::Sender<Result<Attempt, Refusal>>,
     Result<Attempt, Refusal>,
@@ -143,7 +143,7 @@ impl Attempts {
         }
     }
 
-    /// Those whose turn has come, one of each address after the other.
+    /// The attempts whose turn has come, one of each address after the other.
     pub(crate) fn grant_next(
         &mut self,
         gate: &Arc<Admission>,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_that_succeed_make_nobody_pause() {
+    fn successful_logins_cause_no_pause() {
         let gate = gate(2);
         for round in 0..50 {
             let told = begin(&gate, ip(1), true).unwrap().try_recv().unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_left_and_those_who_are_too_many_wait_for_nothing() {
+    fn excess_and_abandoned_logins_do_not_wait() {
         let gate = gate(1000);
         let first: Vec<_> = (0..slots()).map(|_| begin(&gate, ip(1), true)).collect();
         let gone: Vec<_> = (0..WAITING_MAX)

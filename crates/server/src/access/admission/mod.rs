@@ -1,5 +1,5 @@
 //! [`Limits`] as the accept loop and the sessions use them: an admitted connection holds a
-//! [`ConnectionPermit`], which also tells it when it is evicted.
+//! [`ConnectionPermit`], which also notifies it when it is evicted.
 
 pub(crate) mod attempts;
 
@@ -34,19 +34,19 @@ struct Inner {
     limits: Limits,
     attempts: Attempts,
     next_id: u64,
-    /// What sessions of one account share, and those of one address; gone with the last of them.
+    /// Shared by sessions of one account, and of one address; dropped with the last of them.
     accounts: HashMap<Principal, Weak<SharedCounter>>,
     addresses: HashMap<IpAddr, Weak<SharedCounter>>,
     /// Wakes connections that are evicted.
     waiting: HashMap<u64, Arc<Notify>>,
-    /// When those began that are there, in their order.
+    /// Start times of the present connections, in order.
     begun: BTreeMap<u64, SystemTime>,
 }
 
 /// The permit of one connection. Dropping it makes room.
 pub(crate) struct ConnectionPermit {
     gate: Arc<Admission>,
-    /// What the limits know it by.
+    /// Its key in the limits.
     place: u64,
     /// For the log.
     number: u64,
@@ -72,7 +72,7 @@ impl Admission {
         })
     }
 
-    /// What is counted of those who come.
+    /// Counters of connections.
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -81,7 +81,7 @@ impl Admission {
         self.lock().limits.change(bounds);
     }
 
-    /// Lets a connection of `address` in, perhaps in the place of another.
+    /// Admits a connection of `address`, perhaps in the place of another.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, Refusal> {
         let mut inner = self.lock();
         let id = inner.next_id;
@@ -104,7 +104,7 @@ impl Admission {
         })
     }
 
-    /// When the first of the connections began that are there now.
+    /// When the oldest present connection started.
     pub(crate) fn oldest(&self) -> Option<SystemTime> {
         self.lock().begun.values().next().copied()
     }
@@ -127,7 +127,7 @@ impl Admission {
 }
 
 impl ConnectionPermit {
-    /// Takes the number that the connection has in another process.
+    /// Sets the number that the connection has in another process.
     pub(crate) fn set_number(&mut self, id: u64) {
         self.number = id;
     }
@@ -137,12 +137,12 @@ impl ConnectionPermit {
         self.number
     }
 
-    /// The connection, as it is counted.
+    /// The metrics of the connection.
     pub(crate) fn connection_metrics(&self) -> &ConnectionMetrics {
         &self.connection_metrics
     }
 
-    /// Ready when another connection needs the room. Cancel-safe.
+    /// Ready when another connection needs the place. Cancel-safe.
     pub(crate) async fn evicted(&self) {
         self.must_go.notified().await;
     }
@@ -158,12 +158,12 @@ impl ConnectionPermit {
             .may_try(Instant::now(), self.address)
     }
 
-    /// Something was shown that proves nothing.
+    /// An authentication failed.
     pub(crate) fn failed(&self) {
         self.gate.lock().limits.failed(Instant::now(), self.address);
     }
 
-    /// Ready when a login may be tried, or is refused. `costly`: a password is verified, which
+    /// Ready when a login may be tried, or is refused. `costly`: it verifies a password, which
     /// takes memory and a processor.
     pub(crate) fn attempt(
         &self,
@@ -202,7 +202,7 @@ impl ConnectionPermit {
         let address = pool(&mut inner.addresses, address, bounds.channels_per_address);
         let quota = account.and_then(|account| ChannelQuota::new(account, address?, bounds));
         quota.map_err(|error| {
-            error!(%error, "a session cannot be told how many data channels it may have");
+            error!(%error, "cannot create the quota of data channels of a session");
             Refusal::Descriptors
         })
     }
@@ -216,10 +216,10 @@ fn pool<K: Hash + Eq>(
     if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
         match pool.is_sound() {
             true => return Ok(pool),
-            false => warn!("a session has raised a limit of data channels: it is set again"),
+            false => warn!("a session has raised a limit of data channels: it is reset"),
         }
     }
-    // Those that are gone are found here; the rest are as many as sessions at most.
+    // Unused pools are removed here; the others are at most as many as sessions.
     pools.retain(|_, pool| pool.strong_count() > 0);
     let pool = Arc::new(SharedCounter::new(channels)?);
     pools.insert(key, Arc::downgrade(&pool));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nobody_could_use_are_not_written() {
+    fn unusable_lines_are_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("passwords");
         for (user, change) in [

@@ -71,7 +71,7 @@ pub(crate) struct Cache {
 /// What a password file says.
 pub(crate) struct Passwords {
     entries: HashMap<String, Entry>,
-    /// Verified for names that nobody has, so that they take as long as others. Nobody's password.
+    /// Verified for unknown names, so that they take as long as known ones. No user has it.
     nobody: String,
     memory: Arc<Memory>,
 }
@@ -184,17 +184,17 @@ pub(crate) fn read(path: &Path) -> io::Result<(Passwords, Vec<Fault>)> {
     Ok(Passwords::parse(&read_text(path)?))
 }
 
-/// What is wrong with the file goes to the log, where somebody looks who has just begun to serve.
+/// Logs the faults of the file, for an administrator who has just started the server.
 ///
 /// # Errors
 /// As [`read`].
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     let (passwords, faults) = read(path)?;
     for Fault { line, what } in faults {
-        warn!(file = ?path, line, fault = what, "a line of the password file lets nobody in");
+        warn!(file = ?path, line, fault = what, "a line of the password file is ignored");
     }
     if passwords.is_empty() {
-        warn!(file = ?path, "the password file knows nobody");
+        warn!(file = ?path, "the password file has no users");
     }
     Ok(())
 }
@@ -235,7 +235,7 @@ fn text_of(file: File) -> io::Result<String> {
 }
 
 impl Passwords {
-    /// Reads the text of a file. Lines that are not understood let nobody in.
+    /// Reads the text of a file. Invalid lines allow no login.
     pub(crate) fn parse(text: &str) -> (Self, Vec<Fault>) {
         let mut entries: HashMap<String, Entry> = HashMap::new();
         let mut cost = None;
@@ -266,7 +266,7 @@ impl Passwords {
         (passwords, faults)
     }
 
-    /// No line lets anybody in.
+    /// No line allows a login.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_unknown_costs_as_much_as_who_is_known() {
+    fn unknown_users_take_as_long_as_known_ones() {
         let (passwords, _) = Passwords::parse(&format!("jo:{}", cheap("secret")));
         let cost = |hash: &str| Params::try_from(&PasswordHash::new(hash).unwrap()).unwrap();
         assert_eq!(cost(&passwords.nobody), cost(&passwords.entries["jo"].hash));
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_understood_let_nobody_in() {
+    fn invalid_lines_allow_no_login() {
         let good = cheap("x");
         let dear = good.replace("m=64", "m=9999999");
         let long = good.replace("t=1", "t=1000");
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_again_where_it_has_changed_and_not_else() {
+    fn only_a_changed_file_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("passwords");
         let cache = Cache::default();

@@ -1,14 +1,14 @@
-//! The audit log: who did what, from where, as whom, and how it ended. One JSON object a line,
-//! written at once.
+//! The audit log: who did what, from which address, as which account, and how it ended. One JSON
+//! object a line, written at once.
 //!
 //! ```text
 //!   {"time":"…Z","session":7,"peer":"192.0.2.1:4711","identity":"/O=Grid/CN=Jo","account":"jo",
 //!    "event":"put","path":"/f","octets":12,"result":"done"}
 //! ```
-//! Beside it, of transfers alone and in the form of others, the transfer log: [`transfers`].
+//! The transfer log has transfers alone, in another server's format: [`transfers`].
 //!
-//! Whoever rotates them renames the file and sends SIGHUP. There is never a secret in it: passwords
-//! and tokens do not come here.
+//! To rotate a log, rename the file and send SIGHUP. It has no secrets: passwords and tokens do not
+//! come here.
 
 mod transfers;
 
@@ -29,14 +29,14 @@ use tracing::{debug, error};
 use super::event::Progress;
 use crate::config::ServerSettings;
 
-/// The files, or nothing.
+/// The open logs.
 #[derive(Default)]
 pub(crate) struct Audit {
     events: Mutex<Target>,
     transfers: Mutex<Option<TransferLog>>,
 }
 
-/// Where transfers are told of, and the name of this host in it.
+/// The transfer log, and the name of this host in it.
 struct TransferLog {
     log: Log<File>,
     host: String,
@@ -45,7 +45,7 @@ struct TransferLog {
 /// A file to which lines are appended.
 struct Log<W> {
     file: W,
-    /// It ends in part of a line: a full disk, or a crash, cut that short.
+    /// It ends in part of a line, after a full disk or a crash.
     torn: bool,
 }
 
@@ -54,16 +54,16 @@ enum Target {
     #[default]
     Nothing,
     File(Log<File>),
-    /// The process that knows whose session this is, and has the file.
+    /// The monitor, which has the file.
     Monitor(Arc<dyn Report>),
 }
 
-/// The way from a session that is a process of its own to the process that records its events.
+/// How the process of a session reports to the monitor, which records its events.
 pub(crate) trait Report: Send + Sync {
-    /// Something has happened.
+    /// Reports an event.
     fn event(&self, event: &Entry) -> io::Result<()>;
 
-    /// Something moves.
+    /// Reports progress.
     fn progress(&self, progress: Progress) -> io::Result<()>;
 }
 
@@ -95,9 +95,8 @@ impl Audit {
         }
     }
 
-    /// Opens the files that the settings name, which others may not read where they are new, for
-    /// appending; where there is none, nothing is logged from now on. What was open stays so when
-    /// this fails.
+    /// Opens the files that the settings name, for appending; only their owner may read new ones.
+    /// Without a file nothing is logged from now on. If this fails, open files stay open.
     pub(crate) fn open(&self, settings: &ServerSettings) -> Result<(), AuditError> {
         let events = settings.audit_log.as_deref().map(append).transpose()?;
         let transfers = settings.transfer_log.as_deref().map(append).transpose()?;
@@ -139,12 +138,12 @@ impl Audit {
         }
     }
 
-    /// Tells the process that counts, where this one does not.
+    /// Reports progress to the monitor, if there is one.
     pub(crate) fn progress(&self, progress: Progress) {
         if let Target::Monitor(monitor) = &*lock(&self.events)
             && let Err(error) = monitor.progress(progress)
         {
-            debug!(%error, "nobody hears how far it is");
+            debug!(%error, "cannot report progress");
         }
     }
 }
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_an_object_that_nobody_can_break_or_grow() {
+    fn a_line_is_one_bounded_json_object() {
         let path = FtpPath::new("/a\u{1b}[31m\"\u{9b}\u{7f}b".to_owned()).unwrap();
         let event = Entry::new(What::Put)
             .path(&path)

@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_millis(20);
 /// Lines that wait, bytes: what a pipe holds by default.
 const ROOM: usize = 64 * 1024;
 
-/// Where lines are gathered.
+/// Waiting lines.
 pub(crate) struct BatchedWriter {
     state: Mutex<State>,
     /// A line waits.
@@ -33,7 +33,7 @@ struct State {
     lines: Vec<u8>,
     /// When lines were sent last.
     sent: Option<Instant>,
-    /// A thread sends what waits.
+    /// A thread sends waiting lines.
     carried: bool,
 }
 
@@ -52,7 +52,7 @@ impl BatchedWriter {
         }
     }
 
-    /// Starts a thread that sends what waits; where there can be none, no line ever waits.
+    /// Starts a thread that sends waiting lines; if it cannot start, no line waits.
     pub(crate) fn carry(&'static self) {
         let carries = mem::replace(&mut self.state().carried, true);
         let send = || {
@@ -69,7 +69,7 @@ impl BatchedWriter {
         }
     }
 
-    /// Sends what waits.
+    /// Sends waiting lines.
     pub(crate) fn flush(&self) {
         self.state().send();
     }
@@ -97,7 +97,7 @@ impl State {
         if self.lines.is_empty() {
             return;
         }
-        // A log whose reader is gone must not end the server.
+        // The server continues when no process reads its log.
         let _ = self.out.write_all(&self.lines);
         self.lines.clear();
         self.sent = Some(Instant::now());
@@ -130,7 +130,7 @@ pub(crate) struct Line {
 }
 
 impl Write for Line {
-    /// All of an event comes in one call.
+    /// An event arrives in one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.of.put(line, self.at_once);
         Ok(line.len())
@@ -169,7 +169,7 @@ mod tests {
         (Box::leak(Box::new(lines)), receiver)
     }
 
-    /// As if lines could wait for as long as the test takes: nobody carries them.
+    /// Lines wait for as long as the test runs: no thread writes them.
     fn never_carried() -> (&'static BatchedWriter, mpsc::Receiver<String>) {
         let (lines, writes) = gathered();
         let mut state = lines.state();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_takes_what_waits_along() {
+    fn a_warning_flushes_waiting_lines() {
         let (lines, writes) = never_carried();
         lines.put(b"a\n", false);
         lines.put(b"beware\n", true);

@@ -1,7 +1,7 @@
 //! The log: standard error, one line an event, text or JSON.
 //!
 //! Text from peers (names, paths, notes) is logged with `Debug`, which escapes control characters:
-//! nobody can forge a line or drive an administrator's terminal.
+//! no client can forge a line or control an administrator's terminal.
 
 mod batched_writer;
 
@@ -28,8 +28,8 @@ pub const FILTER_VARIABLE: &str = "GODWITD_LOG";
 /// Where the lines go.
 static LINES: OnceLock<BatchedWriter> = OnceLock::new();
 
-/// Sends events of this process that are as grave as `least`, or graver, to standard error, unless
-/// the environment says more. A second call changes nothing.
+/// Sends events of this process of level `least` or more severe to standard error, unless the
+/// environment asks for more. A second call changes nothing.
 ///
 pub fn init(json: bool, least: Level) {
     let filter = EnvFilter::builder()
@@ -70,14 +70,14 @@ pub fn gather() {
     }
 }
 
-/// Whole lines that another process has made.
+/// Complete lines of another process.
 pub(crate) fn put(lines: &[u8]) {
     if let Some(out) = LINES.get().filter(|_| !lines.is_empty()) {
         out.put(lines, true);
     }
 }
 
-/// Sends the lines that still wait. For the end of the process.
+/// Sends waiting lines at the end of the process.
 pub fn flush() {
     if let Some(lines) = LINES.get() {
         lines.flush();

@@ -1,8 +1,8 @@
 //! As much of HTTP/1.1 as a scrape takes: GET of two paths, one answer a connection, everything
 //! bounded.
 //!
-//! It is the privileged monitor that answers where there is one, so nothing of a request is kept or
-//! acted on but its first line, which is compared with what is known.
+//! With privilege separation the privileged monitor answers. So it uses only the first line of a
+//! request, and compares that with known ones.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -26,20 +26,20 @@ const REQUESTS_MAX: usize = 16;
 /// Time from the first byte of a request to the last of its answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Rest after an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
 
 /// Bytes behind a request that are read so that its answer is not lost.
 const BEHIND_MAX: usize = 64 * 1024;
 
-/// Answers for ever.
+/// Answers forever.
 pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
     let mut requests = JoinSet::new();
     loop {
         while requests.len() >= REQUESTS_MAX {
             drop(requests.join_next().await);
         }
-        // Those that have ended go without anybody waiting for them.
+        // Tasks that have ended are removed.
         while requests.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((socket, peer)) => {
@@ -121,7 +121,7 @@ enum Asked {
     TooLong,
 }
 
-/// By the first line; what else there is does not matter.
+/// Depends on the first line only.
 fn asked_for(head: &[u8]) -> Asked {
     let line = head.split(|&byte| byte == b'\r').next();
     let line = line.and_then(|line| std::str::from_utf8(line).ok());

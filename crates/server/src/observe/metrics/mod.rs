@@ -7,10 +7,10 @@
 //!   Metrics ── prometheus_text ──► http: GET /metrics
 //!      └────── status ──────► the log, at SIGUSR1
 //! ```
-//! Movers know nothing of it: numbers are taken from a transfer once a second and at its end, by
-//! the session. With privilege separation it is the monitor that counts, of what sessions tell it;
-//! what one of them says is bounded, and may be wrong. There are no labels with names of users,
-//! hosts or files in them, so the number of values does not grow with theirs.
+//! A session reads the numbers of a transfer once a second and at its end; movers do not know of
+//! them. With privilege separation the monitor counts what sessions report; a report is bounded,
+//! and may be wrong. No label has names of users, hosts or files, so the number of values does not
+//! grow with theirs.
 
 pub(crate) mod http;
 mod prometheus_text;
@@ -34,8 +34,8 @@ use super::{
 };
 use crate::access::{identity::Method, limits::Refusal};
 
-/// Bytes, or anything else, that a session may add at once: more are a lie, and must not make
-/// counters run over.
+/// Largest amount that a session may add at once: a larger one is false, and must not make counters
+/// overflow.
 const AT_ONCE_MAX: u64 = 1 << 50;
 
 /// A year: no transfer takes longer.
@@ -91,7 +91,7 @@ struct Moves {
     microseconds: Counter,
 }
 
-/// Which way bytes go, as the server sees it.
+/// Direction of bytes, as the server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     In,
@@ -100,7 +100,7 @@ enum Direction {
     List,
 }
 
-/// Why a connection was not even greeted.
+/// Why a connection was refused before the greeting.
 #[derive(Clone, Copy, Debug)]
 enum ConnectionRefusal {
     Connections,
@@ -108,14 +108,14 @@ enum ConnectionRefusal {
     Failures,
 }
 
-/// One connection, for as long as it is there.
+/// One connection, while it lasts.
 pub(crate) struct ConnectionMetrics {
     metrics: Arc<Metrics>,
     number: u64,
     seen: Arc<Mutex<ConnectionState>>,
 }
 
-/// What is known of it.
+/// Its state.
 struct ConnectionState {
     address: IpAddr,
     since: SystemTime,
@@ -132,7 +132,7 @@ struct Login {
     identity: Option<String>,
 }
 
-/// A transfer that runs, as far as it was told.
+/// A transfer that runs, as last reported.
 struct ActiveTransfer {
     running: Running,
     since: SystemTime,
@@ -157,7 +157,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A connection was let in.
+    /// A connection was admitted.
     pub(crate) fn enter(self: &Arc<Self>, number: u64, address: IpAddr) -> ConnectionMetrics {
         self.connections.add(1);
         let seen = Arc::new(Mutex::new(ConnectionState {
@@ -177,7 +177,7 @@ impl Metrics {
         }
     }
 
-    /// A connection was not let in.
+    /// A connection was refused.
     pub(crate) fn turned_away(&self, why: &Refusal) {
         self.refused.add(match why {
             Refusal::Address(_) => ConnectionRefusal::Address,
@@ -189,8 +189,7 @@ impl Metrics {
         });
     }
 
-    /// Those that are there, in the order of their numbers. What is known of them may change
-    /// meanwhile.
+    /// The present connections, in the order of their numbers. Their state may change meanwhile.
     fn visits(&self) -> Vec<(u64, Arc<Mutex<ConnectionState>>)> {
         let visits = lock(&self.visits);
         visits
@@ -272,7 +271,7 @@ impl ConnectionMetrics {
         }
     }
 
-    /// Counts what has passed since it was told last.
+    /// Counts what moved since the last report.
     pub(crate) fn progress(&self, progress: &Progress) {
         let mut seen = lock(&self.seen);
         self.metrics.channels(&mut seen, progress.channels);
@@ -337,7 +336,7 @@ impl Kind for ConnectionRefusal {
     }
 }
 
-/// By how much a running total has grown, as far as that can be believed.
+/// By how much a running total has grown, within plausible bounds.
 fn growth(now: u64, told: u64) -> u64 {
     now.saturating_sub(told).min(AT_ONCE_MAX)
 }
@@ -408,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_in_the_midst_is_not_counted_again_at_the_end() {
+    fn reported_progress_is_counted_once() {
         let (metrics, visit) = visit();
         visit.progress(&far(10, 1, 2));
         visit.progress(&far(30, 1, 3));
@@ -436,7 +435,7 @@ mod tests {
             entry.seconds = Some(seconds);
             visit.observe(&who(), &entry);
         }
-        // It says nothing of who has logged in, as a session's process tells it.
+        // Reports of a session's process say nothing of logins.
         for what in [What::Login, What::Prove] {
             let entry = Entry::new(what).by(Method::Gsi).class(Some(Class::Pause));
             visit.observe(&who(), &entry.bounded());

@@ -1,4 +1,4 @@
-//! The numbers as Prometheus reads them.
+//! The metrics in Prometheus text format.
 
 use std::{fs, time::SystemTime};
 
@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use super::{Class, ConnectionRefusal, Direction, Kind, Method, Metrics, lock};
 
 impl Metrics {
-    /// All there is, of this moment. Reads files of /proc.
+    /// All present values. Reads files of /proc.
     pub(crate) fn prometheus_text(&self) -> String {
         let mut out = PrometheusText::default();
         self.sessions(&mut out);
@@ -78,7 +78,7 @@ impl Metrics {
         }
         out.gauge(
             "godwitd_data_channels",
-            "Data connections, as sessions have told within the last seconds.",
+            "Data connections, as sessions reported within the last seconds.",
         )
         .value(channels);
         out.counter(
@@ -137,7 +137,7 @@ impl Metrics {
         }
     }
 
-    /// Under the names that all programs use.
+    /// Under the standard names of processes.
     fn process(&self, out: &mut PrometheusText) {
         let began = self.began.duration_since(SystemTime::UNIX_EPOCH);
         out.gauge(

@@ -1,4 +1,4 @@
-//! Who is there and what they do, for the log.
+//! The present connections and their work, for the log.
 
 use std::time::SystemTime;
 
@@ -7,7 +7,7 @@ use tracing::info;
 use super::{ConnectionState, Direction, Metrics, lock, prometheus_text::DIRECTIONS};
 use crate::observe::event::What;
 
-/// Connections that are told of one by one; of more there is only the number.
+/// Connections that the log lists one by one; beyond that it has only the number.
 const TOLD_MAX: usize = 1000;
 
 impl Metrics {

@@ -54,7 +54,7 @@ const QUESTIONS_MAX: u32 = 1000;
 /// allows.
 const LOGINS_MAX: u32 = crate::session::LOGIN_ATTEMPTS_MAX;
 
-/// A session tells once a second at most how far it is; so many more are for what has waited.
+/// A session reports progress at most once a second; this many more may have been delayed.
 const PROGRESS_BURST: u64 = 10;
 
 /// Time beyond the limit for logins after which a pre-login process that has not ended itself is
@@ -67,7 +67,7 @@ const LAST_REPLIES_LIMIT: Duration = Duration::from_secs(5);
 const TOO_SLOW: &[u8] = b"421 Login Timeout: closing control connection.\r\n";
 const GOING_DOWN: &[u8] = b"421 Service not available, closing control connection.\r\n";
 
-/// Why a connection ends that should have gone on.
+/// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 enum ConnectionError {
     #[error("cannot start a process: {0}")]
@@ -76,13 +76,13 @@ enum ConnectionError {
     Link(#[from] LinkError),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("its front asks without end")]
+    #[error("its pre-login process asks too often")]
     Questions,
-    #[error("its front does not end when login takes too long")]
+    #[error("its pre-login process does not end after the time for login")]
     Slow,
     #[error("its session said something else than it should")]
     Session,
-    #[error("its session tells without end how far it is")]
+    #[error("its session reports progress too often")]
     ProgressFlood,
     #[error("its session asks for a turn while it has one, or gives back what it has not")]
     Turns,
@@ -123,9 +123,11 @@ pub(crate) async fn serve_connection(
     let socket = match connection.greet(socket).await {
         Ok(Some(socket)) => socket,
         Ok(None) => return,
-        Err(error) => return debug!(session, %peer, %error, "connection was gone before a word"),
+        Err(error) => {
+            return debug!(session, %peer, %error, "connection was lost before the greeting");
+        }
     };
-    info!(session, %peer, "connection begins");
+    info!(session, %peer, "connection starts");
     let ended = connection.serve(socket).await;
     let seconds = connection.begun.elapsed().as_secs();
     match ended {
@@ -147,7 +149,7 @@ struct Connection {
     account: Option<String>,
     /// What its session has not given back of data channels when it dies, this gives back.
     quota: Option<ChannelQuota>,
-    /// How often its session has told how far it is.
+    /// Number of progress reports of its session.
     progress_reports: u64,
 }
 
