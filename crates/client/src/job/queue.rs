@@ -1,13 +1,13 @@
 //! Work that waits: files from the planner, pieces of shared files, and what workers gave back.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
 use godwit_proto::ByteRange;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
 use super::{
-    file_task::{FileTask, RangeClaim},
+    file_task::FileTask,
     piece_size::{PieceSizer, SessionRate},
 };
 use crate::{
@@ -44,8 +44,8 @@ impl Priority {
 pub(crate) enum WorkItem {
     /// A file that nobody has begun.
     Begin(PlanEntry),
-    /// A piece of one that is shared.
-    Piece(Arc<FileTask>, ByteRange),
+    /// A piece of one that has begun; `None`: all of it.
+    Piece(Arc<FileTask>, Option<ByteRange>),
     /// A file that is to be finished, and the bytes moved for it.
     Finish(Arc<FileTask>, u64),
 }
@@ -96,9 +96,8 @@ impl Queue {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.look(sizer, rate, from) {
-                NextWork::WorkItem(task) => return Some(task),
-                NextWork::Done => return None,
-                NextWork::Wait { plan_exhausted } => tokio::select! {
+                ControlFlow::Break(item) => return item,
+                ControlFlow::Continue(plan_exhausted) => tokio::select! {
                     () = &mut changed => {}
                     planned = self.receive(), if !plan_exhausted => self.accept(planned),
                 },
@@ -120,9 +119,8 @@ impl Queue {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.look_small(from, &fits) {
-                NextWork::WorkItem(small) => return Some(small),
-                NextWork::Done => return None,
-                NextWork::Wait { .. } => tokio::select! {
+                ControlFlow::Break(small) => return small,
+                ControlFlow::Continue(()) => tokio::select! {
                     () = &mut changed => {}
                     planned = self.receive() => self.accept(planned),
                 },
@@ -134,10 +132,10 @@ impl Queue {
         &self,
         from: Priority,
         fits: impl Fn(&SourceFile) -> bool,
-    ) -> NextWork<PlanEntry> {
+    ) -> ControlFlow<Option<PlanEntry>> {
         let mut inner = self.lock();
         if inner.closed {
-            return NextWork::Done;
+            return ControlFlow::Break(None);
         }
         let is_pipelinable = |planned: &PlanEntry| match planned {
             PlanEntry::File(source_file) => fits(source_file),
@@ -149,16 +147,14 @@ impl Queue {
         };
         if let Some(small) = small.and_then(|at| inner.returned.remove(at)) {
             inner.in_setup += 1;
-            return NextWork::WorkItem(small);
+            return ControlFlow::Break(Some(small));
         }
         // What waits is large, then.
         let large_waits = !inner.returned.is_empty();
         if large_waits || inner.plan_exhausted || inner.shared.iter().any(|file| file.has_work()) {
-            return NextWork::Done;
+            return ControlFlow::Break(None);
         }
-        NextWork::Wait {
-            plan_exhausted: false,
-        }
+        ControlFlow::Continue(())
     }
 
     /// Empty when the planner has finished.
@@ -178,42 +174,46 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    fn look(&self, sizer: &PieceSizer, rate: SessionRate, from: Priority) -> NextWork<WorkItem> {
+    /// What a worker can do now (`None`: nothing more will come), or whether the planner has
+    /// finished.
+    fn look(
+        &self,
+        sizer: &PieceSizer,
+        rate: SessionRate,
+        from: Priority,
+    ) -> ControlFlow<Option<WorkItem>, bool> {
         let mut inner = self.lock();
         if inner.closed {
-            return NextWork::Done;
+            return ControlFlow::Break(None);
         }
         if let Some((file, moved)) = inner.moved.pop() {
-            return NextWork::WorkItem(WorkItem::Finish(file, moved));
+            return ControlFlow::Break(Some(WorkItem::Finish(file, moved)));
         }
         inner.shared.retain(|file| file.is_open());
         // Large files first: they decide when the job ends.
         for file in &inner.shared {
             if let Some(piece) = file.claim(sizer, rate) {
-                return NextWork::WorkItem(WorkItem::Piece(Arc::clone(file), piece));
+                let item = WorkItem::Piece(Arc::clone(file), Some(piece));
+                return ControlFlow::Break(Some(item));
             }
         }
         let first = inner.first(from);
         if let Some(planned) = inner.returned.remove(first) {
             inner.in_setup += 1;
-            return NextWork::WorkItem(WorkItem::Begin(planned));
+            return ControlFlow::Break(Some(WorkItem::Begin(planned)));
         }
         let mut later = false;
         for file in &inner.shared {
-            match file.steal_range() {
-                RangeClaim::Piece(piece) => {
-                    return NextWork::WorkItem(WorkItem::Piece(Arc::clone(file), piece));
-                }
-                RangeClaim::Later => later = true,
-                RangeClaim::Nothing => {}
+            if let Some(piece) = file.steal_range() {
+                let item = WorkItem::Piece(Arc::clone(file), Some(piece));
+                return ControlFlow::Break(Some(item));
             }
+            later |= file.has_work();
         }
         if inner.plan_exhausted && inner.in_setup == 0 && !later {
-            return NextWork::Done;
+            return ControlFlow::Break(None);
         }
-        NextWork::Wait {
-            plan_exhausted: inner.plan_exhausted,
-        }
+        ControlFlow::Continue(inner.plan_exhausted)
     }
 
     /// What [`Self::next`] would give now, if it is of a file that `fits`: for a session that still
@@ -234,7 +234,7 @@ impl Queue {
                 let file = Arc::clone(file);
                 let piece = Some(&file).filter(|file| fits(&file.source_file));
                 let piece = piece.and_then(|file| file.claim(sizer, rate))?;
-                return Some(WorkItem::Piece(file, piece));
+                return Some(WorkItem::Piece(file, Some(piece)));
             }
         }
         let at = inner.first(from);
@@ -327,12 +327,6 @@ impl QueueState {
     }
 }
 
-enum NextWork<T> {
-    WorkItem(T),
-    Wait { plan_exhausted: bool },
-    Done,
-}
-
 fn is_large(planned: &PlanEntry) -> bool {
-    matches!(planned, PlanEntry::File(source_file) if source_file.size.is_none_or(|s| s > SMALL_BYTES_MAX))
+    matches!(planned, PlanEntry::File(file) if file.size.is_none_or(|size| size > SMALL_BYTES_MAX))
 }

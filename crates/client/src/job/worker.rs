@@ -37,22 +37,16 @@ const CLEANING_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Worker {
     job: Arc<Job>,
     carrier: RetryingSession,
-    /// Claimed ahead, so that the server can be asked for it before its turn.
-    next: Option<PrefetchedRange>,
+    /// Claimed ahead, so that the server can be asked for it before its turn: bytes of a file,
+    /// `None` for all of it.
+    next: Option<(Arc<FileTask>, Option<ByteRange>)>,
     /// Of the last piece of a get.
     session_rate: SessionRate,
     /// What let in no session for this worker.
     refused_by: Option<Arc<Endpoint>>,
 }
 
-/// Bytes that are moved next.
-struct PrefetchedRange {
-    file: Arc<FileTask>,
-    /// `None`: all of it.
-    piece: Option<ByteRange>,
-}
-
-/// Why a worker went home.
+/// Why a worker exited.
 #[derive(Debug)]
 pub(crate) enum WorkerExit {
     /// Nothing is left to do, or the user interrupted.
@@ -82,21 +76,16 @@ impl Worker {
         let farewell = self.work().await;
         match self.next.take() {
             // What of it lies at the server already is kept or removed.
-            Some(PrefetchedRange { file, .. })
-                if file.leftover().is_some() && self.job.context.stop.is_set() =>
-            {
+            Some((file, _)) if file.leftover().is_some() && self.job.context.stop.is_set() => {
                 self.on_piece_end(&file, Err(Error::Interrupted), Vec::new())
                     .await;
             }
-            Some(PrefetchedRange {
-                file,
-                piece: Some(piece),
-            }) => {
+            Some((file, Some(piece))) => {
                 file.piece_done(Ok(0), vec![piece]);
                 self.job.queue.piece_done();
             }
             // Nobody else has heard of it, and its temporary file goes with it.
-            Some(PrefetchedRange { file, piece: None }) => {
+            Some((file, None)) => {
                 let (source_file, leftover) = (file.source_file.clone(), file.leftover().cloned());
                 drop(file);
                 self.remove_leftovers(&source_file.endpoint, leftover.into_iter().collect())
@@ -119,7 +108,7 @@ impl Worker {
         let mut target = job.context.target.subscribe();
         loop {
             if !job.context.stop.is_set()
-                && let Some(PrefetchedRange { file, piece }) = self.next.take()
+                && let Some((file, piece)) = self.next.take()
             {
                 // What is left of a file that has failed would be moved for nothing.
                 if file.has_failed() {
@@ -152,7 +141,7 @@ impl Worker {
                     true
                 }
                 Some(WorkItem::Begin(PlanEntry::File(source_file))) => self.file(source_file).await,
-                Some(WorkItem::Piece(file, piece)) => self.piece(file, Some(piece)).await,
+                Some(WorkItem::Piece(file, piece)) => self.piece(file, piece).await,
                 Some(WorkItem::Finish(file, moved)) => {
                     self.finish(&file, moved).await;
                     true
@@ -179,11 +168,8 @@ impl Worker {
         let path = source_file.source();
         let began = Instant::now();
         let step = Operation {
-            endpoint: &source_file.endpoint,
             sender: source_file.sender(),
-            path: &path,
-            range: None,
-            attempts: None,
+            ..Operation::on(&source_file.endpoint, &path)
         };
         let session_rate = self.session_rate;
         let begin = async |session: &mut Session| {
@@ -262,13 +248,11 @@ impl Worker {
         let failed = if self.job.context.stop.is_set() {
             self.remove_after_interrupt(endpoint, &leftover).await
         } else {
+            let name = endpoint.name();
             let step = Operation {
-                endpoint,
-                sender: None,
-                path: &endpoint.name(),
-                range: None,
                 // Where a server has died, each idle session is found dead by one of them.
                 attempts: Some(self.carrier.pool.attempts.max(2)),
+                ..Operation::on(endpoint, &name)
             };
             let remove = async |session: &mut Session| session.remove_files(&leftover).await;
             self.attempt_here(step, remove).await
@@ -356,18 +340,15 @@ impl Worker {
         }
         let (job, session_rate) = (Arc::clone(&self.job), self.session_rate);
         self.next = match file.claim(&job.sizer, session_rate) {
-            Some(piece) => Some(PrefetchedRange {
-                file: Arc::clone(file),
-                piece: Some(piece),
-            }),
+            Some(piece) => Some((Arc::clone(file), Some(piece))),
             None => self.prefetch_other(file),
         };
-        if let Some(PrefetchedRange { file, piece }) = &self.next {
+        if let Some((file, piece)) = &self.next {
             file.will_move(*piece);
         }
     }
 
-    fn prefetch_other(&mut self, file: &FileTask) -> Option<PrefetchedRange> {
+    fn prefetch_other(&mut self, file: &FileTask) -> Option<(Arc<FileTask>, Option<ByteRange>)> {
         let (job, place) = (Arc::clone(&self.job), self.carrier.place);
         let session = self.carrier.open_session(&file.endpoint, None)?;
         if file.finish_asks(session) && !job.verifier.has_room() {
@@ -389,10 +370,7 @@ impl Worker {
         };
         let from = Priority::of(&job.context.target.now(), place);
         let source_file = match job.queue.ahead(&job.sizer, self.session_rate, from, fits)? {
-            WorkItem::Piece(file, piece) => {
-                let piece = Some(piece);
-                return Some(PrefetchedRange { file, piece });
-            }
+            WorkItem::Piece(file, piece) => return Some((file, piece)),
             WorkItem::Begin(PlanEntry::File(source_file)) => source_file,
             WorkItem::Begin(_) | WorkItem::Finish(..) => return None,
         };
@@ -408,7 +386,7 @@ impl Worker {
                 let (piece, shared) = file.first(session, &job.sizer, self.session_rate);
                 let file = Arc::new(file);
                 job.queue.setup_done(shared.then_some(&file));
-                Some(PrefetchedRange { file, piece })
+                Some((file, piece))
             }
             Err(error) => {
                 job.queue.setup_done(None);
@@ -429,9 +407,6 @@ impl Worker {
     ) -> (std::result::Result<(), AttemptError>, u64, Vec<ByteRange>) {
         let counters = Arc::clone(&self.job.context.counters);
         let step = Operation {
-            endpoint: &file.endpoint,
-            sender: file.source_file.sender(),
-            path: &file.path,
             range: match pieces[..] {
                 [piece] => piece,
                 _ => None,
@@ -439,6 +414,7 @@ impl Worker {
             // What came from standard input is gone, and what went to standard output cannot be
             // called back.
             attempts: file.is_stream().then_some(1),
+            ..file.operation()
         };
         let mut todo = pieces;
         todo.reverse();
@@ -456,8 +432,8 @@ impl Worker {
             }
             while let Some(rest) = todo.pop() {
                 let next = next.filter(|_| todo.is_empty());
-                let next = next.and_then(|next| next.file.ahead(session, next.piece));
-                let carried = file.move_ranges(session, rest, next).await;
+                let next = next.and_then(|(file, piece)| file.prefetch(session, *piece));
+                let carried = file.move_range(session, rest, next).await;
                 total += carried.moved;
                 counters
                     .bytes_moved
@@ -503,13 +479,6 @@ impl Worker {
     /// Checks a file and gives it its name. False where that was left alone, since the server lets
     /// no further session in.
     pub(super) async fn try_finish(&mut self, file: &Arc<FileTask>, moved: u64) -> bool {
-        let step = Operation {
-            endpoint: &file.endpoint,
-            sender: file.source_file.sender(),
-            path: &file.path,
-            range: None,
-            attempts: None,
-        };
         let (mut moved, mut repairs) = (moved, 0);
         loop {
             let finish = async |session: &mut Session| {
@@ -522,7 +491,7 @@ impl Worker {
             };
             let finished = caught(
                 || format!("finish {}", file.path),
-                self.carrier.attempt(step, finish),
+                self.carrier.attempt(file.operation(), finish),
             );
             let finished = finished.await.unwrap_or_else(|bug| {
                 self.carrier.discard();
@@ -661,11 +630,8 @@ impl Worker {
                 failed.and_then(|failed| failed.into_iter().next().map_or(Ok(()), |(_, e)| Err(e)))
             } else {
                 let step = Operation {
-                    endpoint: &file.endpoint,
-                    sender: None,
-                    path: &file.path,
-                    range: None,
                     attempts: Some(2),
+                    ..Operation::on(&file.endpoint, &file.path)
                 };
                 let remove = async |session: &mut Session| session.remove_file(leftover).await;
                 self.attempt_here(step, remove).await

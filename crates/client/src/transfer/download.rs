@@ -8,11 +8,11 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Sink, TransferJob},
+    data::{Sink, TransferJob, TransferReport},
     storage::{FileRef, digest::Digest},
 };
 use godwit_proto::{
-    ByteRange, ChecksumAlgorithm, Command, RangeSet, RestartPoint,
+    ByteRange, ChecksumAlgorithm, Command, FtpPath, RangeSet, RestartPoint,
     command::Mode,
     error::{FailureKind, TransferFailure},
     pi::transfer::Direction,
@@ -20,6 +20,8 @@ use godwit_proto::{
 use parking_lot::Mutex;
 
 use super::{
+    FileTransfer, LocalFuture, PieceSize,
+    range_outcome::RangeOutcome,
     remote_source::RemoteSource,
     resume::{self, Replica},
     source_file::{LocalEnd, SourceFile, is_worth_resuming},
@@ -44,7 +46,7 @@ const SHORTAGE_CHECK_BYTES_MIN: u64 = 64 << 20;
 
 /// Bytes of a range that are fetched again where all of it is here and only the server's word is
 /// missing. Chosen arbitrarily.
-pub(crate) const PROOF_BYTES: u64 = 64 << 10;
+const PROOF_BYTES: u64 = 64 << 10;
 
 /// A get that has begun: its destination is open.
 pub(crate) struct Download {
@@ -184,46 +186,13 @@ impl Download {
         })
     }
 
-    pub(crate) fn length(&self) -> Option<u64> {
-        self.from.length
-    }
-
-    /// Which bytes of the whole file are not here; `None` where nobody can tell.
-    pub(crate) async fn missing(&self, session: &mut Session) -> Result<Option<Vec<ByteRange>>> {
-        let whole = self.from.length.and_then(|l| ByteRange::new(0, l));
-        if self.in_order {
-            let left = whole.and_then(|whole| ByteRange::new(self.resumed_bytes, whole.end));
-            let left = left.filter(|_| self.resumed_bytes > 0);
-            return Ok(left.map(|left| Vec::from_iter(Some(left).filter(|r| !r.is_empty()))));
-        }
-        let (true, Some(whole), DownloadTarget::File { file, .. }) =
-            (self.can_split(session), whole, &self.to)
-        else {
-            return Ok(None);
-        };
-        let copies = (Replica::Remote(&self.from.path), Replica::Local(file));
-        resume::missing(session, copies, whole, true).await
-    }
-
-    /// Leaves what is here for a later attempt or run; where it lies.
-    pub(crate) fn keep(&self) -> Option<Vec<u8>> {
-        match &self.to {
-            DownloadTarget::File { target, .. } => target.lock().keep(),
-            DownloadTarget::StdoutSink(_) => None,
-        }
-    }
-
-    /// What is here of it is its beginning.
-    pub(crate) fn is_in_order(&self) -> bool {
-        self.in_order
+    /// All of it, where its length is known.
+    fn whole(&self) -> Option<ByteRange> {
+        self.from.length.and_then(|l| ByteRange::new(0, l))
     }
 
     /// The server does not send what is behind the beginning, or not so.
-    pub(crate) fn is_refused_in_order(
-        &self,
-        range: Option<ByteRange>,
-        result: &Result<u64>,
-    ) -> bool {
+    fn is_refused_in_order(&self, range: Option<ByteRange>, result: &Result<u64>) -> bool {
         let goes_on = self.in_order && range.is_some_and(|range| range.start > 0);
         // After others the same REST is tried again. ProFTPD says 451 where it takes none.
         let is_of_command = matches!(
@@ -234,20 +203,10 @@ impl Download {
         goes_on && is_of_command
     }
 
-    /// A later run can tell whether what is here is of the same version.
-    pub(crate) fn has_version(&self) -> bool {
-        let version = *self.version.lock();
-        self.in_order && version.is_some_and(|version| version.changed.is_some())
-    }
-
     /// Before more is fetched of a file of which an attempt has brought its beginning: whether the
     /// source is still the same. One of another size is not what was asked for; of another time, it
     /// begins at its first byte.
-    pub(crate) async fn is_unchanged(
-        &self,
-        session: &mut Session,
-        source_file: &SourceFile,
-    ) -> Result<bool> {
+    async fn is_unchanged(&self, session: &mut Session, source_file: &SourceFile) -> Result<bool> {
         let now = resume::version(session, &self.from.path).await?;
         let (Some(now), Some(before)) = (now, *self.version.lock()) else {
             return Ok(false);
@@ -267,7 +226,7 @@ impl Download {
 
     /// What is to be fetched after an attempt at `range` of a file in order has failed, and how
     /// many bytes it has brought.
-    pub(crate) fn after_failure(
+    fn after_failure(
         &self,
         range: ByteRange,
         safe: &RangeSet,
@@ -292,27 +251,10 @@ impl Download {
         (start - range.start, ByteRange::new(start, range.end))
     }
 
-    /// Several sessions may each fetch a part.
-    pub(crate) fn can_split(&self, session: &Session) -> bool {
-        session.server.features.eret && matches!(self.to, DownloadTarget::File { .. })
-    }
-
-    /// What fetches `range` (`None`: all of it), where that can follow another transfer without a
-    /// pause: nothing that needs a REST or MODE S.
-    pub(crate) fn prefetch(
-        &self,
-        session: &Session,
-        range: Option<ByteRange>,
-    ) -> Option<NextTransfer> {
-        let way = self.from.way(session, range).ok()?;
-        let follows = !way.stream && way.rest.is_none() && !self.is_stream();
-        follows.then_some(NextTransfer::Get(way.command))
-    }
-
     /// Fetches bytes of the region, `None` for all of it. On failure tells which of them are there
     /// already. `next` is what will be asked for next, on the same session, whatever comes of this
     /// one.
-    pub(crate) async fn fetch(
+    async fn fetch(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
@@ -434,8 +376,7 @@ impl Download {
         if let Err(error) = outcome.result {
             return (Err(error), safe);
         }
-        let wanted = range.or_else(|| self.from.length.and_then(|l| ByteRange::new(0, l)));
-        let Some(wanted) = wanted else {
+        let Some(wanted) = range.or_else(|| self.whole()) else {
             return (Ok(bytes), safe);
         };
         let complete = match self.to {
@@ -454,88 +395,6 @@ impl Download {
         }
     }
 
-    /// Where all of the file goes.
-    pub(crate) fn whole(&self) -> Sink {
-        self.sink(0, 0, self.from.length)
-    }
-
-    /// Whether `safe` is all that was wanted.
-    pub(crate) fn holds_all(&self, safe: &RangeSet) -> bool {
-        let wanted = self.from.length.and_then(|l| ByteRange::new(0, l));
-        wanted.is_some_and(|wanted| safe.contains(wanted))
-    }
-
-    /// What is written, where it can be read again.
-    pub(crate) fn file(&self) -> Option<&FileRef> {
-        match &self.to {
-            DownloadTarget::File { file, .. } => Some(file),
-            DownloadTarget::StdoutSink(_) => None,
-        }
-    }
-
-    /// Written under its final name, which stands for something that is no file.
-    pub(crate) fn is_in_place(&self) -> bool {
-        matches!(&self.to, DownloadTarget::File { target, .. } if target.lock().is_in_place())
-    }
-
-    /// Gives the file its name.
-    pub(crate) fn commit(&self, durability: &LocalDurability) -> Result<()> {
-        match &self.to {
-            DownloadTarget::File { target, file, .. } => {
-                target
-                    .lock()
-                    .commit(file, durability, self.attributes.as_ref())
-            }
-            DownloadTarget::StdoutSink(_) => Ok(()),
-        }
-    }
-
-    /// Bytes go to standard output.
-    pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.to, DownloadTarget::StdoutSink(_))
-    }
-
-    /// Finishing asks the server something.
-    pub(crate) fn finish_asks(&self, session: &Session) -> bool {
-        match &self.to {
-            DownloadTarget::File { .. } => !matches!(
-                verify::choose(session, self.verify_mode, self.from.is_part),
-                Ok(None)
-            ),
-            DownloadTarget::StdoutSink(_) => true,
-        }
-    }
-
-    /// Compares checksums and gives the file its name.
-    pub(crate) async fn finish(&self, session: &mut Session) -> Result<Option<AgreedChecksum>> {
-        let doing = format!("get {}", self.url);
-        let agreed = match &self.to {
-            DownloadTarget::File { file, at, .. } => {
-                let algorithm = verify::choose(session, self.verify_mode, self.from.is_part)?;
-                // What went into a device cannot be read again.
-                match algorithm.filter(|_| !self.is_in_place()) {
-                    None => None,
-                    Some(algorithm) => {
-                        let regions = Regions {
-                            doing: &doing,
-                            remote: &self.from.path,
-                            remote_offset: self.from.offset,
-                            local: file,
-                            local_offset: *at,
-                            length: self.from.length.filter(|_| self.from.is_part),
-                        };
-                        verify::compare(session, self.verify_mode, algorithm, regions).await?
-                    }
-                }
-            }
-            DownloadTarget::StdoutSink(output) => {
-                self.compare_output(session, output, &doing).await?
-            }
-        };
-        self.commit(&session.context.local.durability)?;
-        Ok(agreed)
-    }
-
     async fn compare_output(
         &self,
         session: &mut Session,
@@ -552,6 +411,216 @@ impl Download {
         {
             Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
             Err(error) => verify::unable(session, self.verify_mode, error),
+        }
+    }
+}
+
+impl FileTransfer for Download {
+    fn length(&self) -> Option<u64> {
+        self.from.length
+    }
+
+    fn file(&self) -> Option<&FileRef> {
+        match &self.to {
+            DownloadTarget::File { file, .. } => Some(file),
+            DownloadTarget::StdoutSink(_) => None,
+        }
+    }
+
+    fn remote(&self) -> &FtpPath {
+        &self.from.path
+    }
+
+    fn is_stream(&self) -> bool {
+        matches!(self.to, DownloadTarget::StdoutSink(_))
+    }
+
+    fn is_in_place(&self) -> bool {
+        matches!(&self.to, DownloadTarget::File { target, .. } if target.lock().is_in_place())
+    }
+
+    fn has_version(&self) -> bool {
+        let version = *self.version.lock();
+        self.in_order && version.is_some_and(|version| version.changed.is_some())
+    }
+
+    fn can_split(&self, session: &Session) -> bool {
+        session.server.features.eret && !self.is_stream()
+    }
+
+    fn piece_size(&self) -> PieceSize {
+        match self.in_order {
+            true => PieceSize::All,
+            false => PieceSize::Short,
+        }
+    }
+
+    fn can_follow(&self, _: &Session) -> bool {
+        !self.in_order
+    }
+
+    /// Nothing that needs a REST or MODE S.
+    fn prefetch(
+        self: Arc<Self>,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<NextTransfer> {
+        let way = self.from.way(session, range).ok()?;
+        let follows = !way.stream && way.rest.is_none() && !self.is_stream();
+        follows.then_some(NextTransfer::Get(way.command))
+    }
+
+    fn missing<'a>(
+        &'a self,
+        session: &'a mut Session,
+    ) -> LocalFuture<'a, Result<Option<Vec<ByteRange>>>> {
+        Box::pin(async move {
+            let whole = self.whole();
+            if self.in_order {
+                let left = whole.and_then(|whole| ByteRange::new(self.resumed_bytes, whole.end));
+                let left = left.filter(|_| self.resumed_bytes > 0);
+                return Ok(left.map(|left| Vec::from_iter(Some(left).filter(|r| !r.is_empty()))));
+            }
+            let (true, Some(whole), Some(file)) = (self.can_split(session), whole, self.file())
+            else {
+                return Ok(None);
+            };
+            let copies = (Replica::Remote(&self.from.path), Replica::Local(file));
+            resume::missing(session, copies, whole, true).await
+        })
+    }
+
+    /// A get knows itself what it has written, and not whether that is still right.
+    fn find_resumable<'a>(
+        &'a self,
+        session: &'a mut Session,
+        source_file: &'a SourceFile,
+        todo: &'a mut Vec<Option<ByteRange>>,
+    ) -> LocalFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let begins = |range: &Option<ByteRange>| range.is_none_or(|range| range.start == 0);
+            if self.in_order
+                && !todo.iter().any(begins)
+                && !self.is_unchanged(session, source_file).await?
+            {
+                *todo = vec![None];
+            }
+            Ok(0)
+        })
+    }
+
+    fn move_range<'a>(
+        &'a self,
+        session: &'a mut Session,
+        mut range: Option<ByteRange>,
+        next: Option<NextTransfer>,
+        _: &'a dyn Fn(),
+    ) -> LocalFuture<'a, RangeOutcome> {
+        Box::pin(async move {
+            let (mut result, mut safe) = self.fetch(session, range, next).await;
+            if self.is_refused_in_order(range, &result) && session.is_usable() {
+                // From the first byte on it needs no REST.
+                range = None;
+                (result, safe) = Box::pin(self.fetch(session, range, None)).await;
+            }
+            let error = match result {
+                Ok(bytes) => return RangeOutcome::whole(bytes),
+                Err(error) => error,
+            };
+            match range.or_else(|| self.whole()) {
+                Some(whole) if self.in_order => {
+                    let (moved, left) = self.after_failure(whole, &safe, &error);
+                    RangeOutcome::failed(error, moved, vec![left])
+                }
+                Some(whole) if self.can_split(session) => {
+                    let mut gaps: Vec<_> = safe.gaps(whole).into_iter().collect();
+                    // All of it is here, and the server called it a failure: that is no success,
+                    // whatever it was. Where checksums decide, a little that comes well is.
+                    if gaps.is_empty() && self.finish_asks(session) {
+                        gaps.push(ByteRange {
+                            start: whole.end - whole.len().min(PROOF_BYTES),
+                            end: whole.end,
+                        });
+                    }
+                    if gaps.is_empty() {
+                        return RangeOutcome::failed(error, 0, vec![range]);
+                    }
+                    let moved = whole.len() - gaps.iter().map(|g| g.len()).sum::<u64>();
+                    RangeOutcome::failed(error, moved, gaps.into_iter().map(Some).collect())
+                }
+                _ => RangeOutcome::failed(error, 0, vec![range]),
+            }
+        })
+    }
+
+    fn whole_command(&self) -> Command {
+        Command::Retr(self.from.path.clone())
+    }
+
+    fn whole_job(&self) -> TransferJob {
+        TransferJob::Receive(self.sink(0, 0, self.from.length))
+    }
+
+    fn is_whole(&self, report: &TransferReport) -> bool {
+        let whole = self.whole();
+        whole.is_some_and(|whole| report.bytes >= whole.len() && report.safe.contains(whole))
+    }
+
+    fn finish_asks(&self, session: &Session) -> bool {
+        let is_part = self.from.is_part;
+        self.is_stream() || !matches!(verify::choose(session, self.verify_mode, is_part), Ok(None))
+    }
+
+    fn finish<'a>(
+        &'a self,
+        session: &'a mut Session,
+        _: u64,
+    ) -> LocalFuture<'a, Result<Option<AgreedChecksum>>> {
+        Box::pin(async move {
+            let doing = format!("get {}", self.url);
+            let agreed = match &self.to {
+                DownloadTarget::File { file, at, .. } => {
+                    let algorithm = verify::choose(session, self.verify_mode, self.from.is_part)?;
+                    // What went into a device cannot be read again.
+                    match algorithm.filter(|_| !self.is_in_place()) {
+                        None => None,
+                        Some(algorithm) => {
+                            let regions = Regions {
+                                doing: &doing,
+                                remote: &self.from.path,
+                                remote_offset: self.from.offset,
+                                local: file,
+                                local_offset: *at,
+                                length: self.from.length.filter(|_| self.from.is_part),
+                            };
+                            verify::compare(session, self.verify_mode, algorithm, regions).await?
+                        }
+                    }
+                }
+                DownloadTarget::StdoutSink(output) => {
+                    self.compare_output(session, output, &doing).await?
+                }
+            };
+            self.commit(&session.context.local.durability)?;
+            Ok(agreed)
+        })
+    }
+
+    fn commit(&self, durability: &LocalDurability) -> Result<()> {
+        match &self.to {
+            DownloadTarget::File { target, file, .. } => {
+                target
+                    .lock()
+                    .commit(file, durability, self.attributes.as_ref())
+            }
+            DownloadTarget::StdoutSink(_) => Ok(()),
+        }
+    }
+
+    fn keep(&self) -> Option<Vec<u8>> {
+        match &self.to {
+            DownloadTarget::File { target, .. } => target.lock().keep(),
+            DownloadTarget::StdoutSink(_) => None,
         }
     }
 }
@@ -586,7 +655,7 @@ fn cannot_reach_us(error: &Error) -> bool {
 }
 
 /// Standard output, with the checksum of what went there.
-pub(crate) struct StdoutSink {
+struct StdoutSink {
     /// Unbuffered: payload goes to the descriptor as it comes, and nothing is left behind at the
     /// end.
     file: std::fs::File,
@@ -615,11 +684,11 @@ struct StdoutWriter(Arc<StdoutSink>);
 
 impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let durability = (&self.0.file).write(bytes)?;
+        let written = (&self.0.file).write(bytes)?;
         if let Some((_, digest)) = &mut *self.0.digest.lock() {
-            digest.update(&bytes[..durability]);
+            digest.update(&bytes[..written]);
         }
-        Ok(durability)
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -30,10 +30,8 @@ use crate::{
     session::{Session, checksum_in},
     spec::JobSpec,
     transfer::{
-        SMALL_BYTES_MAX,
-        download::Download,
+        FileTransfer, OpenFile, SMALL_BYTES_MAX,
         source_file::{LocalEnd, Origin, Peer, SourceFile, is_device},
-        upload::Upload,
         verify::{self, AgreedChecksum},
     },
 };
@@ -50,7 +48,7 @@ pub(crate) struct PipelinedFile {
     pub(crate) began: Instant,
     size: u64,
     check: Option<PendingCheck>,
-    end: PipelinedTransfer,
+    transfer: OpenFile,
     digest: Option<JoinHandle<LocalDigest>>,
     /// What a get writes to, where its checksum is made of what passes.
     summed: Option<Arc<HashingFile>>,
@@ -59,11 +57,6 @@ pub(crate) struct PipelinedFile {
 }
 
 type LocalDigest = std::result::Result<String, StorageFailure>;
-
-enum PipelinedTransfer {
-    Download(Download),
-    Upload(Upload),
-}
 
 /// What tells whether a file is right.
 enum PendingCheck {
@@ -105,49 +98,16 @@ impl PipelinedFile {
         source_file: SourceFile,
         spec: &JobSpec,
     ) -> std::result::Result<Self, Box<(SourceFile, Error)>> {
-        let end = match &source_file.other {
-            Peer::To(to) => Download::open(session, &source_file, to, None, spec.verify)
-                .map(PipelinedTransfer::Download),
-            Peer::From(from) => Upload::open(session, &source_file, from, None, spec.verify, true)
-                .map(PipelinedTransfer::Upload),
-        };
-        let algorithm = verify::choose(session, spec.verify, false);
-        let (end, algorithm) = match (end, algorithm) {
-            (Ok(end), Ok(algorithm)) => (end, algorithm),
-            (Err(error), _) | (_, Err(error)) => return Err(Box::new((source_file, error))),
-        };
-        let length = match &end {
-            PipelinedTransfer::Download(get) => get.length(),
-            PipelinedTransfer::Upload(put) => put.length(),
-        };
-        let commit = match &end {
-            PipelinedTransfer::Upload(put) if session.server.features.commit => {
-                let modify = source_file
-                    .attributes
-                    .and_then(|attributes| attributes.modified);
-                let commit = commit(put, algorithm, modify.filter(|_| session.keeps_times()));
-                // What was read just now is what the time belongs to.
-                let commit = commit.map_err(Error::Local);
-                commit.and_then(|commit| source_file.check_unchanged().map(|()| commit))
-            }
-            _ => Ok(None),
-        };
-        let commit = match commit {
-            Ok(commit) => commit,
+        let (transfer, check) = match Self::open_ends(session, &source_file, spec) {
+            Ok(open) => open,
             Err(error) => return Err(Box::new((source_file, error))),
         };
-        let size_tells = source_file.direction() == Direction::Put && session.server.features.size;
-        let check = commit
-            .or(algorithm
-                .filter(|_| !end.is_in_place())
-                .map(PendingCheck::Checksum))
-            .or(size_tells.then_some(PendingCheck::Size));
-        let size = length.unwrap_or(0);
-        let summed = match (&check, &end) {
-            (Some(PendingCheck::Checksum(algorithm)), PipelinedTransfer::Download(get))
-                if size <= HashingFile::BYTES_MAX =>
+        let size = transfer.length().unwrap_or(0);
+        let summed = match (&check, transfer.file()) {
+            (Some(PendingCheck::Checksum(algorithm)), Some(file))
+                if source_file.direction() == Direction::Get && size <= HashingFile::BYTES_MAX =>
             {
-                (get.file()).map(|file| HashingFile::new(Arc::clone(file), *algorithm))
+                Some(HashingFile::new(Arc::clone(file), *algorithm))
             }
             _ => None,
         };
@@ -156,48 +116,61 @@ impl PipelinedFile {
             began: Instant::now(),
             source_file,
             check,
-            end,
+            transfer,
             digest: None,
             summed,
             at_source: None,
         })
     }
 
-    /// RETR or STOR.
-    pub(crate) fn transfer(&self) -> Command {
-        match &self.end {
-            PipelinedTransfer::Download(_) => Command::Retr(self.source_file.remote.clone()),
-            PipelinedTransfer::Upload(put) => {
-                put.mark_started();
-                Command::Stor(put.temp_path.clone())
+    fn open_ends(
+        session: &Session,
+        source_file: &SourceFile,
+        spec: &JobSpec,
+    ) -> Result<(OpenFile, Option<PendingCheck>)> {
+        let transfer = OpenFile::open(session, source_file, spec)?;
+        let algorithm = verify::choose(session, spec.verify, false)?;
+        let puts = source_file.direction() == Direction::Put;
+        if puts && session.server.features.commit {
+            let attributes = source_file.attributes.as_ref();
+            let modify = attributes.and_then(|attributes| attributes.modified);
+            let modify = modify.filter(|_| session.keeps_times());
+            let commit = commit(&*transfer, algorithm, modify).map_err(Error::Local)?;
+            // What was read just now is what the time belongs to.
+            source_file.check_unchanged()?;
+            if commit.is_some() {
+                return Ok((transfer, commit));
             }
         }
+        let checksum = algorithm.filter(|_| !transfer.is_in_place());
+        let size_tells = puts && session.server.features.size;
+        let check =
+            (checksum.map(PendingCheck::Checksum)).or(size_tells.then_some(PendingCheck::Size));
+        Ok((transfer, check))
+    }
+
+    /// RETR or STOR.
+    pub(crate) fn command(&self) -> Command {
+        self.transfer.whole_command()
     }
 
     /// The server refuses its temporary name. True where another is tried.
     pub(crate) fn refused_name(&mut self, endpoint: &Endpoint, error: &Error) -> bool {
-        if let PipelinedTransfer::Upload(put) = &self.end
-            && let Some(refused) = put.refused_name(endpoint, error)
-        {
-            self.source_file = self.source_file.under_another_name(refused);
-            return true;
-        }
-        false
+        let Some(refused) = self.transfer.refused_name(endpoint, error) else {
+            return false;
+        };
+        self.source_file = self.source_file.under_another_name(refused);
+        true
     }
 
     /// The server has it under its temporary name.
     pub(crate) fn stored(&self, context: &RunContext) {
-        if let PipelinedTransfer::Upload(put) = &self.end {
-            put.stored(context, &self.source_file.endpoint);
-        }
+        self.transfer.stored(context, &self.source_file.endpoint);
     }
 
     /// What is asked right behind it.
     pub(crate) fn check(&self) -> Option<Command> {
-        let path = match &self.end {
-            PipelinedTransfer::Download(_) => &self.source_file.remote,
-            PipelinedTransfer::Upload(put) => &put.temp_path,
-        };
+        let path = self.transfer.remote();
         Some(match self.check.as_ref()? {
             PendingCheck::Commit(commit, _) => Command::Site(Site::Commit(Commit::clone(commit))),
             PendingCheck::Checksum(algorithm) => whole_checksum(*algorithm, path),
@@ -207,16 +180,13 @@ impl PipelinedFile {
 
     /// What the data plane has to do.
     pub(crate) fn job(&self) -> TransferJob {
-        match &self.end {
-            PipelinedTransfer::Download(get) => {
-                let mut sink = get.whole();
-                if let (Sink::File { file, .. }, Some(summed)) = (&mut sink, &self.summed) {
-                    *file = Arc::clone(summed) as FileRef;
-                }
-                TransferJob::Receive(sink)
-            }
-            PipelinedTransfer::Upload(put) => TransferJob::Send(put.whole()),
+        let mut job = self.transfer.whole_job();
+        if let (TransferJob::Receive(Sink::File { file, .. }), Some(summed)) =
+            (&mut job, &self.summed)
+        {
+            *file = Arc::clone(summed) as FileRef;
         }
+        job
     }
 
     /// What is asked of the server that sends it: the file, and its checksum.
@@ -250,9 +220,9 @@ impl PipelinedFile {
     }
 
     pub(crate) fn doing(&self) -> impl Display {
-        let verb = match self.end {
-            PipelinedTransfer::Download(_) => "get",
-            PipelinedTransfer::Upload(_) => "put",
+        let verb = match self.source_file.direction() {
+            Direction::Get => "get",
+            Direction::Put => "put",
         };
         let SourceFile {
             endpoint, remote, ..
@@ -262,13 +232,7 @@ impl PipelinedFile {
 
     /// Its bytes have moved: whether that were all.
     pub(crate) fn moved(&mut self, report: &TransferReport) -> Result<()> {
-        let all = match &self.end {
-            PipelinedTransfer::Download(get) => {
-                report.bytes >= self.size && get.holds_all(&report.safe)
-            }
-            PipelinedTransfer::Upload(_) => report.bytes == self.size,
-        };
-        if !all {
+        if !self.transfer.is_whole(report) {
             return Err(Error::Size {
                 doing: self.doing().to_string(),
                 expected: self.size,
@@ -277,7 +241,7 @@ impl PipelinedFile {
         }
         if let Some(&PendingCheck::Checksum(algorithm)) = self.check.as_ref()
             && self.size > DIGEST_INLINE_BYTES_MAX
-            && let Some(file) = self.file()
+            && let Some(file) = self.transfer.file().map(Arc::clone)
         {
             let size = self.size;
             let compute = move || compute(&file, algorithm, size);
@@ -350,35 +314,22 @@ impl PipelinedFile {
             Some(digest) => digest.await.map_err(|bug| joined_badly(doing, bug))?,
             None => {
                 let why = || "it has no file".to_owned();
-                let file = (self.file()).ok_or_else(|| Error::Internal { doing, why: why() })?;
-                compute(&file, algorithm, self.size)
+                let file = self.transfer.file();
+                let file = file.ok_or_else(|| Error::Internal { doing, why: why() })?;
+                compute(file, algorithm, self.size)
             }
         };
         digested.map_err(Error::Local)
     }
 
-    fn file(&self) -> Option<FileRef> {
-        match &self.end {
-            PipelinedTransfer::Download(get) => get.file().map(Arc::clone),
-            PipelinedTransfer::Upload(put) => put.file().map(Arc::clone),
-        }
-    }
-
     /// Gives a file that was fetched its name.
     pub(crate) fn commit(&self, durability: &LocalDurability) -> Result<()> {
-        match &self.end {
-            PipelinedTransfer::Download(get) => get.commit(durability),
-            PipelinedTransfer::Upload(_) => Ok(()),
-        }
+        self.transfer.commit(durability)
     }
 
     /// The temporary and the final name of a put that is still to be renamed.
     pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
-        match &self.end {
-            PipelinedTransfer::Download(_) => None,
-            PipelinedTransfer::Upload(_) if self.is_named_by_server() => None,
-            PipelinedTransfer::Upload(put) => put.names(),
-        }
+        self.transfer.names().filter(|_| !self.is_named_by_server())
     }
 
     /// The check is all that is still asked for it.
@@ -388,16 +339,13 @@ impl PipelinedFile {
 
     /// What has to be asked between the transfer and the check.
     pub(crate) fn attribute_commands(&self, session: &Session) -> Vec<Command> {
-        match (&self.end, self.source_file.attributes) {
-            (PipelinedTransfer::Upload(put), Some(attributes)) if self.is_named_by_server() => {
-                let mode = FileAttributes {
-                    modified: None,
-                    ..attributes
-                };
-                session.attribute_commands(Some(&mode), &put.temp_path)
-            }
-            _ => Vec::new(),
-        }
+        let named = self.is_named_by_server();
+        let mode =
+            (self.source_file.attributes.filter(|_| named)).map(|attributes| FileAttributes {
+                modified: None,
+                ..attributes
+            });
+        session.attribute_commands(mode.as_ref(), self.transfer.remote())
     }
 
     /// Whether the server has what it should and cannot give it its name: a matter of this file
@@ -419,26 +367,18 @@ impl PipelinedFile {
 
     /// It has its final name at the server.
     pub(crate) fn renamed(&self) {
-        if let PipelinedTransfer::Upload(put) = &self.end {
-            put.mark_renamed();
-        }
+        self.transfer.mark_renamed();
     }
 
     /// What it leaves at the server when it goes no further.
     pub(crate) fn leftover(&self) -> Option<&FtpPath> {
-        match &self.end {
-            PipelinedTransfer::Download(_) => None,
-            PipelinedTransfer::Upload(put) => put.leftover(),
-        }
+        self.transfer.leftover()
     }
 
     /// What is there of a file that is not little stays, for when it goes alone.
     pub(crate) fn keep(&mut self) {
         if self.size > RESUME_BYTES_MIN {
-            self.source_file.begun = match &self.end {
-                PipelinedTransfer::Download(get) => get.keep(),
-                PipelinedTransfer::Upload(put) => put.keep(),
-            };
+            self.source_file.begun = self.transfer.keep();
         }
     }
 
@@ -452,16 +392,10 @@ impl PipelinedFile {
     }
 }
 
-impl PipelinedTransfer {
-    fn is_in_place(&self) -> bool {
-        matches!(self, Self::Download(get) if get.is_in_place())
-    }
-}
-
 /// What the server is asked where it compares and renames by itself: of files whose checksum can be
 /// told before they are sent.
 fn commit(
-    put: &Upload,
+    put: &dyn FileTransfer,
     algorithm: Option<ChecksumAlgorithm>,
     modify: Option<Timestamp>,
 ) -> std::result::Result<Option<PendingCheck>, StorageFailure> {

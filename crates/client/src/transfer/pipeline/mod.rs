@@ -410,7 +410,7 @@ impl<F: FileSource> Pipeline<'_, F> {
         };
         let attribute_commands = file_in_flight.attribute_commands(self.session);
         let control = &mut self.session.control;
-        let transfer = file_in_flight.transfer();
+        let transfer = file_in_flight.command();
         self.depth_controller.on_request(file_in_flight.size());
         let bytes = COMMAND_BYTES + file_in_flight.source_file.remote.as_bytes().len();
         let transfer = control.submit(&transfer);

@@ -33,17 +33,6 @@ impl Upload {
         Ok(Some(Vec::from_iter(left.filter(|left| !left.is_empty()))))
     }
 
-    /// What the server has of it is its beginning.
-    pub(crate) fn is_in_order(&self) -> bool {
-        self.in_order
-    }
-
-    /// A later run can tell whether what the server has is of the same version.
-    pub(crate) fn has_version(&self) -> bool {
-        let changed = self.version.and_then(|version| version.changed);
-        self.in_order && changed.is_some()
-    }
-
     /// The server refuses to go on with what it has: by the command after which there is another,
     /// which is found out here.
     pub(crate) fn can_go_on_otherwise(

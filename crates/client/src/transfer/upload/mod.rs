@@ -15,7 +15,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Monitor, Source, TransferJob},
+    data::{Monitor, Source, TransferJob, TransferReport},
     storage::FileRef,
 };
 use godwit_proto::{
@@ -28,6 +28,7 @@ use self::{
     stdin::{StdinReader, StdinSource},
 };
 use super::{
+    FileTransfer, LocalFuture, PieceSize,
     range_outcome::RangeOutcome,
     remote_source::RemoteSource,
     resume::{self, Replica},
@@ -36,7 +37,9 @@ use super::{
     verify::{self, AgreedChecksum, Regions, ServerRegions},
 };
 use crate::{
+    context::RunContext,
     endpoint::{
+        Endpoint,
         capabilities::Lack,
         naming::{NameRefused, Naming},
     },
@@ -52,7 +55,7 @@ use crate::{
 /// A put that has begun: its source is open and its name at the server chosen.
 pub(crate) struct Upload {
     /// Where the bytes go at first.
-    pub(crate) temp_path: FtpPath,
+    temp_path: FtpPath,
     /// The final name, where it is another one.
     rename_to: Option<FtpPath>,
     /// URL of the final name.
@@ -194,31 +197,9 @@ impl Upload {
         })
     }
 
-    pub(crate) fn length(&self) -> Option<u64> {
-        self.length
-    }
-
-    /// Several sessions may each send a part.
-    pub(crate) fn can_split(&self, session: &Session) -> bool {
-        let sends_parts = match (&self.from, &session.source) {
-            (UploadSource::File(_), _) => true,
-            // Nothing of an older file may stay behind the last part.
-            (UploadSource::Server(_), Some(source)) => {
-                source.server.features.eret && (self.is_part || self.rename_to.is_some())
-            }
-            _ => false,
-        };
-        session.server.features.esto && sends_parts
-    }
-
-    /// A session that is wanted no more ends what it moves, and others move the rest.
-    pub(crate) fn can_be_cut(&self, session: &Session) -> bool {
-        self.can_split(session) && (!self.is_relayed() || session.can_call_off())
-    }
-
     /// Which bytes of `range` are not at the server, `None`: of the whole file. `None` where nobody
     /// can tell.
-    pub(crate) async fn missing(
+    async fn missing_of(
         &self,
         session: &mut Session,
         range: Option<ByteRange>,
@@ -248,75 +229,11 @@ impl Upload {
         matches!(self.from, UploadSource::Server(_))
     }
 
-    /// Bytes come from standard input or a pipe.
-    pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.from, UploadSource::Stream(_))
-    }
-
-    /// What can be read only once was not read.
-    pub(crate) fn has_whole_stream(&self) -> bool {
-        matches!(&self.from, UploadSource::Stream(input) if input.is_whole())
-    }
-
-    /// Bytes can go out behind those of another file, before the server has agreed to take them: a
-    /// final name is not in reach then.
-    pub(crate) fn can_follow(&self, session: &Session) -> bool {
-        let ours = matches!(self.from, UploadSource::File(_));
-        ours && self.rename_to.is_some() && self.can_split(session)
-    }
-
-    /// What sends a range behind another file, where that can be.
-    pub(crate) fn prefetch(
-        self: &Arc<Self>,
-        session: &Session,
-        range: Option<ByteRange>,
-    ) -> Option<NextTransfer> {
-        let range = self.region(range);
-        let command = self.store(session, range).ok()?;
-        let put = Arc::clone(self);
-        self.can_follow(session).then(|| NextTransfer::Put {
-            ahead: self.allo_command(session, range),
-            command,
-            job: Arc::new(move || {
-                put.mark_started();
-                put.was_prefetched.store(true, Ordering::Relaxed);
-                put.job(range)
-            }),
-        })
-    }
-
-    /// Bytes of it went out before their turn, on a session that is gone.
-    pub(crate) fn prefetch_wasted(&self, session: &Session) -> bool {
-        self.was_prefetched.swap(false, Ordering::Relaxed) && !session.has_begun_next()
-    }
-
-    /// A session will send a range. Whoever looks for work waits for it.
-    pub(crate) fn will_send(&self, range: Option<ByteRange>) {
-        if let Some(range) = self.region(range) {
-            self.stealable.begin(range);
-        }
-    }
-
     fn region(&self, range: Option<ByteRange>) -> Option<ByteRange> {
         range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)))
     }
 
-    /// Sends bytes of the region, `None` for all of it; `began` is told when others may take of
-    /// them. `next` is what the session sends behind them, whatever comes of these.
-    pub(crate) async fn send(
-        &self,
-        session: &mut Session,
-        range: Option<ByteRange>,
-        next: Option<NextTransfer>,
-        began: &dyn Fn(),
-    ) -> RangeOutcome {
-        let carried = self.send_region(session, range, next, began).await;
-        if carried.result.is_ok() {
-            self.stored(&session.context, &session.endpoint);
-        }
-        carried
-    }
-
+    /// Sends bytes of the region, `None` for all of it.
     async fn send_region(
         &self,
         session: &mut Session,
@@ -324,11 +241,10 @@ impl Upload {
         next: Option<NextTransfer>,
         began: &dyn Fn(),
     ) -> RangeOutcome {
-        let range = self.region(range);
+        let mut range = self.region(range);
         if let UploadSource::Server(source) = &self.from {
             return self.relay(session, source, range).await;
         }
-        let mut range = range;
         let TransferOutcome {
             report,
             safe,
@@ -478,16 +394,6 @@ impl Upload {
         range.filter(|_| takes).map(|r| Command::Allo(bytes(r)))
     }
 
-    /// Takes the later half of what some session has not begun, at least `least` bytes.
-    pub(crate) fn steal_range(&self, least: u64) -> Option<ByteRange> {
-        self.stealable.take(least)
-    }
-
-    /// Whether [`Self::steal_range`] finds something now or may once a session has begun.
-    pub(crate) fn has_stealable_range(&self, least: u64) -> bool {
-        self.stealable.may_have(least)
-    }
-
     fn doing(&self) -> String {
         format!("put {}", self.url)
     }
@@ -511,49 +417,6 @@ impl Upload {
             // Not ours to send.
             UploadSource::Server(_) => Source::Stream(Box::new(io::empty())),
         }
-    }
-
-    /// Compares checksums, and gives the file its stamp and its name.
-    pub(crate) async fn finish(
-        &self,
-        session: &mut Session,
-        moved: u64,
-    ) -> Result<Option<AgreedChecksum>> {
-        if let Some((from, to)) = self.names()
-            && self.rename_asked.load(Ordering::Relaxed)
-            && session.stat(from).await? == Found::Missing
-        {
-            // It was renamed and we have not heard of it, if what has the name now is the file.
-            let agreed = self.check(session, to, moved).await?;
-            session.remove_displaced(&self.displaced).await;
-            self.mark_renamed();
-            return Ok(agreed);
-        }
-        if !is_device(&self.temp_path) {
-            let checked = session.check_arrived(&self.temp_path).await;
-            checked.map_err(|error| match error {
-                // The temporary name means nothing to the user.
-                Error::Mangled { seen, .. } => Error::Mangled {
-                    url: self.url.clone(),
-                    seen,
-                },
-                other => other,
-            })?;
-        }
-        let agreed = self.check(session, &self.temp_path, moved).await?;
-        if let Some(attributes) = self.attributes {
-            let all_attributes = [(&self.temp_path, attributes)];
-            session
-                .set_attributes(&all_attributes, Some(&self.url))
-                .await?;
-        }
-        if let Some((from, to)) = self.names() {
-            self.rename_asked.store(true, Ordering::Relaxed);
-            let mark_renamed = session.rename(from, to, &self.displaced).await;
-            mark_renamed.map_err(|error| self.unrenamed(session, error))?;
-            self.mark_renamed();
-        }
-        Ok(agreed)
     }
 
     /// Whether what is `at` a path of the server is the file.
@@ -628,31 +491,6 @@ impl Upload {
         self.rename_asked.load(Ordering::Relaxed)
     }
 
-    /// Why it failed, with where things lie that are not where they were.
-    pub(crate) fn explain(&self, session_error: Error) -> Error {
-        // Where all names were refused, the first refusal tells most.
-        let session_error = match (&self.name_refused, session_error) {
-            (Some(refused), Error::Refused { started: false, .. }) if !self.is_rename_asked() => {
-                Error::clone(&refused.error)
-            }
-            (_, error) => error,
-        };
-        let Some((at, (from, to))) = self.displaced.at().zip(self.names()) else {
-            return session_error;
-        };
-        let beside = |name: &FtpPath| String::from_utf8_lossy(name.as_bytes()).into_owned();
-        Error::Kept {
-            error: Box::new(session_error),
-            kept: format!(
-                "what was at {} may be at {}, and what was to replace it at {} or {}",
-                self.url,
-                beside(&at),
-                beside(from),
-                beside(to)
-            ),
-        }
-    }
-
     /// Without a checksum at least the size must be right, where the server tells it.
     async fn compare_size(
         &self,
@@ -690,26 +528,8 @@ impl Upload {
         }
     }
 
-    /// All of the file.
-    pub(crate) fn whole(&self) -> Source {
-        self.source(self.offset, self.length.and_then(|l| ByteRange::new(0, l)))
-    }
-
-    /// What is read, where it can be read again.
-    pub(crate) fn file(&self) -> Option<&FileRef> {
-        match &self.from {
-            UploadSource::File(file) => Some(file),
-            UploadSource::Stream(_) | UploadSource::Server(_) => None,
-        }
-    }
-
-    /// The temporary and the final name, where they are two.
-    pub(crate) fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
-        self.rename_to.as_ref().map(|to| (&self.temp_path, to))
-    }
-
     /// From now on something may lie under the temporary name.
-    pub(crate) fn mark_started(&self) {
+    fn mark_started(&self) {
         let first = !self.may_exist.swap(true, Ordering::Relaxed);
         if let Some(journal) = self
             .journal
@@ -723,27 +543,275 @@ impl Upload {
         }
     }
 
-    /// What lay under the temporary name has its final one.
-    pub(crate) fn mark_renamed(&self) {
-        self.nothing_begun();
-    }
-
     /// Nothing lies under the temporary name.
     fn nothing_begun(&self) {
         self.may_exist.store(false, Ordering::Relaxed);
     }
+}
 
-    /// Leaves what is there for a later attempt or run; where it lies.
-    pub(crate) fn keep(&self) -> Option<Vec<u8>> {
+impl FileTransfer for Upload {
+    fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    fn file(&self) -> Option<&FileRef> {
+        match &self.from {
+            UploadSource::File(file) => Some(file),
+            UploadSource::Stream(_) | UploadSource::Server(_) => None,
+        }
+    }
+
+    fn remote(&self) -> &FtpPath {
+        &self.temp_path
+    }
+
+    /// Standard input or a pipe.
+    fn is_stream(&self) -> bool {
+        matches!(self.from, UploadSource::Stream(_))
+    }
+
+    fn has_whole_stream(&self) -> bool {
+        matches!(&self.from, UploadSource::Stream(input) if input.is_whole())
+    }
+
+    fn has_version(&self) -> bool {
+        let changed = self.version.and_then(|version| version.changed);
+        self.in_order && changed.is_some()
+    }
+
+    fn can_split(&self, session: &Session) -> bool {
+        let sends_parts = match (&self.from, &session.source) {
+            (UploadSource::File(_), _) => true,
+            // Nothing of an older file may stay behind the last part.
+            (UploadSource::Server(_), Some(source)) => {
+                source.server.features.eret && (self.is_part || self.rename_to.is_some())
+            }
+            _ => false,
+        };
+        session.server.features.esto && sends_parts
+    }
+
+    fn can_be_cut(&self, session: &Session) -> bool {
+        self.can_split(session) && (!self.is_relayed() || session.can_call_off())
+    }
+
+    /// What another server sends cannot be stolen from.
+    fn piece_size(&self) -> PieceSize {
+        match self.is_relayed() {
+            true => PieceSize::Long,
+            false => PieceSize::All,
+        }
+    }
+
+    /// Bytes go out behind those of another file, before the server has agreed to take them: a
+    /// final name is not in reach then.
+    fn can_follow(&self, session: &Session) -> bool {
+        let ours = matches!(self.from, UploadSource::File(_));
+        ours && self.rename_to.is_some() && self.can_split(session)
+    }
+
+    fn prefetch(
+        self: Arc<Self>,
+        session: &Session,
+        range: Option<ByteRange>,
+    ) -> Option<NextTransfer> {
+        let range = self.region(range);
+        let command = self.store(session, range).ok()?;
+        self.can_follow(session).then(|| NextTransfer::Put {
+            ahead: self.allo_command(session, range),
+            command,
+            job: Arc::new(move || {
+                self.mark_started();
+                self.was_prefetched.store(true, Ordering::Relaxed);
+                self.job(range)
+            }),
+        })
+    }
+
+    fn prefetch_wasted(&self, session: &Session) -> bool {
+        self.was_prefetched.swap(false, Ordering::Relaxed) && !session.has_begun_next()
+    }
+
+    fn will_move(&self, range: Option<ByteRange>) {
+        if let Some(range) = self.region(range) {
+            self.stealable.begin(range);
+        }
+    }
+
+    fn steal_range(&self, least: u64) -> Option<ByteRange> {
+        self.stealable.take(least)
+    }
+
+    fn has_stealable_range(&self, least: u64) -> bool {
+        self.stealable.may_have(least)
+    }
+
+    fn missing<'a>(
+        &'a self,
+        session: &'a mut Session,
+    ) -> LocalFuture<'a, Result<Option<Vec<ByteRange>>>> {
+        Box::pin(self.missing_of(session, None))
+    }
+
+    fn find_resumable<'a>(
+        &'a self,
+        session: &'a mut Session,
+        source_file: &'a SourceFile,
+        todo: &'a mut Vec<Option<ByteRange>>,
+    ) -> LocalFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            if self.in_order && !source_file.is_unchanged()? {
+                let what = source_file.source();
+                return Err(Error::Changed { what });
+            }
+            let mut resumed_bytes = 0;
+            let mut left = Vec::new();
+            for range in todo.iter() {
+                let bytes = range.map(ByteRange::len).or(self.length);
+                match (self.missing_of(session, *range).await?, bytes) {
+                    (Some(ranges), Some(bytes)) => {
+                        let missing = ranges.iter().map(|r| r.len()).sum::<u64>();
+                        resumed_bytes += bytes.saturating_sub(missing);
+                        // The last is sent first.
+                        left.extend(ranges.into_iter().rev().map(Some));
+                    }
+                    _ => left.push(*range),
+                }
+            }
+            *todo = left;
+            Ok(resumed_bytes)
+        })
+    }
+
+    fn move_range<'a>(
+        &'a self,
+        session: &'a mut Session,
+        range: Option<ByteRange>,
+        next: Option<NextTransfer>,
+        began: &'a dyn Fn(),
+    ) -> LocalFuture<'a, RangeOutcome> {
+        Box::pin(async move {
+            let outcome = self.send_region(session, range, next, began).await;
+            if outcome.result.is_ok() {
+                self.stored(&session.context, &session.endpoint);
+            }
+            outcome
+        })
+    }
+
+    fn whole_command(&self) -> Command {
+        self.mark_started();
+        Command::Stor(self.temp_path.clone())
+    }
+
+    fn whole_job(&self) -> TransferJob {
+        self.job(self.region(None))
+    }
+
+    fn is_whole(&self, report: &TransferReport) -> bool {
+        report.bytes == self.length.unwrap_or(0)
+    }
+
+    fn finish<'a>(
+        &'a self,
+        session: &'a mut Session,
+        bytes: u64,
+    ) -> LocalFuture<'a, Result<Option<AgreedChecksum>>> {
+        Box::pin(async move {
+            if let Some((from, to)) = self.names()
+                && self.rename_asked.load(Ordering::Relaxed)
+                && session.stat(from).await? == Found::Missing
+            {
+                // It was renamed and we have not heard of it, if what has the name now is the file.
+                let agreed = self.check(session, to, bytes).await?;
+                session.remove_displaced(&self.displaced).await;
+                self.mark_renamed();
+                return Ok(agreed);
+            }
+            if !is_device(&self.temp_path) {
+                let checked = session.check_arrived(&self.temp_path).await;
+                checked.map_err(|error| match error {
+                    // The temporary name means nothing to the user.
+                    Error::Mangled { seen, .. } => Error::Mangled {
+                        url: self.url.clone(),
+                        seen,
+                    },
+                    other => other,
+                })?;
+            }
+            let agreed = self.check(session, &self.temp_path, bytes).await?;
+            if let Some(attributes) = self.attributes {
+                let all_attributes = [(&self.temp_path, attributes)];
+                session
+                    .set_attributes(&all_attributes, Some(&self.url))
+                    .await?;
+            }
+            if let Some((from, to)) = self.names() {
+                self.rename_asked.store(true, Ordering::Relaxed);
+                let renamed = session.rename(from, to, &self.displaced).await;
+                renamed.map_err(|error| self.unrenamed(session, error))?;
+                self.mark_renamed();
+            }
+            Ok(agreed)
+        })
+    }
+
+    fn stored(&self, context: &RunContext, endpoint: &Endpoint) {
+        self.learn_names(context, endpoint);
+    }
+
+    fn names(&self) -> Option<(&FtpPath, &FtpPath)> {
+        self.rename_to.as_ref().map(|to| (&self.temp_path, to))
+    }
+
+    fn mark_renamed(&self) {
+        self.nothing_begun();
+    }
+
+    fn keep(&self) -> Option<Vec<u8>> {
         let lies = self.leftover()?.as_bytes().to_vec();
-        self.may_exist.store(false, Ordering::Relaxed);
+        self.nothing_begun();
         Some(lies)
     }
 
-    /// The temporary file that is to be removed when the put has failed.
-    pub(crate) fn leftover(&self) -> Option<&FtpPath> {
+    fn leftover(&self) -> Option<&FtpPath> {
         (self.rename_to.is_some() && self.may_exist.load(Ordering::Relaxed))
             .then_some(&self.temp_path)
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        // Where all names were refused, the first refusal tells most.
+        let error = match (&self.name_refused, error) {
+            (Some(refused), Error::Refused { started: false, .. }) if !self.is_rename_asked() => {
+                Error::clone(&refused.error)
+            }
+            (_, error) => error,
+        };
+        let Some((at, (from, to))) = self.displaced.at().zip(self.names()) else {
+            return error;
+        };
+        let beside = |name: &FtpPath| String::from_utf8_lossy(name.as_bytes()).into_owned();
+        Error::Kept {
+            error: Box::new(error),
+            kept: format!(
+                "what was at {} may be at {}, and what was to replace it at {} or {}",
+                self.url,
+                beside(&at),
+                beside(from),
+                beside(to)
+            ),
+        }
+    }
+
+    fn refused_name(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {
+        self.name_instead_of(endpoint, error)
+    }
+
+    fn refused_rename(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {
+        let is_asked = self.rename_to.is_some() && self.is_rename_asked();
+        let is_refused = matches!(error, Error::Refused { .. });
+        (is_asked && is_refused && endpoint.capabilities.lacks(Lack::Rename))
+            .then(|| self.again(error, Naming::InPlace))
     }
 }
 

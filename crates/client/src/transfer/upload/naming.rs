@@ -5,7 +5,7 @@
 //!
 //! - It is asked to rename two files that are not there, one with a dot and one without
 //!   ([`Session::can_rename`]). Different refusals tell that it refuses dots.
-//! - It refuses to store a file under one name, and stores it under the next ([`Upload::stored`]).
+//! - It refuses to store a file under one name, and stores it under the next ([`Upload::learn_names`]).
 //!   Where it refuses all, the first refusal is what the user sees, and its directory is closed.
 //! - It stores a file and refuses to rename it ([`Session::rename`]).
 //!
@@ -35,7 +35,11 @@ use crate::{
 impl Upload {
     /// How the file is to be named instead where `error` refuses to store it under a temporary
     /// name. Nothing was stored then.
-    pub(crate) fn refused_name(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {
+    pub(super) fn name_instead_of(
+        &self,
+        endpoint: &Endpoint,
+        error: &Error,
+    ) -> Option<NameRefused> {
         let Error::Refused {
             doing,
             reply,
@@ -68,16 +72,7 @@ impl Upload {
         instead.map(|instead| self.again(error, instead))
     }
 
-    /// The same where the file is whole under its temporary name, and `error` tells that the server
-    /// does not rename.
-    pub(crate) fn refused_rename(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {
-        let is_asked = self.rename_to.is_some() && self.is_rename_asked();
-        let is_refused = matches!(error, Error::Refused { .. });
-        (is_asked && is_refused && endpoint.capabilities.lacks(Lack::Rename))
-            .then(|| self.again(error, Naming::InPlace))
-    }
-
-    fn again(&self, error: &Error, instead: Naming) -> NameRefused {
+    pub(super) fn again(&self, error: &Error, instead: Naming) -> NameRefused {
         let first = self.name_refused.as_ref().map(|refused| &refused.error);
         NameRefused {
             error: first.cloned().unwrap_or_else(|| Box::new(error.clone())),
@@ -86,7 +81,7 @@ impl Upload {
     }
 
     /// The server has the file under the name it was written to: what that tells of names.
-    pub(crate) fn stored(&self, context: &RunContext, endpoint: &Endpoint) {
+    pub(super) fn learn_names(&self, context: &RunContext, endpoint: &Endpoint) {
         let capabilities = &endpoint.capabilities;
         let is_dotted = |name: &[u8]| name.starts_with(b".");
         let Some(refused) = &self.name_refused else {

@@ -6,7 +6,9 @@ use super::Upload;
 use crate::{
     error::{Error, Result},
     session::{Session, ThirdPartyPlan},
-    transfer::{SMALL_BYTES_MAX, range_outcome::RangeOutcome, remote_source::RemoteSource},
+    transfer::{
+        FileTransfer, SMALL_BYTES_MAX, range_outcome::RangeOutcome, remote_source::RemoteSource,
+    },
 };
 
 impl Upload {
