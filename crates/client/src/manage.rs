@@ -25,7 +25,8 @@ use crate::{
     report::events::{Event, FileState, Observer},
     session::{
         DirectoryEntry, DisplacedFile, Found, Session, home,
-        retry::{Operation, RetryingSession, SessionPool},
+        pool::SessionPool,
+        retry::{Operation, RetryingSession},
     },
     spec::{Connections, Manage, without_end_slash},
     stop::Stop,

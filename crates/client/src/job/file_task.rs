@@ -11,7 +11,7 @@ use crate::{
     endpoint::Endpoint,
     error::{Error, Result},
     report::events::Event,
-    session::{NextTransfer, Session, retry::Operation},
+    session::{NextTransfer, SessionPair, retry::Operation},
     spec::JobSpec,
     transfer::{
         FileTransfer, OpenFile, PIECE_BYTES_MIN, PieceSize,
@@ -68,7 +68,7 @@ pub(crate) enum NextStep {
 impl FileTask {
     /// Opens both ends. The caller holds the first piece: [`FileTask::first`].
     pub(crate) async fn begin(
-        session: &mut Session,
+        session: &mut SessionPair,
         source_file: SourceFile,
         spec: &JobSpec,
         changed: Arc<Notify>,
@@ -85,7 +85,7 @@ impl FileTask {
 
     /// The same for a file of which nothing has to be asked before.
     pub(crate) fn begin_ahead(
-        session: &Session,
+        session: &SessionPair,
         source_file: SourceFile,
         spec: &JobSpec,
         changed: Arc<Notify>,
@@ -95,7 +95,7 @@ impl FileTask {
     }
 
     fn new(
-        session: &Session,
+        session: &SessionPair,
         open: OpenFile,
         source_file: SourceFile,
         changed: Arc<Notify>,
@@ -130,7 +130,7 @@ impl FileTask {
     /// long that is. A put may be taken all at once, since others can take of it later.
     pub(crate) fn first(
         &self,
-        session: &Session,
+        session: &SessionPair,
         sizer: &PieceSizer,
         rate: SessionRate,
     ) -> (Option<ByteRange>, bool) {
@@ -171,7 +171,7 @@ impl FileTask {
     /// Takes from `todo` what a failed attempt has moved, and returns how many bytes that is.
     pub(crate) async fn find_resumable(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         todo: &mut Vec<Option<ByteRange>>,
     ) -> Result<u64> {
         self.transfer
@@ -241,7 +241,7 @@ impl FileTask {
     }
 
     /// A session that moves a piece of it is faster when it knows the next.
-    pub(crate) fn is_pipelined(&self, session: &Session) -> bool {
+    pub(crate) fn is_pipelined(&self, session: &SessionPair) -> bool {
         self.transfer.can_follow(session)
     }
 
@@ -253,21 +253,21 @@ impl FileTask {
     /// What will move `range` (`None`: all of it), where that can begin before its turn.
     pub(crate) fn prefetch(
         &self,
-        session: &Session,
+        session: &SessionPair,
         range: Option<ByteRange>,
     ) -> Option<NextTransfer> {
         Arc::clone(&self.transfer).prefetch(session, range)
     }
 
     /// Bytes of it went out before their turn, on a session that is gone.
-    pub(crate) fn prefetch_wasted(&self, session: &Session) -> bool {
+    pub(crate) fn prefetch_wasted(&self, session: &SessionPair) -> bool {
         self.transfer.prefetch_wasted(session)
     }
 
     /// Moves bytes. `next` is what the session moves next, whatever comes of this.
     pub(crate) async fn move_range(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         range: Option<ByteRange>,
         next: Option<NextTransfer>,
     ) -> RangeOutcome {
@@ -309,14 +309,14 @@ impl FileTask {
     }
 
     /// Finishing asks the server something.
-    pub(crate) fn finish_asks(&self, session: &Session) -> bool {
+    pub(crate) fn finish_asks(&self, session: &SessionPair) -> bool {
         self.transfer.finish_asks(session)
     }
 
     /// Checksums and the final name.
     pub(crate) async fn finish(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         moved: u64,
     ) -> Result<Option<AgreedChecksum>> {
         self.source_file.check_unchanged()?;

@@ -53,7 +53,7 @@ use crate::{
         summary::{Summary, SyncSummary},
         tui::LiveStatus,
     },
-    session::{home, retry::SessionPool},
+    session::{home, pool::SessionPool},
     spec::{CongestionChoice, Connections, JobSpec, JournalSpec, nesting::check_nesting},
     stop::Stop,
     transfer::source_file::SourceFile,

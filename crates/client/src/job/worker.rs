@@ -21,7 +21,7 @@ use crate::{
     plan::PlanEntry,
     report::events::Event,
     session::{
-        Session,
+        Session, SessionPair,
         retry::{AttemptError, Operation, RetryingSession},
     },
     setting_target::WorkerSlot,
@@ -172,7 +172,7 @@ impl Worker {
             ..Operation::on(&source_file.endpoint, &path)
         };
         let session_rate = self.session_rate;
-        let begin = async |session: &mut Session| {
+        let begin = async |session: &mut SessionPair| {
             test_point("begin", &path);
             let changed = Arc::clone(job.queue.changed());
             let file = FileTask::begin(session, source_file.clone(), &job.spec, changed).await?;
@@ -181,7 +181,7 @@ impl Worker {
         };
         let begun = caught(
             || format!("begin {path}"),
-            self.carrier.attempt(step, begin),
+            self.carrier.attempt_pair(step, begin),
         );
         let begun = begun.await.unwrap_or_else(|bug| {
             self.carrier.discard();
@@ -421,7 +421,7 @@ impl Worker {
         let mut total = 0;
         let next = self.next.as_ref().filter(|_| ahead);
         let mut again = false;
-        let move_ranges = async |session: &mut Session| {
+        let move_ranges = async |session: &mut SessionPair| {
             let in_vain = file.prefetch_wasted(session);
             if std::mem::replace(&mut again, true) || in_vain {
                 let resumed_bytes = file.find_resumable(session, &mut todo).await?;
@@ -447,7 +447,7 @@ impl Worker {
             }
             Ok(())
         };
-        let outcome = self.carrier.attempt(step, move_ranges).await;
+        let outcome = self.carrier.attempt_pair(step, move_ranges).await;
         (outcome, total, todo.into_iter().flatten().collect())
     }
 
@@ -481,7 +481,7 @@ impl Worker {
     pub(super) async fn try_finish(&mut self, file: &Arc<FileTask>, moved: u64) -> bool {
         let (mut moved, mut repairs) = (moved, 0);
         loop {
-            let finish = async |session: &mut Session| {
+            let finish = async |session: &mut SessionPair| {
                 test_point("finish", &file.path);
                 match file.finish(session, moved).await {
                     // Another look shows the same.
@@ -491,7 +491,7 @@ impl Worker {
             };
             let finished = caught(
                 || format!("finish {}", file.path),
-                self.carrier.attempt(file.operation(), finish),
+                self.carrier.attempt_pair(file.operation(), finish),
             );
             let finished = finished.await.unwrap_or_else(|bug| {
                 self.carrier.discard();

@@ -38,7 +38,7 @@ use crate::{
     local::{attributes::FileAttributes, compact_set::CompactSet, files, journal::Completion},
     panics::test_point,
     report::events::Event,
-    session::retry::{RetryingSession, SessionPool},
+    session::{pool::SessionPool, retry::RetryingSession},
     spec::JobSpec,
     transfer::source_file::{RemotePath, SourceFile, is_worth_resuming},
 };

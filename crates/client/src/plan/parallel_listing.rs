@@ -14,8 +14,10 @@ use crate::{
     panics::{caught, test_point},
     session::{
         BadName, CompleteListing, DirectoryEntry, LineQueue, LineSink, ListingLines, NameReader,
-        Session, queue,
-        retry::{AttemptError, Operation, RetryingSession, SessionPool},
+        Session,
+        pool::SessionPool,
+        queue,
+        retry::{AttemptError, Operation, RetryingSession},
     },
 };
 

@@ -10,7 +10,8 @@ use godwit_proto::{FtpPath, url::RemoteUrl};
 
 use super::{
     Session,
-    retry::{Operation, RetryingSession, SessionPool},
+    pool::SessionPool,
+    retry::{Operation, RetryingSession},
 };
 use crate::error::{Error, Result};
 

@@ -2,7 +2,7 @@
 //! channels that stay open between files.
 //!
 //! # Map
-//! - [`retry`]: sessions that are opened again when they fail, and the pool of idle ones
+//! - [`retry`]: sessions that are opened again when they fail; [`pool`]: idle ones
 //! - [`connect`]: from a host name to a greeting; [`login`]: from a greeting to a session; [`tls`]:
 //!   `ftpes://`; [`ssh`]: `sshftp://`; [`delegation`]: servers that know the user by different
 //!   credentials; [`home`]: paths that begin at the user's home
@@ -16,6 +16,7 @@ mod connect;
 mod delegation;
 pub(crate) mod home;
 mod login;
+pub(crate) mod pool;
 pub(crate) mod retry;
 mod ssh;
 mod third_party;
@@ -24,6 +25,7 @@ pub(crate) mod transfer;
 
 use std::{
     net::IpAddr,
+    ops::{Deref, DerefMut},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -73,9 +75,6 @@ pub(crate) struct Session {
     program: Option<ssh::process::SshProcess>,
     mover: Option<Mover>,
     pub(crate) set: Option<ChannelSet>,
-    /// With the server that sends to this one, where bytes go from server to server. It lives and
-    /// dies with this one.
-    pub(crate) source: Option<Box<Session>>,
     /// It was asked to tell often how far it is.
     markers_requested: bool,
     /// The transfer command that went out before its turn.
@@ -139,7 +138,6 @@ impl Session {
             program: opened.program,
             mover: None,
             set: None,
-            source: None,
             markers_requested: false,
             prefetched: None,
             round_trip: opened.round_trip,
@@ -183,7 +181,7 @@ impl Session {
 
     /// False once nothing more can be asked.
     pub(crate) fn is_usable(&self) -> bool {
-        !self.broken && self.source.as_ref().is_none_or(|source| source.is_usable())
+        !self.broken
     }
 
     /// Closes the session in good order.
@@ -191,9 +189,6 @@ impl Session {
         let cached = self.set.take().map_or(0, |set| set.cached());
         let count = u32::try_from(cached).unwrap_or(u32::MAX);
         self.report_channels(ChannelState::Retired, count);
-        if let Some(source) = self.source.take() {
-            Box::pin(source.quit()).await;
-        }
         if !self.broken && self.prefetched.is_none() {
             self.control.quit().await;
             if let Some(program) = self.program.take() {
@@ -244,6 +239,66 @@ impl Session {
         })?;
         self.mover = Some(mover.clone());
         Ok(mover)
+    }
+}
+
+/// A session, and one with the server that sends to it where bytes go from server to server. They
+/// live and die together. Alone it is used as its receiver.
+pub(crate) struct SessionPair {
+    pub(crate) receiver: Session,
+    pub(crate) sender: Option<Session>,
+}
+
+impl SessionPair {
+    /// It can be used with `endpoint`, and with `sender` if there is one.
+    fn serves(&self, endpoint: &Arc<Endpoint>, sender: Option<&Arc<Endpoint>>) -> bool {
+        let own = self.sender.as_ref().map(|sender| &sender.endpoint);
+        self.is_usable()
+            && Arc::ptr_eq(&self.endpoint, endpoint)
+            && sender.is_none_or(|sender| own.is_some_and(|own| Arc::ptr_eq(own, sender)))
+    }
+
+    /// The receiver, and the sender if there is one.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Session> {
+        [Some(&self.receiver), self.sender.as_ref()]
+            .into_iter()
+            .flatten()
+    }
+
+    /// False once nothing more can be asked.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.servers().all(Session::is_usable)
+    }
+
+    /// Closes both in good order.
+    pub(crate) async fn quit(self) {
+        if let Some(sender) = self.sender {
+            sender.quit().await;
+        }
+        self.receiver.quit().await;
+    }
+}
+
+impl From<Session> for SessionPair {
+    fn from(receiver: Session) -> Self {
+        Self {
+            receiver,
+            sender: None,
+        }
+    }
+}
+
+impl Deref for SessionPair {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.receiver
+    }
+}
+
+impl DerefMut for SessionPair {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.receiver
     }
 }
 

@@ -36,7 +36,7 @@ use crate::{
         files::{self, PartialFile, TempFile},
         journal::SourceVersion,
     },
-    session::{NextTransfer, Session, TransferOutcome, TransferPlan},
+    session::{NextTransfer, SessionPair, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
 };
 
@@ -78,7 +78,7 @@ enum DownloadTarget {
 impl Download {
     /// Opens the destination, once it is sure that the server understands the name.
     pub(crate) async fn begin(
-        session: &mut Session,
+        session: &mut SessionPair,
         source_file: &SourceFile,
         to: &LocalEnd,
         part: Option<Part>,
@@ -97,7 +97,7 @@ impl Download {
 
     /// Opens the destination. Asks nothing of the server.
     pub(crate) fn open(
-        session: &Session,
+        session: &SessionPair,
         source_file: &SourceFile,
         to: &LocalEnd,
         part: Option<Part>,
@@ -108,7 +108,7 @@ impl Download {
 
     /// The same of a known version of the source: what is here of it is gone on with in order.
     fn open_version(
-        session: &Session,
+        session: &SessionPair,
         source_file: &SourceFile,
         to: &LocalEnd,
         part: Option<Part>,
@@ -206,7 +206,11 @@ impl Download {
     /// Before more is fetched of a file of which an attempt has brought its beginning: whether the
     /// source is still the same. One of another size is not what was asked for; of another time, it
     /// begins at its first byte.
-    async fn is_unchanged(&self, session: &mut Session, source_file: &SourceFile) -> Result<bool> {
+    async fn is_unchanged(
+        &self,
+        session: &mut SessionPair,
+        source_file: &SourceFile,
+    ) -> Result<bool> {
         let now = resume::version(session, &self.from.path).await?;
         let (Some(now), Some(before)) = (now, *self.version.lock()) else {
             return Ok(false);
@@ -256,7 +260,7 @@ impl Download {
     /// one.
     async fn fetch(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         range: Option<ByteRange>,
         next: Option<NextTransfer>,
     ) -> (Result<u64>, RangeSet) {
@@ -296,7 +300,7 @@ impl Download {
 
     async fn fetch_once(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         range: Option<ByteRange>,
         next: Option<NextTransfer>,
         doing: &str,
@@ -397,7 +401,7 @@ impl Download {
 
     async fn compare_output(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         output: &StdoutSink,
         doing: &str,
     ) -> Result<Option<AgreedChecksum>> {
@@ -444,7 +448,7 @@ impl FileTransfer for Download {
         self.in_order && version.is_some_and(|version| version.changed.is_some())
     }
 
-    fn can_split(&self, session: &Session) -> bool {
+    fn can_split(&self, session: &SessionPair) -> bool {
         session.server.features.eret && !self.is_stream()
     }
 
@@ -455,14 +459,14 @@ impl FileTransfer for Download {
         }
     }
 
-    fn can_follow(&self, _: &Session) -> bool {
+    fn can_follow(&self, _: &SessionPair) -> bool {
         !self.in_order
     }
 
     /// Nothing that needs a REST or MODE S.
     fn prefetch(
         self: Arc<Self>,
-        session: &Session,
+        session: &SessionPair,
         range: Option<ByteRange>,
     ) -> Option<NextTransfer> {
         let way = self.from.way(session, range).ok()?;
@@ -472,7 +476,7 @@ impl FileTransfer for Download {
 
     fn missing<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
     ) -> LocalFuture<'a, Result<Option<Vec<ByteRange>>>> {
         Box::pin(async move {
             let whole = self.whole();
@@ -493,7 +497,7 @@ impl FileTransfer for Download {
     /// A get knows itself what it has written, and not whether that is still right.
     fn find_resumable<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         source_file: &'a SourceFile,
         todo: &'a mut Vec<Option<ByteRange>>,
     ) -> LocalFuture<'a, Result<u64>> {
@@ -511,7 +515,7 @@ impl FileTransfer for Download {
 
     fn move_range<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         mut range: Option<ByteRange>,
         next: Option<NextTransfer>,
         _: &'a dyn Fn(),
@@ -566,14 +570,14 @@ impl FileTransfer for Download {
         whole.is_some_and(|whole| report.bytes >= whole.len() && report.safe.contains(whole))
     }
 
-    fn finish_asks(&self, session: &Session) -> bool {
+    fn finish_asks(&self, session: &SessionPair) -> bool {
         let is_part = self.from.is_part;
         self.is_stream() || !matches!(verify::choose(session, self.verify_mode, is_part), Ok(None))
     }
 
     fn finish<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         _: u64,
     ) -> LocalFuture<'a, Result<Option<AgreedChecksum>>> {
         Box::pin(async move {
@@ -626,7 +630,7 @@ impl FileTransfer for Download {
 }
 
 /// Of a file whose end is far away, so that a full disk is not news when it is full.
-fn warn_of_shortage(session: &Session, path: &Path, file: &FileRef, length: Option<u64>) {
+fn warn_of_shortage(session: &SessionPair, path: &Path, file: &FileRef, length: Option<u64>) {
     let Some(length) = length.filter(|length| *length >= SHORTAGE_CHECK_BYTES_MIN) else {
         return;
     };

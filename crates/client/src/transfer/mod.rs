@@ -39,7 +39,7 @@ use crate::{
     endpoint::{Endpoint, naming::NameRefused},
     error::{Error, Result},
     local::durability::LocalDurability,
-    session::{NextTransfer, Session},
+    session::{NextTransfer, SessionPair},
     spec::JobSpec,
 };
 
@@ -87,22 +87,22 @@ pub(crate) trait FileTransfer: Send + Sync {
     fn has_version(&self) -> bool;
 
     /// Several sessions may each move a part.
-    fn can_split(&self, session: &Session) -> bool;
+    fn can_split(&self, session: &SessionPair) -> bool;
     /// A session that is wanted no more ends what it moves, and others move the rest.
-    fn can_be_cut(&self, _: &Session) -> bool {
+    fn can_be_cut(&self, _: &SessionPair) -> bool {
         false
     }
     fn piece_size(&self) -> PieceSize;
     /// A session that moves a piece of it is faster when it knows what comes next.
-    fn can_follow(&self, session: &Session) -> bool;
+    fn can_follow(&self, session: &SessionPair) -> bool;
     /// What moves `range` (`None`: all of it) behind another transfer, where that can be.
     fn prefetch(
         self: Arc<Self>,
-        session: &Session,
+        session: &SessionPair,
         range: Option<ByteRange>,
     ) -> Option<NextTransfer>;
     /// Bytes of it went out before their turn, on a session that is gone.
-    fn prefetch_wasted(&self, _: &Session) -> bool {
+    fn prefetch_wasted(&self, _: &SessionPair) -> bool {
         false
     }
     /// A session will move a range. A worker that looks for work waits for it.
@@ -119,13 +119,13 @@ pub(crate) trait FileTransfer: Send + Sync {
     /// Which bytes of the whole file are not at the destination; `None` where nothing tells.
     fn missing<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
     ) -> LocalFuture<'a, Result<Option<Vec<ByteRange>>>>;
     /// After a failed attempt: takes from `todo` what the destination has, and returns how many
     /// bytes that is.
     fn find_resumable<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         source_file: &'a SourceFile,
         todo: &'a mut Vec<Option<ByteRange>>,
     ) -> LocalFuture<'a, Result<u64>>;
@@ -133,7 +133,7 @@ pub(crate) trait FileTransfer: Send + Sync {
     /// `next` is what the session moves next, whatever comes of these.
     fn move_range<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         range: Option<ByteRange>,
         next: Option<NextTransfer>,
         began: &'a dyn Fn(),
@@ -147,13 +147,13 @@ pub(crate) trait FileTransfer: Send + Sync {
     fn is_whole(&self, report: &TransferReport) -> bool;
 
     /// Finishing asks the server something.
-    fn finish_asks(&self, _: &Session) -> bool {
+    fn finish_asks(&self, _: &SessionPair) -> bool {
         true
     }
     /// Compares checksums and gives the file its final name. The destination has `bytes` of it.
     fn finish<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         bytes: u64,
     ) -> LocalFuture<'a, Result<Option<AgreedChecksum>>>;
     /// Gives a file that was fetched its name.
@@ -199,7 +199,7 @@ pub(crate) enum OpenFile {
 impl OpenFile {
     /// Opens both ends, after asking the server what has to be known before.
     pub(crate) async fn begin(
-        session: &mut Session,
+        session: &mut SessionPair,
         source_file: &SourceFile,
         spec: &JobSpec,
     ) -> Result<Self> {
@@ -216,7 +216,7 @@ impl OpenFile {
 
     /// Opens both ends. Asks nothing of the server.
     pub(crate) fn open(
-        session: &Session,
+        session: &SessionPair,
         source_file: &SourceFile,
         spec: &JobSpec,
     ) -> Result<Self> {

@@ -18,7 +18,7 @@ use super::verify::{Computing, Verifying};
 use crate::{
     error::Result,
     local::journal::SourceVersion,
-    session::{Session, TOGETHER_MAX, checksum_in},
+    session::{Session, SessionPair, TOGETHER_MAX, checksum_in},
 };
 
 /// Parts of which a server without leaves is asked, at most: each costs it a command.
@@ -26,10 +26,10 @@ const CHECKSUMS_MAX: u64 = 256;
 
 /// Files go to and from this server in order, and from any byte on: it has MODE S and REST, and
 /// SIZE tells how much it has.
-pub(crate) fn is_in_order(session: &Session) -> bool {
+pub(crate) fn is_in_order(session: &SessionPair) -> bool {
     let features = &session.server.features;
     let has_parts = features.parallel || features.eret || features.esto;
-    features.rest_stream && features.size && !has_parts && session.source.is_none()
+    features.rest_stream && features.size && !has_parts && session.sender.is_none()
 }
 
 /// Which version of a file the server has; `None` where it does not tell.
@@ -37,7 +37,7 @@ pub(crate) fn is_in_order(session: &Session) -> bool {
 /// # Errors
 /// The session is lost.
 pub(crate) async fn version(
-    session: &mut Session,
+    session: &mut SessionPair,
     path: &FtpPath,
 ) -> Result<Option<SourceVersion>> {
     let mut commands = vec![Command::Size(path.clone())];
@@ -78,7 +78,7 @@ enum CompareMethod {
 }
 
 /// Whether what an attempt or a run leaves at its destination can be told from what is missing.
-pub(crate) fn can_resume(session: &Session) -> bool {
+pub(crate) fn can_resume(session: &SessionPair) -> bool {
     compare_method(session).is_some()
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn can_resume(session: &Session) -> bool {
 /// # Errors
 /// The session is lost, or a file of ours cannot be read.
 pub(crate) async fn missing(
-    session: &mut Session,
+    session: &mut SessionPair,
     (from, to): (Replica<'_>, Replica<'_>),
     region: ByteRange,
     whole: bool,
@@ -128,9 +128,8 @@ pub(crate) async fn missing(
 }
 
 /// What all servers of a session know.
-fn compare_method(session: &Session) -> Option<CompareMethod> {
-    let servers = [Some(session), session.source.as_deref()];
-    let features = || servers.iter().flatten().map(|s| &s.server.features);
+fn compare_method(session: &SessionPair) -> Option<CompareMethod> {
+    let features = || session.servers().map(|s| &s.server.features);
     if features().all(|features| features.leaves) {
         return Some(CompareMethod::BlockChecksums);
     }
@@ -168,17 +167,17 @@ struct ReplicaComparison {
 impl ReplicaComparison {
     async fn of(
         self,
-        session: &mut Session,
+        session: &mut SessionPair,
         copy: Replica<'_>,
         region: ByteRange,
     ) -> Result<Option<BlockChecksums>> {
-        let (session, path) = match copy {
-            Replica::Local(file) => return self.of_file(file, region).value().await.map(Some),
-            Replica::Remote(path) => (session, path),
-            Replica::AtSource(path) => match session.source.as_deref_mut() {
-                Some(source) => (source, path),
-                None => return Ok(None),
-            },
+        let (session, path) = match (copy, &mut session.sender) {
+            (Replica::Local(file), _) => {
+                return self.of_file(file, region).value().await.map(Some);
+            }
+            (Replica::Remote(path), _) => (&mut session.receiver, path),
+            (Replica::AtSource(path), Some(source)) => (source, path),
+            (Replica::AtSource(_), None) => return Ok(None),
         };
         let asked = match self.compare_method {
             CompareMethod::BlockChecksums => {

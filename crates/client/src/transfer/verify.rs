@@ -23,7 +23,7 @@ use crate::{
     error::{Error, Mismatch, Result},
     panics::joined_badly,
     report::progress::Counters,
-    session::Session,
+    session::{Session, SessionPair},
     spec::Verify,
 };
 
@@ -58,18 +58,16 @@ pub(crate) struct ServerRegions<'a> {
 /// The algorithm to use with this server, or these two: the cheapest that both know. `None`: do not
 /// compare.
 pub(crate) fn choose(
-    session: &Session,
+    session: &SessionPair,
     verify_mode: Verify,
     is_part: bool,
 ) -> Result<Option<ChecksumAlgorithm>> {
-    let source = session.source.as_deref();
     let offered = |algorithm: &ChecksumAlgorithm| {
-        let all = [Some(session), source];
-        let mut lists = all.iter().flatten().map(|s| &s.server.features.checksums);
+        let mut lists = session.servers().map(|s| &s.server.features.checksums);
         lists.all(|list| list.contains(algorithm))
     };
-    // Whose lack it is.
-    let lacking = match source {
+    // Which server lacks it.
+    let lacking: &Session = match &session.sender {
         Some(source) if !session.server.features.checksums.is_empty() => source,
         _ => session,
     };
@@ -108,7 +106,7 @@ pub(crate) fn choose(
 /// Computes at both ends and compares. `None` where the server turned out to be unable and nobody
 /// insists. Where the ends differ and the server knows leaves, the error tells where.
 pub(crate) async fn compare(
-    session: &mut Session,
+    session: &mut SessionPair,
     verify_mode: Verify,
     algorithm: ChecksumAlgorithm,
     regions: Regions<'_>,
@@ -121,7 +119,7 @@ pub(crate) async fn compare(
             all.saturating_sub(regions.local_offset)
         }
     };
-    let leaf = leaf_for(&[session], bytes);
+    let leaf = leaf_for(session, bytes);
     let whole = match leaf {
         Some(_) if algorithm == ALGORITHM => None,
         _ => Some(compare_whole(session, algorithm, &regions).await),
@@ -141,22 +139,26 @@ pub(crate) async fn compare(
 
 /// The same of two servers: of the source's file from a byte on, and of ours.
 pub(crate) async fn compare_servers(
-    session: &mut Session,
+    session: &mut SessionPair,
     verify_mode: Verify,
     algorithm: ChecksumAlgorithm,
     regions: ServerRegions<'_>,
 ) -> Result<Option<AgreedChecksum>> {
     let _shown = Verifying::new(&session.context.counters);
-    let Some(mut source) = session.source.take() else {
+    let leaf = (regions.bytes).and_then(|bytes| leaf_for(session, bytes));
+    let SessionPair {
+        receiver,
+        sender: Some(source),
+    } = session
+    else {
         return Ok(None);
     };
-    let leaf = (regions.bytes).and_then(|bytes| leaf_for(&[session, &source], bytes));
     let (offset, length) = (regions.offset, regions.length);
     let compared = match leaf {
         Some(leaf) if algorithm == ALGORITHM => {
             let both = tokio::join!(
                 source.leaves(leaf, offset, length, regions.from),
-                session.leaves(leaf, offset, length, regions.to),
+                receiver.leaves(leaf, offset, length, regions.to),
             );
             both.0
                 .and_then(|there| agree_by_leaves(regions.doing, &there, &both.1?))
@@ -164,13 +166,12 @@ pub(crate) async fn compare_servers(
         _ => {
             let both = tokio::join!(
                 source.checksum(algorithm, offset, length, regions.from),
-                session.checksum(algorithm, offset, length, regions.to),
+                receiver.checksum(algorithm, offset, length, regions.to),
             );
             both.0
                 .and_then(|there| agree(regions.doing, algorithm, there, both.1?))
         }
     };
-    session.source = Some(source);
     match compared {
         Err(error) => unable(session, verify_mode, error),
         agreed => agreed.map(Some),
@@ -179,14 +180,14 @@ pub(crate) async fn compare_servers(
 
 /// How long leaves are by which a region of so many bytes is compared. `None` where one of the
 /// servers does not know them, and where there would be only one: then CKSM tells as much.
-fn leaf_for(sessions: &[&Session], bytes: u64) -> Option<u64> {
+fn leaf_for(sessions: &SessionPair, bytes: u64) -> Option<u64> {
     let leaf = block_bytes(bytes);
-    let known = sessions.iter().all(|s| s.server.features.leaves);
+    let known = sessions.servers().all(|s| s.server.features.leaves);
     (known && bytes > leaf).then_some(leaf)
 }
 
 async fn compare_whole(
-    session: &mut Session,
+    session: &mut SessionPair,
     algorithm: ChecksumAlgorithm,
     regions: &Regions<'_>,
 ) -> Result<AgreedChecksum> {
@@ -201,7 +202,7 @@ async fn compare_whole(
 }
 
 async fn compare_leaves(
-    session: &mut Session,
+    session: &mut SessionPair,
     leaf: u64,
     regions: &Regions<'_>,
 ) -> Result<AgreedChecksum> {
@@ -264,7 +265,7 @@ fn located(mut mismatch: Box<Mismatch>, leaves: Result<AgreedChecksum>) -> Resul
 
 /// What a server's refusal of CKSM means.
 pub(crate) fn unable(
-    session: &Session,
+    session: &SessionPair,
     verify_mode: Verify,
     error: Error,
 ) -> Result<Option<AgreedChecksum>> {

@@ -29,7 +29,8 @@ use crate::{
     },
     session::{
         self, CompleteListing, DirectoryEntry, Session,
-        retry::{AttemptError, Operation, RetryingSession, SessionPool},
+        pool::SessionPool,
+        retry::{AttemptError, Operation, RetryingSession},
     },
     transfer::source_file::RemotePath,
 };

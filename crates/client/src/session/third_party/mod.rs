@@ -1,4 +1,4 @@
-//! A transfer between two servers: that of this session receives, that of [`Session::source`]
+//! A transfer between two servers: that of this session receives, that of the other
 //! sends.
 //!
 //! ```text
@@ -31,7 +31,7 @@ use self::{
     state::{Role, ThirdPartyState},
 };
 use super::{
-    Session,
+    Session, SessionPair,
     transfer::{
         CALLING_OFF_LIMIT, EXPLANATION_LIMIT,
         live_requests::{ANSWER_LIMIT, Answer, LiveRequests},
@@ -100,17 +100,24 @@ struct ThirdPartyCommands {
     retrieve: CommandId,
 }
 
-impl Session {
-    /// Runs a transfer from the server of [`Self::source`] to this one.
+impl SessionPair {
+    /// Runs a transfer from the sender to the receiver.
     pub(crate) async fn relay(&mut self, plan: ThirdPartyPlan<'_>) -> ThirdPartyOutcome {
-        let Some(mut source) = self.source.take() else {
-            return ThirdPartyOutcome::failed(self.not_connected(plan.storing));
-        };
-        let relayed = self.relay_from(&mut source, &plan).await;
-        self.source = Some(source);
-        relayed
+        match &mut self.sender {
+            Some(sender) => self.receiver.relay_from(sender, &plan).await,
+            None => ThirdPartyOutcome::failed(self.not_connected(plan.storing)),
+        }
     }
 
+    /// A transfer between the two need not end for other channels, and when it is called off, the
+    /// receiver has told what it has, as servers of ours do.
+    pub(crate) fn can_call_off(&self) -> bool {
+        let sender = self.sender.as_ref();
+        self.server.features.live_channels && sender.is_some_and(|s| s.changes_channels())
+    }
+}
+
+impl Session {
     async fn relay_from(
         &mut self,
         source: &mut Session,
@@ -172,13 +179,6 @@ impl Session {
     /// Its server opens and retires channels while it sends.
     fn changes_channels(&self) -> bool {
         self.server.features.live_channels && !self.endpoint.capabilities.lacks(Lack::LiveRequests)
-    }
-
-    /// A transfer from the server of [`Self::source`] need not end for other channels, and when it
-    /// is called off, the receiver has told what it has, as servers of ours do.
-    pub(crate) fn can_call_off(&self) -> bool {
-        let source = self.source.as_ref();
-        self.server.features.live_channels && source.is_some_and(|s| s.changes_channels())
     }
 
     /// What may be asked of the sender while it sends: the channels are its to open.

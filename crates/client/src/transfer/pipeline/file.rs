@@ -27,7 +27,7 @@ use crate::{
     error::{Error, Result},
     local::{attributes::FileAttributes, durability::LocalDurability, journal::RESUME_BYTES_MIN},
     panics::joined_badly,
-    session::{Session, checksum_in},
+    session::{SessionPair, checksum_in},
     spec::JobSpec,
     transfer::{
         FileTransfer, OpenFile, SMALL_BYTES_MAX,
@@ -94,7 +94,7 @@ pub(crate) fn is_pipelinable(source_file: &SourceFile, spec: &JobSpec) -> bool {
 impl PipelinedFile {
     /// Opens the local end. Asks nothing of the server.
     pub(crate) fn open(
-        session: &Session,
+        session: &SessionPair,
         source_file: SourceFile,
         spec: &JobSpec,
     ) -> std::result::Result<Self, Box<(SourceFile, Error)>> {
@@ -124,7 +124,7 @@ impl PipelinedFile {
     }
 
     fn open_ends(
-        session: &Session,
+        session: &SessionPair,
         source_file: &SourceFile,
         spec: &JobSpec,
     ) -> Result<(OpenFile, Option<PendingCheck>)> {
@@ -253,7 +253,7 @@ impl PipelinedFile {
     /// Compares with what the server says of its end.
     pub(crate) async fn verify(
         &mut self,
-        session: &Session,
+        session: &SessionPair,
         spec: &JobSpec,
         reply: Option<Reply>,
     ) -> Result<Option<AgreedChecksum>> {
@@ -338,7 +338,7 @@ impl PipelinedFile {
     }
 
     /// What has to be asked between the transfer and the check.
-    pub(crate) fn attribute_commands(&self, session: &Session) -> Vec<Command> {
+    pub(crate) fn attribute_commands(&self, session: &SessionPair) -> Vec<Command> {
         let named = self.is_named_by_server();
         let mode =
             (self.source_file.attributes.filter(|_| named)).map(|attributes| FileAttributes {

@@ -55,7 +55,7 @@ use crate::{
         progress::{LocalView, RunningTransfer},
     },
     session::{
-        Session,
+        Session, SessionPair,
         transfer::live_requests::{self, ANSWER_LIMIT, Answer, LiveRequests},
     },
     setting_target::Target,
@@ -84,18 +84,18 @@ pub(crate) struct PipelineLeftovers {
     pub(crate) leftover: Vec<FtpPath>,
 }
 
-impl Session {
+impl SessionPair {
     /// Whether small files can go in a pipeline now: the data channels are there and known to work.
     pub(crate) fn can_pipeline(&self, source_file: &SourceFile) -> bool {
         let (capabilities, direction) = (&self.endpoint.capabilities, source_file.direction());
         let there = self.server.can_reuse(direction)
-            && match (source_file.sender(), &self.source) {
+            && match (source_file.sender(), &self.sender) {
                 (None, _) => self.set.as_ref().is_some_and(|set| set.cached() > 0),
                 (Some(_), None) => false,
                 // Of the sender's channels nobody here knows more than that both have kept them.
                 (Some(_), Some(source)) => {
                     source.server.can_reuse(Direction::Get)
-                        && source.has_channels_wanted()
+                        && has_channels_wanted(source)
                         && !source.endpoint.capabilities.lacks(Lack::Pipelining)
                 }
             };
@@ -119,7 +119,7 @@ impl Session {
 
     /// The channels of gets are as many as are wanted, or can become so.
     fn can_keep_channels(&self) -> bool {
-        self.server.features.next_channels || self.has_channels_wanted()
+        self.server.features.next_channels || has_channels_wanted(self)
     }
 
     /// What may be asked of a server that sends small files: it alone knows the round trips of the
@@ -136,11 +136,6 @@ impl Session {
                 LiveRequests::reports(&self.server.features, limit, now)
             }
         }
-    }
-
-    fn has_channels_wanted(&self) -> bool {
-        let wanted = self.channels_wanted();
-        self.server.parallelism == Some(wanted)
     }
 
     /// Moves `first` and what `feed` gives after it, all in one direction on this endpoint.
@@ -162,7 +157,7 @@ impl Session {
             };
         }
         let before = self.endpoint.capabilities.depth.load(Ordering::Relaxed);
-        let source = self.source.as_ref().filter(|_| first.sender().is_some());
+        let source = self.sender.as_ref().filter(|_| first.sender().is_some());
         // Who has the one of our extensions has the other virtues.
         let is_ours = |session: &Session| session.server.features.live_channels;
         let ours = is_ours(self) && source.is_none_or(|source| is_ours(source));
@@ -222,7 +217,7 @@ impl Session {
 }
 
 struct Pipeline<'a, F> {
-    session: &'a mut Session,
+    session: &'a mut SessionPair,
     spec: &'a JobSpec,
     feed: &'a mut F,
     direction: Direction,
@@ -308,8 +303,8 @@ impl<F: FileSource> Pipeline<'_, F> {
                     None => self.feeding = false,
                 },
                 report = self.flowing.next_end(), if !self.flowing.is_empty() => self.on_moved(report).await,
-                sent = next_sent(&mut self.sending, &mut self.session.source) => self.on_sent(sent).await,
-                spoken = self.session.control.next_event(), if due => self.on_reply(spoken).await,
+                sent = next_sent(&mut self.sending, &mut self.session.sender) => self.on_sent(sent).await,
+                spoken = self.session.receiver.control.next_event(), if due => self.on_reply(spoken).await,
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
             }
         }
@@ -433,7 +428,7 @@ impl<F: FileSource> Pipeline<'_, F> {
 
     /// Lets the next files use the data channels, one after the other.
     fn start_next(&mut self) {
-        if let (Some(sending), Some(source)) = (&mut self.sending, &mut self.session.source) {
+        if let (Some(sending), Some(source)) = (&mut self.sending, &mut self.session.sender) {
             while let Some(file_in_flight) = self.in_flight_files.next_to_flow() {
                 if let Some((transfer, check)) = file_in_flight.at_source() {
                     sending.queue(source, &transfer, check.as_ref(), file_in_flight.size());
@@ -488,7 +483,7 @@ impl<F: FileSource> Pipeline<'_, F> {
         if let Some(reply) = &sent.refusal
             && self.arrived == 0
             && (reply.code.get() == 421 || failure_kind(reply) == Some(FailureKind::NotSupported))
-            && let Some(source) = &self.session.source
+            && let Some(source) = &self.session.sender
         {
             learn(&self.session.context, &source.endpoint, reply);
         }
@@ -566,8 +561,8 @@ impl<F: FileSource> Pipeline<'_, F> {
                     .forget(Observed::GetsPipelined);
             }
         }
-        if let (Some(_), Some(source)) = (self.sending, &mut session.source) {
-            session.server.transfer_done(Direction::Put, true);
+        if let (Some(_), Some(source)) = (self.sending, &mut session.sender) {
+            session.receiver.server.transfer_done(Direction::Put, true);
             source.server.transfer_done(Direction::Get, true);
             return self.leftovers;
         }
@@ -575,6 +570,10 @@ impl<F: FileSource> Pipeline<'_, F> {
         session.server.transfer_done(self.direction, cached > 0);
         self.leftovers
     }
+}
+
+fn has_channels_wanted(session: &Session) -> bool {
+    session.server.parallelism == Some(session.channels_wanted())
 }
 
 /// Gives the target back as soon as it is another. Never where nobody sets it any more.
@@ -586,10 +585,7 @@ async fn when_changed(mut target: watch::Receiver<Target>) -> watch::Receiver<Ta
 }
 
 /// What became of the next file that another server was to send. Never where none does.
-async fn next_sent(
-    sending: &mut Option<RemoteData>,
-    source: &mut Option<Box<Session>>,
-) -> SendOutcome {
+async fn next_sent(sending: &mut Option<RemoteData>, source: &mut Option<Session>) -> SendOutcome {
     match (sending, source) {
         (Some(sending), Some(source)) => sending.next_end(source).await,
         _ => std::future::pending().await,

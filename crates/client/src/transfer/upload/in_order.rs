@@ -9,14 +9,14 @@ use super::Upload;
 use crate::{
     endpoint::capabilities::Lack,
     error::{Error, Result},
-    session::Session,
+    session::SessionPair,
 };
 
 impl Upload {
     /// Where the server has the beginning of the file under its temporary name.
     pub(crate) async fn missing_in_order(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
     ) -> Result<Option<Vec<ByteRange>>> {
         let is_refused = session.endpoint.capabilities.lacks(Lack::Append);
         let (Some(length), true, false) = (
@@ -37,7 +37,7 @@ impl Upload {
     /// which is found out here.
     pub(crate) fn can_go_on_otherwise(
         &self,
-        session: &Session,
+        session: &SessionPair,
         range: Option<ByteRange>,
         result: &Result<()>,
     ) -> bool {

@@ -48,7 +48,7 @@ use crate::{
         attributes::FileAttributes,
         journal::{Journal, SourceVersion},
     },
-    session::{DisplacedFile, Found, NextTransfer, Session, TransferOutcome, TransferPlan},
+    session::{DisplacedFile, Found, NextTransfer, SessionPair, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
 };
 
@@ -91,14 +91,14 @@ enum UploadSource {
     File(FileRef),
     /// Read once, in order.
     Stream(Arc<StdinSource>),
-    /// At the server of [`Session::source`].
+    /// At the server of the [`SessionPair`].
     Server(RemoteSource),
 }
 
 impl Upload {
     /// Opens the source and finds out under which name the file can be written.
     pub(crate) async fn begin(
-        session: &mut Session,
+        session: &mut SessionPair,
         source_file: &SourceFile,
         from: &Origin,
         part: Option<Part>,
@@ -110,7 +110,7 @@ impl Upload {
             }
             _ => false,
         };
-        if let (Origin::Server(at), Some(source)) = (from, &mut session.source) {
+        if let (Origin::Server(at), Some(source)) = (from, &mut session.sender) {
             source.check_name(&at.path).await?;
         }
         let put = Self::open(session, source_file, from, part, verify_mode, can_rename)?;
@@ -125,7 +125,7 @@ impl Upload {
 
     /// Opens the source. Asks nothing of the server.
     pub(crate) fn open(
-        session: &Session,
+        session: &SessionPair,
         source_file: &SourceFile,
         from: &Origin,
         part: Option<Part>,
@@ -201,7 +201,7 @@ impl Upload {
     /// can tell.
     async fn missing_of(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         range: Option<ByteRange>,
     ) -> Result<Option<Vec<ByteRange>>> {
         if self.in_order {
@@ -236,7 +236,7 @@ impl Upload {
     /// Sends bytes of the region, `None` for all of it.
     async fn send_region(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         range: Option<ByteRange>,
         next: Option<NextTransfer>,
         began: &dyn Fn(),
@@ -300,7 +300,7 @@ impl Upload {
 
     async fn send_once(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         range: Option<ByteRange>,
         tail: Option<RangeKey>,
         next: Option<NextTransfer>,
@@ -351,7 +351,7 @@ impl Upload {
     }
 
     /// Which command writes a range, `None` for all of it.
-    fn store(&self, session: &Session, range: Option<ByteRange>) -> Result<Command> {
+    fn store(&self, session: &SessionPair, range: Option<ByteRange>) -> Result<Command> {
         let whole = range.is_none_or(|r| r.start == 0 && Some(r.end) == self.length);
         let from = self.offset + range.map_or(0, |r| r.start);
         if self.goes_on_in_order(range) {
@@ -381,7 +381,7 @@ impl Upload {
 
     /// Sets room aside for a range. A device takes none, and a server that looks may see too little
     /// of it.
-    fn allo_command(&self, session: &Session, range: Option<ByteRange>) -> Option<Command> {
+    fn allo_command(&self, session: &SessionPair, range: Option<ByteRange>) -> Option<Command> {
         let takes = !is_device(&self.temp_path) && !session.endpoint.capabilities.lacks(Lack::Allo);
         // Holes take none.
         let stored = match &self.from {
@@ -422,7 +422,7 @@ impl Upload {
     /// Whether what is `at` a path of the server is the file.
     async fn check(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         at: &FtpPath,
         moved: u64,
     ) -> Result<Option<AgreedChecksum>> {
@@ -476,7 +476,7 @@ impl Upload {
     }
 
     /// What was read once is there, and cannot be sent again to a server that does not rename.
-    fn unrenamed(&self, session: &Session, error: Error) -> Error {
+    fn unrenamed(&self, session: &SessionPair, error: Error) -> Error {
         let is_kept = self.is_stream() && session.endpoint.capabilities.lacks(Lack::Rename);
         match error.refusal().filter(|_| is_kept) {
             Some(_) => Error::Kept {
@@ -494,7 +494,7 @@ impl Upload {
     /// Without a checksum at least the size must be right, where the server tells it.
     async fn compare_size(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         at: &FtpPath,
         moved: u64,
         doing: &str,
@@ -514,7 +514,7 @@ impl Upload {
 
     async fn compare_input(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         input: &StdinSource,
         at: &FtpPath,
         doing: &str,
@@ -579,8 +579,8 @@ impl FileTransfer for Upload {
         self.in_order && changed.is_some()
     }
 
-    fn can_split(&self, session: &Session) -> bool {
-        let sends_parts = match (&self.from, &session.source) {
+    fn can_split(&self, session: &SessionPair) -> bool {
+        let sends_parts = match (&self.from, &session.sender) {
             (UploadSource::File(_), _) => true,
             // Nothing of an older file may stay behind the last part.
             (UploadSource::Server(_), Some(source)) => {
@@ -591,7 +591,7 @@ impl FileTransfer for Upload {
         session.server.features.esto && sends_parts
     }
 
-    fn can_be_cut(&self, session: &Session) -> bool {
+    fn can_be_cut(&self, session: &SessionPair) -> bool {
         self.can_split(session) && (!self.is_relayed() || session.can_call_off())
     }
 
@@ -605,14 +605,14 @@ impl FileTransfer for Upload {
 
     /// Bytes go out behind those of another file, before the server has agreed to take them: a
     /// final name is not in reach then.
-    fn can_follow(&self, session: &Session) -> bool {
+    fn can_follow(&self, session: &SessionPair) -> bool {
         let ours = matches!(self.from, UploadSource::File(_));
         ours && self.rename_to.is_some() && self.can_split(session)
     }
 
     fn prefetch(
         self: Arc<Self>,
-        session: &Session,
+        session: &SessionPair,
         range: Option<ByteRange>,
     ) -> Option<NextTransfer> {
         let range = self.region(range);
@@ -628,7 +628,7 @@ impl FileTransfer for Upload {
         })
     }
 
-    fn prefetch_wasted(&self, session: &Session) -> bool {
+    fn prefetch_wasted(&self, session: &SessionPair) -> bool {
         self.was_prefetched.swap(false, Ordering::Relaxed) && !session.has_begun_next()
     }
 
@@ -648,14 +648,14 @@ impl FileTransfer for Upload {
 
     fn missing<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
     ) -> LocalFuture<'a, Result<Option<Vec<ByteRange>>>> {
         Box::pin(self.missing_of(session, None))
     }
 
     fn find_resumable<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         source_file: &'a SourceFile,
         todo: &'a mut Vec<Option<ByteRange>>,
     ) -> LocalFuture<'a, Result<u64>> {
@@ -685,7 +685,7 @@ impl FileTransfer for Upload {
 
     fn move_range<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         range: Option<ByteRange>,
         next: Option<NextTransfer>,
         began: &'a dyn Fn(),
@@ -714,7 +714,7 @@ impl FileTransfer for Upload {
 
     fn finish<'a>(
         &'a self,
-        session: &'a mut Session,
+        session: &'a mut SessionPair,
         bytes: u64,
     ) -> LocalFuture<'a, Result<Option<AgreedChecksum>>> {
         Box::pin(async move {

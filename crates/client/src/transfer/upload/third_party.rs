@@ -5,7 +5,7 @@ use godwit_proto::{ByteRange, Command, RestartPoint};
 use super::Upload;
 use crate::{
     error::{Error, Result},
-    session::{Session, ThirdPartyPlan},
+    session::{SessionPair, ThirdPartyPlan},
     transfer::{
         FileTransfer, SMALL_BYTES_MAX, range_outcome::RangeOutcome, remote_source::RemoteSource,
     },
@@ -16,12 +16,12 @@ impl Upload {
     /// again.
     pub(crate) async fn relay(
         &self,
-        session: &mut Session,
+        session: &mut SessionPair,
         source: &RemoteSource,
         range: Option<ByteRange>,
     ) -> RangeOutcome {
         let doing = self.doing();
-        let retrieving = match &session.source {
+        let retrieving = match &session.sender {
             Some(sender) => format!("get {}", sender.endpoint.url(&source.path)),
             None => String::new(),
         };
@@ -59,12 +59,12 @@ impl Upload {
 
     fn relay_plan<'a>(
         &self,
-        session: &Session,
+        session: &SessionPair,
         source: &RemoteSource,
         range: Option<ByteRange>,
         (storing, retrieving): (&'a str, &'a str),
     ) -> Result<ThirdPartyPlan<'a>> {
-        let Some(sender) = &session.source else {
+        let Some(sender) = &session.sender else {
             return Err(Error::Usage(format!("{retrieving}: no session for it")));
         };
         let way = source.way(sender, range)?;
