@@ -63,7 +63,7 @@ impl Session {
     }
 
     fn identity(&self) -> Option<GsiSecurity> {
-        match &self.params.security {
+        match &self.data.params.security {
             Some(ChannelSecurity::Gsi(security)) => Some((**security).clone()),
             _ => None,
         }
@@ -110,10 +110,10 @@ impl Session {
             security.peer,
             other.endpoint.name()
         ));
-        self.params.security = Some(security.into());
+        self.data.params.security = Some(security.into());
         // DCSC drops what was kept.
         self.server.cached = None;
-        self.set = None;
+        self.data.set = None;
         Ok(true)
     }
 

@@ -39,7 +39,7 @@ use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 use self::{connect::connect_any, transfer::prefetch::Prefetched};
 use crate::{
     context::RunContext,
-    endpoint::Endpoint,
+    endpoint::{Endpoint, capabilities::Lack},
     error::{Error, Result},
     report::events::{ChannelState, Event},
     setting_target::WorkerSlot,
@@ -58,33 +58,58 @@ pub(crate) use self::{
     transfer::{TransferOutcome, TransferPlan, prefetch::NextTransfer},
 };
 
-/// One logged-in control connection and its data channels.
-pub(crate) struct Session {
+/// A logged-in control channel: what needs no data channel.
+pub(crate) struct ControlSession {
     pub(crate) context: Arc<RunContext>,
     pub(crate) endpoint: Arc<Endpoint>,
+    /// What the server can do, and what it was told of modes and channels.
     pub(crate) server: ServerState,
+    pub(crate) control: ControlChannel,
+    /// What leads to the server; killed where the session is dropped.
+    program: Option<ssh::process::SshProcess>,
+    /// The transfer command that went out before its turn: its reply comes before all others.
+    pub(crate) prefetched: Option<Prefetched>,
+    /// Shortest time from a command to its answer: what the path takes.
+    pub(crate) round_trip: Duration,
+    /// A reply is missing or the connection is gone: nothing more can be asked.
+    pub(crate) broken: bool,
+}
+
+/// Our end of the data channels of a session, and how they are to be.
+pub(crate) struct DataPlane {
+    mover: Option<Mover>,
+    pub(crate) set: Option<ChannelSet>,
     /// Channel parameters of transfers. A session that only asks and lists leaves them at their
     /// default.
     pub(crate) params: ChannelParams,
     /// Of the worker whose session it is.
     pub(crate) place: WorkerSlot,
-    pub(crate) control: ControlChannel,
     /// Where data channels begin and end, ours first.
     addresses: [IpAddr; 2],
-    /// What leads to the server; killed where the session is dropped.
-    program: Option<ssh::process::SshProcess>,
-    mover: Option<Mover>,
-    pub(crate) set: Option<ChannelSet>,
-    /// It was asked to tell often how far it is.
+    /// A receiver was asked to report its progress often.
     markers_requested: bool,
-    /// The transfer command that went out before its turn.
-    pub(crate) prefetched: Option<Prefetched>,
-    /// Shortest time from a command to its answer: what the path takes.
-    pub(crate) round_trip: Duration,
     /// When the server may next be asked for its side of a get.
-    pub(crate) next_report: tokio::time::Instant,
-    /// A reply is missing or the connection is gone: nothing more can be asked.
-    pub(crate) broken: bool,
+    next_report: tokio::time::Instant,
+}
+
+/// A control session with its data channels.
+pub(crate) struct Session {
+    pub(crate) commands: ControlSession,
+    pub(crate) data: DataPlane,
+}
+
+impl Deref for Session {
+    type Target = ControlSession;
+
+    fn deref(&self) -> &ControlSession {
+        &self.commands
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut ControlSession {
+        &mut self.commands
+    }
 }
 
 impl Session {
@@ -125,27 +150,63 @@ impl Session {
         let mut server = ServerState::new(opened.features);
         server.wants_holes = params.holes;
         Ok(Self {
-            context: Arc::clone(context),
-            endpoint: Arc::clone(endpoint),
-            server,
-            params: ChannelParams {
-                security: opened.security,
-                ..params
+            commands: ControlSession {
+                context: Arc::clone(context),
+                endpoint: Arc::clone(endpoint),
+                server,
+                control: opened.control,
+                program: opened.program,
+                prefetched: None,
+                round_trip: opened.round_trip,
+                broken: false,
             },
-            place: WorkerSlot::default(),
-            control: opened.control,
-            addresses: opened.addresses,
-            program: opened.program,
-            mover: None,
-            set: None,
-            markers_requested: false,
-            prefetched: None,
-            round_trip: opened.round_trip,
-            next_report: tokio::time::Instant::now(),
-            broken: false,
+            data: DataPlane {
+                mover: None,
+                set: None,
+                params: ChannelParams {
+                    security: opened.security,
+                    ..params
+                },
+                place: WorkerSlot::default(),
+                addresses: opened.addresses,
+                markers_requested: false,
+                next_report: tokio::time::Instant::now(),
+            },
         })
     }
 
+    /// Closes the session in good order.
+    pub(crate) async fn quit(mut self) {
+        let cached = self.data.set.take().map_or(0, |set| set.cached());
+        let count = u32::try_from(cached).unwrap_or(u32::MAX);
+        self.report_channels(ChannelState::Retired, count);
+        if !self.broken && self.prefetched.is_none() {
+            let ControlSession {
+                control, program, ..
+            } = self.commands;
+            control.quit().await;
+            if let Some(program) = program {
+                program.leave();
+            }
+        }
+    }
+}
+
+impl DataPlane {
+    fn mover(&mut self) -> Result<Mover> {
+        if let Some(mover) = &self.mover {
+            return Ok(mover.clone());
+        }
+        let mover = Mover::spawn("godwit-mover").map_err(|error| Error::System {
+            doing: "start a mover thread".to_owned(),
+            error: Arc::new(error),
+        })?;
+        self.mover = Some(mover.clone());
+        Ok(mover)
+    }
+}
+
+impl ControlSession {
     /// Sends a command and waits for its final reply, whatever it says. `doing` names verb and URL
     /// for messages.
     pub(crate) async fn ask(&mut self, command: &Command, doing: &str) -> Result<Reply> {
@@ -184,19 +245,6 @@ impl Session {
         !self.broken
     }
 
-    /// Closes the session in good order.
-    pub(crate) async fn quit(mut self) {
-        let cached = self.set.take().map_or(0, |set| set.cached());
-        let count = u32::try_from(cached).unwrap_or(u32::MAX);
-        self.report_channels(ChannelState::Retired, count);
-        if !self.broken && self.prefetched.is_none() {
-            self.control.quit().await;
-            if let Some(program) = self.program.take() {
-                program.leave();
-            }
-        }
-    }
-
     fn checked(
         &mut self,
         outcome: std::result::Result<Reply, ControlError>,
@@ -219,6 +267,18 @@ impl Session {
         }
     }
 
+    /// Learns from `reply` that the server lacks something, and reports it once.
+    pub(crate) fn lesson(&self, which: Lack, reply: &Reply, what: &str, consequence: &str) {
+        self.endpoint.capabilities.learn(
+            which,
+            &self.context.reporter,
+            format!(
+                "{}: no {what}: {consequence} (server said: {reply})",
+                self.endpoint.name()
+            ),
+        );
+    }
+
     fn not_connected(&self, doing: &str) -> Error {
         Error::Control {
             doing: doing.to_owned(),
@@ -227,18 +287,6 @@ impl Session {
                 error: Arc::new(std::io::ErrorKind::NotConnected.into()),
             },
         }
-    }
-
-    fn mover(&mut self) -> Result<Mover> {
-        if let Some(mover) = &self.mover {
-            return Ok(mover.clone());
-        }
-        let mover = Mover::spawn("godwit-mover").map_err(|error| Error::System {
-            doing: "start a mover thread".to_owned(),
-            error: Arc::new(error),
-        })?;
-        self.mover = Some(mover.clone());
-        Ok(mover)
     }
 }
 
@@ -267,7 +315,7 @@ impl SessionPair {
 
     /// False once nothing more can be asked.
     pub(crate) fn is_usable(&self) -> bool {
-        self.servers().all(Session::is_usable)
+        self.servers().all(|session| session.is_usable())
     }
 
     /// Closes both in good order.

@@ -179,7 +179,7 @@ impl RetryingSession {
             }
         };
         self.pool.on_open();
-        session.place = self.place;
+        session.data.place = self.place;
         Ok(self.session.insert(session))
     }
 

@@ -10,13 +10,13 @@ use godwit_proto::{
 
 use crate::{
     endpoint::capabilities::Lack, error::Result, local::attributes::FileAttributes,
-    session::Session,
+    session::ControlSession,
 };
 
 /// Files named whose times or permissions a server refuses. Further ones are only mentioned.
 const REFUSALS_SHOWN: u32 = 20;
 
-impl Session {
+impl ControlSession {
     /// The server keeps the times that files are given, as far as anybody knows.
     pub(crate) fn keeps_times(&self) -> bool {
         self.server.features.mfmt && !self.endpoint.capabilities.lacks(Lack::Mfmt)

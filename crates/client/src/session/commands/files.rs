@@ -15,7 +15,7 @@ use godwit_proto::{
 use crate::{
     endpoint::capabilities::Lack,
     error::{Error, Result},
-    session::Session,
+    session::{ControlSession, Session},
 };
 
 /// Commands sent together. Fewer than any server queues.
@@ -41,7 +41,7 @@ impl Found {
     }
 }
 
-impl Session {
+impl ControlSession {
     /// Where `start` is, `~` or `~name`. The session must be new: then its working directory is the
     /// user's home.
     pub(crate) async fn home(&mut self, start: &FtpPath) -> Result<FtpPath> {
@@ -92,39 +92,6 @@ impl Session {
         })
     }
 
-    /// Makes a directory; one that exists already is fine.
-    pub(crate) async fn make_directory(&mut self, path: &FtpPath) -> Result<()> {
-        let made = self.make_directories(std::slice::from_ref(path)).await?;
-        made.into_iter().next().unwrap_or(Ok(()))
-    }
-
-    /// Makes directories in this order, all asked for at once; those that exist already are fine.
-    /// How each went, in order. An error where the session is lost.
-    pub(crate) async fn make_directories(&mut self, paths: &[FtpPath]) -> Result<Vec<Result<()>>> {
-        let mut made = Vec::with_capacity(paths.len());
-        for paths in paths.chunks(TOGETHER_MAX) {
-            let commands = paths.iter().map(|p| Command::Mkd(p.clone()));
-            let replies = self.ask_all(commands, "make directories").await?;
-            for (path, reply) in paths.iter().zip(replies) {
-                let doing = format!("make directory {}", self.endpoint.url(path));
-                made.push(match failure_kind(&reply) {
-                    None => match self.check_arrived(path).await {
-                        Err(error) if !self.is_usable() => return Err(error),
-                        checked => checked,
-                    },
-                    Some(FailureKind::Exists) => Ok(()),
-                    Some(FailureKind::Transient) => Err(Error::refused(doing, reply)),
-                    // Servers say "550 cannot create" of directories that exist: look.
-                    Some(_) => match self.stat(path).await? {
-                        Found::Directory(_) => Ok(()),
-                        _ => Err(Error::refused(doing, reply)),
-                    },
-                });
-            }
-        }
-        Ok(made)
-    }
-
     /// What MLST tells of each of `paths`, in order, asked all at once. `None` for what is no file,
     /// and where the server has no MLST.
     pub(crate) async fn facts_of_all(&mut self, paths: &[FtpPath]) -> Result<Vec<Option<Facts>>> {
@@ -160,86 +127,11 @@ impl Session {
         Ok(all)
     }
 
-    /// What is at each of `paths`, in order, asked all at once where the server has MLST.
-    /// A name that is `listed` is there: its directory is not listed again to find that out.
-    pub(crate) async fn stat_all(
-        &mut self,
-        paths: &[FtpPath],
-        listed: bool,
-    ) -> Result<Vec<Result<Found>>> {
-        let mut found = Vec::with_capacity(paths.len());
-        for paths in paths.chunks(TOGETHER_MAX) {
-            let mut replies = Vec::new();
-            if !self.endpoint.capabilities.lacks(Lack::Mlst) {
-                let commands = paths.iter().map(|p| Command::Mlst(Some(p.clone())));
-                replies = self.ask_all(commands, "look at files").await?;
-            }
-            let mut replies = replies.into_iter();
-            for path in paths {
-                found.push(match replies.next() {
-                    Some(reply) if reply.code.is_success() && !found_in(reply.body()).is_link() => {
-                        Ok(found_in(reply.body()))
-                    }
-                    // Whatever else it is, it is asked again with the words for it.
-                    _ => match self.stat_or_list_parent(path, listed).await {
-                        Err(error) if !self.is_usable() => return Err(error),
-                        looked => looked,
-                    },
-                });
-            }
-        }
-        Ok(found)
-    }
-
     /// Removes a file.
     pub(crate) async fn remove_file(&mut self, path: &FtpPath) -> Result<()> {
         let doing = format!("remove {}", self.endpoint.url(path));
         self.ask_ok(&Command::Dele(path.clone()), &doing).await?;
         Ok(())
-    }
-
-    /// Removes files, all asked for at once, also after the user's interrupt. Those that could not
-    /// be, and why; what is not there is as good as removed.
-    pub(crate) async fn remove_files(
-        &mut self,
-        paths: &[FtpPath],
-    ) -> Result<Vec<(FtpPath, Error)>> {
-        let names: Vec<_> = paths.iter().map(|path| (false, path.clone())).collect();
-        self.remove_all(&names, false).await
-    }
-
-    /// The same of files and, where that is said, of directories, in this order. `again`: an
-    /// earlier attempt may have removed some, and its replies were lost. A server that does not
-    /// say why it refuses to remove one is asked whether it is there.
-    pub(crate) async fn remove_all(
-        &mut self,
-        names: &[(bool, FtpPath)],
-        again: bool,
-    ) -> Result<Vec<(FtpPath, Error)>> {
-        let mut failed = Vec::new();
-        for names in names.chunks(TOGETHER_MAX) {
-            let commands = names.iter().map(|(is_directory, path)| match is_directory {
-                true => Command::Rmd(path.clone()),
-                false => Command::Dele(path.clone()),
-            });
-            let replies = self.ask_all(commands, "remove files").await?;
-            for ((_, path), reply) in names.iter().zip(replies) {
-                let is_gone = match failure_kind(&reply) {
-                    None | Some(FailureKind::NotFound) => true,
-                    Some(FailureKind::Other) if again => {
-                        // Where that does not tell either, the refusal counts.
-                        let found = self.stat(path).await;
-                        matches!(found, Ok(Found::Missing))
-                    }
-                    Some(_) => false,
-                };
-                if !is_gone {
-                    let doing = format!("remove {}", self.endpoint.url(path));
-                    failed.push((path.clone(), Error::refused(doing, reply)));
-                }
-            }
-        }
-        Ok(failed)
     }
 
     /// Sends commands together and waits for their final replies, in order. At most
@@ -319,6 +211,117 @@ impl Session {
         });
         let reply = self.ask(&command, &doing).await?;
         BlockChecksums::from_reply(&reply).ok_or_else(|| Error::refused(doing, reply))
+    }
+}
+
+/// What may have to list a directory.
+impl Session {
+    /// Makes a directory; one that exists already is fine.
+    pub(crate) async fn make_directory(&mut self, path: &FtpPath) -> Result<()> {
+        let made = self.make_directories(std::slice::from_ref(path)).await?;
+        made.into_iter().next().unwrap_or(Ok(()))
+    }
+
+    /// Makes directories in this order, all asked for at once; those that exist already are fine.
+    /// How each went, in order. An error where the session is lost.
+    pub(crate) async fn make_directories(&mut self, paths: &[FtpPath]) -> Result<Vec<Result<()>>> {
+        let mut made = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER_MAX) {
+            let commands = paths.iter().map(|p| Command::Mkd(p.clone()));
+            let replies = self.ask_all(commands, "make directories").await?;
+            for (path, reply) in paths.iter().zip(replies) {
+                let doing = format!("make directory {}", self.endpoint.url(path));
+                made.push(match failure_kind(&reply) {
+                    None => match self.check_arrived(path).await {
+                        Err(error) if !self.is_usable() => return Err(error),
+                        checked => checked,
+                    },
+                    Some(FailureKind::Exists) => Ok(()),
+                    Some(FailureKind::Transient) => Err(Error::refused(doing, reply)),
+                    // Servers say "550 cannot create" of directories that exist: look.
+                    Some(_) => match self.stat(path).await? {
+                        Found::Directory(_) => Ok(()),
+                        _ => Err(Error::refused(doing, reply)),
+                    },
+                });
+            }
+        }
+        Ok(made)
+    }
+
+    /// What is at each of `paths`, in order, asked all at once where the server has MLST.
+    /// A name that is `listed` is there: its directory is not listed again to find that out.
+    pub(crate) async fn stat_all(
+        &mut self,
+        paths: &[FtpPath],
+        listed: bool,
+    ) -> Result<Vec<Result<Found>>> {
+        let mut found = Vec::with_capacity(paths.len());
+        for paths in paths.chunks(TOGETHER_MAX) {
+            let mut replies = Vec::new();
+            if !self.endpoint.capabilities.lacks(Lack::Mlst) {
+                let commands = paths.iter().map(|p| Command::Mlst(Some(p.clone())));
+                replies = self.ask_all(commands, "look at files").await?;
+            }
+            let mut replies = replies.into_iter();
+            for path in paths {
+                found.push(match replies.next() {
+                    Some(reply) if reply.code.is_success() && !found_in(reply.body()).is_link() => {
+                        Ok(found_in(reply.body()))
+                    }
+                    // Whatever else it is, it is asked again with the words for it.
+                    _ => match self.stat_or_list_parent(path, listed).await {
+                        Err(error) if !self.is_usable() => return Err(error),
+                        looked => looked,
+                    },
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes files, all asked for at once, also after the user's interrupt. Those that could not
+    /// be, and why; what is not there is as good as removed.
+    pub(crate) async fn remove_files(
+        &mut self,
+        paths: &[FtpPath],
+    ) -> Result<Vec<(FtpPath, Error)>> {
+        let names: Vec<_> = paths.iter().map(|path| (false, path.clone())).collect();
+        self.remove_all(&names, false).await
+    }
+
+    /// The same of files and, where that is said, of directories, in this order. `again`: an
+    /// earlier attempt may have removed some, and its replies were lost. A server that does not
+    /// say why it refuses to remove one is asked whether it is there.
+    pub(crate) async fn remove_all(
+        &mut self,
+        names: &[(bool, FtpPath)],
+        again: bool,
+    ) -> Result<Vec<(FtpPath, Error)>> {
+        let mut failed = Vec::new();
+        for names in names.chunks(TOGETHER_MAX) {
+            let commands = names.iter().map(|(is_directory, path)| match is_directory {
+                true => Command::Rmd(path.clone()),
+                false => Command::Dele(path.clone()),
+            });
+            let replies = self.ask_all(commands, "remove files").await?;
+            for ((_, path), reply) in names.iter().zip(replies) {
+                let is_gone = match failure_kind(&reply) {
+                    None | Some(FailureKind::NotFound) => true,
+                    Some(FailureKind::Other) if again => {
+                        // Where that does not tell either, the refusal counts.
+                        let found = self.stat(path).await;
+                        matches!(found, Ok(Found::Missing))
+                    }
+                    Some(_) => false,
+                };
+                if !is_gone {
+                    let doing = format!("remove {}", self.endpoint.url(path));
+                    failed.push((path.clone(), Error::refused(doing, reply)));
+                }
+            }
+        }
+        Ok(failed)
     }
 }
 

@@ -151,9 +151,9 @@ impl Session {
         let mut refused = None;
         loop {
             let spoken = tokio::select! {
-                spoken = self.control.next_event() => spoken,
+                spoken = self.commands.control.next_event() => spoken,
                 // The rename may have happened: whoever asks again looks first.
-                () = tokio::time::sleep(self.context.connections.stall_limit) => {
+                () = tokio::time::sleep(self.commands.context.connections.stall_limit) => {
                     self.broken = true;
                     return Err(self.not_connected(&doing));
                 }

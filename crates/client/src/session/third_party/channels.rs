@@ -134,7 +134,7 @@ impl Session {
 
     /// Level of the data channels; `None`: nothing guards them.
     fn data_protection(&self) -> Result<Option<Protection>> {
-        match &self.params.security {
+        match &self.data.params.security {
             None => Ok(None),
             Some(ChannelSecurity::Gsi(security)) => Ok(Some(security.protection)),
             Some(_) => Err(Error::Usage(format!(
@@ -163,12 +163,12 @@ impl Session {
                 ),
             });
         }
-        if let Some(ChannelSecurity::Gsi(security)) = &self.params.security {
+        if let Some(ChannelSecurity::Gsi(security)) = &self.data.params.security {
             let security = GsiSecurity {
                 protection: level,
                 ..(**security).clone()
             };
-            self.params.security = Some(security.into());
+            self.data.params.security = Some(security.into());
         }
         // PROT drops what was kept (GFD.020).
         self.server.cached = None;
@@ -178,7 +178,7 @@ impl Session {
     /// Once: receivers tell how far they are seldom, unless asked. What they answer changes
     /// nothing.
     fn request_markers(&mut self) {
-        if std::mem::replace(&mut self.markers_requested, true) {
+        if std::mem::replace(&mut self.data.markers_requested, true) {
             return;
         }
         for event in [MarkerEvent::Performance, MarkerEvent::Restart] {
@@ -197,13 +197,13 @@ impl Session {
         doing: &str,
     ) -> Result<bool> {
         for session in [&mut *self, &mut *to] {
-            session.set = None;
+            session.data.set = None;
             session.server.cached = None;
         }
         let Some(address) = to.ask_to_listen(settings_there, doing).await? else {
             return Ok(false);
         };
-        let [_, peer] = self.addresses;
+        let [_, peer] = self.data.addresses;
         if address.ip().is_loopback() && !peer.is_loopback() {
             return Err(Error::Usage(format!(
                 "{}: listens on {address}, where {} cannot reach it: name it by an address that \

@@ -127,7 +127,7 @@ impl Session {
             return ThirdPartyOutcome::failed(error);
         }
         let parallelism = self.channels_to_begin_with(source, plan.long);
-        source.params.parallelism = parallelism;
+        source.data.params.parallelism = parallelism;
         self.context
             .counters
             .on_transfer_start(source.round_trip.max(self.round_trip));
@@ -189,7 +189,12 @@ impl Session {
         }
         let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
         let channels = self.server.parallelism.unwrap_or(channels);
-        LiveRequests::new(&self.server.features, channels, limit, self.next_report)
+        LiveRequests::new(
+            &self.server.features,
+            channels,
+            limit,
+            self.data.next_report,
+        )
     }
 }
 
@@ -244,7 +249,7 @@ impl ThirdPartyTransfer<'_> {
                 Ok(()) = target.changed(), if self.relaying.flows() => {
                     let target = *target.borrow_and_update();
                     self.live_requests.want(self.receiver.channels_wanted());
-                    self.cut = self.plan.may_be_cut && !target.includes(self.receiver.place);
+                    self.cut = self.plan.may_be_cut && !target.includes(self.receiver.data.place);
                 }
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
                 () = sleep_until(stall_due), if self.relaying.silence_tells() => self.stalled = true,
@@ -342,7 +347,7 @@ impl ThirdPartyTransfer<'_> {
         }
         let flows = self.relaying.flows();
         if flows && !flowed && !self.between.reused && self.between.mode == Mode::ExtendedBlock {
-            let channels = self.sender.params.parallelism;
+            let channels = self.sender.data.params.parallelism;
             self.sender.report_channels(ChannelState::Opened, channels);
         }
         // The sender's report is newer, and says more.
@@ -350,7 +355,7 @@ impl ThirdPartyTransfer<'_> {
             self.running.report(Sample {
                 bytes: self.relaying.bytes().unwrap_or(0),
                 channels: match self.between.mode {
-                    Mode::ExtendedBlock => self.sender.params.parallelism,
+                    Mode::ExtendedBlock => self.sender.data.params.parallelism,
                     Mode::Stream => 1,
                 },
                 ..Sample::default()

@@ -49,14 +49,14 @@ impl Session {
         for _ in 0..TURNS_MAX {
             let mode = self.best_mode(direction, stream);
             let settings = self.settings(mode, direction);
-            let cached = self.set.as_ref().is_some_and(|set| set.cached() > 0);
+            let cached = self.data.set.as_ref().is_some_and(|set| set.cached() > 0);
             if cached && self.server.can_reuse(direction) {
                 if self.settle(&settings, doing).await? {
                     return Ok(mode);
                 }
                 continue;
             }
-            self.set = None;
+            self.data.set = None;
             self.server.cached = None;
             let made = if self.server_listens(direction, mode) {
                 self.let_server_listen(mode, settings, doing).await?
@@ -64,7 +64,7 @@ impl Session {
                 self.listen(mode, settings, doing).await?
             };
             if let Some(set) = made {
-                self.set = Some(set);
+                self.data.set = Some(set);
                 return Ok(mode);
             }
         }
@@ -108,11 +108,12 @@ impl Session {
     pub(crate) fn settings(&mut self, mode: Mode, direction: Direction) -> Vec<Command> {
         let capabilities = &self.endpoint.capabilities;
         let buffers = self
+            .data
             .params
             .socket_buffer_bytes
             .filter(|_| !capabilities.lacks(Lack::Buffers));
-        self.server
-            .prepare(mode, direction, self.params.parallelism, buffers)
+        let parallelism = self.data.params.parallelism;
+        (self.server).prepare(mode, direction, parallelism, buffers)
     }
 
     /// Asks for the settings. False where MODE E was refused.
@@ -200,31 +201,31 @@ impl Session {
     /// Asks for the data channels of gets in MODE E as the target wants them and waits for no
     /// answer: what follows is refused where one of them was.
     pub(crate) fn listen_ahead(&mut self) -> Result<()> {
-        self.params.parallelism = self.channels_wanted();
-        self.set = None;
+        self.data.params.parallelism = self.channels_wanted();
+        self.data.set = None;
         let (set, address) = self.open_listener(Mode::ExtendedBlock)?;
         let settings = self.settings(Mode::ExtendedBlock, Direction::Get);
         for command in settings.iter().chain([&address]) {
             self.control.submit(command);
         }
         self.server.cached = None;
-        self.set = Some(set);
+        self.data.set = Some(set);
         Ok(())
     }
 
     /// A listener, and the command that tells the server of it.
     fn open_listener(&mut self, mode: Mode) -> Result<(ChannelSet, Command)> {
-        let [here, peer] = self.addresses;
+        let [here, peer] = self.data.addresses;
         let range = self.context.connections.port_range.as_ref();
         let no_listener = |error: std::io::Error| Error::System {
             doing: format!("listen for data connections on {here}"),
             error: error.into(),
         };
         let listener =
-            net::listen(here, range, self.params.socket_buffer_bytes).map_err(no_listener)?;
+            net::listen(here, range, self.data.params.socket_buffer_bytes).map_err(no_listener)?;
         let address = listener.local_addr().map_err(no_listener)?;
         let command = Self::connect_command(address);
-        let movers = [self.mover()?];
+        let movers = [self.data.mover()?];
         let params = ChannelParams {
             only_from: accepted_from(
                 peer,
@@ -255,7 +256,7 @@ impl Session {
         let Some(address) = self.ask_to_listen(settings, doing).await? else {
             return Ok(None);
         };
-        let movers = [self.mover()?];
+        let movers = [self.data.mover()?];
         let mut params = self.params_for(mode);
         if !self.endpoint.capabilities.has(Observed::DataReached) {
             params.connect_limit = params.connect_limit.min(FIRST_CONNECT_LIMIT);
@@ -275,7 +276,7 @@ impl Session {
         mut settings: Vec<Command>,
         doing: &str,
     ) -> Result<Option<SocketAddr>> {
-        let [_, peer] = self.addresses;
+        let [_, peer] = self.data.addresses;
         let epsv = Command::Epsv(EpsvArgument::Any);
         // RFC 2428 §3: PASV cannot carry an IPv6 address.
         let commands = match peer {
@@ -341,7 +342,7 @@ impl Session {
 
     /// What the data connections of this session show before data flows.
     fn proof(&self) -> DataProof {
-        match self.params.security {
+        match self.data.params.security {
             Some(ChannelSecurity::Gsi(_)) => DataProof::Identities,
             _ => DataProof::None,
         }
@@ -378,26 +379,15 @@ impl Session {
 
     /// Holes of what is put do not travel.
     pub(crate) fn sends_holes(&self) -> bool {
-        self.params.holes && self.server.features.holes
+        self.data.params.holes && self.server.features.holes
     }
 
     fn params_for(&self, mode: Mode) -> ChannelParams {
-        let mut params = self.params.clone();
+        let mut params = self.data.params.clone();
         params.holes = self.sends_holes();
         if mode == Mode::Stream {
             params.parallelism = 1;
         }
         params
-    }
-
-    pub(crate) fn lesson(&self, which: Lack, reply: &Reply, what: &str, consequence: &str) {
-        self.endpoint.capabilities.learn(
-            which,
-            &self.context.reporter,
-            format!(
-                "{}: no {what}: {consequence} (server said: {reply})",
-                self.endpoint.name()
-            ),
-        );
     }
 }

@@ -119,7 +119,7 @@ impl Session {
         }
         if plan.counts {
             self.context.counters.on_transfer_start(self.round_trip);
-            self.params.parallelism = self.parallelism_for(plan.direction);
+            self.data.params.parallelism = self.parallelism_for(plan.direction);
         }
         let prefetched = self.take_pipelined(&plan);
         let made = match &prefetched {
@@ -139,7 +139,7 @@ impl Session {
         {
             return TransferOutcome::never_began(error);
         }
-        let Some(set) = &self.set else {
+        let Some(set) = &self.data.set else {
             return TransferOutcome::never_began(self.not_connected(plan.doing));
         };
         let live_requests = self.live_requests(&plan, mode, set.cached());
@@ -183,7 +183,7 @@ impl Session {
     fn parallelism_for(&self, direction: Direction) -> u32 {
         let wanted = self.channels_wanted();
         let there = self.server.can_reuse(direction)
-            && self.set.as_ref().is_some_and(|set| set.cached() > 0);
+            && self.data.set.as_ref().is_some_and(|set| set.cached() > 0);
         let live_requests = direction == Direction::Get
             && self.server.features.live_channels
             && !self.endpoint.capabilities.lacks(Lack::LiveRequests);
@@ -203,7 +203,7 @@ impl Session {
         running: Option<&RunningTransfer>,
     ) -> TransferState {
         let mut state = TransferState {
-            parallelism: self.params.parallelism,
+            parallelism: self.data.params.parallelism,
             ..TransferState::default()
         };
         let monitor = transfer.monitor();
@@ -310,7 +310,7 @@ impl Session {
                 },
                 Ok(()) = target.changed(), if plan.counts && state.flows() => {
                     let target = *target.borrow_and_update();
-                    if plan.may_be_cut && !target.includes(self.place) {
+                    if plan.may_be_cut && !target.includes(self.data.place) {
                         monitor.cut();
                     } else {
                         let wanted = self.channels_wanted();
@@ -398,11 +398,16 @@ impl Session {
             return LiveRequests::none(now);
         }
         let channels = match u32::try_from(cached) {
-            Ok(0) | Err(_) => self.params.parallelism,
+            Ok(0) | Err(_) => self.data.params.parallelism,
             Ok(cached) => cached,
         };
         let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
-        LiveRequests::new(&self.server.features, channels, limit, self.next_report)
+        LiveRequests::new(
+            &self.server.features,
+            channels,
+            limit,
+            self.data.next_report,
+        )
     }
 
     /// Asks what is to be asked of `transfer`; gives up an answer that does not come, and says so.
@@ -425,7 +430,7 @@ impl Session {
             let id = self.control.submit(&live_requests::command(what));
             live_requests.asked(what, id, now);
         }
-        self.next_report = live_requests.next_report();
+        self.data.next_report = live_requests.next_report();
         overdue
     }
 
@@ -558,7 +563,7 @@ impl Session {
             }
         };
         if result.is_err() || mode == Mode::Stream {
-            self.set = None;
+            self.data.set = None;
         }
         TransferOutcome {
             report: state.report,

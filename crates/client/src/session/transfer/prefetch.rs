@@ -95,7 +95,7 @@ impl Session {
         // Who has the one of our extensions keeps its connections.
         let reuses = self.server.can_reuse(Direction::Put) || self.server.features.live_channels;
         let goes_on = report.result.is_ok() && report.unsent.is_empty() && report.cached > 0;
-        let wanted = self.context.target.now().includes(self.place);
+        let wanted = self.context.target.now().includes(self.data.place);
         if self.prefetched.is_some()
             || mode != Mode::ExtendedBlock
             || !(goes_on && reuses && wanted)
@@ -103,9 +103,10 @@ impl Session {
         {
             return;
         }
-        let Some(set) = &self.set else { return };
-        let ahead = ahead.as_ref().map(|command| self.control.submit(command));
-        let id = self.control.submit(command);
+        let Some(set) = &self.data.set else { return };
+        let control = &mut self.commands.control;
+        let ahead = ahead.as_ref().map(|command| control.submit(command));
+        let id = control.submit(command);
         let transfer = set.start(job(), mode);
         let here = LocalView::Transfer(transfer.monitor());
         let running = RunningTransfer::new(&self.context.counters, here);
@@ -156,7 +157,7 @@ impl Session {
                 self.broken |= prefetched.sending.is_some();
                 None
             }
-            _ if prefetched.command == plan.command && self.set.is_some() => Some(prefetched),
+            _ if prefetched.command == plan.command && self.data.set.is_some() => Some(prefetched),
             _ => {
                 self.broken = true;
                 None

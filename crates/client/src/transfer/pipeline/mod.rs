@@ -90,7 +90,7 @@ impl SessionPair {
         let (capabilities, direction) = (&self.endpoint.capabilities, source_file.direction());
         let there = self.server.can_reuse(direction)
             && match (source_file.sender(), &self.sender) {
-                (None, _) => self.set.as_ref().is_some_and(|set| set.cached() > 0),
+                (None, _) => self.data.set.as_ref().is_some_and(|set| set.cached() > 0),
                 (Some(_), None) => false,
                 // Of the sender's channels nobody here knows more than that both have kept them.
                 (Some(_), Some(source)) => {
@@ -145,7 +145,7 @@ impl SessionPair {
         spec: &JobSpec,
         feed: &mut impl FileSource,
     ) -> PipelineLeftovers {
-        let cached = self.set.as_ref().map_or(0, |set| set.cached());
+        let cached = self.data.set.as_ref().map_or(0, |set| set.cached());
         let ready = cached > 0 && self.server.can_reuse(first.direction());
         let opens = first.direction() == Direction::Get && !(ready && self.can_keep_channels());
         if opens && let Err(error) = self.listen_ahead() {
@@ -340,7 +340,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             return;
         }
         self.depth_controller.on_pause();
-        match (self.direction, &self.session.set) {
+        match (self.direction, &self.session.data.set) {
             (Direction::Put, Some(set)) => {
                 set.next_channels(self.wanted);
                 self.report_channel_change();
@@ -436,7 +436,9 @@ impl<F: FileSource> Pipeline<'_, F> {
             }
             return;
         }
-        let Some(set) = &self.session.set else { return };
+        let Some(set) = &self.session.data.set else {
+            return;
+        };
         while self.flowing.has_room()
             && let Some(file_in_flight) = self.in_flight_files.next_to_flow()
         {
@@ -451,7 +453,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             return;
         }
         self.flowing.clear();
-        self.session.set = None;
+        self.session.data.set = None;
         let lost = || TransferFailure::ConnectionLost("behind a file that was refused".to_owned());
         while let Some(at) = self.in_flight_files.moved(Err(lost())) {
             self.settle(at).await;
@@ -551,7 +553,7 @@ impl<F: FileSource> Pipeline<'_, F> {
         let session = self.session;
         session.control.data_moves(None);
         if self.channels_gone {
-            session.set = None;
+            session.data.set = None;
             session.server.forget();
             if self.arrived == 0 {
                 // Whatever the reason is, the path of single files finds it.
@@ -566,7 +568,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             source.server.transfer_done(Direction::Get, true);
             return self.leftovers;
         }
-        let cached = session.set.as_ref().map_or(0, |set| set.cached());
+        let cached = session.data.set.as_ref().map_or(0, |set| set.cached());
         session.server.transfer_done(self.direction, cached > 0);
         self.leftovers
     }

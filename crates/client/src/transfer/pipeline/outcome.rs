@@ -281,7 +281,7 @@ impl<F: FileSource> Pipeline<'_, F> {
         self.leftovers
             .leftover
             .extend(removing.into_iter().map(|(_, path)| path));
-        self.session.set = None;
+        self.session.data.set = None;
         self.session.broken = true;
         self.feeding = false;
     }
