@@ -22,8 +22,8 @@ use crate::{
     },
 };
 
-/// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that damages bytes each
-/// time has to be reported.
+/// Bad ranges of a file are moved again so often. Chosen arbitrarily: a path that damages bytes
+/// each time has to be reported.
 const REPAIRS_MAX: u32 = 3;
 
 /// A file whose ends are open.

@@ -1,9 +1,9 @@
 //! A copy, from its plan to its summary.
 //!
 //! ```text
-//!   Planner ──bounded channel──► Queue ──► Worker 1 (session, mover)      Crew: as many as the target wants
-//!                                  ▲  └──► Worker 2 ──► Finisher: checksums and final names, while workers go on
-//!                                  └ pieces of large files, and what a worker leaves when it goes
+//!   Planner ─ bounded channel ─► Queue ─┬► Worker 1 ──► Verifier: checksums and final names,
+//!                                  ▲    └► Worker 2        while workers move the next files
+//!                                  └ pieces of large files, and what a worker leaves when it exits
 //! ```
 
 mod deletion;
@@ -168,7 +168,7 @@ async fn run_observed(
         check_nesting(&spec.sources, &spec.destination).map_err(Error::Usage)?;
     }
     if let Some(journal) = journal_of(&spec)? {
-        // Nobody has set it before.
+        // Not set before.
         let _ = context.local.journal.set(Arc::new(journal));
     }
     let (sender, receiver) = mpsc::channel(plan::AHEAD_MAX);

@@ -25,7 +25,7 @@ const WORKERS_TO_COME: u32 = 8;
 /// What the session moves that a piece is for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SessionRate {
-    /// `None`: nobody knows yet.
+    /// `None`: not known yet.
     pub(crate) rate_bps: Option<f64>,
     /// Of its control channel.
     pub(crate) round_trip: Duration,
@@ -69,7 +69,7 @@ impl PieceSizer {
         (self.may_change || self.workers() > 1) && length >= 2 * PIECE_BYTES_MIN
     }
 
-    /// The next piece of `left`, which nobody has begun, from its start, for a session of `rate`.
+    /// The next piece of `left`, which no worker has begun, from its start, for a session of `rate`.
     /// Guided self-scheduling (Polychronopoulos, Kuck 1987): half of an equal share of the job each
     /// time, so that pieces shrink towards its end and no session holds the tail.
     pub(crate) fn piece(&self, left: ByteRange, rate: SessionRate) -> ByteRange {

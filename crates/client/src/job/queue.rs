@@ -42,7 +42,7 @@ impl Priority {
 
 /// Something for a worker to do.
 pub(crate) enum WorkItem {
-    /// A file that nobody has begun.
+    /// A file that no worker has begun.
     Begin(PlanEntry),
     /// A piece of one that has begun; `None`: all of it.
     Piece(Arc<FileTask>, Option<ByteRange>),
@@ -61,10 +61,10 @@ struct QueueState {
     /// Files that several workers may move.
     shared: VecDeque<Arc<FileTask>>,
     returned: VecDeque<PlanEntry>,
-    /// Files to be finished by whoever has time.
+    /// Files to be finished by the next idle worker.
     moved: Vec<(Arc<FileTask>, u64)>,
     /// Files taken of which it is not known yet whether they will be shared. While there are some,
-    /// nobody goes home.
+    /// no worker exits.
     in_setup: u32,
     /// The planner has finished.
     plan_exhausted: bool,
@@ -247,7 +247,7 @@ impl Queue {
         }
     }
 
-    /// A file is to be finished by whoever has time.
+    /// A file is to be finished by the next idle worker.
     pub(crate) fn give_moved(&self, file: Arc<FileTask>, moved: u64) {
         self.lock().moved.push((file, moved));
         self.changed.notify_waiters();
@@ -290,18 +290,18 @@ impl Queue {
         has_work && !inner.closed
     }
 
-    /// Hands nothing out any more, whatever waits: those that wait for something else go home.
+    /// Hands nothing out any more, whatever waits: workers that wait exit.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_waiters();
     }
 
-    /// Nobody takes anything any more: the planner does not wait for room.
+    /// No worker takes anything any more: the planner must not wait for room.
     pub(crate) async fn end(&self) {
         self.planned.lock().await.close();
     }
 
-    /// Files wait that nobody has begun.
+    /// Files wait that no worker has begun.
     pub(crate) fn has_files(&self) -> bool {
         !self.lock().returned.is_empty()
     }

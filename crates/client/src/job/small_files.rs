@@ -109,10 +109,11 @@ impl FileSource for SmallFiles<'_> {
                 && is_pipelinable(source_file, &job.spec)
         };
         loop {
+            let from = Priority::of(&job.context.target.now(), *place);
             let planned = tokio::select! {
                 biased;
                 _ = target.wait_for(other) => return None,
-                planned = job.queue.next_small(Priority::of(&job.context.target.now(), *place), fits) => planned,
+                planned = job.queue.next_small(from, fits) => planned,
             };
             match planned? {
                 PlanEntry::File(source_file) if job.admits(&source_file) => {

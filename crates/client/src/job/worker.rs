@@ -73,7 +73,7 @@ impl Worker {
     }
 
     pub(crate) async fn run(mut self) -> WorkerExit {
-        let farewell = self.work().await;
+        let exit = self.work().await;
         match self.next.take() {
             // What of it lies at the server already is kept or removed.
             Some((file, _)) if file.leftover().is_some() && self.job.context.stop.is_set() => {
@@ -84,7 +84,7 @@ impl Worker {
                 file.piece_done(Ok(0), vec![piece]);
                 self.job.queue.piece_done();
             }
-            // Nobody else has heard of it, and its temporary file goes with it.
+            // No other worker knows of it, and its temporary file is removed with it.
             Some((file, None)) => {
                 let (source_file, leftover) = (file.source_file.clone(), file.leftover().cloned());
                 drop(file);
@@ -95,7 +95,7 @@ impl Worker {
             None => {}
         }
         self.carrier.close().await;
-        farewell
+        exit
     }
 
     pub(super) async fn close(&mut self) {
@@ -118,11 +118,12 @@ impl Worker {
                 }
                 continue;
             }
+            let from = Priority::of(&job.context.target.now(), place);
             let task = tokio::select! {
                 biased;
                 () = job.context.stop.wait() => return WorkerExit::Done,
-                _ = target.wait_for(|target| !target.includes(place)) => return WorkerExit::Surplus,
-                task = job.queue.next(&job.sizer, self.session_rate, Priority::of(&job.context.target.now(), place)) => task,
+                _ = target.wait_for(|now| !now.includes(place)) => return WorkerExit::Surplus,
+                task = job.queue.next(&job.sizer, self.session_rate, from) => task,
             };
             if task.is_some() {
                 test_point("worker", &place.rank);
@@ -298,7 +299,7 @@ impl Worker {
                 self.job.note_disk_full(&error);
                 Err(error)
             }
-            // Only whole files come without a range, and whoever has begun one has a session.
+            // Only whole files come without a range, and a worker that began one has a session.
             Err(AttemptError::SessionLimit(_, error)) if piece.is_none() => Err(error),
             Err(AttemptError::SessionLimit(endpoint, error)) => {
                 self.on_session_limit(endpoint, &error);
@@ -530,14 +531,14 @@ impl Worker {
                 (Err(AttemptError::Failed(bug)), 0)
             });
             moved += again;
-            if let Err(setback) = outcome {
-                self.discard(file, moved, &setback.into()).await;
+            if let Err(error) = outcome {
+                self.discard(file, moved, &error.into()).await;
                 return true;
             }
         }
     }
 
-    /// Moves pieces, also when this worker is wanted no more: nobody else knows of them.
+    /// Moves pieces, also when this worker is wanted no more: no other worker knows of them.
     async fn move_all_ranges(
         &mut self,
         file: &Arc<FileTask>,
@@ -564,7 +565,7 @@ impl Worker {
         context.counters.moved(resumed_bytes);
         context.reporter.note(match resumed_bytes {
             0 => {
-                format!("{path}: nothing of what an earlier run has left can be used: begins anew")
+                format!("{path}: nothing of what an earlier run has left can be used: starts again")
             }
             _ => format!("{path}: {resumed_bytes} bytes are there from an earlier run"),
         });
@@ -609,19 +610,19 @@ impl Worker {
         if matches!(error, Error::Kept { .. }) {
             file.keep();
         }
-        self.remove_rubbish(file).await;
+        self.remove_leftover(file).await;
         let seconds = file.began.elapsed().as_secs_f64();
         self.job.file_failed(&file.path, seconds, moved, error);
     }
 
     /// The server refused the name of a file, which is begun under another one.
     async fn begin_again(&mut self, file: &FileTask, source_file: SourceFile) {
-        self.remove_rubbish(file).await;
+        self.remove_leftover(file).await;
         self.job.queue.begin_again(PlanEntry::File(source_file));
     }
 
     /// Removes what a file that failed has left at the server.
-    async fn remove_rubbish(&mut self, file: &FileTask) {
+    async fn remove_leftover(&mut self, file: &FileTask) {
         if let Some(leftover) = file.leftover() {
             let what = file.endpoint.url(leftover);
             let removed = if self.job.context.stop.is_set() {
@@ -662,7 +663,7 @@ impl Worker {
             .unwrap_or(Err(Error::Interrupted))
     }
 
-    /// For what nobody else can do in our place.
+    /// For what no other worker can do.
     async fn attempt_here<T>(
         &mut self,
         step: Operation<'_>,
@@ -677,7 +678,7 @@ impl Worker {
 
     fn on_session_limit(&mut self, endpoint: Arc<Endpoint>, error: &Error) {
         self.refused_by = Some(endpoint);
-        let text = format!("no further session, going on with those there are: {error}");
+        let text = format!("no further session, continuing with the open ones: {error}");
         self.job.context.reporter.note(text);
     }
 }

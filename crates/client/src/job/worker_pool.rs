@@ -48,7 +48,9 @@ pub(super) async fn run(job: &Arc<Job>) {
         }
         let due = held.unwrap_or_else(Instant::now);
         tokio::select! {
-            on_exit = worker_pool.workers.join_next(), if !worker_pool.workers.is_empty() => worker_pool.on_exit(on_exit),
+            exit = worker_pool.workers.join_next(), if !worker_pool.workers.is_empty() => {
+                worker_pool.on_exit(exit);
+            }
             _ = target.changed() => {}
             () = changed => {}
             () = sleep_until(due), if held.is_some() => worker_pool.held_until = None,
@@ -95,9 +97,9 @@ impl WorkerPool<'_> {
 
     fn on_exit(&mut self, on_exit: Option<Result<(u32, WorkerExit), tokio::task::JoinError>>) {
         match on_exit {
-            Some(Ok((rank, farewell))) => {
+            Some(Ok((rank, exit))) => {
                 self.ranks.remove(&rank);
-                if let WorkerExit::SessionLimit(by) = farewell {
+                if let WorkerExit::SessionLimit(by) = exit {
                     self.held_until = Some(Instant::now() + SESSION_PAUSE);
                     let most = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
                     by.inspect(|by| self.job.context.target.sessions_refused(by, most));

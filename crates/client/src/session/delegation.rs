@@ -38,7 +38,7 @@ impl Session {
         if here.peer == there.peer && issuer(&here) == issuer(&there) {
             return Ok(());
         }
-        // What ssh has let in has an identity that nobody else can verify.
+        // What ssh has let in has an identity that no other server can verify.
         let (from_source, from_here) = (!source.endpoint.is_ssh(), !self.endpoint.is_ssh());
         if from_source && self.install_credential(&there, source).await? {
             return Ok(());

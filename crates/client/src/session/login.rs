@@ -3,8 +3,9 @@
 //! settled.
 //!
 //! ```text
-//!   220 ─► (gsiftp: AUTH ─► ADAT ... ─► 235, all that follows is wrapped) ─► USER ... TYPE I ─► (gsiftp: DCAU, PBSZ, PROT)
-//!       └► (ftpes: AUTH ─► 234, all that follows is TLS) ─► (FEAT, where there is a token) ──┘└► (ftpes: PBSZ, PROT)
+//!   220 ─► (gsiftp: AUTH ─► ADAT ... ─► 235, from then on wrapped) ────────┬─► USER ... TYPE I ─┐
+//!       └► (ftpes: AUTH ─► 234, from then on TLS) ─► (FEAT with a token) ──┘                    │
+//!          (gsiftp: DCAU, PBSZ, PROT; ftpes: PBSZ, PROT) ◄──────────────────────────────────────┘
 //! ```
 
 use std::{

@@ -210,7 +210,7 @@ impl ControlSession {
     /// Sends a command and waits for its final reply, whatever it says. `doing` names verb and URL
     /// for messages.
     pub(crate) async fn ask(&mut self, command: &Command, doing: &str) -> Result<Reply> {
-        // The answer would wait behind a transfer that nobody takes.
+        // The answer would wait behind a transfer that is never taken.
         self.broken |= self.prefetched.is_some();
         if self.broken {
             return Err(self.not_connected(doing));
@@ -358,7 +358,7 @@ fn client_info(endpoint: &Endpoint) -> String {
     )
 }
 
-/// `None` where nobody hears it: two lines a command are work.
+/// `None` where no observer wants it: two lines a command are work.
 fn protocol_trace(context: &Arc<RunContext>, endpoint: &Arc<Endpoint>) -> Option<ProtocolTrace> {
     if !context.reporter.observer().hears_dialogue() {
         return None;

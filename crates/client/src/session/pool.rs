@@ -61,8 +61,8 @@ impl SessionPool {
         })
     }
 
-    /// Opens a session that a worker will need soon. Where that fails, the next one fails too; a bug
-    /// is kept for [`SessionPool::take_panic`].
+    /// Opens a session that a worker will need soon. Where that fails, the next one fails too; a
+    /// bug is kept for [`SessionPool::take_panic`].
     pub(crate) fn open_in_background(&self, endpoint: &Arc<Endpoint>) {
         let (context, params) = (Arc::clone(&self.context), self.params.clone());
         let (to, found) = (Arc::clone(endpoint), Arc::clone(&self.bug));
@@ -112,8 +112,8 @@ impl SessionPool {
         }
     }
 
-    /// A session to `endpoint`, with one to `sender` if there is one. Where none is to be had, which
-    /// endpoint is to blame. `warms` is reset once another session is opened ahead.
+    /// A session to `endpoint`, with one to `sender` if there is one; the error names the endpoint
+    /// to blame. `warms` is reset once another session is opened ahead.
     pub(super) async fn obtain(
         &self,
         endpoint: &Arc<Endpoint>,

@@ -34,8 +34,8 @@ impl From<Error> for AttemptError {
 }
 
 impl From<AttemptError> for Error {
-    fn from(setback: AttemptError) -> Self {
-        match setback {
+    fn from(error: AttemptError) -> Self {
+        match error {
             AttemptError::Failed(error) | AttemptError::SessionLimit(_, error) => error,
         }
     }
@@ -76,7 +76,7 @@ pub(crate) struct RetryingSession {
     /// This session will be busy with lists while others move what is in them: they need one too,
     /// as soon as the first is let in.
     pub(crate) warms_pool: bool,
-    /// Of the worker whose carrier it is.
+    /// Of the worker whose session it is.
     pub(crate) place: WorkerSlot,
 }
 
@@ -187,12 +187,12 @@ impl RetryingSession {
         self.session.take().inspect(|_| self.pool.on_drop())
     }
 
-    /// The session is in a state that nobody knows.
+    /// The session is in an unknown state.
     pub(crate) fn discard(&mut self) {
         self.drop_session();
     }
 
-    /// Leaves the session to whoever needs one next.
+    /// Leaves the session to the next worker that needs one.
     pub(crate) fn release(&mut self) {
         if let Some(session) = self.drop_session() {
             self.pool.return_idle(session);

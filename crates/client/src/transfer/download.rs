@@ -106,7 +106,7 @@ impl Download {
         Self::open_version(session, source_file, to, part, verify_mode, None)
     }
 
-    /// The same of a known version of the source: what is here of it is gone on with in order.
+    /// The same of a known version of the source: what is here of it is resumed in order.
     fn open_version(
         session: &SessionPair,
         source_file: &SourceFile,

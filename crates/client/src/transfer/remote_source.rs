@@ -1,4 +1,4 @@
-//! A file at a server, to be read: which command fetches which part of it, whoever takes the bytes.
+//! A file at a server, to be read: which command fetches which part of it.
 
 use godwit_proto::{ByteRange, Command, FtpPath, command::Region};
 
@@ -17,7 +17,7 @@ pub(crate) struct RemoteSource {
     pub(crate) offset: u64,
     /// Bytes wanted and expected; `None`: whatever there is.
     pub(crate) length: Option<u64>,
-    /// Upper bound of a part whose end nobody knows.
+    /// Upper bound of a part whose end is not known.
     ask: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ impl RemoteSource {
             size => size.map(|s| s - offset),
         };
         let wanted = part.and_then(|p| p.length);
-        // Without a size a shorter file than asked for is no error: nobody knows. Devices have what
+        // Without a size a shorter file than asked for is no error. Devices have what
         // they are asked for.
         let length = match (left, wanted) {
             (Some(left), wanted) => Some(wanted.map_or(left, |w| w.min(left))),
@@ -122,7 +122,7 @@ pub(crate) struct RetrievePlan {
     pub(crate) base: u64,
     pub(crate) stream_start: u64,
     pub(crate) limit: Option<u64>,
-    /// The server sends more than these bytes, which whoever receives them has to cut off.
+    /// The server sends more than these bytes, which the receiver has to cut off.
     pub(crate) cut: Option<u64>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct SourceFile {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) remote: FtpPath,
     pub(crate) other: Peer,
-    /// Bytes of the whole file; `None`: nobody knows, or it is a device.
+    /// Bytes of the whole file; `None`: not known, or it is a device.
     pub(crate) size: Option<u64>,
     /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody
     /// tells.

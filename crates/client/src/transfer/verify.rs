@@ -51,7 +51,7 @@ pub(crate) struct ServerRegions<'a> {
     pub(crate) offset: u64,
     /// `None`: both to their ends.
     pub(crate) length: Option<u64>,
-    /// How many bytes there should be; `None`: nobody knows.
+    /// How many bytes there should be; `None`: not known.
     pub(crate) bytes: Option<u64>,
 }
 

@@ -310,7 +310,7 @@ fn where_the_source_is_another_now_the_copy_begins_anew_and_says_so() {
             here.begun(get, &bytes(length, 2));
             let (moved, said) = here.goes_on(get);
             assert_eq!(moved, LENGTH as u64);
-            assert!(said.contains("begins anew"), "{said}");
+            assert!(said.contains("starts again"), "{said}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What is in a directory of a server, and what is at a path, in the best way that the server has.
 //!
 //! ```text
-//!   MLSD ─ not known, or no shape that is known ─► CWD, LIST -a ─ not understood ─► NLST -a, names to be looked at
+//!   MLSD ─ not known, or of no known shape ─► CWD, LIST -a ─ not understood ─► NLST -a, each name
+//!                                                                              looked at
 //! ```
 //! The older commands are asked for the working directory, not for a path: vsftpd answers `LIST
 //! path` with an empty listing and 226 where there is no such path, and with the name itself where
@@ -17,7 +18,6 @@ use godwit_proto::{
     error::{FailureKind, failure_kind},
     facts::{FactType, Facts},
     list_line,
-    pi::transfer::Direction,
     timestamp::Timestamp,
 };
 
@@ -289,22 +289,10 @@ impl Session {
         let cutter = LineSplitter::new(outlet.again(), form);
         let sink = cutter.clone();
         let is_by_path = matches!(command, Command::Mlsd(_) | Command::Nlst(Some(_)));
-        let plan = TransferPlan {
-            doing,
-            direction: Direction::Get,
-            stream: true,
-            ahead: None,
-            command,
-            length: None,
-            next: None,
-            may_block: false,
-            counts: false,
-            may_be_cut: false,
-            is_cut: false,
-            began: None,
-        };
         let outcome = self
-            .transfer(plan, |_| TransferJob::Receive(Sink::Stream(Box::new(sink))))
+            .transfer(TransferPlan::listing(command, doing), |_| {
+                TransferJob::Receive(Sink::Stream(Box::new(sink)))
+            })
             .await;
         if let Some(why) = cutter.refused() {
             let doing = doing.to_owned();

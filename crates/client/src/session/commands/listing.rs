@@ -61,7 +61,7 @@ pub(crate) struct DirectoryEntry {
 }
 
 impl DirectoryEntry {
-    /// `None`: nobody knows.
+    /// `None`: not known.
     pub(crate) fn is_directory(&self) -> Option<bool> {
         match self.facts.kind {
             Some(FactType::Dir) => Some(true),
@@ -70,7 +70,7 @@ impl DirectoryEntry {
         }
     }
 
-    /// A file of which nobody has said when it changed.
+    /// A file of which the server did not say when it changed.
     pub(crate) fn lacks_time(&self) -> bool {
         self.is_directory() == Some(false) && self.facts.modify.is_none()
     }

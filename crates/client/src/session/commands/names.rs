@@ -11,7 +11,6 @@ use godwit_proto::{
     error::{FailureKind, failure_kind},
     facts,
     odd_bytes::OddBytes,
-    pi::transfer::Direction,
 };
 use parking_lot::Mutex;
 
@@ -74,7 +73,7 @@ impl Session {
                 Ok(())
             }
             (Some(false), _) => {
-                // Nobody finds it any more by the name that it was given.
+                // It cannot be found by the name that it was given.
                 if let Some(blank) = path.as_bytes().strip_suffix(b" ")
                     && let Ok(stored) = FtpPath::new([blank, b"_"].concat())
                     && path.file_name().is_some_and(is_temporary)
@@ -84,7 +83,7 @@ impl Session {
                 Err(self.mangled(path, &seen.unwrap_or_default()))
             }
             (None, Some(false)) => Err(self.mangled(path, &seen.unwrap_or_default())),
-            // Nobody can tell.
+            // There is no way to tell.
             (None, _) => Ok(()),
         }
     }
@@ -131,20 +130,7 @@ impl Session {
             }
             let finder = NameFinder::new(name);
             let sink = finder.clone();
-            let plan = TransferPlan {
-                doing: &doing,
-                direction: Direction::Get,
-                stream: true,
-                ahead: None,
-                command,
-                length: None,
-                next: None,
-                may_block: false,
-                counts: false,
-                may_be_cut: false,
-                is_cut: false,
-                began: None,
-            };
+            let plan = TransferPlan::listing(command, &doing);
             let listed =
                 self.transfer(plan, |_| TransferJob::Receive(Sink::Stream(Box::new(sink))));
             match listed.await.result {

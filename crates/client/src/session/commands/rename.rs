@@ -152,7 +152,7 @@ impl Session {
         loop {
             let spoken = tokio::select! {
                 spoken = self.commands.control.next_event() => spoken,
-                // The rename may have happened: whoever asks again looks first.
+                // The rename may have happened: the next attempt looks first.
                 () = tokio::time::sleep(self.commands.context.connections.stall_limit) => {
                     self.broken = true;
                     return Err(self.not_connected(&doing));

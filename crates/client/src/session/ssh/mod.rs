@@ -2,8 +2,9 @@
 //! Data channels go beside it.
 //!
 //! ```text
-//!   godwit ══ a pair of sockets ══ ssh ──────────── sshd ══ ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh
-//!     └──────────────────────── data channels ──────────────────────┘
+//!   godwit ══ a pair of sockets ══ ssh ──────────── sshd ══ ~/.globus/sshftp,
+//!     │                                                      /etc/grid-security/sshftp
+//!     └──────────────────── data channels ────────────────── or godwitd --ssh
 //! ```
 
 pub(super) mod process;

@@ -122,7 +122,7 @@ impl SshProcess {
         error: ControlError,
     ) -> Error {
         let ended = timeout(LAST_WORDS, self.child.wait()).await;
-        // Somebody may hold it open: a master that goes on.
+        // Another process may hold it open: an ssh master that stays.
         drop(timeout(LAST_WORDS, &mut self.listener).await);
         let status = ended.ok().and_then(io::Result::ok).and_then(|s| s.code());
         let said = String::from_utf8_lossy(&self.said.lock()).into_owned();
@@ -230,7 +230,7 @@ fn why(
     }
 }
 
-/// Nobody speaks GridFTP at the far end.
+/// There is no GridFTP server at the far end.
 pub(super) fn no_server(endpoint: &Endpoint, reason: &str) -> Error {
     Error::MissingFeature {
         endpoint: endpoint.name(),

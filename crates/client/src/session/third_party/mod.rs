@@ -1,10 +1,9 @@
-//! A transfer between two servers: that of this session receives, that of the other
-//! sends.
+//! A transfer between two servers, the receiver and the sender of a [`SessionPair`].
 //!
 //! ```text
-//!        ┌─ MODE (TREV) ─ PASV ─► 227 ─────────────┬─ STOR ───────► 150, 111, 112 ... 226   receiver
-//!   here ┤                                         │                  ▲ ▲ ▲ data
-//!        └─ MODE OPTS ──────────── PORT ──► 200 ───┴─ RETR ───────► 150 ............. 226   sender
+//!        ┌─ MODE (TREV) ─ PASV ─► 227 ──────────┬─ STOR ────► 150, 111, 112 ... 226   receiver
+//!   here ┤                                      │               ▲ ▲ ▲ data
+//!        └─ MODE OPTS ─────────── PORT ─► 200 ──┴─ RETR ────► 150 ............. 226   sender
 //! ```
 //! Success takes two: the 2xx of both. What the receiver calls safe need not be sent again, whoever
 //! failed.
@@ -241,19 +240,25 @@ impl ThirdPartyTransfer<'_> {
             let wake = self.live_requests.wake().filter(|_| wakes);
             let stall_due = self.last_activity + stall_limit;
             let later = Instant::now() + stall_limit;
+            let explained = explanation_due.unwrap_or(later);
+            let silence_tells = self.relaying.silence_tells();
+            let receives = self.relaying.is_due(Role::Receiver);
+            let sends = self.relaying.is_due(Role::Sender) || self.live_requests.is_waiting();
             tokio::select! {
-                spoken = self.receiver.control.next_event(),
-                    if self.relaying.is_due(Role::Receiver) => self.on_reply(Role::Receiver, spoken),
-                spoken = self.sender.control.next_event(),
-                    if self.relaying.is_due(Role::Sender) || self.live_requests.is_waiting() => self.on_reply(Role::Sender, spoken),
+                spoken = self.receiver.control.next_event(), if receives => {
+                    self.on_reply(Role::Receiver, spoken);
+                }
+                spoken = self.sender.control.next_event(), if sends => {
+                    self.on_reply(Role::Sender, spoken);
+                }
                 Ok(()) = target.changed(), if self.relaying.flows() => {
                     let target = *target.borrow_and_update();
                     self.live_requests.want(self.receiver.channels_wanted());
                     self.cut = self.plan.may_be_cut && !target.includes(self.receiver.data.place);
                 }
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
-                () = sleep_until(stall_due), if self.relaying.silence_tells() => self.stalled = true,
-                () = sleep_until(explanation_due.unwrap_or(later)), if explanation_due.is_some() => return,
+                () = sleep_until(stall_due), if silence_tells => self.stalled = true,
+                () = sleep_until(explained), if explanation_due.is_some() => return,
                 () = stop.wait() => self.stopped = true,
             }
         }
@@ -277,8 +282,10 @@ impl ThirdPartyTransfer<'_> {
             let (sender, told) = (waits(Role::Sender), waits(Role::Receiver));
             let due = self.relaying.is_due(Role::Receiver);
             let (side, spoken) = tokio::select! {
-                spoken = self.receiver.control.next_event(), if told || due => (Role::Receiver, spoken),
-                spoken = self.sender.control.next_event(), if sender => (Role::Sender, spoken),
+                heard = self.receiver.control.next_event(), if told || due => {
+                    (Role::Receiver, heard)
+                }
+                heard = self.sender.control.next_event(), if sender => (Role::Sender, heard),
                 () = sleep_until(arrived), if due && !told => {
                     self.abort(Role::Receiver, &mut asked);
                     continue;
@@ -394,8 +401,7 @@ impl ThirdPartyTransfer<'_> {
         self.running.report(*sample);
         if before != after {
             let sender = &mut *self.sender;
-            sender.report_channels(ChannelState::Opened, after.saturating_sub(before));
-            sender.report_channels(ChannelState::Retired, before.saturating_sub(after));
+            sender.report_channel_change(before, after);
             sender.server.parallelism = Some(after);
         }
     }
@@ -479,7 +485,7 @@ impl ThirdPartyTransfer<'_> {
             sender.server.transfer_done(Direction::Get, true);
             sender.broken |= self.unanswered;
         } else {
-            // One of the two may still wait for the other, and nobody else ends that.
+            // One of the two may still wait for the other, and nothing else ends that.
             receiver.broken = true;
             sender.broken = true;
         }

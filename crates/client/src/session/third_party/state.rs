@@ -82,7 +82,7 @@ impl ReceiverProgress {
 }
 
 impl ThirdPartyState {
-    /// A 1xx. True where it is news: somebody has begun, or bytes have arrived.
+    /// A 1xx. True where it is news: a server has begun, or bytes have arrived.
     pub(crate) fn on_preliminary(&mut self, side: Role, preliminary: &Reply) -> bool {
         if side == Role::Receiver && matches!(preliminary.code.get(), 111 | 112) {
             let before = self.told.bytes();

@@ -96,7 +96,7 @@ impl Session {
                 Lack::ModeE,
                 &self.context.reporter,
                 format!(
-                    "{}: no PARALLEL in FEAT: one data channel per file, opened anew for each",
+                    "{}: no PARALLEL in FEAT: a new data channel for each file",
                     self.endpoint.name()
                 ),
             );
@@ -141,7 +141,7 @@ impl Session {
                     self.server.forget();
                     return Err(Error::refused(doing, reply));
                 }
-                // The server goes on with what it has: slower, not wrong.
+                // The server keeps what it has: slower, not wrong.
                 Command::Opts(options) => self.context.reporter.note(format!(
                     "{}: refused OPTS {options} and goes on as before: {reply}",
                     self.endpoint.name()

@@ -81,6 +81,26 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) began: Option<&'a dyn Fn(&Monitor)>,
 }
 
+impl<'a> TransferPlan<'a> {
+    /// Of names in a directory, which are few and are not counted.
+    pub(crate) fn listing(command: Command, doing: &'a str) -> Self {
+        Self {
+            doing,
+            direction: Direction::Get,
+            stream: true,
+            ahead: None,
+            command,
+            length: None,
+            next: None,
+            may_block: false,
+            counts: false,
+            may_be_cut: false,
+            is_cut: false,
+            began: None,
+        }
+    }
+}
+
 /// How it went.
 pub(crate) struct TransferOutcome {
     /// `None` where it never began.
@@ -262,15 +282,16 @@ impl Session {
             let wake = live_requests
                 .wake()
                 .filter(|_| asks || live_requests.is_waiting());
+            let awaits_reply = state.awaits_reply(&live_requests);
             tokio::select! {
-                spoken = self.control.next_event(), if state.awaits_reply(&live_requests) => match spoken {
+                spoken = self.control.next_event(), if awaits_reply => match spoken {
                     Ok(Spoken::Preliminary(of, _)) if of == id && !state.started => {
                         state.started = true;
                         if let Some(began) = plan.began {
                             began(&monitor);
                         }
                     }
-                    Ok(Spoken::Preliminary(of, marker)) if of == id => state.on_preliminary(&marker),
+                    Ok(Spoken::Preliminary(of, mark)) if of == id => state.on_preliminary(&mark),
                     Ok(Spoken::Preliminary(of, _)) => {
                         self.on_prefetched_reply(of, None);
                     }
@@ -287,7 +308,8 @@ impl Session {
                             state.aborting = None;
                         } else if Some(of) == ahead {
                             self.on_allo_reply(&reply);
-                        } else if let Some(answer) = live_requests.answer(of, &reply, Instant::now()) {
+                        } else {
+                            let answer = live_requests.answer(of, &reply, Instant::now());
                             self.answered(answer, &reply, &mut state, running);
                         }
                     }
@@ -380,7 +402,7 @@ impl Session {
                 self.report_channels(ChannelState::Opened, opened);
                 self.report_channels(ChannelState::Retired, retired);
             }
-            // The server connects: where it takes no asides, with what OPTS asked for before, and
+            // The server connects: where it answers no live requests, with what OPTS asked for before, and
             // the next transfer follows.
             Direction::Get => live_requests.want(channels),
         }
@@ -447,13 +469,13 @@ impl Session {
 
     fn answered(
         &mut self,
-        answer: Answer,
+        answer: Option<Answer>,
         reply: &Reply,
         state: &mut TransferState,
         running: Option<&RunningTransfer>,
     ) {
         match answer {
-            Answer::Report(sample, before, after) => {
+            Some(Answer::Report(sample, before, after)) => {
                 if let Some(running) = running {
                     running.report(*sample);
                 }
@@ -462,13 +484,12 @@ impl Session {
                         state.channels_told = before;
                         self.report_channels(ChannelState::Opened, before);
                     }
-                    self.report_channels(ChannelState::Opened, after.saturating_sub(before));
-                    self.report_channels(ChannelState::Retired, before.saturating_sub(after));
+                    self.report_channel_change(before, after);
                     self.server.parallelism = Some(after);
                 }
             }
-            Answer::NoTransfer => {}
-            Answer::Refused => self.disable_live_requests(reply),
+            Some(Answer::NoTransfer) | None => {}
+            Some(Answer::Refused) => self.disable_live_requests(reply),
         }
     }
 
@@ -581,6 +602,12 @@ impl Session {
         if let Err(TransferFailure::ConnectionLost(_)) = report.result {
             self.report_channels(ChannelState::Lost, report.channels_peak);
         }
+    }
+
+    /// There were `before` channels and are `after`.
+    pub(crate) fn report_channel_change(&self, before: u32, after: u32) {
+        self.report_channels(ChannelState::Opened, after.saturating_sub(before));
+        self.report_channels(ChannelState::Retired, before.saturating_sub(after));
     }
 
     pub(crate) fn report_channels(&self, state: ChannelState, count: u32) {

@@ -5,7 +5,7 @@
 //!
 //! Both use the same data channels, and nothing else may be asked between them. What comes early
 //! stays where it is: replies here, bytes in the kernel. In doubt the session is given up: the
-//! server owes a transfer, and nobody could tell its bytes from others.
+//! server owes a transfer, and its bytes could not be told from others.
 
 use std::sync::Arc;
 

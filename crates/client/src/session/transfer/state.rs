@@ -38,7 +38,7 @@ pub(crate) struct TransferState {
     pub(crate) grew: Option<(u32, Instant)>,
     /// The user interrupted.
     pub(crate) stopped: bool,
-    /// The data plane hangs in a system call that nobody can end.
+    /// The data plane hangs in a system call that cannot be ended.
     pub(crate) stuck: bool,
     /// The server owes an explanation and does not give it.
     pub(crate) mute: bool,

@@ -36,7 +36,7 @@ use crate::{
     },
 };
 
-/// Setbacks after which a file goes alone.
+/// Failures of pipelines after which a file goes alone.
 const PIPELINE_FAILURES_MAX: u8 = 8;
 
 /// Bytes whose checksum is computed at once; more of them on a thread of its own.
@@ -71,6 +71,7 @@ enum PendingCheck {
 /// Whether a file can travel among others, as far as it depends on the file and on what is known of
 /// its server.
 pub(crate) fn is_pipelinable(source_file: &SourceFile, spec: &JobSpec) -> bool {
+    let capabilities = &source_file.endpoint.capabilities;
     source_file.size.is_some_and(|size| size <= SMALL_BYTES_MAX)
         && spec.part.is_none()
         && !matches!(
@@ -80,13 +81,12 @@ pub(crate) fn is_pipelinable(source_file: &SourceFile, spec: &JobSpec) -> bool {
         && source_file.pipeline_failures < PIPELINE_FAILURES_MAX
         && source_file.begun.is_none()
         && !is_device(&source_file.remote)
-        && !(source_file.direction() == Direction::Put && source_file.endpoint.capabilities.may_be_closed(&source_file.remote))
+        && !(source_file.direction() == Direction::Put
+            && capabilities.may_be_closed(&source_file.remote))
         // A name that the server may mangle needs a look first.
-        && source_file.endpoint.capabilities.passes(&source_file.remote)
+        && capabilities.passes(&source_file.remote)
         && match &source_file.other {
-            Peer::From(Origin::Server(at)) => {
-                at.endpoint.capabilities.passes(&at.path)
-            }
+            Peer::From(Origin::Server(at)) => at.endpoint.capabilities.passes(&at.path),
             _ => true,
         }
 }
@@ -211,7 +211,7 @@ impl PipelinedFile {
         self.size
     }
 
-    /// Bytes that a later run would have to move again: it goes on with larger files.
+    /// Bytes that a later run would have to move again: it resumes larger files.
     pub(crate) fn unresumable_bytes(&self) -> u64 {
         match self.size > RESUME_BYTES_MIN {
             true => 0,

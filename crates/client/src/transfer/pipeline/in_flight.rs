@@ -2,9 +2,10 @@
 //! channels. No I/O.
 //!
 //! ```text
-//!            command sent      1xx          data moved        2xx and check        renamed
-//!   get    ──► Waiting ─────► (its turn) ──► Flowing ──► Moved ──► ripe
-//!   put    ──► Waiting ─► (its turn, no 1xx awaited) ──► Flowing ──► Moved ──► ripe ──► Renaming ──► ripe
+//!       command sent      1xx          data moved     2xx and check      renamed
+//!   get ─► Waiting ─► (its turn) ─► Flowing ─► Moved ─► Arrived
+//!   put ─► Waiting ─► (its turn) ─► Flowing ─► Moved ─► Arrived ─► Renaming ─► Renamed
+//!                     no 1xx awaited
 //! ```
 //! A MODE E block says where in its file it belongs and not of which file it is: bytes belong to
 //! files in the order of the transfers that the server has begun. So a get reads only after the 1xx
@@ -178,7 +179,7 @@ impl<T> InFlightFiles<T> {
     pub(crate) fn next_to_flow(&mut self) -> Option<&T> {
         let awaits = self.direction == Direction::Get && !self.reads_ahead;
         let next = self.slots.get_mut(self.moved + self.flowing)?;
-        // Whoever was refused is taken out, not waited for.
+        // A refused file is taken out, not waited for.
         if awaits && !next.begun || next.answer.as_ref().is_some_and(|r| !r.code.is_success()) {
             return None;
         }
@@ -223,7 +224,7 @@ impl<T> InFlightFiles<T> {
                 FileProgress::Open
             }
             (Some(answer), _) if !answer.code.is_success() => FileProgress::Refused,
-            // Without a 1xx nobody reads what is called whole.
+            // Without a 1xx nothing was read of what the server calls complete.
             (Some(_), DataState::Waiting) if self.direction == Direction::Get && !slot.begun => {
                 FileProgress::Refused
             }

@@ -92,7 +92,7 @@ impl SessionPair {
             && match (source_file.sender(), &self.sender) {
                 (None, _) => self.data.set.as_ref().is_some_and(|set| set.cached() > 0),
                 (Some(_), None) => false,
-                // Of the sender's channels nobody here knows more than that both have kept them.
+                // Of the sender's channels no more is known here than that both have kept them.
                 (Some(_), Some(source)) => {
                     source.server.can_reuse(Direction::Get)
                         && has_channels_wanted(source)
@@ -274,7 +274,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             self.start_next();
             self.steer();
             self.ask();
-            let allo_command = self.has_room();
+            let has_room = self.has_room();
             let due = !self.in_flight_files.is_empty()
                 || !self.removing.is_empty()
                 || self.asked.is_some()
@@ -298,13 +298,19 @@ impl<F: FileSource> Pipeline<'_, F> {
                     self.wanted = self.session.channels_wanted();
                     changed.set(when_changed(target));
                 }
-                source_file = self.feed.next(), if allo_command => match source_file {
+                source_file = self.feed.next(), if has_room => match source_file {
                     Some(source_file) => self.admit(source_file),
                     None => self.feeding = false,
                 },
-                report = self.flowing.next_end(), if !self.flowing.is_empty() => self.on_moved(report).await,
-                sent = next_sent(&mut self.sending, &mut self.session.sender) => self.on_sent(sent).await,
-                spoken = self.session.receiver.control.next_event(), if due => self.on_reply(spoken).await,
+                report = self.flowing.next_end(), if !self.flowing.is_empty() => {
+                    self.on_moved(report).await;
+                }
+                sent = next_sent(&mut self.sending, &mut self.session.sender) => {
+                    self.on_sent(sent).await;
+                }
+                spoken = self.session.receiver.control.next_event(), if due => {
+                    self.on_reply(spoken).await;
+                }
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
             }
         }
@@ -361,10 +367,7 @@ impl<F: FileSource> Pipeline<'_, F> {
 
     fn report_channel_change(&mut self) {
         let before = std::mem::replace(&mut self.channels, self.wanted);
-        let opened = self.wanted.saturating_sub(before);
-        self.session.report_channels(ChannelState::Opened, opened);
-        let retired = before.saturating_sub(self.wanted);
-        self.session.report_channels(ChannelState::Retired, retired);
+        self.session.report_channel_change(before, self.wanted);
     }
 
     fn has_room(&mut self) -> bool {
@@ -578,7 +581,7 @@ fn has_channels_wanted(session: &Session) -> bool {
     session.server.parallelism == Some(session.channels_wanted())
 }
 
-/// Gives the target back as soon as it is another. Never where nobody sets it any more.
+/// Gives the target back as soon as it has changed. Never where it cannot change any more.
 async fn when_changed(mut target: watch::Receiver<Target>) -> watch::Receiver<Target> {
     if target.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -244,7 +244,7 @@ impl<F: FileSource> Pipeline<'_, F> {
             .push(file_in_flight.into_item(alone));
     }
 
-    /// What is there of a file stays where it can be gone on with.
+    /// What is there of a file stays where it can be resumed.
     fn keep_partial_file(&mut self, file_in_flight: &mut PipelinedFile) {
         if self.session.context.local.journal.get().is_some() && resume::can_resume(self.session) {
             file_in_flight.keep();

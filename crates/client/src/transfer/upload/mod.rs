@@ -114,7 +114,7 @@ impl Upload {
             source.check_name(&at.path).await?;
         }
         let put = Self::open(session, source_file, from, part, verify_mode, can_rename)?;
-        // What an earlier run has left of another version is not gone on with.
+        // What an earlier run has left of another version is not resumed.
         if let Some(may_exist) =
             partial_beside(source_file).filter(|may_exist| *may_exist != put.temp_path)
         {
@@ -468,7 +468,7 @@ impl Upload {
             }
         };
         if agreed.is_none() && !self.is_part && !is_device(at) {
-            // Of one that was gone on with, all that there is to be.
+            // Of a resumed file, its whole length.
             let expected = self.length.unwrap_or(moved);
             self.compare_size(session, at, expected, &doing).await?;
         }

@@ -5,8 +5,9 @@
 //!
 //! - It is asked to rename two files that are not there, one with a dot and one without
 //!   ([`Session::can_rename`]). Different refusals tell that it refuses dots.
-//! - It refuses to store a file under one name, and stores it under the next ([`Upload::learn_names`]).
-//!   Where it refuses all, the first refusal is what the user sees, and its directory is closed.
+//! - It refuses to store a file under one name, and stores it under the next
+//!   ([`Upload::learn_names`]). Where it refuses all, the first refusal is what the user sees, and
+//!   its directory is closed.
 //! - It stores a file and refuses to rename it ([`Session::rename`]).
 //!
 //! [`Session::can_rename`]: crate::session::Session::can_rename

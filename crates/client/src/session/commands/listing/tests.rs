@@ -71,8 +71,8 @@ fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
     assert_eq!(first, [ok("a"), ok("b"), twice()]);
     let further = read(1, "Type=file; B\r\nType=dir; b\r\n");
     assert_eq!(further, [ok("B"), twice()]);
-    let anew = read(2, "Type=file; a\r\nType=file; c\r\nType=file; b\r\n");
-    assert_eq!(anew, [ok("c")]);
+    let again = read(2, "Type=file; a\r\nType=file; c\r\nType=file; b\r\n");
+    assert_eq!(again, [ok("c")]);
 }
 
 /// What comes out of `pieces`, cut, up to an error.
