@@ -54,11 +54,11 @@ pub(super) async fn run(job: &Job, delete_list: Option<SealedDeleteList>) {
 }
 
 async fn remove(job: &Job, delete_list: SealedDeleteList) -> Result<()> {
-    let mut carrier = RetryingSession::new(job.pool.clone());
+    let mut retrying = RetryingSession::new(job.pool.clone());
     let failed = |e: io::Error| Error::local(files::spool_context(), &e);
-    let mut remnants = delete_list.read().map_err(failed)?.peekable();
-    while remnants.peek().is_some() && !job.context.stop.is_set() {
-        let batch: io::Result<Vec<_>> = remnants.by_ref().take(TOGETHER).collect();
+    let mut deletions = delete_list.read().map_err(failed)?.peekable();
+    while deletions.peek().is_some() && !job.context.stop.is_set() {
+        let batch: io::Result<Vec<_>> = deletions.by_ref().take(TOGETHER).collect();
         let batch = batch.map_err(failed)?;
         let count = batch.len() as u64;
         let left = match &job.spec.destination {
@@ -72,7 +72,7 @@ async fn remove(job: &Job, delete_list: SealedDeleteList) -> Result<()> {
                     let again = std::mem::replace(&mut again, true);
                     session.remove_all(&names, again).await
                 };
-                let failed = carrier.attempt(step, remove).await?;
+                let failed = retrying.attempt(step, remove).await?;
                 left.extend(
                     failed
                         .into_iter()
@@ -92,7 +92,7 @@ async fn remove(job: &Job, delete_list: SealedDeleteList) -> Result<()> {
             job.file_failed(&path, 0.0, 0, &why);
         }
     }
-    carrier.release();
+    retrying.release();
     Ok(())
 }
 
@@ -102,10 +102,10 @@ type Unremoved = Vec<(String, Error)>;
 /// The names that can be sent to a server, and those that cannot.
 fn sendable(batch: Vec<Deletion>, endpoint: &str) -> (Vec<(bool, FtpPath)>, Unremoved) {
     let (mut names, mut left) = (Vec::new(), Vec::new());
-    for remnant in batch {
-        let shown = format!("{endpoint}{}", remnant.path.escape_ascii());
-        match FtpPath::new(remnant.path) {
-            Ok(path) => names.push((remnant.is_directory, path)),
+    for deletion in batch {
+        let shown = format!("{endpoint}{}", deletion.path.escape_ascii());
+        match FtpPath::new(deletion.path) {
+            Ok(path) => names.push((deletion.is_directory, path)),
             Err(bad) => left.push((
                 shown.clone(),
                 Error::Usage(format!("remove {shown}: {bad}")),
@@ -118,10 +118,10 @@ fn sendable(batch: Vec<Deletion>, endpoint: &str) -> (Vec<(bool, FtpPath)>, Unre
 /// Those that could not be removed, and why.
 fn remove_here(batch: Vec<Deletion>) -> Unremoved {
     let mut left = Vec::new();
-    for remnant in batch {
-        let path = files::path_of(&remnant.path);
+    for deletion in batch {
+        let path = files::path_of(&deletion.path);
         test_point("remove", &path.display());
-        let removed = match remnant.is_directory {
+        let removed = match deletion.is_directory {
             true => fs::remove_dir(&path),
             false => fs::remove_file(&path),
         };
@@ -142,11 +142,11 @@ mod tests {
 
     #[test]
     fn a_name_that_cannot_be_sent_stays_and_is_a_failure() {
-        let remnant = |path: &[u8]| Deletion {
+        let deletion = |path: &[u8]| Deletion {
             is_directory: false,
             path: path.to_vec(),
         };
-        let batch = vec![remnant(b"/d/a"), remnant(b"/d/b\nc"), remnant(b"")];
+        let batch = vec![deletion(b"/d/a"), deletion(b"/d/b\nc"), deletion(b"")];
         let (names, left) = sendable(batch, "ftp://h");
         assert_eq!(names.len(), 1);
         assert_eq!(names[0].1.as_bytes(), b"/d/a");

@@ -56,7 +56,7 @@ async fn set_all(
     mut all_attributes: DirectoryAttributes,
     refused: &mut RefusedAttributes,
 ) -> Result<()> {
-    let mut carrier = RetryingSession::new(job.pool.clone());
+    let mut retrying = RetryingSession::new(job.pool.clone());
     let failed = |e: io::Error| Error::local(files::spool_context(), &e);
     while let Some(chunk) = all_attributes.pop_chunk().map_err(failed)? {
         match &job.spec.destination {
@@ -66,7 +66,7 @@ async fn set_all(
                     if job.context.stop.is_set() {
                         return Ok(());
                     }
-                    refused.add(set_there(&mut carrier, &endpoint, batch).await?);
+                    refused.add(set_there(&mut retrying, &endpoint, batch).await?);
                 }
             }
             _ => {
@@ -75,12 +75,12 @@ async fn set_all(
             }
         }
     }
-    carrier.release();
+    retrying.release();
     Ok(())
 }
 
 async fn set_there(
-    carrier: &mut RetryingSession,
+    retrying: &mut RetryingSession,
     endpoint: &Arc<Endpoint>,
     batch: &[PathAttributes],
 ) -> Result<Vec<String>> {
@@ -94,7 +94,7 @@ async fn set_there(
         .filter_map(|(path, attributes)| Some((path.ok()?, *attributes)))
         .collect();
     let set = async |session: &mut Session| session.set_directory_attributes(&all_attributes).await;
-    Ok(carrier.attempt(step, set).await?)
+    Ok(retrying.attempt(step, set).await?)
 }
 
 fn set_here(chunk: &[PathAttributes]) -> Vec<String> {

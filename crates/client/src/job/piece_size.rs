@@ -69,7 +69,7 @@ impl PieceSizer {
         (self.may_change || self.workers() > 1) && length >= 2 * PIECE_BYTES_MIN
     }
 
-    /// The next piece of `left`, which no worker has begun, from its start, for a session of `rate`.
+    /// The next piece of `left`, from its start, for a session of `rate`.
     /// Guided self-scheduling (Polychronopoulos, Kuck 1987): half of an equal share of the job each
     /// time, so that pieces shrink towards its end and no session holds the tail.
     pub(crate) fn piece(&self, left: ByteRange, rate: SessionRate) -> ByteRange {

@@ -36,7 +36,7 @@ const CLEANING_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Worker {
     job: Arc<Job>,
-    carrier: RetryingSession,
+    retrying: RetryingSession,
     /// Claimed ahead, so that the server can be asked for it before its turn: bytes of a file,
     /// `None` for all of it.
     next: Option<(Arc<FileTask>, Option<ByteRange>)>,
@@ -59,13 +59,13 @@ pub(crate) enum WorkerExit {
 
 impl Worker {
     pub(crate) fn new(job: Arc<Job>, place: WorkerSlot) -> Self {
-        let mut carrier = RetryingSession::new(Arc::clone(&job.pool));
+        let mut retrying = RetryingSession::new(Arc::clone(&job.pool));
         // Where the server lets no further session in, the work is left to the others.
-        carrier.requeue_on_session_limit = true;
-        carrier.place = place;
+        retrying.requeue_on_session_limit = true;
+        retrying.place = place;
         Self {
             job,
-            carrier,
+            retrying,
             next: None,
             session_rate: SessionRate::default(),
             refused_by: None,
@@ -94,17 +94,17 @@ impl Worker {
             }
             None => {}
         }
-        self.carrier.close().await;
+        self.retrying.close().await;
         exit
     }
 
     pub(super) async fn close(&mut self) {
-        self.carrier.close().await;
+        self.retrying.close().await;
     }
 
     async fn work(&mut self) -> WorkerExit {
         let job = Arc::clone(&self.job);
-        let place = self.carrier.place;
+        let place = self.retrying.place;
         let mut target = job.context.target.subscribe();
         loop {
             if !job.context.stop.is_set()
@@ -182,10 +182,10 @@ impl Worker {
         };
         let begun = caught(
             || format!("begin {path}"),
-            self.carrier.attempt_pair(step, begin),
+            self.retrying.attempt_pair(step, begin),
         );
         let begun = begun.await.unwrap_or_else(|bug| {
-            self.carrier.discard();
+            self.retrying.discard();
             Err(AttemptError::Failed(bug))
         });
         match begun {
@@ -212,9 +212,9 @@ impl Worker {
     /// that cannot be.
     async fn pipeline(&mut self, source_file: SourceFile) -> Option<SourceFile> {
         let job = Arc::clone(&self.job);
-        let place = self.carrier.place;
+        let place = self.retrying.place;
         let endpoint = Arc::clone(&source_file.endpoint);
-        let session = match self.carrier.open_session(&endpoint, source_file.sender()) {
+        let session = match self.retrying.open_session(&endpoint, source_file.sender()) {
             Some(session)
                 if is_pipelinable(&source_file, &job.spec)
                     && job.spec.pipelining != Some(1)
@@ -234,7 +234,7 @@ impl Worker {
                 self.remove_leftovers(&endpoint, leavings.leftover).await;
             }
             Err(bug) => {
-                self.carrier.discard();
+                self.retrying.discard();
                 job.on_panic(bug);
             }
         }
@@ -252,7 +252,7 @@ impl Worker {
             let name = endpoint.name();
             let step = Operation {
                 // Where a server has died, each idle session is found dead by one of them.
-                attempts: Some(self.carrier.pool.attempts.max(2)),
+                attempts: Some(self.retrying.pool.attempts.max(2)),
                 ..Operation::on(endpoint, &name)
             };
             let remove = async |session: &mut Session| session.remove_files(&leftover).await;
@@ -274,7 +274,7 @@ impl Worker {
     async fn piece(&mut self, file: Arc<FileTask>, piece: Option<ByteRange>) -> bool {
         let began = Instant::now();
         if let Some(session) = self
-            .carrier
+            .retrying
             .open_session(&file.endpoint, file.source_file.sender())
         {
             self.session_rate.round_trip = session.round_trip;
@@ -287,7 +287,7 @@ impl Worker {
         let (outcome, moved, left) = match caught(|| format!("move {}", file.path), carried).await {
             Ok(carried) => carried,
             Err(bug) => {
-                self.carrier.discard();
+                self.retrying.discard();
                 (Err(AttemptError::Failed(bug)), 0, Vec::new())
             }
         };
@@ -332,9 +332,9 @@ impl Worker {
     /// Claims what comes after a piece of `file`, while this worker is wanted: more of it, or
     /// another file.
     fn prefetch_next(&mut self, file: &Arc<FileTask>) {
-        let wanted = self.job.context.target.now().includes(self.carrier.place);
+        let wanted = self.job.context.target.now().includes(self.retrying.place);
         let session = self
-            .carrier
+            .retrying
             .open_session(&file.endpoint, file.source_file.sender());
         if !wanted || !session.is_some_and(|session| file.is_pipelined(session)) {
             return;
@@ -350,8 +350,8 @@ impl Worker {
     }
 
     fn prefetch_other(&mut self, file: &FileTask) -> Option<(Arc<FileTask>, Option<ByteRange>)> {
-        let (job, place) = (Arc::clone(&self.job), self.carrier.place);
-        let session = self.carrier.open_session(&file.endpoint, None)?;
+        let (job, place) = (Arc::clone(&self.job), self.retrying.place);
+        let session = self.retrying.open_session(&file.endpoint, None)?;
         if file.finish_asks(session) && !job.verifier.has_room() {
             return None;
         }
@@ -448,7 +448,7 @@ impl Worker {
             }
             Ok(())
         };
-        let outcome = self.carrier.attempt_pair(step, move_ranges).await;
+        let outcome = self.retrying.attempt_pair(step, move_ranges).await;
         (outcome, total, todo.into_iter().flatten().collect())
     }
 
@@ -459,7 +459,7 @@ impl Worker {
         let waits = || file.source_file.direction() == Direction::Put && job.queue.has_files();
         let goes_on = self.next.is_some() || job.verifier.has_room() && waits();
         let asks = match self
-            .carrier
+            .retrying
             .open_session(&file.endpoint, file.source_file.sender())
         {
             Some(session) => file.finish_asks(session),
@@ -472,9 +472,9 @@ impl Worker {
 
     async fn finish(&mut self, file: &Arc<FileTask>, moved: u64) {
         let requeue_on_session_limit =
-            std::mem::replace(&mut self.carrier.requeue_on_session_limit, false);
+            std::mem::replace(&mut self.retrying.requeue_on_session_limit, false);
         self.try_finish(file, moved).await;
-        self.carrier.requeue_on_session_limit = requeue_on_session_limit;
+        self.retrying.requeue_on_session_limit = requeue_on_session_limit;
     }
 
     /// Checks a file and gives it its name. False where that was left alone, since the server lets
@@ -492,10 +492,10 @@ impl Worker {
             };
             let finished = caught(
                 || format!("finish {}", file.path),
-                self.carrier.attempt_pair(file.operation(), finish),
+                self.retrying.attempt_pair(file.operation(), finish),
             );
             let finished = finished.await.unwrap_or_else(|bug| {
-                self.carrier.discard();
+                self.retrying.discard();
                 Err(AttemptError::Failed(bug))
             });
             let error = match finished {
@@ -527,7 +527,7 @@ impl Worker {
                 self.move_all_ranges(file, bad),
             );
             let (outcome, again) = carried.await.unwrap_or_else(|bug| {
-                self.carrier.discard();
+                self.retrying.discard();
                 (Err(AttemptError::Failed(bug)), 0)
             });
             moved += again;
@@ -670,9 +670,9 @@ impl Worker {
         body: impl AsyncFnMut(&mut Session) -> Result<T>,
     ) -> Result<T> {
         let requeue_on_session_limit =
-            std::mem::replace(&mut self.carrier.requeue_on_session_limit, false);
-        let outcome = self.carrier.attempt(step, body).await;
-        self.carrier.requeue_on_session_limit = requeue_on_session_limit;
+            std::mem::replace(&mut self.retrying.requeue_on_session_limit, false);
+        let outcome = self.retrying.attempt(step, body).await;
+        self.retrying.requeue_on_session_limit = requeue_on_session_limit;
         Ok(outcome?)
     }
 

@@ -51,7 +51,7 @@ pub(crate) struct Counters {
     /// Of the control channel that began a transfer last, microseconds.
     round_trip_us: AtomicU64,
     /// Sessions that have small files in flight.
-    pub(crate) abreast: SessionRates,
+    pub(crate) session_rates: SessionRates,
     transfers: Mutex<Transfers>,
     limits: Mutex<LimitTotals>,
 }

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 /// Those of a session, and [`Error::Refused`] where the server knows no such home.
 pub(crate) async fn expand_home(pool: &Arc<SessionPool>, urls: Vec<&mut RemoteUrl>) -> Result<()> {
     let mut found: Vec<(String, FtpPath)> = Vec::new();
-    let mut carrier = RetryingSession::new(Arc::clone(pool));
+    let mut retrying = RetryingSession::new(Arc::clone(pool));
     for url in urls {
         let Some(start) = url.home().map(<[u8]>::to_vec) else {
             continue;
@@ -35,10 +35,10 @@ pub(crate) async fn expand_home(pool: &Arc<SessionPool>, urls: Vec<&mut RemoteUr
             Some((_, home)) => home.clone(),
             None => {
                 let step = Operation::on(&endpoint, &shown);
-                let home = carrier.attempt(step, async |s: &mut Session| s.home(&start).await);
+                let home = retrying.attempt(step, async |s: &mut Session| s.home(&start).await);
                 let home = home.await.map_err(Error::from)?;
                 // A session to another server takes its place.
-                carrier.release();
+                retrying.release();
                 found.push((shown, home.clone()));
                 home
             }

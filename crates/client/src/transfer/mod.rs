@@ -1,7 +1,8 @@
 //! One file between two ends.
 //!
 //! A file is a [`SourceFile`] in a plan, a `FileTask` of a job once a worker has opened its ends,
-//! or a [`pipeline::file::PipelinedFile`] among other small ones. Both move it as a [`FileTransfer`].
+//! or a [`pipeline::file::PipelinedFile`] among other small ones. Both move it as
+//! a [`FileTransfer`].
 //!
 //! # Map
 //! - [`upload`], [`download`]: one file; [`remote_source`]: which commands fetch a part of a file

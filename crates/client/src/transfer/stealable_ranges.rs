@@ -18,7 +18,7 @@ struct Inner {
 struct ActiveRange {
     key: RangeKey,
     range: ByteRange,
-    /// Once the server has begun. Earlier no session may help: STOR empties the file when it begins.
+    /// Once the server has begun. Earlier none may help: STOR empties the file when it begins.
     monitor: Option<Monitor>,
 }
 

@@ -144,7 +144,7 @@ impl Session {
             retrieve: source.control.submit(&plan.retrieve),
         };
         let mut relay = ThirdPartyTransfer {
-            live_requests: source.asides_of_sender(between.mode, parallelism),
+            live_requests: source.live_requests_of_sender(between.mode, parallelism),
             running: RunningTransfer::new(&self.context.counters, LocalView::Nothing),
             relaying: ThirdPartyState::default(),
             plan,
@@ -181,7 +181,7 @@ impl Session {
     }
 
     /// What may be asked of the sender while it sends: the channels are its to open.
-    fn asides_of_sender(&self, mode: Mode, channels: u32) -> LiveRequests {
+    fn live_requests_of_sender(&self, mode: Mode, channels: u32) -> LiveRequests {
         let now = Instant::now();
         if mode != Mode::ExtendedBlock || self.endpoint.capabilities.lacks(Lack::LiveRequests) {
             return LiveRequests::none(now);

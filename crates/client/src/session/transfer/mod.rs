@@ -402,8 +402,7 @@ impl Session {
                 self.report_channels(ChannelState::Opened, opened);
                 self.report_channels(ChannelState::Retired, retired);
             }
-            // The server connects: where it answers no live requests, with what OPTS asked for before, and
-            // the next transfer follows.
+            // The server connects: where it answers no live requests, the next transfer follows.
             Direction::Get => live_requests.want(channels),
         }
     }

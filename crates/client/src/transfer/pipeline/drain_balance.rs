@@ -25,7 +25,7 @@ pub(crate) struct RateSlot {
 impl RateSlot {
     /// A session with this round trip begins.
     pub(crate) fn new(counters: &Arc<Counters>, round_trip: Duration) -> Self {
-        let mut rates = counters.abreast.lock();
+        let mut rates = counters.session_rates.lock();
         let key = rates.next;
         rates.next += 1;
         drop(rates);
@@ -43,7 +43,7 @@ impl RateSlot {
             return;
         }
         self.rate = rate;
-        let mut rates = self.counters.abreast.lock();
+        let mut rates = self.counters.session_rates.lock();
         rates.known.retain(|(key, _)| *key != self.key);
         rates.known.push((self.key, rate));
     }
@@ -62,7 +62,7 @@ impl RateSlot {
         };
         let files = left(&counters.files_found, &counters.files_done);
         let bytes = left(&counters.bytes_found, &counters.bytes_done);
-        let known = counters.abreast.sum();
+        let known = counters.session_rates.sum();
         falls_behind(
             backlog,
             self.rate,
@@ -75,7 +75,7 @@ impl RateSlot {
 
 impl Drop for RateSlot {
     fn drop(&mut self) {
-        let mut rates = self.counters.abreast.lock();
+        let mut rates = self.counters.session_rates.lock();
         rates.known.retain(|(key, _)| *key != self.key);
     }
 }

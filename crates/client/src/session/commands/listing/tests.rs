@@ -1,14 +1,14 @@
 use super::*;
 
-type Told = std::result::Result<String, &'static str>;
+type ReadName = std::result::Result<String, &'static str>;
 
-fn read(names: &mut NameReader, attempt: u32, raw: &[u8], form: ListingForm) -> Vec<Told> {
-    let allo_command = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+fn read(names: &mut NameReader, attempt: u32, raw: &[u8], form: ListingForm) -> Vec<ReadName> {
+    let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
     let lines = ListingLines {
         listing: 0,
         attempt,
         form,
-        bytes: LineBytes::LocalView(raw.to_vec(), allo_command),
+        bytes: LineBytes::LocalView(raw.to_vec(), permit),
     };
     let text = lines.text().unwrap();
     let told = names.read(&lines, &text).map(|e| match e {
@@ -18,7 +18,7 @@ fn read(names: &mut NameReader, attempt: u32, raw: &[u8], form: ListingForm) -> 
     told.collect()
 }
 
-fn names(raw: &[u8], form: ListingForm) -> Vec<Told> {
+fn names(raw: &[u8], form: ListingForm) -> Vec<ReadName> {
     let mut names = NameReader::new(&FtpPath::new("/d").unwrap());
     read(&mut names, 1, raw, form)
 }
@@ -61,7 +61,7 @@ fn name_lists_come_with_or_without_their_directory() {
 }
 
 #[test]
-fn a_name_comes_once_and_a_listing_that_began_anew_goes_on_where_it_was() {
+fn a_restarted_listing_gives_each_name_once() {
     let mut names = NameReader::new(&FtpPath::new("/d").unwrap());
     let ok = |name: &str| Ok(name.to_owned());
     let twice = || Err("it comes more than once");
