@@ -6,6 +6,7 @@
 //!   for, resolved
 //! - [`job`]: a copy from its plan to its summary: queue, workers, files that several workers share
 //! - [`manage`]: `ls`, `stat`, `cksum`, `mkdir`, `rm`, `mv`, `chmod`
+//! - [`service`]: commands to a transfer service
 //! - [`plan`]: finds the files of a copy, and the differences of a `sync`
 //! - [`tuning`]: asks the tuner while data flows, together with other transfers of the user
 //! - [`transfer`]: one file: upload, download, resume, verification; pipelines of small files
@@ -30,6 +31,7 @@ pub mod manage;
 mod panics;
 mod plan;
 pub mod report;
+pub mod service;
 mod session;
 mod setting_target;
 pub mod spec;

@@ -25,6 +25,7 @@ use godwit_client::{
         progress::{Display, Snapshot},
         tui::{self, Screen},
     },
+    service,
     spec::{Invocation, Proxy, Request, Ssh},
 };
 use godwit_engine::host::{
@@ -182,6 +183,13 @@ async fn run(invocation: Invocation) -> Exit {
                     console.on_output(line.as_bytes());
                 }
                 Exit::Done
+            }
+        },
+        Request::Service(request) => match service::run(*request, &*console, &stop).await {
+            Ok(exit) => exit,
+            Err(error) => {
+                tell(format_args!("{error}"));
+                error.exit()
             }
         },
         Request::Copy(spec) => {

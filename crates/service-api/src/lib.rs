@@ -27,3 +27,6 @@ pub const AGENT_API: &str = "/agent/v1";
 
 /// Header of a submission that may be repeated: the same key gives the same job.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Port of the service, for users and agents.
+pub const DEFAULT_PORT: u16 = 8447;

@@ -3,7 +3,7 @@
 //! # Map
 //! - this file: what users may type, with its help
 //! - [`transfer_args`]: how files are moved; [`sync_args`]: what is beside that when trees are made
-//!   alike
+//!   alike; [`service_args`]: what a transfer service does
 //! - [`resolve`]: what it means, with [`endpoints`]: every contradiction is found there and nowhere
 //!   else
 //! - [`globus_url_copy`]: the command line of `globus-url-copy`
@@ -11,6 +11,7 @@
 mod endpoints;
 pub mod globus_url_copy;
 mod resolve;
+mod service_args;
 mod sync_args;
 mod transfer_args;
 
@@ -23,7 +24,11 @@ use godwit_gsi::{
 };
 use godwit_proto::{ChecksumAlgorithm, security::MinProtection};
 
-use self::{sync_args::SyncArgs, transfer_args::TransferArgs};
+use self::{
+    service_args::{ChangeArgs, JobArgs, JobsArgs, SubmitArgs},
+    sync_args::SyncArgs,
+    transfer_args::TransferArgs,
+};
 use crate::spec::Preserve;
 
 pub(crate) use self::resolve::without_passwords;
@@ -53,7 +58,9 @@ type Resolved<T> = Result<T, String>;
                   godwit ls -l gsiftp://host/incoming/\n  \
                   godwit explain events.json                     what limited a copy made with \
                   --events\n  \
-                  godwit top                                     what runs now\n\n\
+                  godwit top                                     what runs now\n  \
+                  godwit submit -r gsiftp://a/run7 gsiftp://b/run7   give it to a service, go \
+                  home\n\n\
                   URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, \
                   ftpes://[user@]host[:21]/path, \
                   ftp://host/path, file:///path, a bare local path, or - for standard input or \
@@ -168,6 +175,27 @@ pub(crate) enum Verb {
         #[command(flatten)]
         common: Common,
     },
+    /// Give a copy to a transfer service, which does it while you are away
+    #[command(after_help = service_args::SUBMIT_AFTER_HELP)]
+    Submit(Box<SubmitArgs>),
+    /// List jobs of a transfer service: id, state, files, bytes, name
+    #[command(after_help = service_args::TARGET_AFTER_HELP)]
+    Jobs(JobsArgs),
+    /// Show a job of a transfer service: how far it is, and why it waits
+    #[command(after_help = service_args::TARGET_AFTER_HELP)]
+    Job(JobArgs),
+    /// End jobs of a transfer service for good; files that are done stay
+    #[command(after_help = service_args::TARGET_AFTER_HELP)]
+    Cancel(ChangeArgs),
+    /// Try the failed files of jobs again
+    #[command(after_help = service_args::TARGET_AFTER_HELP)]
+    Retry(ChangeArgs),
+    /// Stop jobs of a transfer service; partial files stay for resume
+    #[command(after_help = service_args::TARGET_AFTER_HELP)]
+    Pause(ChangeArgs),
+    /// Let paused jobs continue
+    #[command(after_help = service_args::TARGET_AFTER_HELP)]
+    Resume(ChangeArgs),
     /// Read an event log (cp --events) and tell what was moved, how fast, and what limited it
     Explain {
         /// As one JSON object

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     auth::secrets::Secrets,
     error::Exit,
+    service::{Change, ServiceRequest},
     spec::{
         Connections, FilesFrom, Invocation, JobSpec, Manage, Part, Preserve, Proxy, ProxyInfo,
         ProxyInit, Request, Ssh, nesting::check_nesting,
@@ -209,9 +210,20 @@ fn request(
         }
         Verb::Proxy(verb) => (Request::Proxy(proxy(verb)), Common::of_no_server()),
         Verb::Guc { words } => (Request::UrlCopy(words), Common::of_no_server()),
+        Verb::Submit(args) => of_service(args.request()?),
+        Verb::Jobs(args) => of_service(args.request()),
+        Verb::Job(args) => of_service(args.request()),
+        Verb::Cancel(args) => of_service(args.request(Change::Cancel)),
+        Verb::Retry(args) => of_service(args.request(Change::Retry)),
+        Verb::Pause(args) => of_service(args.request(Change::Pause)),
+        Verb::Resume(args) => of_service(args.request(Change::Resume)),
         Verb::Explain { json, log, common } => (Request::Explain { log, json }, common),
         Verb::Top { json, once, common } => (Request::Top { json, once }, common),
     })
+}
+
+fn of_service(request: ServiceRequest) -> (Request, Common) {
+    (Request::Service(Box::new(request)), Common::of_no_server())
 }
 
 fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {

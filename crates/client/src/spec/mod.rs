@@ -28,7 +28,7 @@ use godwit_proto::{
 use godwit_tune::{Bounds, Method, Setting};
 
 use self::filter::Filter;
-use crate::auth::secrets::Secrets;
+use crate::{auth::secrets::Secrets, service::ServiceRequest};
 
 /// One run of the program.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ pub enum Request {
     Proxy(Proxy),
     /// `guc`: the command line of `globus-url-copy`, behind its name.
     UrlCopy(Vec<OsString>),
+    /// `submit`, `jobs`, `job`, `cancel`, `retry`, `pause`, `resume`.
+    Service(Box<ServiceRequest>),
     /// Everything else.
     Manage(Manage),
 }

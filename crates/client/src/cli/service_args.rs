@@ -1,0 +1,385 @@
+//! What users may type about a transfer service.
+
+use std::{env, ffi::OsString, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use godwit_service_api::{
+    DEFAULT_PORT,
+    job::{Class, FileRequest, JobOptions, JobState, Overwrite, Verify},
+};
+use uuid::Uuid;
+
+use super::Resolved;
+use crate::{
+    local::directories,
+    service::{Change, FilesShown, ServiceCommand, ServiceRequest, ServiceTarget, Submission},
+};
+
+pub(super) const SUBMIT_AFTER_HELP: &str = "\
+Examples:
+  godwit submit gsiftp://a.example.org/run7/x.root gsiftp://b.example.org/run7/
+  godwit submit -r --watch gsiftp://a.example.org/run7 gsiftp://b.example.org/run7
+  godwit submit --from list.txt --name run7 --priority 5
+
+The id of the job is printed. A line of a list is SOURCE DESTINATION, or a JSON object with \
+source, destination, bytes, checksum, recursive and metadata. With --watch the exit status is that \
+of cp: 0 all done, 1 some files failed, 4 failed; without it 0 says that the job was accepted.";
+
+pub(super) const TARGET_AFTER_HELP: &str = "\
+The service is that of --service, else of GODWIT_SERVICE, else the one of this machine, which \
+`godwit-service serve` starts. The token is the first line of the file of --service-token, else \
+GODWIT_SERVICE_TOKEN, else the one that `godwit-service serve` stored for this user.";
+
+/// Which service.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TargetArgs {
+    /// The service, as https://fts.example.org:8447
+    #[arg(long, value_name = "URL")]
+    service: Option<String>,
+    /// The first line of FILE is the token that logs in there
+    #[arg(long, value_name = "FILE")]
+    service_token: Option<PathBuf>,
+    /// CAs to trust about the service, PEM; the default is those of the system
+    #[arg(long, value_name = "FILE")]
+    service_ca: Option<PathBuf>,
+    /// As JSON, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SubmitArgs {
+    /// What to copy; the last one is where to
+    #[arg(value_name = "URL")]
+    urls: Vec<OsString>,
+    /// More copies, a line each; - is standard input
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Directories with all below them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Shown in lists
+    #[arg(long)]
+    name: Option<String>,
+    /// 1 (last) to 5 (first) among your jobs
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=5))]
+    priority: u8,
+    /// What it may take from others; scavenger takes only what is left
+    #[arg(long, value_enum, default_value_t = ClassArg::Normal)]
+    class: ClassArg,
+    /// The share that pays for it, as physics/alice
+    #[arg(long, value_name = "PATH")]
+    share: Option<String>,
+    /// Compare checksums of both ends, not only sizes
+    #[arg(long)]
+    verify: bool,
+    /// What becomes of files that exist
+    #[arg(long, value_enum, default_value_t = OverwriteArg::Never)]
+    overwrite: OverwriteArg,
+    /// Attempts for a file that fails for a reason that may pass
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+    /// When it must be done, as 2030-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<String>,
+    /// Starts when job ID is done. May be repeated
+    #[arg(long, value_name = "ID")]
+    after: Vec<Uuid>,
+    /// Only agents with this label. May be repeated
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
+    /// Copies have the time of the last change of their source
+    #[arg(long)]
+    preserve_times: bool,
+    /// Starts paused
+    #[arg(long)]
+    paused: bool,
+    /// Check it, and keep nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// The same key gives the same job, however often it is submitted
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Wait for the end, and show progress
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ClassArg {
+    Urgent,
+    Normal,
+    Scavenger,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OverwriteArg {
+    Never,
+    Different,
+    Always,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobsArgs {
+    /// Only in this state: queued, active, paused, finished, partial, failed, canceled. May be
+    /// repeated
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Vec<JobState>,
+    /// Of all users, as far as you may see them
+    #[arg(long)]
+    all: bool,
+    /// How many at most
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: u32,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobArgs {
+    /// The job
+    #[arg(value_name = "ID")]
+    id: Uuid,
+    /// Wait for the end, and show progress
+    #[arg(short, long)]
+    watch: bool,
+    /// With each file that failed, why, and who must act
+    #[arg(long, conflicts_with = "watch")]
+    failed: bool,
+    /// With each file
+    #[arg(long, conflicts_with_all = ["watch", "failed"])]
+    files: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ChangeArgs {
+    /// The jobs
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<Uuid>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+fn state(text: &str) -> Result<JobState, String> {
+    serde_json::from_value(text.into()).map_err(|_| format!("{text:?} is no state of a job"))
+}
+
+impl TargetArgs {
+    fn resolve(self) -> (ServiceTarget, bool) {
+        let of_environment = |name| env::var(name).ok().filter(|text| !text.is_empty());
+        let url = self.service.or_else(|| of_environment("GODWIT_SERVICE"));
+        let token = match self.service_token {
+            Some(_) => None,
+            None => of_environment("GODWIT_SERVICE_TOKEN"),
+        };
+        // The token of this machine's service is for that service alone.
+        let local = match (&url, &token) {
+            (None, None) => directories::state().map(|state| state.join("service/token")),
+            _ => None,
+        };
+        let target = ServiceTarget {
+            token_file: self.service_token.or(local.filter(|path| path.exists())),
+            url: url.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_PORT}")),
+            token,
+            ca: self.service_ca,
+        };
+        (target, self.json)
+    }
+
+    fn request(self, command: ServiceCommand) -> ServiceRequest {
+        let (target, json) = self.resolve();
+        ServiceRequest {
+            target,
+            json,
+            command,
+        }
+    }
+}
+
+impl SubmitArgs {
+    pub(super) fn request(self) -> Resolved<ServiceRequest> {
+        let files = files(&self.urls, self.recursive)?;
+        if files.is_empty() && self.from.is_none() {
+            return Err("submit: give a source and a destination, or --from FILE".to_owned());
+        }
+        let deadline = self
+            .deadline
+            .map(|text| text.parse().map_err(|e| format!("--deadline {text}: {e}")));
+        let options = JobOptions {
+            name: self.name,
+            priority: self.priority,
+            class: match self.class {
+                ClassArg::Urgent => Class::Urgent,
+                ClassArg::Normal => Class::Normal,
+                ClassArg::Scavenger => Class::Scavenger,
+            },
+            share: self.share,
+            verify: if self.verify {
+                Verify::Checksum
+            } else {
+                Verify::Size
+            },
+            overwrite: match self.overwrite {
+                OverwriteArg::Never => Overwrite::Never,
+                OverwriteArg::Different => Overwrite::Different,
+                OverwriteArg::Always => Overwrite::Always,
+            },
+            attempts: self.attempts,
+            deadline: deadline.transpose()?,
+            after: self.after,
+            labels: self.label,
+            preserve_times: self.preserve_times,
+            paused: self.paused,
+            dry_run: self.dry_run,
+            ..JobOptions::default()
+        };
+        let submission = Submission {
+            files,
+            list: self.from,
+            options,
+            idempotency_key: self.idempotency_key,
+            watch: self.watch && !self.dry_run,
+        };
+        Ok(self
+            .target
+            .request(ServiceCommand::Submit(Box::new(submission))))
+    }
+}
+
+impl JobsArgs {
+    pub(super) fn request(self) -> ServiceRequest {
+        self.target.request(ServiceCommand::Jobs {
+            states: self.state,
+            all_users: self.all,
+            limit: self.limit,
+        })
+    }
+}
+
+impl JobArgs {
+    pub(super) fn request(self) -> ServiceRequest {
+        let files = match (self.failed, self.files) {
+            (true, _) => Some(FilesShown::Failed),
+            (false, true) => Some(FilesShown::All),
+            (false, false) => None,
+        };
+        self.target.request(ServiceCommand::Job {
+            id: self.id,
+            watch: self.watch,
+            files,
+        })
+    }
+}
+
+impl ChangeArgs {
+    pub(super) fn request(self, change: Change) -> ServiceRequest {
+        self.target.request(ServiceCommand::Change {
+            ids: self.ids,
+            change,
+        })
+    }
+}
+
+/// Copies of the words of a command line: the last word is the destination of all others. One that
+/// ends in a slash, and that of several sources, is the directory that they go to.
+fn files(words: &[OsString], recursive: bool) -> Resolved<Vec<FileRequest>> {
+    let Some((last, sources)) = words.split_last() else {
+        return Ok(Vec::new());
+    };
+    if sources.is_empty() {
+        return Err("submit: give a source and a destination".to_owned());
+    }
+    let destination = url(last)?;
+    let into = sources.len() > 1 || destination.ends_with('/');
+    let copy = |word: &OsString| {
+        let source = url(word)?;
+        let destination = match into {
+            false => destination.clone(),
+            true => {
+                let name = source
+                    .trim_end_matches('/')
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or("");
+                format!("{}/{name}", destination.trim_end_matches('/'))
+            }
+        };
+        Ok(FileRequest {
+            source,
+            destination,
+            recursive,
+            ..FileRequest::default()
+        })
+    };
+    sources.iter().map(copy).collect()
+}
+
+/// A URL as it is; a path of this machine as a `file:` URL.
+fn url(word: &OsString) -> Resolved<String> {
+    let text = word
+        .to_str()
+        .ok_or_else(|| format!("{word:?} is not UTF-8"))?;
+    if text.contains("://") {
+        return Ok(text.to_owned());
+    }
+    let path = std::path::absolute(text).map_err(|error| format!("{text}: {error}"))?;
+    let path = path
+        .to_str()
+        .ok_or_else(|| format!("{text}: the path is not UTF-8"))?;
+    let slash = if text.ends_with('/') && !path.ends_with('/') {
+        "/"
+    } else {
+        ""
+    };
+    let escaped = path
+        .replace('%', "%25")
+        .replace('#', "%23")
+        .replace('?', "%3F");
+    Ok(format!("file://{escaped}{slash}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(words: &[&str]) -> Vec<(String, String)> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let files = files(&words, false).expect("copies");
+        files
+            .into_iter()
+            .map(|file| (file.source, file.destination))
+            .collect()
+    }
+
+    #[test]
+    fn a_directory_gets_files_under_their_names() {
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(
+            pairs(&["ftp://a/x", "ftp://b/y"]),
+            [pair("ftp://a/x", "ftp://b/y")]
+        );
+        assert_eq!(
+            pairs(&["ftp://a/x", "ftp://b/d/"]),
+            [pair("ftp://a/x", "ftp://b/d/x")]
+        );
+        let two = pairs(&["ftp://a/x", "ftp://a/y", "ftp://b/d"]);
+        assert_eq!(
+            two,
+            [
+                pair("ftp://a/x", "ftp://b/d/x"),
+                pair("ftp://a/y", "ftp://b/d/y")
+            ]
+        );
+    }
+
+    #[test]
+    fn a_path_becomes_a_file_url() {
+        assert_eq!(url(&"/tmp/a%b".into()).expect("a URL"), "file:///tmp/a%25b");
+    }
+}

@@ -1,0 +1,321 @@
+//! Requests to a transfer service.
+
+use std::{
+    fs,
+    io::{self, BufRead},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use godwit_service_api::{
+    API,
+    job::{FileView, JobState, JobView},
+    page::{MAX_PAGE, Page},
+    problem::Problem,
+};
+use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::{Change, FilesShown, ServiceTarget};
+use crate::error::Exit;
+
+/// Time for a connection to come up.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Longest silence within an answer. Event streams send a comment more often than that.
+const READ_LIMIT: Duration = Duration::from_secs(60);
+
+/// Most bytes of an answer that is not a stream.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+/// Most bytes of a token.
+const MAX_TOKEN_BYTES: u64 = 64 << 10;
+
+/// Why a service did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// A file of the user's cannot be read.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A line of a list of files.
+    #[error("{}: line {line}: {why}", path.display())]
+    List {
+        /// Which.
+        path: PathBuf,
+        /// From 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no answer.
+    #[error("{url}: {why}")]
+    Unreachable {
+        /// Of the service.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// It answered with an error.
+    #[error("{url}: {problem}")]
+    Refused {
+        /// Of the service.
+        url: String,
+        /// What it says.
+        problem: Box<Problem>,
+    },
+    /// The answer is not that of a transfer service.
+    #[error("{url}: the answer is not that of a transfer service: {why}")]
+    Answer {
+        /// Of the service.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The user stopped waiting; the job goes on.
+    #[error("stopped watching; the job continues (godwit job {0})")]
+    Interrupted(Uuid),
+}
+
+impl ServiceError {
+    /// How it ends the process.
+    pub fn exit(&self) -> Exit {
+        match self {
+            ServiceError::File { .. } | ServiceError::List { .. } => Exit::Usage,
+            ServiceError::Refused { problem, .. } => match problem.status {
+                401 | 403 => Exit::Refused,
+                400 | 404 | 409 | 413 | 415 | 422 => Exit::Usage,
+                _ => Exit::Failed,
+            },
+            ServiceError::Unreachable { .. } | ServiceError::Answer { .. } => Exit::Failed,
+            ServiceError::Interrupted(_) => Exit::Interrupted,
+        }
+    }
+}
+
+/// A service, and who we are there.
+pub struct Connection {
+    client: Client,
+    url: String,
+    token: Option<String>,
+}
+
+impl Connection {
+    /// Reads the token and the CAs.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the URL has another scheme than `http` and `https`.
+    pub fn new(target: &ServiceTarget) -> Result<Self, ServiceError> {
+        let url = target.url.trim_end_matches('/').to_owned();
+        let wrong = |why: String| ServiceError::Unreachable {
+            url: url.clone(),
+            why,
+        };
+        if !url.starts_with("https://") && !url.starts_with("http://") {
+            return Err(wrong(
+                "the URL of a service begins with https:// or http://".to_owned(),
+            ));
+        }
+        let mut builder = Client::builder()
+            .connect_timeout(CONNECT_LIMIT)
+            .read_timeout(READ_LIMIT)
+            .redirect(reqwest::redirect::Policy::none());
+        if let Some(path) = &target.ca {
+            let pem = fs::read(path).map_err(|error| failed(path, error))?;
+            let authorities = Certificate::from_pem_bundle(&pem);
+            builder = builder.tls_certs_only(authorities.map_err(|e| wrong(e.to_string()))?);
+        }
+        let token = match (&target.token, &target.token_file) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(path)) => Some(first_line(path)?),
+            (None, None) => None,
+        };
+        let client = builder.build().map_err(|error| wrong(explained(&error)))?;
+        Ok(Connection { client, url, token })
+    }
+
+    /// A request below the prefix of the API.
+    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self
+            .client
+            .request(method, format!("{}{API}{path}", self.url));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// Sends it; an answer that is an error becomes one.
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, ServiceError> {
+        let answer = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let status = answer.status();
+        let body = self.body(answer).await?;
+        let problem = serde_json::from_slice(&body).unwrap_or_else(|_| unknown_problem(status));
+        let problem = Box::new(problem);
+        Err(ServiceError::Refused {
+            url: self.url.clone(),
+            problem,
+        })
+    }
+
+    /// Sends it and reads the answer.
+    pub(super) async fn fetch<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<T, ServiceError> {
+        let answer = self.send(request).await?;
+        let body = self.body(answer).await?;
+        serde_json::from_slice(&body).map_err(|error| self.strange(error.to_string()))
+    }
+
+    async fn body(&self, mut answer: Response) -> Result<Vec<u8>, ServiceError> {
+        let mut body = Vec::new();
+        while let Some(part) = answer
+            .chunk()
+            .await
+            .map_err(|error| self.unreachable(&error))?
+        {
+            if body.len() + part.len() > MAX_ANSWER_BYTES {
+                return Err(self.strange(format!("it is longer than {MAX_ANSWER_BYTES} bytes")));
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(body)
+    }
+
+    /// A job.
+    ///
+    /// # Errors
+    /// There is none of this name that the caller may see.
+    pub async fn job(&self, id: Uuid) -> Result<JobView, ServiceError> {
+        self.fetch(self.request(Method::GET, &format!("/jobs/{id}")))
+            .await
+    }
+
+    /// Jobs, the latest first, at most `limit`.
+    pub(super) async fn jobs(
+        &self,
+        states: &[JobState],
+        all_users: bool,
+        limit: u32,
+    ) -> Result<Vec<JobView>, ServiceError> {
+        let mut jobs: Vec<JobView> = Vec::new();
+        let mut cursor: Option<String> = None;
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        while jobs.len() < limit {
+            let states: Vec<_> = states.iter().map(|state| state.as_str()).collect();
+            let want = (limit - jobs.len()).min(MAX_PAGE as usize);
+            let mut query = vec![("limit", want.to_string())];
+            if !states.is_empty() {
+                query.push(("state", states.join(",")));
+            }
+            if all_users {
+                query.push(("all", "true".to_owned()));
+            }
+            query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+            let request = self.request(Method::GET, "/jobs").query(&query);
+            let page: Page<JobView> = self.fetch(request).await?;
+            jobs.extend(page.items);
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+        jobs.truncate(limit);
+        Ok(jobs)
+    }
+
+    /// A page of a job's files.
+    pub(super) async fn files(
+        &self,
+        id: Uuid,
+        shown: FilesShown,
+        cursor: Option<&str>,
+    ) -> Result<Page<FileView>, ServiceError> {
+        let mut query = vec![("limit", MAX_PAGE.to_string())];
+        if shown == FilesShown::Failed {
+            query.push(("state", "failed".to_owned()));
+        }
+        query.extend(cursor.map(|cursor| ("cursor", cursor.to_owned())));
+        let request = self.request(Method::GET, &format!("/jobs/{id}/files"));
+        self.fetch(request.query(&query)).await
+    }
+
+    /// Changes the state of a job, and returns the job.
+    ///
+    /// # Errors
+    /// It is final, or not the caller's.
+    pub async fn change(&self, id: Uuid, change: Change) -> Result<JobView, ServiceError> {
+        let path = format!("/jobs/{id}/{}", change.verb());
+        self.fetch(self.request(Method::POST, &path)).await
+    }
+
+    pub(super) fn unreachable(&self, error: &reqwest::Error) -> ServiceError {
+        ServiceError::Unreachable {
+            url: self.url.clone(),
+            why: explained(error),
+        }
+    }
+
+    pub(super) fn strange(&self, why: String) -> ServiceError {
+        ServiceError::Answer {
+            url: self.url.clone(),
+            why,
+        }
+    }
+}
+
+/// An error with its causes, without the URL, which may carry a query.
+fn explained(error: &reqwest::Error) -> String {
+    let mut text = match error.is_connect() {
+        true => "cannot connect".to_owned(),
+        false => "the request failed".to_owned(),
+    };
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// An error answer without problem details, from a proxy perhaps.
+fn unknown_problem(status: StatusCode) -> Problem {
+    Problem {
+        kind: "about:blank".to_owned(),
+        title: status.canonical_reason().unwrap_or("error").to_owned(),
+        status: status.as_u16(),
+        detail: "the answer gives no details".to_owned(),
+        code: format!("http_{}", status.as_u16()),
+        pointer: None,
+        retry_after: None,
+    }
+}
+
+pub(super) fn failed(path: &Path, error: io::Error) -> ServiceError {
+    ServiceError::File {
+        path: path.to_owned(),
+        error,
+    }
+}
+
+fn first_line(path: &Path) -> Result<String, ServiceError> {
+    let file = fs::File::open(path).map_err(|error| failed(path, error))?;
+    let mut line = String::new();
+    let mut reader = io::BufReader::new(io::Read::take(file, MAX_TOKEN_BYTES));
+    reader
+        .read_line(&mut line)
+        .map_err(|error| failed(path, error))?;
+    Ok(line.trim().to_owned())
+}

@@ -1,0 +1,218 @@
+//! Commands to a transfer service: submit, list, watch, cancel, retry, pause, resume.
+//!
+//! # Map
+//! - [`connection`]: requests, and what their refusal means
+//! - `submit`: a job from a command line or a list of files
+//! - `watch`: a job until it ends; `show`: jobs as text
+
+pub mod connection;
+mod show;
+mod submit;
+mod watch;
+
+use std::path::PathBuf;
+
+use godwit_service_api::job::{FileRequest, JobOptions, JobState, JobView};
+use uuid::Uuid;
+
+use self::connection::{Connection, ServiceError};
+use crate::{error::Exit, report::events::Observer, stop::Stop};
+
+/// Which service, and what logs in there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceTarget {
+    /// `https://host:port`, or `http://` for a service of this machine.
+    pub url: String,
+    /// File whose first line is the token.
+    pub token_file: Option<PathBuf>,
+    /// The token itself, from the environment.
+    pub token: Option<String>,
+    /// PEM file of CAs to trust, in place of the system's.
+    pub ca: Option<PathBuf>,
+}
+
+/// A command to a service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceRequest {
+    /// Which service.
+    pub target: ServiceTarget,
+    /// As JSON instead of text.
+    pub json: bool,
+    /// What to do.
+    pub command: ServiceCommand,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServiceCommand {
+    /// `submit`.
+    Submit(Box<Submission>),
+    /// `jobs`.
+    Jobs {
+        /// Only in these states; empty: all.
+        states: Vec<JobState>,
+        /// Of every user that the caller may see.
+        all_users: bool,
+        /// How many at most.
+        limit: u32,
+    },
+    /// `job`.
+    Job {
+        /// Which.
+        id: Uuid,
+        /// Until it ends.
+        watch: bool,
+        /// Files too: those that failed, or all.
+        files: Option<FilesShown>,
+    },
+    /// `cancel`, `retry`, `pause`, `resume`.
+    Change {
+        /// To which.
+        ids: Vec<Uuid>,
+        /// What.
+        change: Change,
+    },
+}
+
+/// Files that `job` lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilesShown {
+    /// Those that failed.
+    Failed,
+    /// All.
+    All,
+}
+
+/// A new job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Submission {
+    /// Copies of the command line.
+    pub files: Vec<FileRequest>,
+    /// More of them, a line each: `SOURCE DESTINATION`, or the JSON of a [`FileRequest`]; `-` is
+    /// standard input.
+    pub list: Option<PathBuf>,
+    /// How.
+    pub options: JobOptions,
+    /// The same key gives the same job.
+    pub idempotency_key: Option<String>,
+    /// Until it ends.
+    pub watch: bool,
+}
+
+/// A change of a job's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// For good.
+    Cancel,
+    /// Files that failed are tried again.
+    Retry,
+    /// Nothing of it runs.
+    Pause,
+    /// It runs again.
+    Resume,
+}
+
+impl Change {
+    /// The last part of its path.
+    fn verb(self) -> &'static str {
+        match self {
+            Change::Cancel => "cancel",
+            Change::Retry => "retry",
+            Change::Pause => "pause",
+            Change::Resume => "resume",
+        }
+    }
+}
+
+/// Runs a command; results go to `observer` line by line.
+///
+/// # Errors
+/// The service cannot be reached or refuses. A job that ended without all of its files is no
+/// error: the exit status says so.
+pub async fn run(
+    request: ServiceRequest,
+    observer: &dyn Observer,
+    stop: &Stop,
+) -> Result<Exit, ServiceError> {
+    let connection = Connection::new(&request.target)?;
+    let print = |text: String| {
+        text.lines()
+            .for_each(|line| observer.on_output(line.as_bytes()))
+    };
+    let json = request.json;
+    match request.command {
+        ServiceCommand::Submit(submission) => {
+            let watch = submission.watch;
+            let job = submit::submit(&connection, *submission).await?;
+            match (watch, json) {
+                (true, _) => return watch::watch(&connection, job.id, json, observer, stop).await,
+                (false, true) => print(show::json(&job)),
+                (false, false) => print(job.id.to_string()),
+            }
+        }
+        ServiceCommand::Jobs {
+            states,
+            all_users,
+            limit,
+        } => {
+            let jobs = connection.jobs(&states, all_users, limit).await?;
+            match json {
+                true => jobs.iter().for_each(|job| print(show::json(job))),
+                false => print(show::table(&jobs)),
+            }
+        }
+        ServiceCommand::Job {
+            id, watch: true, ..
+        } => {
+            return watch::watch(&connection, id, json, observer, stop).await;
+        }
+        ServiceCommand::Job {
+            id,
+            files,
+            watch: false,
+        } => {
+            let job = connection.job(id).await?;
+            match json {
+                true => print(show::json(&job)),
+                false => print(show::details(&job)),
+            }
+            let Some(shown) = files else {
+                return Ok(Exit::Done);
+            };
+            let mut cursor = None;
+            loop {
+                let page = connection.files(id, shown, cursor.as_deref()).await?;
+                for file in &page.items {
+                    match json {
+                        true => print(show::json(file)),
+                        false => print(show::file(file)),
+                    }
+                }
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        ServiceCommand::Change { ids, change } => {
+            for id in ids {
+                let job = connection.change(id, change).await?;
+                match json {
+                    true => print(show::json(&job)),
+                    false => print(format!("{id}\t{}", job.state.as_str())),
+                }
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The exit status of a job that ended, as `cp` has it.
+fn exit_of(job: &JobView) -> Exit {
+    match job.state {
+        JobState::Finished => Exit::Done,
+        JobState::Partial => Exit::Partly,
+        JobState::Canceled => Exit::Interrupted,
+        _ => Exit::Failed,
+    }
+}
