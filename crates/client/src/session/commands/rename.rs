@@ -1,9 +1,8 @@
 //! Gives a file at a server its name, in place of what has it.
 //!
-//! What is there is never removed before the new file has the name. A server that does not rename
-//! over a file is asked for three renames: the old file steps backup, the new one gets the name, the
-//! old one goes. Whatever breaks off in between, both files are whole under some name, and the
-//! error says which.
+//! The old file is never removed before the new one has the name. A server that does not rename
+//! over a file is asked to rename the old file, to rename the new one and to remove the old one.
+//! Wherever that breaks off, both files are complete under some name, and the error says which.
 
 use std::sync::Arc;
 
