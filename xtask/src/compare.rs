@@ -15,6 +15,15 @@ use crate::{bench_build, files::root, run};
 /// Cell and contender.
 type Cell = (String, String);
 
+/// In the units of the cell.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Bytes, files or logins a second.
+    value: f64,
+    /// Processor time of both ends for the same work.
+    cpu: f64,
+}
+
 /// The builds compared, as the table names them.
 const BUILDS: [&str; 2] = ["before", "now"];
 
@@ -37,7 +46,7 @@ pub(crate) fn compare(arguments: &[String]) -> Result<String, String> {
     };
     bench_build()?;
     let programs = [PathBuf::from(before), root().join("target/release")];
-    let mut measured: [BTreeMap<Cell, Vec<f64>>; 2] = Default::default();
+    let mut measured: [BTreeMap<Cell, Vec<Run>>; 2] = Default::default();
     for round in 0..rounds {
         // The one that goes first changes, so that a drift of the machine favours neither.
         for build in [round % 2, 1 - round % 2] {
@@ -46,8 +55,8 @@ pub(crate) fn compare(arguments: &[String]) -> Result<String, String> {
                 options,
                 &format!("{}-{round}", BUILDS[build]),
             )?;
-            for (cell, value) in values(&lines) {
-                measured[build].entry(cell).or_default().push(value);
+            for (cell, run) in runs(&lines) {
+                measured[build].entry(cell).or_default().push(run);
             }
         }
     }
@@ -63,12 +72,15 @@ fn bench(programs: &Path, options: &[String], name: &str) -> Result<String, Stri
     fs::read_to_string(&lines).map_err(|e| format!("{}: {e}", lines.display()))
 }
 
-/// What each contender measured in each cell.
-fn values(lines: &str) -> Vec<(Cell, f64)> {
+/// The runs of each contender in each cell.
+fn runs(lines: &str) -> Vec<(Cell, Run)> {
     let text = |line: &Value, key: &str| Some(line.get(key)?.as_str()?.to_owned());
     let run = |line: Value| {
         let cell = (text(&line, "cell")?, text(&line, "contender")?);
-        Some((cell, line.get("value")?.as_f64()?))
+        let number = |key: &str| line.get(key)?.as_f64();
+        let cpu = number("client_cpu")? + number("server_cpu")?;
+        let value = number("value")?;
+        Some((cell, Run { value, cpu }))
     };
     let parsed = lines
         .lines()
@@ -76,23 +88,31 @@ fn values(lines: &str) -> Vec<(Cell, f64)> {
     parsed.filter_map(run).collect()
 }
 
-fn table(measured: &[BTreeMap<Cell, Vec<f64>>; 2]) -> Result<String, String> {
+fn table(measured: &[BTreeMap<Cell, Vec<Run>>; 2]) -> Result<String, String> {
     let [before, now] = measured;
     let mut text = String::from(
-        "| Cell | Contender | Before | Now | Now / before, same round: median (least to most) |\n\
-         |---|---|--:|--:|--:|\n",
+        "Now / before, of the same round: median (least to most). Processor time is that of both \
+         ends, for the same work.\n\n\
+         | Cell | Contender | Before | Now | Speed, now / before | Processor time, now / before |\n\
+         |---|---|--:|--:|--:|--:|\n",
     );
     let mut cells = 0;
     for (cell, then) in before {
         let Some(now) = now.get(cell) else { continue };
-        let ratios: Vec<f64> = then.iter().zip(now).map(|(then, now)| now / then).collect();
-        let ([_, then, _], [_, now, _], [least, middle, most]) =
-            (spread(then), spread(now), spread(&ratios));
+        let speed = |runs: &[Run]| spread(runs.iter().map(|run| run.value))[1];
+        let ratio = |of: fn(&Run) -> f64| {
+            let pairs = then.iter().zip(now);
+            let [least, middle, most] = spread(pairs.map(|(then, now)| of(now) / of(then)));
+            format!("{middle:.3} ({least:.3} to {most:.3})")
+        };
         let (name, contender) = cell;
-        let ratio = format!("{middle:.3} ({least:.3} to {most:.3})");
         let _ = writeln!(
             text,
-            "| {name} | {contender} | {then:.2} | {now:.2} | {ratio} |"
+            "| {name} | {contender} | {:.2} | {:.2} | {} | {} |",
+            speed(then),
+            speed(now),
+            ratio(|run| run.value),
+            ratio(|run| run.cpu)
         );
         cells += 1;
     }
@@ -103,8 +123,8 @@ fn table(measured: &[BTreeMap<Cell, Vec<f64>>; 2]) -> Result<String, String> {
 }
 
 /// Least, median, most of at least one value.
-fn spread(values: &[f64]) -> [f64; 3] {
-    let mut sorted = values.to_vec();
+fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     [0, sorted.len() / 2, sorted.len() - 1].map(|at| sorted[at])
 }
@@ -115,20 +135,22 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round() {
-        let line = |value| {
-            format!(r#"{{"line":"run","cell":"memory/1","contender":"godwit","value":{value}}}"#)
-        };
-        let of = |numbers: [f64; 3]| {
-            let mut cells: BTreeMap<Cell, Vec<f64>> = BTreeMap::new();
-            for number in numbers {
-                for (cell, value) in values(&line(number)) {
-                    cells.entry(cell).or_default().push(value);
+        let of = |values: [f64; 3]| {
+            let mut cells: BTreeMap<Cell, Vec<Run>> = BTreeMap::new();
+            for value in values {
+                let line = format!(
+                    r#"{{"line":"run","cell":"memory/1","contender":"godwit","value":{value},
+                    "client_cpu":1,"server_cpu":{value}}}"#
+                );
+                for (cell, run) in runs(&line.replace('\n', "")) {
+                    cells.entry(cell).or_default().push(run);
                 }
             }
             cells
         };
-        let text = table(&[of([10.0, 20.0, 40.0]), of([11.0, 20.0, 36.0])]).expect("a cell");
-        let row = "| memory/1 | godwit | 20.00 | 20.00 | 1.000 (0.900 to 1.100) |";
+        let text = table(&[of([9.0, 19.0, 39.0]), of([9.9, 19.0, 35.1])]).expect("a cell");
+        let row = "| memory/1 | godwit | 19.00 | 19.00 | 1.000 (0.900 to 1.100) | 1.000 (0.902 to \
+                   1.090) |";
         assert!(text.contains(row), "{text}");
     }
 
