@@ -149,7 +149,7 @@ mod tests {
             cells
         };
         let text = table(&[of([9.0, 19.0, 39.0]), of([9.9, 19.0, 35.1])]).expect("a cell");
-        let row = "| memory/1 | godwit | 19.00 | 19.00 | 1.000 (0.900 to 1.100) | 1.000 (0.902 to \
+        let row = "| memory/1 | godwit | 19.00 | 19.00 | 1.000 (0.900 to 1.100) | 1.000 (0.903 to \
                    1.090) |";
         assert!(text.contains(row), "{text}");
     }
