@@ -159,19 +159,19 @@ pub enum Error {
     },
     /// Two sources of one command would be the same file at the destination.
     #[error(
-        "write {path}: this command has put another file there already, by the same name or by one \
-         that means the same file there"
+        "write {path}: another source of this command has this name, or one that means the same \
+         file there"
     )]
     Collides {
         /// URL or path of the destination.
         path: String,
     },
-    /// Not begun, since the destination has no room.
-    #[error("{path}: not begun, since there is no room: {error}")]
+    /// Not started: the destination is full.
+    #[error("{path}: not started: the destination is full: {error}")]
     DiskFull {
         /// URL or path of the source.
         path: String,
-        /// What told so.
+        /// The failure that showed it.
         error: Box<Error>,
     },
     /// A source is not what it was when it was compared with the destination.
@@ -293,32 +293,29 @@ impl Exit {
     }
 }
 
-/// Who can do something about it.
+/// Who must act so that the same command succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum WhoActs {
     /// The user: another path, another option, another account.
     User,
-    /// Whoever runs the server.
+    /// The administrator of the server.
     Server,
-    /// The path between.
+    /// Those who run the network between; a later attempt may succeed as it is.
     Network,
-    /// This machine: disk, permissions, limits.
+    /// The administrator of this machine: disk, permissions, limits.
     ThisMachine,
-    /// Whoever develops godwit.
+    /// The developers of godwit.
     Developers,
-    /// Nobody.
-    Nobody,
 }
 
-impl fmt::Display for Blame {
+impl fmt::Display for WhoActs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::User => "check what you asked for",
-            Self::Server => "ask whoever runs the server",
+            Self::Server => "ask the server's administrator",
             Self::Network => "check the network or try later",
             Self::ThisMachine => "check this machine",
             Self::Developers => "this is a bug of godwit, please report it",
-            Self::Nobody => "nothing to be done",
         })
     }
 }
@@ -381,7 +378,7 @@ impl Error {
     }
 
     /// True where a further attempt with a fresh session may succeed.
-    pub fn is_passing(&self) -> bool {
+    pub fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Control { .. } => true,
             Self::Login { reply, .. } => reply.code.is_transient(),
@@ -404,7 +401,7 @@ impl Error {
                     | TransferFailure::Aborted
             ),
             Self::Size { .. } => true,
-            Self::Kept { error, .. } => error.is_passing(),
+            Self::Kept { error, .. } => error.may_pass(),
             _ => false,
         }
     }
@@ -429,7 +426,7 @@ impl Error {
             Self::Transfer { failure, .. } => {
                 !matches!(failure, TransferFailure::NotAuthenticated(_))
             }
-            other => other.is_passing() || other.is_disk_full(),
+            other => other.may_pass() || other.is_disk_full(),
         }
     }
 
@@ -473,54 +470,115 @@ impl Error {
         }
     }
 
-    /// Who can do something about it.
-    pub fn blame(&self) -> Blame {
-        match self {
+    /// Who must act; `None` where the user ended it.
+    pub fn who(&self) -> Option<WhoActs> {
+        Some(match self {
             Self::Usage(_)
             | Self::Resolve { .. }
             | Self::Missing { .. }
             | Self::Exists { .. }
             | Self::Changed { .. }
             | Self::Unfit { .. }
-            | Self::Collides { .. } => Blame::User,
-            Self::Unreachable { .. } | Self::Control { .. } => Blame::Network,
-            Self::Login { reply, .. } if reply.code.is_transient() => Blame::Server,
-            Self::Login { .. } | Self::Identity { .. } => Blame::User,
-            Self::Refused { .. } => match self.refusal() {
+            | Self::Collides { .. } => WhoActs::User,
+            Self::Unreachable { .. } | Self::Control { .. } => WhoActs::Network,
+            Self::Login { reply, .. } if reply.code.is_transient() => WhoActs::Server,
+            Self::Login { .. } | Self::Identity { .. } => WhoActs::User,
+            Self::Refused { reply, .. } => match failure_kind(reply) {
                 Some(FailureKind::NoSpace | FailureKind::Transient | FailureKind::Other) | None => {
-                    Blame::Server
+                    WhoActs::Server
                 }
-                Some(_) => Blame::User,
+                Some(_) => WhoActs::User,
             },
             Self::Transfer { failure, .. } => match failure {
-                TransferFailure::Storage(_) | TransferFailure::Limit(_) => Blame::ThisMachine,
-                TransferFailure::Protocol(_) => Blame::Server,
-                TransferFailure::NotAuthenticated(_) => Blame::User,
-                _ => Blame::Network,
+                TransferFailure::Storage(_) | TransferFailure::Limit(_) => WhoActs::ThisMachine,
+                TransferFailure::Protocol(_) => WhoActs::Server,
+                TransferFailure::NotAuthenticated(_) => WhoActs::User,
+                _ => WhoActs::Network,
             },
-            Self::Size { .. } | Self::Mismatch(_) => Blame::Network,
+            Self::Size { .. } | Self::Mismatch(_) => WhoActs::Network,
             Self::MissingFeature { .. }
             | Self::LowPort { .. }
             | Self::HostileName { .. }
             | Self::Listing { .. }
-            | Self::Mangled { .. } => Blame::Server,
-            Self::Local(failure) if is_name(failure) => Blame::User,
-            Self::Local(_) | Self::System { .. } => Blame::ThisMachine,
+            | Self::Mangled { .. } => WhoActs::Server,
+            Self::Local(failure) if is_name(failure) => WhoActs::User,
+            Self::Local(_) | Self::System { .. } => WhoActs::ThisMachine,
             Self::DiskFull { error, .. }
             | Self::Kept { error, .. }
-            | Self::DataRefused { error, .. } => error.blame(),
-            Self::Internal { .. } => Blame::Developers,
-            Self::Interrupted => Blame::Nobody,
+            | Self::DataRefused { error, .. } => return error.who(),
+            Self::Internal { .. } => WhoActs::Developers,
+            Self::Interrupted => return None,
+        })
+    }
+
+    /// What kind of failure it is, for programs: a name in snake case that stays.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Usage(_) => "usage",
+            Self::Resolve { .. } => "host_not_found",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Control { .. } => "connection_lost",
+            Self::Login { reply, .. } if reply.code.is_transient() => "busy",
+            Self::Login { .. } | Self::Identity { .. } => "credential",
+            Self::Refused { reply, .. } => match failure_kind(reply) {
+                Some(FailureKind::NotFound) => "not_found",
+                Some(FailureKind::PermissionDenied) => "permission",
+                Some(FailureKind::Exists) => "exists",
+                Some(FailureKind::NotADirectory) => "not_a_directory",
+                Some(FailureKind::IsADirectory) => "is_a_directory",
+                Some(FailureKind::NoSpace) => "no_space",
+                Some(FailureKind::NotSupported) => "not_supported",
+                Some(FailureKind::Transient) => "busy",
+                Some(FailureKind::Other) | None => "refused",
+            },
+            Self::Transfer { failure, .. } => match failure {
+                TransferFailure::Storage(failure) => storage_code(failure),
+                TransferFailure::NoConnection(_) => "data_unreachable",
+                TransferFailure::NotAuthenticated(_) => "credential",
+                TransferFailure::ConnectionLost(_) | TransferFailure::Aborted => "data_lost",
+                TransferFailure::Protocol(_) => "protocol",
+                TransferFailure::Checksum { .. } => "checksum",
+                TransferFailure::Limit(_) => "limit",
+            },
+            Self::Size { .. } => "size",
+            Self::Mismatch(_) => "checksum",
+            Self::MissingFeature { .. } => "not_supported",
+            Self::LowPort { .. } | Self::HostileName { .. } => "hostile",
+            Self::DataRefused { .. } => "data_unreachable",
+            Self::Listing { .. } => "listing",
+            Self::Mangled { .. } | Self::Unfit { .. } => "unfit",
+            Self::Collides { .. } => "collision",
+            Self::DiskFull { .. } => "no_space",
+            Self::Changed { .. } => "changed",
+            Self::Missing { .. } => "not_found",
+            Self::Local(failure) => storage_code(failure),
+            Self::Interrupted => "interrupted",
+            Self::Kept { error, .. } => error.code(),
+            Self::Internal { .. } => "internal",
+            Self::System { .. } => "system",
         }
     }
 
-    /// The message with whose turn it is, as shown to people.
+    /// The message and who must act, as shown to people.
     pub fn explained(&self) -> String {
-        match (self, self.blame()) {
-            // It says more.
-            (Self::Identity { .. }, _) | (_, Blame::Nobody) => self.to_string(),
-            (_, blame) => format!("{self}; {blame}"),
+        match (self, self.who()) {
+            // Its message names the remedy.
+            (Self::Identity { .. }, _) | (_, None) => self.to_string(),
+            (_, Some(who)) => format!("{self}; {who}"),
         }
+    }
+}
+
+/// [`Error::code`] of a failed operation on a file of this machine.
+fn storage_code(failure: &StorageFailure) -> &'static str {
+    match Errno::from_raw_os_error(failure.errno) {
+        Errno::NOENT => "not_found",
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => "permission",
+        Errno::EXIST => "exists",
+        Errno::NOTDIR => "not_a_directory",
+        Errno::ISDIR => "is_a_directory",
+        Errno::NOSPC | Errno::DQUOT => "no_space",
+        _ => "storage",
     }
 }
 
@@ -593,8 +651,10 @@ fn login_refused(command: &str, reply: &Reply) -> String {
         );
     }
     match command {
-        "greeting" => format!("the server turned the connection away (server said: {reply})"),
-        "AUTH" | "ADAT" => format!("the server does not believe who we are (server said: {reply})"),
+        "greeting" => format!("the server refused the connection (server said: {reply})"),
+        "AUTH" | "ADAT" => {
+            format!("the server does not trust our certificate (server said: {reply})")
+        }
         "USER" | "PASS" => format!("login refused (server said: {reply})"),
         other => format!("{other} refused at login (server said: {reply})"),
     }
@@ -628,4 +688,74 @@ pub(crate) fn most_informative(errors: impl IntoIterator<Item = Error>) -> Optio
         } => 9,
         _ => 6,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_proto::ReplyCode;
+
+    use super::*;
+
+    fn refused(code: u16, text: &str) -> Error {
+        Error::refused("store ftp://h/f", Reply::new(ReplyCode::of(code), text))
+    }
+
+    #[test]
+    fn each_error_says_by_its_type_what_it_is_whether_it_may_pass_and_who_must_act() {
+        let on_disk = |errno: Errno| Error::local("write /f", &errno.into());
+        let lost = TransferFailure::ConnectionLost("reset".to_owned());
+        let cases = [
+            (
+                Error::Usage("x".to_owned()),
+                "usage",
+                false,
+                Some(WhoActs::User),
+            ),
+            (Error::Interrupted, "interrupted", false, None),
+            (
+                refused(550, "No such file or directory"),
+                "not_found",
+                false,
+                Some(WhoActs::User),
+            ),
+            (
+                refused(452, "full"),
+                "no_space",
+                false,
+                Some(WhoActs::Server),
+            ),
+            (refused(450, "busy"), "busy", true, Some(WhoActs::Server)),
+            (
+                on_disk(Errno::NOSPC),
+                "no_space",
+                false,
+                Some(WhoActs::ThisMachine),
+            ),
+            (
+                on_disk(Errno::ISDIR),
+                "is_a_directory",
+                false,
+                Some(WhoActs::User),
+            ),
+            (
+                Error::Transfer {
+                    doing: "fetch ftp://h/f".to_owned(),
+                    failure: lost,
+                },
+                "data_lost",
+                true,
+                Some(WhoActs::Network),
+            ),
+        ];
+        for (error, code, may_pass, who) in cases {
+            let kept = Error::Kept {
+                error: Box::new(error.clone()),
+                kept: "it is complete at /g".to_owned(),
+            };
+            for error in [error, kept] {
+                let answers = (error.code(), error.may_pass(), error.who());
+                assert_eq!(answers, (code, may_pass, who), "{error}");
+            }
+        }
+    }
 }

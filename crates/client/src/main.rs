@@ -331,7 +331,7 @@ impl Observer for Console {
                 error,
                 ..
             } => match error {
-                Some(error) => self.line(format_args!("{error}")),
+                Some(error) => self.line(format_args!("{}", error.explained())),
                 None => self.line(format_args!("{path}: failed")),
             },
             Event::Warning { text } if self.verbosity >= 1 => self.line(format_args!("{text}")),

@@ -51,7 +51,7 @@ pub async fn run(
 ) -> Exit {
     let mut manager = Manager::new(connections, observer, stop);
     manager.run(what).await;
-    manager.carrier.close().await;
+    manager.retrying.close().await;
     manager.exit()
 }
 
@@ -78,13 +78,13 @@ pub async fn list(
 ) -> Result<Vec<ListedName>> {
     let mut manager = Manager::new(connections, observer, stop);
     let listed = manager.list_names(&mut url).await;
-    manager.carrier.close().await;
+    manager.retrying.close().await;
     listed
 }
 
 struct Manager {
     context: Arc<RunContext>,
-    carrier: RetryingSession,
+    retrying: RetryingSession,
     done: u64,
     exits: Vec<Exit>,
 }
@@ -101,7 +101,7 @@ impl Manager {
         };
         let pool = SessionPool::new(Arc::clone(&context), params, ATTEMPTS, None);
         Self {
-            carrier: RetryingSession::new(pool),
+            retrying: RetryingSession::new(pool),
             context,
             done: 0,
             exits: Vec::new(),
@@ -109,7 +109,7 @@ impl Manager {
     }
 
     async fn list_names(&mut self, url: &mut RemoteUrl) -> Result<Vec<ListedName>> {
-        home::expand_home(&self.carrier.pool, vec![url]).await?;
+        home::expand_home(&self.retrying.pool, vec![url]).await?;
         let path = without_end_slash(&url.path);
         let (mut entries, incomplete) = self.entries(url, &path).await?;
         if let Some(error) = incomplete {
@@ -129,7 +129,7 @@ impl Manager {
     async fn run(&mut self, mut what: Manage) {
         for url in what.urls() {
             let shown = url.to_string();
-            let pool = Arc::clone(&self.carrier.pool);
+            let pool = Arc::clone(&self.retrying.pool);
             if let Err(error) = home::expand_home(&pool, vec![url]).await {
                 self.record(&shown, Err(error));
                 return;
@@ -200,7 +200,7 @@ impl Manager {
                 checksum: None,
                 computed: None,
                 state: FileState::Failed,
-                error: Some(error.explained()),
+                error: Some(error),
             });
         }
     }
@@ -230,7 +230,7 @@ impl Manager {
         let endpoint = self.context.endpoints.of(url);
         let shown = url.to_string();
         let step = Operation::on(&endpoint, &shown);
-        Ok(self.carrier.attempt(step, body).await?)
+        Ok(self.retrying.attempt(step, body).await?)
     }
 
     async fn find(&mut self, url: &RemoteUrl) -> Result<Found> {
@@ -332,7 +332,7 @@ impl Manager {
         let context = Arc::clone(&self.context);
         let mut entries = Vec::new();
         let mut bad = None;
-        let complete = gather(&mut self.carrier, &endpoint, path, |told| {
+        let complete = gather(&mut self.retrying, &endpoint, path, |told| {
             match told {
                 ListingItem::Again => {
                     entries.clear();

@@ -106,7 +106,7 @@ mod tests {
         for error in errors.map(Result::unwrap_err) {
             assert!(matches!(error, Error::Internal { .. }));
             assert_eq!(error.to_string(), "do it: internal error: panicked: no 1");
-            assert!(!error.is_passing() && error.exit().code() == 4);
+            assert!(!error.may_pass() && error.exit().code() == 4);
         }
         assert_eq!(caught(doing, async { 7 }).await.unwrap(), 7);
     }

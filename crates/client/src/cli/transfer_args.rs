@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Args, builder::RangedI64ValueParser};
 use godwit_engine::host::cpu_affinity::CpuAffinity;
 use godwit_proto::{
     ChecksumAlgorithm,
@@ -23,17 +23,17 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
     /// Data channels per control channel
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(short, long, value_name = "N", value_parser = count(65536))]
     pub(crate) parallelism: Option<u32>,
     /// Control channels, each with its own thread; large files are shared between them
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short, long, value_name = "N", value_parser = count(4096))]
     pub(crate) concurrency: Option<u32>,
     /// Small files in flight on a control channel; 1 copies one after the other, the default is
     /// what the path needs
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX_PATIENT as i64))]
+    #[arg(long, value_name = "N", value_parser = count(DEPTH_MAX_PATIENT))]
     pub(crate) pipelining: Option<u32>,
     /// Most data channels in all
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = count(u32::MAX))]
     pub(crate) max_channels: u32,
     /// How settings are chosen while data flows: godwit, apt, cd, cs, nm, balman, yildirim, mi,
     /// aimd, falcon, globus (2 x 8), static[:concurrency=N,parallelism=N] (1 x 4)
@@ -87,19 +87,21 @@ pub(crate) struct TransferArgs {
     /// Cap of all transfers of yours on this host together, to whatever servers; they share it by
     /// weight, and those without traffic leave theirs to the others. Where several were given one,
     /// the smallest holds
-    #[arg(long, value_name = "BITS", conflicts_with = "alone", value_parser = units::bits_per_second)]
+    #[arg(long, value_name = "BITS", conflicts_with = "alone",
+          value_parser = units::bits_per_second)]
     pub(crate) host_rate: Option<u64>,
 
     /// Insist on comparing checksums: adler32, crc32c, md5, sha1, sha256 or sha512. Without this
     /// option whole files are compared where the server can
-    #[arg(long, value_name = "ALG", num_args = 0..=1, require_equals = true, conflicts_with = "no_verify",
-          default_missing_value = "", value_parser = maybe_algorithm)]
+    #[arg(long, value_name = "ALG", num_args = 0..=1, require_equals = true,
+          conflicts_with = "no_verify", default_missing_value = "",
+          value_parser = maybe_algorithm)]
     pub(crate) verify: Option<MaybeAlgorithm>,
     /// Compare no checksums
     #[arg(long)]
     pub(crate) no_verify: bool,
     /// Attempts per range before a file fails
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = count(u32::MAX))]
     pub(crate) retries: u32,
     /// Time between attempts; the default is short, and twice as long after each attempt
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
@@ -138,6 +140,11 @@ pub(crate) struct TransferArgs {
 /// absent".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaybeAlgorithm(pub(crate) Option<ChecksumAlgorithm>);
+
+/// A number from 1 to `most`.
+fn count(most: u32) -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=most.into())
+}
 
 fn maybe_algorithm(text: &str) -> Result<MaybeAlgorithm, String> {
     Ok(MaybeAlgorithm(match text {

@@ -395,7 +395,7 @@ impl Job {
             checksum: None,
             computed: None,
             state: FileState::Failed,
-            error: Some(error.explained()),
+            error: Some(error.clone()),
         });
     }
 

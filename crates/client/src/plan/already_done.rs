@@ -93,14 +93,14 @@ impl Planner {
         let server = endpoint.name();
         let remove = async |session: &mut Session| session.remove_files(&paths).await;
         match self
-            .carrier
+            .retrying
             .attempt(Operation::on(&endpoint, &server), remove)
             .await
         {
             Ok(failed) => failed
                 .into_iter()
                 .for_each(|(_, why)| self.context.reporter.warn(why)),
-            Err(setback) => self.context.reporter.note(Error::from(setback)),
+            Err(error) => self.context.reporter.note(Error::from(error)),
         }
     }
 
@@ -180,7 +180,7 @@ impl Planner {
         endpoint: &Arc<Endpoint>,
         files: &[SourceFile],
     ) -> Result<Vec<bool>> {
-        let offered = offered(&mut self.carrier, endpoint).await?;
+        let offered = offered(&mut self.retrying, endpoint).await?;
         let mut algorithms = ChecksumAlgorithm::ALL.into_iter();
         let Some(algorithm) = algorithms.find(|algorithm| offered.contains(algorithm)) else {
             return Err(Error::MissingFeature {
@@ -198,7 +198,7 @@ impl Planner {
         let theirs: Vec<_> = files.iter().map(there).collect();
         let (ours, theirs) = tokio::join!(
             checksums_here(algorithm, files.iter().flat_map(path_here)),
-            checksums(&mut self.carrier, algorithm, theirs.iter().collect()),
+            checksums(&mut self.retrying, algorithm, theirs.iter().collect()),
         );
         let agree = |(ours, theirs): (Result<_>, Result<_>)| match (ours, theirs) {
             (Ok(ours), Ok(theirs)) => verify::agree("", algorithm, ours, theirs).is_ok(),
@@ -213,11 +213,11 @@ impl Planner {
         let server = endpoint.name();
         let look = async |session: &mut Session| session.facts_of_all(&remotes).await;
         let found = self
-            .carrier
+            .retrying
             .attempt(Operation::on(&endpoint, &server), look)
             .await;
-        let found = found.unwrap_or_else(|setback| {
-            let why = Error::from(setback);
+        let found = found.unwrap_or_else(|error| {
+            let why = Error::from(error);
             self.context.reporter.note(format!(
                 "{server}: cannot be asked what it has of an earlier run, so all is copied again: \
                  {why}"

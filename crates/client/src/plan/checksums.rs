@@ -25,19 +25,19 @@ pub(super) const BYTES_TOGETHER: u64 = 1 << 30;
 
 /// What a server can compute.
 pub(super) async fn offered(
-    carrier: &mut RetryingSession,
+    retrying: &mut RetryingSession,
     endpoint: &Arc<Endpoint>,
 ) -> Result<Vec<ChecksumAlgorithm>> {
     let shown = endpoint.name();
     let ask = async |session: &mut Session| Ok(session.server.features.checksums.clone());
-    Ok(carrier
+    Ok(retrying
         .attempt(Operation::on(endpoint, &shown), ask)
         .await?)
 }
 
 /// Checksums of files of one end, as many as there are files.
 pub(super) async fn checksums(
-    carrier: &mut RetryingSession,
+    retrying: &mut RetryingSession,
     algorithm: ChecksumAlgorithm,
     places: Vec<&CopyPath>,
 ) -> Vec<Result<String>> {
@@ -68,14 +68,17 @@ pub(super) async fn checksums(
             .ask_all(commands.iter().cloned(), "compute checksums")
             .await
     };
-    match carrier.attempt(Operation::on(&endpoint, &shown), ask).await {
+    match retrying
+        .attempt(Operation::on(&endpoint, &shown), ask)
+        .await
+    {
         Ok(replies) => {
             let read =
                 |(reply, place)| checksum_in(reply, format!("compute {algorithm} of {place}"));
             replies.into_iter().zip(places).map(read).collect()
         }
-        Err(setback) => {
-            let error = Error::from(setback);
+        Err(error) => {
+            let error = Error::from(error);
             places.iter().map(|_| Err(error.clone())).collect()
         }
     }

@@ -142,7 +142,7 @@ impl Planner {
         let server = endpoint.name();
         let look = async |session: &mut Session| session.stat_all(&remotes, false).await;
         let found = self
-            .carrier
+            .retrying
             .attempt(Operation::on(&endpoint, &server), look)
             .await?;
         if let ListBase::There(url) = to {

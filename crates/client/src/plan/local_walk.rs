@@ -77,7 +77,7 @@ impl Planner {
                         "{destination}: is a directory, standard input needs a file name"
                     )));
                 }
-                self.carrier.release();
+                self.retrying.release();
                 let file = put(&endpoint, LocalEnd::Standard, base.clone(), None);
                 self.submit(file).await;
                 continue;
@@ -135,7 +135,7 @@ impl Planner {
         };
         if !metadata.is_dir() {
             // Nothing is asked any more for this source: the workers may have the session.
-            self.carrier.release();
+            self.retrying.release();
             let file = put(endpoint, LocalEnd::Path(path), target, Some(&metadata));
             self.submit(file).await;
             return Ok(());
@@ -277,7 +277,7 @@ impl Planner {
         let shown = endpoint.url(path);
         let make = async |session: &mut Session| session.make_directory(path).await;
         let step = Operation::on(endpoint, &shown);
-        Ok(self.carrier.attempt(step, make).await?)
+        Ok(self.retrying.attempt(step, make).await?)
     }
 
     /// Directories in this order, in few round trips. How each went.
@@ -292,9 +292,9 @@ impl Planner {
         let shown = endpoint.name();
         let make = async |session: &mut Session| session.make_directories(paths).await;
         let step = Operation::on(endpoint, &shown);
-        let mut made = self.carrier.attempt(step, make).await?;
+        let mut made = self.retrying.attempt(step, make).await?;
         for (made, path) in made.iter_mut().zip(paths) {
-            if made.as_ref().is_err_and(Error::is_passing) {
+            if made.as_ref().is_err_and(Error::may_pass) {
                 *made = self.make_remote(endpoint, path).await;
             }
         }

@@ -73,7 +73,7 @@ pub(crate) struct FinalActions {
 pub(crate) struct Planner {
     spec: Arc<JobSpec>,
     context: Arc<RunContext>,
-    carrier: RetryingSession,
+    retrying: RetryingSession,
     /// What an earlier run has finished, if it is still there.
     needs_check: Vec<SourceFile>,
     /// Names of puts, where several sources may mean the same.
@@ -92,9 +92,9 @@ impl Planner {
         pool: Arc<SessionPool>,
         out: mpsc::Sender<PlanEntry>,
     ) -> Self {
-        let mut carrier = RetryingSession::new(pool);
+        let mut retrying = RetryingSession::new(pool);
         let dry_run = spec.sync.as_ref().is_some_and(|sync| sync.dry_run);
-        carrier.warms_pool = spec.has_several() && !dry_run;
+        retrying.warms_pool = spec.has_several() && !dry_run;
         Self {
             needs_check: Vec::new(),
             delete_list: None,
@@ -102,8 +102,8 @@ impl Planner {
             lack_warned: false,
             targets: (spec.sources.len() > 1).then(CompactSet::default),
             spec,
-            context: Arc::clone(&carrier.pool.context),
-            carrier,
+            context: Arc::clone(&retrying.pool.context),
+            retrying,
             out,
         }
     }
@@ -125,7 +125,7 @@ impl Planner {
         }
         self.check_pending().await;
         self.sweep().await;
-        self.carrier.release();
+        self.retrying.release();
         let before = self.context.counters.files_before.load(Ordering::Relaxed);
         if let Some(journal) = self.context.local.journal.get().filter(|_| before > 0) {
             self.context.reporter.note(format!(

@@ -101,11 +101,11 @@ impl ParallelListing {
     }
 
     pub(super) fn begin(&mut self, branch: PendingDirectory) {
-        let mut carrier = self.idle.pop().unwrap_or_else(|| {
-            let mut carrier = RetryingSession::new(Arc::clone(&self.pool));
+        let mut retrying = self.idle.pop().unwrap_or_else(|| {
+            let mut retrying = RetryingSession::new(Arc::clone(&self.pool));
             // The first must get in, the others may.
-            carrier.requeue_on_session_limit = !self.busy.is_empty();
-            carrier
+            retrying.requeue_on_session_limit = !self.busy.is_empty();
+            retrying
         });
         self.begun += 1;
         let listing = self.begun;
@@ -124,7 +124,7 @@ impl ParallelListing {
             let list = async |session: &mut Session| session.list(&directory, &mut outlet).await;
             let listing_it = async {
                 test_point("lister", &shown);
-                carrier
+                retrying
                     .attempt(Operation::on(&endpoint, &shown), list)
                     .await
             };
@@ -133,11 +133,11 @@ impl ParallelListing {
                 Ok(Err(AttemptError::Failed(error))) => ListingResult::Failed(error),
                 Ok(Err(AttemptError::SessionLimit(..))) => ListingResult::Later,
                 Err(bug) => {
-                    carrier.discard();
+                    retrying.discard();
                     ListingResult::Failed(bug)
                 }
             };
-            (carrier, listing, listed)
+            (retrying, listing, listed)
         });
     }
 
@@ -153,8 +153,8 @@ impl ParallelListing {
                     Some(lines) = self.lines.1.recv() => lines,
                     Some(over) = self.busy.join_next() => {
                         // The task catches the panics of its listing.
-                        let (carrier, listing, listed) = over.expect("no panic passes");
-                        if let Some(reading) = self.over(carrier, listing, &listed) {
+                        let (retrying, listing, listed) = over.expect("no panic passes");
+                        if let Some(reading) = self.over(retrying, listing, &listed) {
                             return Some(ListingEvent::Over(Box::new(reading), listed));
                         }
                         continue;
@@ -173,14 +173,14 @@ impl ParallelListing {
 
     fn over(
         &mut self,
-        carrier: RetryingSession,
+        retrying: RetryingSession,
         listing: u64,
         listed: &ListingResult,
     ) -> Option<ActiveListing> {
         if matches!(listed, ListingResult::Later) {
             self.most = (self.idle.len() + self.busy.len()).max(1);
         } else {
-            self.idle.push(carrier);
+            self.idle.push(retrying);
         }
         let at = self.readings.iter().position(|r| r.listing == listing)?;
         Some(self.readings.swap_remove(at))
@@ -209,11 +209,10 @@ pub(crate) enum ListingItem {
     Again,
 }
 
-/// Lists one directory with the session of `carrier`, and gives each name to `take` as it comes. An
-/// error of `take` ends it. `None` where bad names came: then perhaps not all that is there was
-/// told.
+/// Lists one directory with the session of `retrying`, and gives each name to `take`. An error of
+/// `take` ends it. `None` where bad names came: then names may be missing.
 pub(crate) async fn gather(
-    carrier: &mut RetryingSession,
+    retrying: &mut RetryingSession,
     endpoint: &Arc<Endpoint>,
     directory: &FtpPath,
     mut take: impl FnMut(ListingItem) -> Result<()>,
@@ -224,7 +223,9 @@ pub(crate) async fn gather(
         // The queue ends with it.
         let mut outlet = LineSink::new(queue, 0);
         let list = async |session: &mut Session| session.list(directory, &mut outlet).await;
-        carrier.attempt(Operation::on(endpoint, &shown), list).await
+        retrying
+            .attempt(Operation::on(endpoint, &shown), list)
+            .await
     };
     let taking = &mut take;
     let reading = async move {

@@ -148,7 +148,7 @@ impl Planner {
             found => {
                 let facts = found.facts().unwrap_or_default();
                 // Nothing is listed any more for this source: the workers may have the session.
-                self.carrier.release();
+                self.retrying.release();
                 self.submit(get(&source.endpoint, source.path, target, &facts))
                     .await;
                 Ok(())
@@ -160,8 +160,8 @@ impl Planner {
     /// since each costs round trips.
     pub(super) async fn walk_remote(&mut self, endpoint: &Arc<Endpoint>, top: PendingDirectory) {
         // The first lister takes the session that we have.
-        self.carrier.release();
-        let mut listers = ParallelListing::new(&self.carrier.pool, endpoint);
+        self.retrying.release();
+        let mut listers = ParallelListing::new(&self.retrying.pool, endpoint);
         let mut branches = vec![top];
         while !self.context.stop.is_set() {
             while listers.wants(branches.len())
@@ -202,7 +202,7 @@ impl Planner {
                 listers.rest();
                 self.walk_deferred(endpoint, *reading, &mut branches).await;
             }
-            self.carrier.release();
+            self.retrying.release();
         }
         listers.release();
     }
@@ -416,7 +416,7 @@ impl Planner {
         let mut sources = Vec::new();
         let mut matching = Vec::new();
         let mut failed = Vec::new();
-        let gathered = gather(&mut self.carrier, &endpoint, &parent, |told| {
+        let gathered = gather(&mut self.retrying, &endpoint, &parent, |told| {
             match told {
                 ListingItem::Again => {
                     matching.clear();
@@ -490,7 +490,7 @@ impl Planner {
         let shown = endpoint.url(path);
         let follow = async |session: &mut Session| session.stat_link_target(path).await;
         Ok(self
-            .carrier
+            .retrying
             .attempt(Operation::on(endpoint, &shown), follow)
             .await?)
     }
@@ -503,7 +503,7 @@ impl Planner {
         let shown = endpoint.url(path);
         let step = Operation::on(endpoint, &shown);
         let look = async |session: &mut Session| session.stat(path).await;
-        Ok(self.carrier.attempt(step, look).await?)
+        Ok(self.retrying.attempt(step, look).await?)
     }
 }
 

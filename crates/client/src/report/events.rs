@@ -140,9 +140,9 @@ pub enum Event {
         computed: Option<Computed>,
         /// How it ended.
         state: FileState,
-        /// Why it failed.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<String>,
+        /// Why it failed; the log has [`Error::explained`].
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "explained")]
+        error: Option<Error>,
     },
     /// Last of a job.
     Summary(crate::report::summary::Summary),
@@ -166,6 +166,13 @@ pub enum Event {
         /// The line.
         line: String,
     },
+}
+
+fn explained<S: serde::Serializer>(
+    error: &Option<Error>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    error.as_ref().map(Error::explained).serialize(serializer)
 }
 
 /// A setting as logs hold it.

@@ -462,9 +462,9 @@ impl PendingSession<'_> {
         let key = identity.credential.info().key;
         if delegating && key.starts_with("EC") && !reply.code.is_transient() {
             return self.unproven(format!(
-                "the server took no delegation from our key, {key}: servers of the Grid Community \
-                 Toolkit want RSA (`godwit \
-                 proxy init` makes it); --protect clear does without (server said: {reply})"
+                "the server refused delegation from this key type, {key}: servers of the Grid \
+                 Community Toolkit need RSA (`godwit proxy init` makes it); --protect clear needs \
+                 no delegation (server said: {reply})"
             ));
         }
         self.refused("ADAT", reply)

@@ -134,7 +134,7 @@ impl RetryingSession {
                 && unopened
                     .as_ref()
                     .is_some_and(|e| !e.capabilities.has(Observed::Greeted));
-            if !error.is_passing() || never_reached || attempt >= attempts {
+            if !error.may_pass() || never_reached || attempt >= attempts {
                 if let Some(endpoint) = unopened {
                     self.pool.give_up(&endpoint, &error);
                 } else if error.is_of_data_connection() {

@@ -1,9 +1,9 @@
-//! Asks the tuner while data flows, and says what everybody steers towards.
+//! Asks the tuner while data flows, and publishes the setting that sessions and workers follow.
 //!
 //! ```text
-//!   looks at the totals ─► Epoch ─► observation ─► Tuner ─► decision ─► Context::target
-//!                                                                        │ sessions open and retire channels
-//!                                                                        │ the crew gets workers, or lets them go
+//!   totals ─► Epoch ─► Observation ─► Tuner ─► Decision ─► SettingTarget
+//!                                                           ├► sessions open and retire channels
+//!                                                           └► the pool adds and retires workers
 //! ```
 
 use std::sync::Arc;
@@ -157,7 +157,8 @@ impl Controller {
                     }
                     _ = looks.tick() => {
                         let mut totals_now = totals_now(&context);
-                        let change = self.coordinator.observe(totals_now.at, totals_now.totals.bytes, &context);
+                        let bytes = totals_now.totals.bytes;
+                        let change = self.coordinator.observe(totals_now.at, bytes, &context);
                         if let Some(change) = change {
                             self.follow(change, &context);
                             break EpochOutcome::Dropped;
@@ -255,8 +256,8 @@ impl Controller {
     fn send_with(&mut self, step: Step, context: &RunContext) -> bool {
         context.congestion.set(&step.control);
         if self.coordinator.followed().is_none() {
-            let anew = self.tuner.restart_at(step.setting);
-            self.decided = anew.unwrap_or(Decision::new(step.setting, String::new()));
+            let restarted = self.tuner.restart_at(step.setting);
+            self.decided = restarted.unwrap_or(Decision::new(step.setting, String::new()));
             self.decided.setting = self
                 .bounds
                 .project(context.target.clamp_to_limits(self.decided.setting));

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn standstill_counts_where_everything_begins_anew() {
+    fn standstill_counts_after_a_restart() {
         let mut epoch = Epoch::new(EpochPlan {
             settles: false,
             counts_idle: true,

@@ -138,14 +138,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("paths.json");
         let memory = PathMemory::at(&file);
+        let path = |setting: &str| {
+            format!(r#"{{"paths":[{{"path":"p",{setting},"goodput_bps":1,"used":1}}]}}"#)
+        };
         for damage in [
-            "",
-            "{",
-            "{\"paths\": 3}",
-            "{\"paths\":[{\"path\":\"p\",\"concurrency\":0,\"parallelism\":9,\"goodput_bps\":1,\"used\":1}]}",
-            "{\"paths\":[{\"path\":\"p\",\"concurrency\":1,\"parallelism\":4000000000,\"goodput_bps\":1,\"used\":1}]}",
+            String::new(),
+            "{".to_owned(),
+            r#"{"paths": 3}"#.to_owned(),
+            path(r#""concurrency":0,"parallelism":9"#),
+            path(r#""concurrency":1,"parallelism":4000000000"#),
         ] {
-            fs::write(&file, damage).unwrap();
+            fs::write(&file, &damage).unwrap();
             assert_eq!(memory.recall("p"), None, "{damage}");
             memory.remember("p", Setting::new(1, 2), 1.0).unwrap();
             assert_eq!(memory.recall("p"), Some(Setting::new(1, 2)));

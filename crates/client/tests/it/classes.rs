@@ -23,7 +23,7 @@ use crate::{
 
 /// Whose turn it is, as messages end.
 const USER: &str = "; check what you asked for";
-const SERVER: &str = "; ask whoever runs the server";
+const SERVER: &str = "; ask the server's administrator";
 const NETWORK: &str = "; check the network or try later";
 const MACHINE: &str = "; check this machine";
 
@@ -187,7 +187,7 @@ fn a_login_that_is_refused_is_3_and_one_that_must_wait_4() {
         greeting: Some("421 Too many users"),
         ..Quirks::default()
     });
-    let words = [&full.url(""), "turned the connection away", "421", SERVER];
+    let words = [&full.url(""), "refused the connection", "421", SERVER];
     case(
         &["cp", "--retries", "1", &full.url("/f"), "/dev/null"],
         FAILED,

@@ -200,7 +200,11 @@ fn two_sources_that_mean_one_file_do_not_replace_each_other_unseen() {
     fs::create_dir(&to).unwrap();
     fs::write(to.join("f"), "of an earlier day").unwrap();
     let [a, b] = ["/a/f", "/b/f"].map(|p| fake.url(p));
-    let words = ["has put another file there already", "to/f", "1 failed"];
+    let words = [
+        "another source of this command has this name",
+        "to/f",
+        "1 failed",
+    ];
     run(&["cp", "-c", "1", &a, &b, text(&to)]).expect(1, &words);
     assert_eq!(fs::read(to.join("f")).unwrap(), b"from a");
     // As on a file system that makes no difference between two names.
@@ -280,7 +284,7 @@ fn an_endless_line_ends_the_listing() {
     let words = [
         "a line of the listing is longer than 65536 bytes",
         "list ftp://",
-        "ask whoever runs the server",
+        "ask the server's administrator",
     ];
     run(&["cp", "-r", &fake.url("/d"), text(&here.path().join("to"))]).expect(4, &words);
     run(&["ls", &fake.url("/d")]).expect(4, &words);

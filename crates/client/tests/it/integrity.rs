@@ -302,7 +302,7 @@ fn of_a_file_that_was_brought_to_its_end_nothing_is_moved() {
 }
 
 #[test]
-fn where_the_source_is_another_now_the_copy_begins_anew_and_says_so() {
+fn a_changed_source_is_copied_from_the_start_and_a_note_says_so() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Never);
         // Of the same size, shorter, longer, empty.

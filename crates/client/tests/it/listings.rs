@@ -20,7 +20,7 @@ const NO: &str = "500 Command not supported";
 
 /// How a server lists.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum ListingCommand {
     Mlsd,
     LongAll,
     Long,
@@ -28,15 +28,15 @@ enum Way {
     Names,
 }
 
-const WAYS: [Way; 5] = [
-    Way::Mlsd,
-    Way::LongAll,
-    Way::Long,
-    Way::NamesAll,
-    Way::Names,
+const COMMANDS: [ListingCommand; 5] = [
+    ListingCommand::Mlsd,
+    ListingCommand::LongAll,
+    ListingCommand::Long,
+    ListingCommand::NamesAll,
+    ListingCommand::Names,
 ];
 
-impl Way {
+impl ListingCommand {
     fn quirks(self) -> Quirks {
         let lacks: &[&str] = match self {
             Self::Mlsd => &[],
@@ -113,11 +113,11 @@ fn names(with_extra: bool) -> Vec<String> {
 
 #[test]
 fn each_way_to_list_shows_all_names_and_what_is_extra_goes() {
-    for way in WAYS {
+    for command in COMMANDS {
         for ends in [Ends::Source, Ends::Target, Ends::Both] {
-            let (ran, left) = sync(ends, way.quirks(), way.quirks());
+            let (ran, left) = sync(ends, command.quirks(), command.quirks());
             ran.expect(0, &["1 removed", "4 the same"]);
-            assert_eq!(left, names(false), "{way:?} {ends:?}");
+            assert_eq!(left, names(false), "{command:?} {ends:?}");
         }
     }
 }
@@ -173,11 +173,11 @@ fn faults() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// For any way to list, either end or both, and any place of the fault.
+/// For any listing command, either end or both, and any place of the fault.
 #[test]
 fn nothing_is_removed_after_a_listing_that_was_cut_garbled_or_refused() {
     let ends = prop_oneof![Just(Ends::Source), Just(Ends::Target), Just(Ends::Both)];
-    let ways = prop::sample::select(WAYS.to_vec());
+    let ways = prop::sample::select(COMMANDS.to_vec());
     let mut runner = TestRunner::new(ProptestConfig {
         cases: 60,
         failure_persistence: None,
@@ -191,9 +191,9 @@ fn nothing_is_removed_after_a_listing_that_was_cut_garbled_or_refused() {
             Ends::Target => false,
             Ends::Both => at_source,
         };
-        let quirks = |way: Way, is_spoiled: bool| Quirks {
+        let quirks = |command: ListingCommand, is_spoiled: bool| Quirks {
             spoil: is_spoiled.then(|| Arc::new(move |l: &mut Vec<u8>| fault.spoil(l)) as _),
-            ..way.quirks()
+            ..command.quirks()
         };
         let (source, target) = (quirks(one, at_source), quirks(other, !at_source));
         let (ran, left) = sync(ends, source, target);
@@ -204,10 +204,10 @@ fn nothing_is_removed_after_a_listing_that_was_cut_garbled_or_refused() {
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// For any way to list, and whichever listing of a server it is that ends before its first line.
+/// For any listing command and any listing of a server that ends before its first line.
 #[test]
 fn nothing_is_removed_for_a_listing_that_ends_before_its_first_line() {
-    for way in WAYS {
+    for command in COMMANDS {
         for ends in [Ends::Source, Ends::Target] {
             for nth in 0..3 {
                 let count = AtomicUsize::new(0);
@@ -219,15 +219,15 @@ fn nothing_is_removed_for_a_listing_that_ends_before_its_first_line() {
                 };
                 let spoiled = Quirks {
                     spoil: Some(Arc::new(spoil)),
-                    ..way.quirks()
+                    ..command.quirks()
                 };
                 let (source, target) = match ends {
-                    Ends::Target => (way.quirks(), spoiled),
-                    _ => (spoiled, way.quirks()),
+                    Ends::Target => (command.quirks(), spoiled),
+                    _ => (spoiled, command.quirks()),
                 };
                 let (ran, left) = sync(ends, source, target);
                 let all = FILES.iter().all(|name| left.contains(&(*name).to_owned()));
-                assert!(all, "{way:?} {ends:?} {nth}: {left:?}\n{}", ran.err);
+                assert!(all, "{command:?} {ends:?} {nth}: {left:?}\n{}", ran.err);
                 assert!(ran.code > 0 || left == names(false), "{}", ran.err);
             }
         }
@@ -243,7 +243,7 @@ fn an_empty_listing_that_another_command_belies_is_refused_by_name() {
                 "226 done"
             })
         })),
-        ..Way::Mlsd.quirks()
+        ..ListingCommand::Mlsd.quirks()
     });
     fake.put("/d/f", b"12");
     fails_everywhere(&fake, &["MLSD has nothing, and NLST has \"f\""]);
@@ -311,11 +311,11 @@ fn lines_of_mlsd_that_are_no_facts_are_failures_that_are_named() {
 
 #[test]
 fn a_name_that_is_listed_and_not_there_is_a_failure() {
-    for (way, names) in [
-        (Way::Names, &b"f\r\ngone\r\n"[..]),
-        (Way::Mlsd, b"Size=2; f\r\nSize=2; gone\r\n"),
+    for (command, names) in [
+        (ListingCommand::Names, &b"f\r\ngone\r\n"[..]),
+        (ListingCommand::Mlsd, b"Size=2; f\r\nSize=2; gone\r\n"),
     ] {
-        let fake = listing(way.quirks(), names);
+        let fake = listing(command.quirks(), names);
         let here = tempfile::tempdir().unwrap();
         fs::write(here.path().join("mine"), "x").unwrap();
         for verb in [&["sync", "--delete"][..], &["cp", "-r"]] {
@@ -341,7 +341,7 @@ fn a_directory_that_is_refused_is_a_failure_and_an_empty_one_is_none() {
                 listing.clear();
                 Some(said)
             })),
-            ..Way::Names.quirks()
+            ..ListingCommand::Names.quirks()
         };
         let fake = Fake::start(quirks);
         fake.put("/d/f", b"12");
@@ -358,15 +358,18 @@ fn a_directory_that_is_refused_is_a_failure_and_an_empty_one_is_none() {
 
 #[test]
 fn a_listing_that_breaks_off_at_a_missing_file_is_not_complete() {
-    for (way, line) in [
-        (Way::Names, &b"f\r\n"[..]),
-        (Way::Long, b"-rw-r--r--  1 a b 2 Nov 25 16:43 f\r\n"),
+    for (command, line) in [
+        (ListingCommand::Names, &b"f\r\n"[..]),
+        (
+            ListingCommand::Long,
+            b"-rw-r--r--  1 a b 2 Nov 25 16:43 f\r\n",
+        ),
     ] {
         for said in ["550 g: No such file or directory", "450 g: not found"] {
             let fake = Fake::start(Quirks {
                 listing: Some(line),
                 spoil: Some(Arc::new(move |_: &mut Vec<u8>| Some(said))),
-                ..way.quirks()
+                ..command.quirks()
             });
             fake.put("/d/f", b"12");
             fails_everywhere(&fake, &["/d"]);
@@ -376,8 +379,8 @@ fn a_listing_that_breaks_off_at_a_missing_file_is_not_complete() {
 
 #[test]
 fn a_file_named_as_the_option_is_not_its_directory() {
-    for way in [Way::Names, Way::Long] {
-        let fake = Fake::start(way.quirks());
+    for command in [ListingCommand::Names, ListingCommand::Long] {
+        let fake = Fake::start(command.quirks());
         for name in ["-a", "f", "g"] {
             fake.put(&format!("/d/{name}"), b"12");
         }
@@ -388,13 +391,13 @@ fn a_file_named_as_the_option_is_not_its_directory() {
         let url = fake.url("/d/");
         let ran = run(&["sync", "--delete", "--size-only", &url, text(here.path())]);
         ran.expect(0, &["1 removed"]);
-        assert_eq!(tree(here.path()), ["-a", "f", "g"], "{way:?}");
+        assert_eq!(tree(here.path()), ["-a", "f", "g"], "{command:?}");
     }
 }
 
 #[test]
 fn what_a_server_may_hide_is_not_removed() {
-    let fake = listing(Way::Names.quirks(), b"f\r\n");
+    let fake = listing(ListingCommand::Names.quirks(), b"f\r\n");
     let here = tempfile::tempdir().unwrap();
     for name in [".mine", "extra"] {
         fs::write(here.path().join(name), "x").unwrap();

@@ -271,7 +271,7 @@ fn the_log_of_a_copy_explains_it() {
 }
 
 #[test]
-fn settings_jump_and_everything_begins_anew() {
+fn a_restart_of_the_tuner_jumps_to_its_first_setting() {
     let [put, _] = there_and_back(200 << 20, &["--epoch-mode", "restart"]);
     assert!(!named(&put, "epoch").is_empty(), "{put:#?}");
     assert!(!named(&put, "channel").iter().any(|c| c["state"] == "lost"));

@@ -1,10 +1,9 @@
 //! The program itself, run against our server in this process and against a scripted one that
 //! lacks, refuses and breaks things.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod ambiguous;
-mod asides;
 mod attributes;
 mod between;
 mod between_many;
@@ -28,6 +27,7 @@ mod interposed;
 mod interrupted;
 mod listings;
 mod live;
+mod live_requests;
 mod manage;
 mod many;
 mod metrics_file;
@@ -54,7 +54,7 @@ mod issuer;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
-// One reader of the text format for who tells and who writes it.
+// One reader of the text format for the server and the client.
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../server/tests/it/scraped.rs"]
 mod scraped;

@@ -129,7 +129,7 @@ fn standard_input_is_sent_once_under_a_name_that_is_taken() {
 fn standard_input_stays_whole_where_the_server_does_not_rename_it() {
     let fake = Fake::start(no_renames("550 Rename/move failure"));
     let ran = run_with_input(&["cp", "-", &fake.url("/f")], b"data");
-    let ran = ran.expect(4, &["550 Rename/move failure", "it is whole at"]);
+    let ran = ran.expect(4, &["550 Rename/move failure", "it is complete at"]);
     let names = fake.names();
     assert_eq!(names.len(), 1);
     assert!(ran.err.contains(&names[0]), "{}", ran.err);

@@ -369,7 +369,7 @@ fn who_is_not_trusted_is_refused(kind: Kind) {
     save(&user.issued_by(&stranger.authority), &secure.path("user"));
     let said = secure.godwit(3, &["ls", &secure.url("")]).stderr_text();
     assert!(
-        said.contains("the server does not believe who we are"),
+        said.contains("the server does not trust our certificate"),
         "{said}"
     );
     // Known to the CA and not to the server.
@@ -406,7 +406,7 @@ fn policies_and_revocations_count(kind: Kind) {
     revoke(&[REVOKED]);
     let said = list(3).stderr_text();
     assert!(
-        said.contains("the server does not believe who we are"),
+        said.contains("the server does not trust our certificate"),
         "{said}"
     );
     revoke(&[OF_HOSTS]);

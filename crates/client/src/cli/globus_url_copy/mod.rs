@@ -2,8 +2,9 @@
 //! `godwit sync`.
 //!
 //! ```text
-//!   words ─► options: what the options say (pure) ─► file_list: pairs of URLs (pure) ─► translate: words of `godwit cp` ─► cli ─► job
-//!                table: each option, once                                                       report: what the original would print ◄─┘
+//!   arguments ─► options ─► file_list: pairs of URLs ─► translate: `godwit cp` ─► cli ─► job
+//!                  │                                                                      │
+//!                table: each option, once     report: what the original would print ◄─────┘
 //! ```
 //! Nothing is moved here. Source: `globus_url_copy.c` 10.12 of the Grid Community Toolkit, and the
 //! papers on GridFTP-APT.

@@ -209,7 +209,7 @@ impl Observer for UrlCopyReporter {
                 error,
                 ..
             } => match error {
-                Some(error) => self.error(error),
+                Some(error) => self.error(error.explained()),
                 None => self.error(format_args!("{path}: failed")),
             },
             Event::File { path, .. } => {

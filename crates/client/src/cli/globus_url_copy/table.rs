@@ -118,9 +118,9 @@ pub const OPTIONS: &[Row] = rows! {
     Same Usage ["-usage"] => "in three lines";
     Better Version ["-version"] => "tells that it is godwit";
     Better Version ["-versions"] => "as -version: there are no modules";
-    Same Continue ["-c", "-continue-on-error"] => "goes on with the next pair of URLs after an \
-                                                   error; of one directory all files are tried \
-                                                   either way";
+    Same Continue ["-c", "-continue-on-error"] => "continues with the next pair of URLs after \
+                                                   an error; all files of a directory are tried \
+                                                   in either case";
     Same Ascii ["-a", "-ascii"] => "no effect on FTP, as there: bytes arrive as they are";
     Same Binary ["-b", "-binary"] => "the default";
     Better List ["-f", "-filename"] "FILE" => "the same grammar, lines of any length; neighbours \
@@ -132,10 +132,10 @@ pub const OPTIONS: &[Row] = rows! {
     Same Recurse ["-r", "-recurse"] => "directories with all below them";
     Better Nothing ["-fast", "-fast-data-channels"] => "always so where the server can: MODE E, \
                                                         data channels kept for the next file";
-    Same Seconds ["-t", "-transfer-time"] "SECONDS" => "ends then, with what is there; a repeated \
-                                                        command goes on";
+    Same Seconds ["-t", "-transfer-time"] "SECONDS" => "ends the copy after this time; the same \
+                                                        command resumes it";
     Same Quiet ["-q", "-quiet"] => "nothing but errors, which is the default";
-    Same Verbose ["-v", "-verbose"] => "URLs as their files are begun or done";
+    Same Verbose ["-v", "-verbose"] => "URLs of files as they start and end";
     Same Performance ["-vb", "-verbose-perf"] => "bytes and rates beside the URLs";
     Same Debug ["-dbg", "-debugftp"] => "the dialogue on standard error, passwords and tokens \
                                          masked";
@@ -153,9 +153,9 @@ pub const OPTIONS: &[Row] = rows! {
                                                                               taken";
     Same Stall ["-st", "-stall-timeout"] "SECONDS" => "time without a byte or an answer; 0 for \
                                                        none; without it 600";
-    Better Dump ["-df", "-dumpfile"] "FILE" => "pairs that are not done, one a line; what was \
-                                                begun of a file is in the journal, and gone on \
-                                                with";
+    Better Dump ["-df", "-dumpfile"] "FILE" => "pairs that are not done, one a line; the \
+                                                journal holds partial files, which the next run \
+                                                resumes";
     Same DumpOnly ["-do", "-dump-only"] "FILE" => "pairs that would be copied, one a line, without \
                                                    facts behind them; - for standard output";
     Same RelativePaths ["-rp", "-relative-paths"] => "paths of servers begin at home; those that \

@@ -56,7 +56,7 @@ impl SyncPlanner<'_> {
             async |session: &mut Session| session.set_attributes(&pending_attributes, None).await;
         Ok(self
             .planner
-            .carrier
+            .retrying
             .attempt(Operation::on(&endpoint, &shown), attributes)
             .await?)
     }

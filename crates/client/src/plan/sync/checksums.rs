@@ -34,7 +34,7 @@ impl SyncPlanner<'_> {
         };
         for end in ends {
             let CopyPath::There(at) = end else { continue };
-            let offered = offered(&mut self.planner.carrier, &at.endpoint).await?;
+            let offered = offered(&mut self.planner.retrying, &at.endpoint).await?;
             candidates.retain(|algorithm| offered.contains(algorithm));
             if candidates.is_empty() {
                 return Err(Error::MissingFeature {
@@ -79,7 +79,7 @@ impl SyncPlanner<'_> {
             .map(|check_later| &check_later.pair_of.target);
         let (ours, theirs) = tokio::join!(
             checksums(&mut self.other, algorithm, sources.collect()),
-            checksums(&mut self.planner.carrier, algorithm, targets.collect()),
+            checksums(&mut self.planner.retrying, algorithm, targets.collect()),
         );
         counters.verifying.fetch_sub(count, Ordering::Relaxed);
         for (check_later, (ours, theirs)) in undecided.into_iter().zip(ours.into_iter().zip(theirs))

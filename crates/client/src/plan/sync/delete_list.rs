@@ -174,10 +174,10 @@ mod tests {
         assert!(delete_list.spilled.is_some() && delete_list.here.len() < HERE_MAX);
         assert_eq!(delete_list.count, 100_000);
         let mut count = 0;
-        for (i, remnant) in (0..).zip(SealedDeleteList(delete_list).read().unwrap()) {
-            let remnant = remnant.unwrap();
-            assert_eq!(remnant.is_directory, i % 3 == 0);
-            assert_eq!(remnant.path, path(i).as_os_str().as_bytes());
+        for (i, deletion) in (0..).zip(SealedDeleteList(delete_list).read().unwrap()) {
+            let deletion = deletion.unwrap();
+            assert_eq!(deletion.is_directory, i % 3 == 0);
+            assert_eq!(deletion.path, path(i).as_os_str().as_bytes());
             count += 1;
         }
         assert_eq!(count, 100_000);

@@ -1,10 +1,12 @@
 //! What differs between two trees, found directory by directory.
 //!
 //! ```text
-//!   Pair (directory here and there) ─► Pairs: both listed ─► two Rolls ─► judge ─┬► copy: to the workers, as with `cp`
-//!     ▲                                                                          ├► unsure: checksums tell
-//!     │                                                                          ├► time or permissions alone: set
-//!     └──────────────── directories in it ◄──────────────────────────────────────┴► not in the source: Condemned
+//!   DirectoryPair ─► PairLister ─► two SpooledListings ─► compare ─► policy
+//!      ▲                                                               ├► copy: to the workers
+//!      │                                                               ├► unsure: checksums
+//!      │                                                               ├► set time or permissions
+//!      │                                                               ├► extra: DeleteList
+//!      └───────────────────────────────────────────────────────────────┴► subdirectories
 //! ```
 //! Nothing is removed here: the job does that when all copies are done and nothing has failed.
 
@@ -112,7 +114,7 @@ impl Planner {
             ));
         }
         let mut syncing = SyncPlanner {
-            other: RetryingSession::new(Arc::clone(&self.carrier.pool)),
+            other: RetryingSession::new(Arc::clone(&self.retrying.pool)),
             planner: self,
             keeps_times,
             algorithm: None,
@@ -205,7 +207,7 @@ impl Planner {
         let shown = at.url();
         let ask = async |session: &mut Session| Ok(session.keeps_times());
         Ok(self
-            .carrier
+            .retrying
             .attempt(Operation::on(&at.endpoint, &shown), ask)
             .await?)
     }
@@ -257,7 +259,7 @@ impl SyncPlanner<'_> {
             PathKind::Missing => None,
             PathKind::File(facts) | PathKind::Directory(facts) => Some(facts),
         };
-        self.planner.carrier.release();
+        self.planner.retrying.release();
         if self.leaves_out(&name, false) {
             return Ok(());
         }
@@ -325,8 +327,8 @@ impl SyncPlanner<'_> {
     async fn walk(&mut self, top: DirectoryPair) {
         let stop = self.planner.context.stop.clone();
         // The first lister takes the session that we have.
-        self.planner.carrier.release();
-        let mut pairs = PairLister::new(&self.planner.carrier.pool);
+        self.planner.retrying.release();
+        let mut pairs = PairLister::new(&self.planner.retrying.pool);
         let mut branches = vec![top];
         while !stop.is_set() {
             while pairs.wants(branches.len())
@@ -348,13 +350,13 @@ impl SyncPlanner<'_> {
                 PairListing::Both(source, target) => {
                     let complete = (source.complete.as_ref(), target.complete.as_ref());
                     self.census.count(&pair, complete.0, complete.1);
-                    pairs.swap_sessions(&mut self.other, &mut self.planner.carrier);
+                    pairs.swap_sessions(&mut self.other, &mut self.planner.retrying);
                     let changes = self.changes;
                     let met = self
                         .compare_directories(&pair, source, target, &mut branches)
                         .await;
                     self.set_directory_time(&pair, self.changes > changes).await;
-                    pairs.swap_sessions(&mut self.other, &mut self.planner.carrier);
+                    pairs.swap_sessions(&mut self.other, &mut self.planner.retrying);
                     if let Err(error) = met {
                         self.lost(&pair, pair.target.to_string(), error).await;
                     }
@@ -371,7 +373,7 @@ impl SyncPlanner<'_> {
             }
         }
         // What waits still needs some.
-        pairs.swap_sessions(&mut self.other, &mut self.planner.carrier);
+        pairs.swap_sessions(&mut self.other, &mut self.planner.retrying);
         pairs.rest();
     }
 

@@ -89,36 +89,36 @@ impl PairLister {
     }
 
     pub(super) fn begin(&mut self, pair: DirectoryPair) {
-        let mut carriers = self.idle.pop().unwrap_or_else(|| {
-            let carrier = || RetryingSession::new(Arc::clone(&self.pool));
-            [carrier(), carrier()]
+        let mut sessions = self.idle.pop().unwrap_or_else(|| {
+            let new_session = || RetryingSession::new(Arc::clone(&self.pool));
+            [new_session(), new_session()]
         });
-        for carrier in &mut carriers {
+        for retrying in &mut sessions {
             // The first must get in, the others may.
-            carrier.requeue_on_session_limit = !self.busy.is_empty();
+            retrying.requeue_on_session_limit = !self.busy.is_empty();
         }
         self.busy.spawn_local(async move {
             let shown = pair.source.as_ref().unwrap_or(&pair.target).to_string();
             let list = async {
                 test_point("pair", &shown);
-                list_both(&mut carriers, &pair).await
+                list_both(&mut sessions, &pair).await
             };
             let listed = caught(|| format!("list {shown}"), list).await;
             let listed = listed.unwrap_or_else(|bug| {
-                carriers.iter_mut().for_each(RetryingSession::discard);
+                sessions.iter_mut().for_each(RetryingSession::discard);
                 PairListing::Failed(shown, bug)
             });
-            (carriers, pair, listed)
+            (sessions, pair, listed)
         });
     }
 
     /// The next pair that is listed; `None` where none is under way. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(DirectoryPair, PairListing)> {
         // The task catches the panics of its listing.
-        let (carriers, pair, listed) = self.busy.join_next().await?.expect("no panic passes");
+        let (sessions, pair, listed) = self.busy.join_next().await?.expect("no panic passes");
         match listed {
             PairListing::Later => self.most = (self.idle.len() + self.busy.len()).max(1),
-            _ => self.idle.push(carriers),
+            _ => self.idle.push(sessions),
         }
         Some((pair, listed))
     }
@@ -158,7 +158,7 @@ async fn list_both([one, other]: &mut [RetryingSession; 2], pair: &DirectoryPair
     );
     match (source, target) {
         (Ok(source), Ok(target)) => PairListing::Both(source, target),
-        (Err((what, setback)), _) | (_, Err((what, setback))) => match setback {
+        (Err((what, error)), _) | (_, Err((what, error))) => match error {
             AttemptError::Failed(error) => PairListing::Failed(what, error),
             AttemptError::SessionLimit(..) => PairListing::Later,
         },
@@ -166,16 +166,16 @@ async fn list_both([one, other]: &mut [RetryingSession; 2], pair: &DirectoryPair
 }
 
 async fn list(
-    carrier: &mut RetryingSession,
+    retrying: &mut RetryingSession,
     place: Option<&CopyPath>,
     listing: SpooledListing,
 ) -> std::result::Result<DirectoryContents, (String, AttemptError)> {
     let mut side = DirectoryContents::new(listing);
     match place {
         None => Ok(side),
-        Some(CopyPath::There(at)) => match list_there(carrier, at, &mut side).await {
+        Some(CopyPath::There(at)) => match list_there(retrying, at, &mut side).await {
             Ok(()) => Ok(side),
-            Err(setback) => Err((at.url(), setback)),
+            Err(error) => Err((at.url(), error)),
         },
         Some(CopyPath::Here(path)) => {
             let path = path.clone();
@@ -238,12 +238,12 @@ pub(super) fn facts_here(path: &Path) -> io::Result<Facts> {
 }
 
 async fn list_there(
-    carrier: &mut RetryingSession,
+    retrying: &mut RetryingSession,
     at: &RemotePath,
     side: &mut DirectoryContents,
 ) -> std::result::Result<(), AttemptError> {
     let mut unclear = false;
-    side.complete = gather(carrier, &at.endpoint, &at.path, |told| {
+    side.complete = gather(retrying, &at.endpoint, &at.path, |told| {
         match told {
             ListingItem::Again => *side = DirectoryContents::new(side.listing.like()),
             ListingItem::Name(Ok(DirectoryEntry { name, facts })) => {
@@ -259,14 +259,14 @@ async fn list_there(
     })
     .await?;
     match unclear {
-        true => stat_entry(carrier, at, side).await,
+        true => stat_entry(retrying, at, side).await,
         false => Ok(()),
     }
 }
 
 /// Asks what a listing does not tell of names. One that cannot be looked at is bad.
 async fn stat_entry(
-    carrier: &mut RetryingSession,
+    retrying: &mut RetryingSession,
     at: &RemotePath,
     side: &mut DirectoryContents,
 ) -> std::result::Result<(), AttemptError> {
@@ -279,7 +279,7 @@ async fn stat_entry(
         for entries in entries.chunks(TOGETHER) {
             let shown = at.url();
             let look = async |session: &mut Session| session.stat_entries(&at.path, entries).await;
-            let looked = carrier
+            let looked = retrying
                 .attempt(Operation::on(&at.endpoint, &shown), look)
                 .await?;
             for (entry, looked) in entries.iter().zip(looked) {

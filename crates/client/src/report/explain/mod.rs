@@ -256,20 +256,23 @@ mod tests {
 
     fn epoch(t: u32, c: u32, limit: &str) -> String {
         format!(
-            r#"{{"t":{t},"event":"epoch","setting":{{"concurrency":{c},"parallelism":4}},"seconds":1.0,"bytes":1000000,"goodput_bps":8000000.0,"limited_by":"{limit}"}}"#
+            r#"{{"t":{t},"event":"epoch","setting":{{"concurrency":{c},"parallelism":4}},
+            "seconds":1.0,"bytes":1000000,"goodput_bps":8000000.0,"limited_by":"{limit}"}}"#
         )
+        .replace('\n', "")
     }
 
     #[test]
     fn a_run_is_told_with_settings_limits_and_advice() {
         let log = [
             START.to_owned(),
-            r#"{"t":0.0,"event":"decision","to":{"pipelining":32},"reason":"to begin with"}"#.to_owned(),
+            r#"{"t":0.0,"event":"decision","to":{"pipelining":32},"reason":"default"}"#.to_owned(),
             epoch(1, 1, "receive-window"),
             epoch(2, 1, "receive-window"),
             epoch(3, 2, "path-capacity"),
-            r#"{"t":4,"event":"summary","bytes":4000000,"seconds":4.0,"files_done":1,"files_failed":0,"exit":0}"#
-                .to_owned(),
+            r#"{"t":4,"event":"summary","bytes":4000000,"seconds":4.0,"files_done":1,
+            "files_failed":0,"exit":0}"#
+                .replace('\n', ""),
         ];
         let told = explain(&log.join("\n"));
         let run = &told.runs[0];

@@ -130,7 +130,7 @@ impl TransferHistory {
                     path: short(path),
                     state: word(*state).to_owned(),
                     bytes: size.unwrap_or(*bytes),
-                    error: error.as_deref().map(short),
+                    error: error.as_ref().map(|error| short(&error.explained())),
                 });
             }
             Event::Warning { text } => self.warning = Some(short(text)),

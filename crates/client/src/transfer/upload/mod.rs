@@ -481,7 +481,10 @@ impl Upload {
         match error.refusal().filter(|_| is_kept) {
             Some(_) => Error::Kept {
                 error: Box::new(error),
-                kept: format!("it is whole at {}", session.endpoint.url(&self.temp_path)),
+                kept: format!(
+                    "it is complete at {}",
+                    session.endpoint.url(&self.temp_path)
+                ),
             },
             None => error,
         }

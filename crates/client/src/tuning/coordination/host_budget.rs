@@ -235,18 +235,23 @@ mod tests {
         }
     }
 
+    fn weighted_demand() -> impl Strategy<Value = WeightedDemand> {
+        let wish = prop_oneof![0.0_f64..1e3, Just(ALL)];
+        (0.01_f64..100.0, wish).prop_map(|(weight, wish)| WeightedDemand { weight, wish })
+    }
+
     proptest! {
         #[test]
-        fn shares_add_up_to_no_more_than_the_whole_and_leave_nothing_that_is_wished_for(
-            weighted in proptest::collection::vec((0.01_f64..100.0, prop_oneof![0.0_f64..1e3, Just(ALL)]), 1..20),
+        fn shares_use_the_whole_budget_or_meet_all_demands(
+            weighted in proptest::collection::vec(weighted_demand(), 1..20),
         ) {
-            let weighted: Vec<WeightedDemand> = weighted.iter().map(|(weight, wish)| WeightedDemand { weight: *weight, wish: *wish }).collect();
             let shares: Vec<f64> = (0..weighted.len()).map(|i| {
                 let mut others = weighted.clone();
                 let mine = others.remove(i);
                 share(1000.0, mine, others)
             }).collect();
-            let (sum, wishes) = (shares.iter().sum::<f64>(), weighted.iter().map(|c| c.wish).sum::<f64>());
+            let sum: f64 = shares.iter().sum();
+            let wishes: f64 = weighted.iter().map(|c| c.wish).sum();
             prop_assert!((sum - wishes.min(1000.0)).abs() < 1e-6, "{sum} of {wishes}");
             for (share, weighted) in shares.iter().zip(&weighted) {
                 prop_assert!(*share <= weighted.wish);

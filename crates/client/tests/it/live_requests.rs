@@ -19,7 +19,7 @@ use crate::harness::{bytes, run, text};
 enum Manners {
     /// Answers as it must.
     Good,
-    /// `500` in its turn: it never heard of asides.
+    /// `500` in its turn: it does not know live requests.
     Late,
     /// `500` at once, out of turn.
     Rash,
@@ -36,15 +36,15 @@ const FEATURES: &str = "211-Features\r\n PARALLEL\r\n ERET\r\n SIZE\r\n MLST Typ
 
 struct Server {
     address: SocketAddr,
-    asides: Arc<AtomicUsize>,
+    live_requests: Arc<AtomicUsize>,
 }
 
 impl Server {
     fn start(manners: Manners, file: Vec<u8>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let asides = Arc::<AtomicUsize>::default();
-        let heard = Arc::clone(&asides);
+        let live_requests = Arc::<AtomicUsize>::default();
+        let heard = Arc::clone(&live_requests);
         thread::spawn(move || {
             for control in listener.incoming() {
                 let (heard, file) = (Arc::clone(&heard), file.clone());
@@ -54,7 +54,10 @@ impl Server {
                 });
             }
         });
-        Self { address, asides }
+        Self {
+            address,
+            live_requests,
+        }
     }
 }
 
@@ -64,7 +67,7 @@ struct Session<'a> {
     manners: Manners,
     file: &'a [u8],
     data: Option<TcpStream>,
-    asides: &'a AtomicUsize,
+    live_requests: &'a AtomicUsize,
 }
 
 impl Session<'_> {
@@ -72,7 +75,7 @@ impl Session<'_> {
         control: TcpStream,
         manners: Manners,
         file: &[u8],
-        asides: &AtomicUsize,
+        live_requests: &AtomicUsize,
     ) -> std::io::Result<()> {
         let mut session = Session {
             lines: BufReader::new(control.try_clone()?),
@@ -80,7 +83,7 @@ impl Session<'_> {
             manners,
             file,
             data: None,
-            asides,
+            live_requests,
         };
         session.say("220 ready\r\n")?;
         while let Some(line) = session.line()? {
@@ -134,11 +137,11 @@ impl Session<'_> {
         self.say("150 go\r\n")?;
         block(&mut data, 0, 0, &file[..half])?;
         let tries_once = self.manners != Manners::Good;
-        let asked = !(tries_once && self.asides.load(Ordering::SeqCst) > 0);
+        let asked = !(tries_once && self.live_requests.load(Ordering::SeqCst) > 0);
         if asked {
             let line = self.line()?.ok_or(std::io::ErrorKind::UnexpectedEof)?;
             assert_eq!(line, "SITE GODWIT REPORT");
-            self.asides.fetch_add(1, Ordering::SeqCst);
+            self.live_requests.fetch_add(1, Ordering::SeqCst);
             match self.manners {
                 Manners::Good => self.say("258 bytes=1;channels=1;later=2;\r\n")?,
                 Manners::Rash => self.say("500 what?\r\n")?,
@@ -182,7 +185,7 @@ fn connect(address: &str) -> std::io::Result<TcpStream> {
     TcpStream::connect((Ipv4Addr::new(n[0], n[1], n[2], n[3]), port))
 }
 
-/// Copies a file from such a server; what standard error says, and how many asides there were.
+/// Copies a file from such a server; returns standard error and the number of live requests.
 fn copy(manners: Manners) -> (String, usize) {
     let data = bytes(200_000, 5);
     let server = Server::start(manners, data.clone());
@@ -193,14 +196,14 @@ fn copy(manners: Manners) -> (String, usize) {
     let ran = run(&[&options[..], &["-p", "1", "-c", "1", &url, text(&to)]].concat());
     let ran = ran.expect(0, &[]);
     assert!(fs::read(&to).unwrap() == data);
-    (ran.err, server.asides.load(Ordering::SeqCst))
+    (ran.err, server.live_requests.load(Ordering::SeqCst))
 }
 
 #[test]
 fn a_good_server_is_asked() {
-    let (err, asides) = copy(Manners::Good);
+    let (err, live_requests) = copy(Manners::Good);
     assert!(!err.contains("SITE GODWIT"), "{err}");
-    assert_eq!(asides, 1);
+    assert_eq!(live_requests, 1);
 }
 
 #[test]
@@ -211,16 +214,16 @@ fn servers_that_do_not_keep_to_it_are_asked_once() {
         (Manners::Wrong, "unexpected reply: 200"),
         (Manners::Gone, "closed the control connection"),
     ] {
-        let (err, asides) = copy(manners);
+        let (err, live_requests) = copy(manners);
         assert!(err.contains("no SITE GODWIT after all"), "{err}");
         assert!(err.contains(why), "no {why:?} in: {err}");
-        assert_eq!(asides, 1, "{err}");
+        assert_eq!(live_requests, 1, "{err}");
     }
 }
 
 #[test]
 fn an_answer_is_awaited_for_a_limited_time() {
-    let (err, asides) = copy(Manners::Mute);
+    let (err, live_requests) = copy(Manners::Mute);
     assert!(err.contains("no SITE GODWIT after all"), "{err}");
-    assert_eq!(asides, 1, "{err}");
+    assert_eq!(live_requests, 1, "{err}");
 }
