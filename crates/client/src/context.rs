@@ -1,4 +1,4 @@
-//! What all parts of one run share.
+//! State that all parts of a run share.
 
 use std::{fmt::Display, sync::Arc, time::Instant};
 
@@ -31,9 +31,9 @@ pub(crate) struct RunContext {
     pub(crate) counters: Arc<Counters>,
     pub(crate) local: LocalState,
     pub(crate) credentials: SharedCredentials,
-    /// How fast all data channels may go together.
+    /// The common rate limit of all data channels.
     pub(crate) rate: Arc<RateLimit>,
-    /// What our data channels send with.
+    /// Congestion control of the data channels that send.
     pub(crate) congestion: Arc<Congestion>,
     pub(crate) started: Instant,
 }

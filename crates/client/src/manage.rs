@@ -1,4 +1,4 @@
-//! Everything that is no copy: `ls`, `stat`, `cksum`, `mkdir`, `rm`, `mv`, `chmod`.
+//! The commands that copy nothing: `ls`, `stat`, `cksum`, `mkdir`, `rm`, `mv`, `chmod`.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -32,17 +32,17 @@ use crate::{
     stop::Stop,
 };
 
-/// Attempts of one operation. Few: somebody is waiting for the answer.
+/// Attempts of one operation. Few, since a user waits for the answer.
 const ATTEMPTS: u32 = 3;
 
 /// Deepest tree that `rm -r` goes down.
 const DEPTH_MAX: usize = 200;
 
 /// Names of one directory that are kept at a time, a few hundred bytes each. Bounds the memory that
-/// a server can make us use.
+/// a server can make the client use.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// Runs an operation on everything it names; failures are told to the observer, one by one.
+/// Runs an operation on each of its paths; each failure is reported to the observer.
 pub async fn run(
     what: Manage,
     connections: Connections,
@@ -253,7 +253,7 @@ impl Manager {
             let first = !std::mem::replace(&mut again, true);
             match s.ask_ok(&command, &doing).await {
                 Err(error) if first || !is_done_already(&command, &error) => Err(error),
-                // The answer to the first was lost, and not what it did.
+                // The reply to the first attempt was lost, not its effect.
                 _ => Ok(()),
             }
         };
@@ -295,7 +295,8 @@ impl Manager {
         incomplete.map_or(Ok(()), Err)
     }
 
-    /// Asks one by one for what a server without MLSD or MLST has not told of names in `directory`.
+    /// Asks one by one for the facts of names in `directory` that a server without MLSD or MLST has
+    /// not sent.
     async fn measure(
         &mut self,
         url: &RemoteUrl,
@@ -321,8 +322,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Names of a directory, and why these are not all: hostile ones are left out. All are kept, to
-    /// be put in order or because what is done to them changes the directory.
+    /// Names of a directory, and why they are not all: hostile ones are left out. All are kept, to
+    /// be sorted or because the operation changes the directory.
     async fn entries(
         &mut self,
         url: &RemoteUrl,
@@ -414,7 +415,7 @@ impl Manager {
                 .await;
         }
         let mut missing = vec![path];
-        // Up to what exists, then down again.
+        // Up to an existing directory, then down again.
         while let Some(parent) = missing.last().and_then(FtpPath::parent) {
             if parent == FtpPath::root() || missing.len() > DEPTH_MAX {
                 break;
@@ -458,7 +459,7 @@ impl Manager {
 
     /// Depth first, for servers without a command for it.
     async fn remove_by_hand(&mut self, url: &RemoteUrl, top: FtpPath) -> Result<()> {
-        // A directory is met twice: to be listed, and to be removed when it is empty.
+        // A directory is visited twice: to list it, and to remove it when it is empty.
         let mut pending = vec![(top, false)];
         while let Some((path, emptied)) = pending.pop() {
             if emptied {
@@ -483,7 +484,7 @@ impl Manager {
                 let is_directory = match entry.is_directory() {
                     _ if is_link => false,
                     Some(is_directory) => is_directory,
-                    // Where only names are listed, a directory that is somewhere else was a link.
+                    // Where only names are listed, a directory with another path was a link.
                     None => {
                         let look = async |s: &mut Session| s.stat(&below).await;
                         let found = self.with(url, look).await?;
@@ -520,7 +521,7 @@ impl Manager {
         let moved = self.with(from, look).await?;
         let (displaced, mut again) = (DisplacedFile::default(), false);
         let rename = async |s: &mut Session| {
-            // The answer to the first may be lost, and not what it did.
+            // The reply to the first attempt may be lost, not its effect.
             if std::mem::replace(&mut again, true)
                 && s.stat(&source).await? == Found::Missing
                 && may_be_the_same(&moved, &s.stat(&target).await?)
@@ -541,7 +542,7 @@ impl Manager {
     }
 }
 
-/// What a command was to do is done, if it was asked for before.
+/// True if an earlier attempt of the command has done its work.
 fn is_done_already(command: &Command, error: &Error) -> bool {
     match command {
         Command::Dele(_) | Command::Rmd(_) | Command::Site(Site::RemoveTree(_)) => {
@@ -552,7 +553,7 @@ fn is_done_already(command: &Command, error: &Error) -> bool {
     }
 }
 
-/// Nothing tells that what is at a path is another file than `moved`.
+/// True unless facts show that the file at a path is another one than `moved`.
 fn may_be_the_same(moved: &Found, there: &Found) -> bool {
     match (moved, there) {
         (Found::File(moved), Found::File(there)) => {

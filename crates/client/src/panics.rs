@@ -1,5 +1,5 @@
-//! Panics are bugs of ours. One in a task or thread becomes an [`Error::Internal`], so that what
-//! the task had to do counts as failed; nothing else would tell that it was not done.
+//! Panics are bugs of ours. One in a task or thread becomes an [`Error::Internal`], so that the
+//! work of the task counts as failed; nothing else would report it.
 
 use std::{
     any::Any,
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Runs `work`.
 ///
 /// # Errors
-/// It panicked. What it held is dropped; what it borrowed may be half changed, and the caller must
+/// It panicked. Its values are dropped; what it borrowed may be half changed, and the caller must
 /// not rely on it.
 pub(crate) async fn caught<T>(
     doing: impl FnOnce() -> String,
@@ -32,7 +32,7 @@ pub(crate) async fn caught<T>(
     outcome.await.map_err(|panic| internal(doing(), &*panic))
 }
 
-/// The same for what does not wait.
+/// The same for synchronous work.
 pub(crate) fn caught_now<T>(doing: impl FnOnce() -> String, work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| internal(doing(), &*panic))
 }
@@ -49,7 +49,7 @@ pub(crate) async fn on_thread<T: Send + 'static>(
     joined.map_err(|error| joined_badly(doing(), error))
 }
 
-/// What it means that a task could not be joined.
+/// The error of a task that could not be joined.
 pub(crate) fn joined_badly(doing: impl Into<String>, error: tokio::task::JoinError) -> Error {
     match error.try_into_panic() {
         Ok(panic) => internal(doing.into(), &*panic),
@@ -69,8 +69,8 @@ fn internal(doing: String, panic: &(dyn Any + Send)) -> Error {
     }
 }
 
-/// Panics where the test of a debug build asks for it: `GODWIT_TEST_PANIC` is `WORKER:NAME`, and
-/// `name` ends in `NAME`.
+/// Panics if a test of a debug build asks for it: `GODWIT_TEST_PANIC` is `WORKER:NAME`, and `name`
+/// ends in `NAME`.
 #[cfg(debug_assertions)]
 pub(crate) fn test_point(worker: &str, name: &dyn std::fmt::Display) {
     use std::sync::LazyLock;

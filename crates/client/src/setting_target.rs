@@ -1,4 +1,4 @@
-//! The setting that a run steers towards, within what servers were found to take.
+//! The setting that a run steers towards, within the limits of its servers.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ pub(crate) struct SettingTarget {
     limit: OnceLock<SettingLimit>,
     /// Small files in flight on a session, as last reported.
     pipelining: AtomicU32,
-    /// When that was reported last, and the most of all reports.
+    /// When it was reported last, and the maximum of all reports.
     depth_reported: Mutex<Option<(Instant, u32)>>,
 }
 
@@ -160,7 +160,7 @@ impl SettingTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) setting: Setting,
-    /// How often everything was to begin again (`--epoch-mode restart`).
+    /// How often all channels were restarted (`--epoch-mode restart`).
     pub(crate) generation: u64,
 }
 
@@ -174,7 +174,7 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Whether the worker in `place` is still wanted.
+    /// True if the worker in `place` is still wanted.
     pub(crate) fn includes(&self, place: WorkerSlot) -> bool {
         place.rank < self.setting.concurrency && place.generation == self.generation
     }

@@ -1,4 +1,5 @@
-//! Numbers with a suffix, and lengths of time, as options take them.
+//! Numbers with a suffix, and durations, as options take them. By hand: `bytesize` and `humantime`
+//! have other grammars than the options, which stay.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Bits per second: `K M G T` are powers of 1000. `1.5G` is 1500000000. At least 64 kbit/s: slower,
-/// a single turn of many channels outlasts the patience of servers.
+/// one round of many channels takes longer than the time-outs of servers.
 pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
     const LEAST: f64 = 64e3;
     const MOST: f64 = 1e15;

@@ -1,4 +1,4 @@
-//! Who we are to servers that want to know it, and whom we believe.
+//! The user's identity, and the CAs that the client trusts.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,13 +16,13 @@ use godwit_gsi::{
 
 use crate::spec::Connections;
 
-/// What the handshake needs of ours.
+/// The credential and the trust anchors of a handshake.
 pub(crate) struct Identity {
     pub(crate) credential: Credential,
     pub(crate) anchors: Arc<dyn Anchors>,
 }
 
-/// Why we have none that would do. The remedy is local, and the message names it.
+/// Why there is no usable identity. The remedy is local, and the message names it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NoIdentity {
     #[error(transparent)]
@@ -75,7 +75,7 @@ impl Identity {
 /// See [`Identity::load`].
 pub(crate) fn credential(locations: &Locations, now: SystemTime) -> Result<Credential, NoIdentity> {
     let proxy = &locations.proxy;
-    // Also a link to nowhere is a proxy that somebody meant.
+    // A dangling link counts, too: the user meant a proxy.
     if proxy.symlink_metadata().is_ok() {
         return Ok(valid_proxy(proxy, now)?);
     }
@@ -96,7 +96,7 @@ fn valid_proxy(path: &Path, now: SystemTime) -> Result<Credential, CredentialErr
     Ok(credential)
 }
 
-/// Places for a message.
+/// Paths for a message.
 fn listed<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> String {
     let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
     paths.join(", ")

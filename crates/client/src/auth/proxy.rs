@@ -1,5 +1,5 @@
-//! `godwit proxy`: short-lived credentials, RFC 3820. Makes them from the user's certificate, and
-//! tells what one is.
+//! `godwit proxy`: short-lived credentials, RFC 3820. Creates them from the user's certificate, and
+//! describes them.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,13 +24,13 @@ use crate::{
     spec::{Proxy, ProxyInfo, ProxyInit},
 };
 
-/// Pass phrases that a user may try on the terminal.
+/// Attempts of the user to enter the pass phrase.
 const ATTEMPTS: usize = 3;
 
-/// Runs to the end. May ask on the terminal, so nothing else should be going on.
+/// Runs to the end. May ask on the terminal, so nothing else should run.
 ///
 /// # Errors
-/// When there is no proxy, or none can be made.
+/// There is no proxy, or none can be created.
 pub fn run(what: &Proxy, locations: &Locations, observer: &dyn Observer) -> Result<Exit> {
     let now = SystemTime::now();
     match what {
@@ -86,7 +86,7 @@ fn init(
     Ok(())
 }
 
-/// A proxy that nobody believes is better found here than at a server.
+/// An unusable proxy is better detected here than at a server.
 fn warn_unless_trusted(
     made: &Credential,
     locations: &Locations,
@@ -135,7 +135,7 @@ fn is_locked(error: &CredentialError) -> bool {
     }
 }
 
-/// What programs read.
+/// The output for programs.
 #[derive(Serialize)]
 struct ProxyReport<'a> {
     subject: &'a str,

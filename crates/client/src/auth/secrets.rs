@@ -1,12 +1,12 @@
-//! Where a user's passwords and tokens lie. Never on the command line, where everybody on the host
-//! could read them.
+//! Sources of a user's passwords and tokens. Never the command line, which all users of the host
+//! can read.
 //!
 //! | | in this order |
 //! |---|---|
 //! | password of `user@host` | in the URL, `--password-file`, `GODWIT_PASSWORD`, `~/.netrc` (or `NETRC`), the terminal |
 //! | bearer token | `--token`, `BEARER_TOKEN`, `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>` (WLCG Bearer Token Discovery) |
 //!
-//! A token is shown to the hosts that it is for (`aud`), and to those that `--token-host` or
+//! A token is sent to the hosts of its audience (`aud`), and to those that `--token-host` or
 //! `GODWIT_TOKEN_HOSTS` name.
 
 use std::{
@@ -33,15 +33,15 @@ pub struct Secrets {
     pub password_file: Option<PathBuf>,
     /// `GODWIT_PASSWORD`.
     pub password: Option<Password>,
-    /// Passwords by host and user, as `ftp` and `curl` have them; need not exist.
+    /// Passwords by host and user, in the format of `ftp` and `curl`; need not exist.
     pub netrc: Option<PathBuf>,
-    /// There is somebody at a terminal.
+    /// A user is at a terminal.
     pub may_ask: bool,
     /// `--token`.
     pub token_file: Option<PathBuf>,
     /// `BEARER_TOKEN`.
     pub token: Option<Password>,
-    /// Files that may hold one; need not exist.
+    /// Files that may hold a token; need not exist.
     pub token_places: Vec<PathBuf>,
     /// Tokens that were handed over for a host and a port, and are shown there whatever they say;
     /// before all others.
@@ -52,7 +52,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// What the environment says. `variable` looks it up.
+    /// Reads the environment through `variable`.
     pub fn of_environment(variable: impl Fn(&str) -> Option<OsString>, uid: u32) -> Self {
         let text = |name: &str| {
             let value = variable(name)?.into_string().ok()?;
@@ -83,11 +83,10 @@ impl Secrets {
         }
     }
 
-    /// The password of `user` at `host`; an empty one where there is none and nobody to ask.
-    /// Blocks.
+    /// The password of `user` at `host`; an empty one if there is none and no user to ask. Blocks.
     ///
     /// # Errors
-    /// When a file that has it is open to others, or the user at the terminal wants to end.
+    /// A file that holds it is open to others, or the user at the terminal ends the dialogue.
     pub(crate) fn password(&self, host: &str, user: &str) -> Result<Password> {
         if let Some(file) = &self.password_file {
             let text = read_private(file)?;
@@ -122,7 +121,7 @@ impl Secrets {
     /// The user's token, read again each time: it may be renewed while a long copy runs. Blocks.
     ///
     /// # Errors
-    /// When a file that has it cannot be read, or is open to others.
+    /// A file that holds it cannot be read, or is open to others.
     pub(crate) fn token(&self) -> Result<Option<Password>> {
         let of = |file: &Path| Ok(Some(Password::new(read_private(file)?.trim())));
         if let Some(file) = &self.token_file {
@@ -142,12 +141,11 @@ impl Secrets {
 const NAMES_SHOWN_MAX: usize = 4;
 const NAME_CHARS_SHOWN_MAX: usize = 200;
 
-/// Whether the user's token may be shown to `host`. Whoever sees a token can use it, so a server
-/// that has no more than a certificate for its own host must not see one that is for another
-/// service.
+/// Checks that the user's token may be sent to `host`. A server can use any token it receives, so a
+/// token for another service must not reach it, however valid its certificate.
 ///
 /// # Errors
-/// Why not, for the user.
+/// Why not, as a message for the user.
 pub(crate) fn check_audience(
     token: &Password,
     host: &str,
@@ -183,7 +181,7 @@ pub(crate) fn check_audience(
     ))
 }
 
-/// A file that is ours and that nobody else can read.
+/// Opens a file that belongs to the user and is closed to others.
 fn read_private(path: &Path) -> Result<String> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| unusable(&name, error))?;
@@ -208,8 +206,8 @@ fn unusable(what: &str, why: impl ToString) -> Error {
     }
 }
 
-/// The password that a netrc file has for `user` at `host`: of the first `machine` of that name,
-/// else of `default`. One without `login` is for everybody.
+/// The password of a netrc file for `user` at `host`: of the first `machine` of that name, else of
+/// `default`. An entry without `login` holds for all users.
 fn in_netrc(text: &str, host: &str, user: &str) -> Option<Password> {
     let mut found = None;
     let (mut for_host, mut for_user) = (false, true);
@@ -232,7 +230,7 @@ fn in_netrc(text: &str, host: &str, user: &str) -> Option<Password> {
     found
 }
 
-/// Without macros, which end with an empty line.
+/// Skips macros, which end with an empty line.
 fn words_of(text: &str) -> impl Iterator<Item = &str> {
     let mut in_macro = false;
     let lines = text.lines().filter(move |line| {
@@ -270,7 +268,7 @@ mod tests {
                 .find(|(n, _)| n == name)
                 .map(|(_, v)| v.clone())
         };
-        // A user that nobody is: /tmp/bt_u... of the one who runs the test is not looked at.
+        // No user has this id, so that /tmp/bt_u... of the user who runs the test is not read.
         Secrets::of_environment(look, u32::MAX)
     }
 

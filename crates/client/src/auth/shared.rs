@@ -1,4 +1,4 @@
-//! Credentials that are made once in a run, when they are first needed.
+//! Credentials that a run creates once, on first use.
 
 use std::sync::OnceLock;
 
@@ -6,9 +6,9 @@ use godwit_gsi::{cert::Credential, ftps};
 
 #[derive(Default)]
 pub(crate) struct SharedCredentials {
-    /// What data channels of `sshftp://` prove themselves with. One for all, so that two servers
-    /// know each other.
+    /// The credential of data channels of `sshftp://`. One for all, so that two servers trust each
+    /// other.
     pub(crate) ephemeral: OnceLock<Credential>,
-    /// Our side of TLS with `ftpes://`.
+    /// The TLS client for `ftpes://`.
     pub(crate) tls: OnceLock<ftps::Client>,
 }

@@ -1,14 +1,14 @@
 //! The addresses of a host, as the sessions to it try them.
 //!
-//! A name with several addresses is one service of several machines, or of one machine with several
-//! ways to it: sessions use all of them together, each begins with another one. They must see the
-//! same files, as they must for whoever takes any of them.
+//! A name with several addresses is one service of several machines, or one machine with several
+//! interfaces: sessions use all addresses, each starts with another one. All must serve the same
+//! files, as any client would expect.
 
 use std::net::{IpAddr, SocketAddr};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// What sessions have learned of them.
+/// What sessions have learned of the addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses(Mutex<AddressState>);
 
@@ -16,17 +16,16 @@ pub(crate) struct Addresses(Mutex<AddressState>);
 struct AddressState {
     /// Sessions so far.
     sessions: usize,
-    /// All that the name of the host has led to.
+    /// All addresses that the host name has had.
     hosts: Vec<IpAddr>,
-    /// Nobody greeted there the last time, or another did who was asked later.
+    /// No server greeted there the last time, or another address that was tried later did.
     silent: Vec<SocketAddr>,
 }
 
 impl Addresses {
-    /// `found`, which is in the system's order of preference, in the order in which the next
-    /// session is to try them. Those of the family that the system prefers take turns: the other
-    /// family is often another way to the same machines, and a worse one. Where nobody greeted is
-    /// tried last.
+    /// Orders `found`, which is in the system's order of preference, for the next session.
+    /// Addresses of the preferred family rotate: the other family often leads to the same machines
+    /// by a worse path. Addresses without a greeting are tried last.
     pub(crate) fn trial_order(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let mut known = self.lock();
         for host in found.iter().map(SocketAddr::ip) {
@@ -49,12 +48,12 @@ impl Addresses {
         tried
     }
 
-    /// All addresses that the name has had in this run.
+    /// All addresses of the name in this run.
     pub(crate) fn hosts(&self) -> Vec<IpAddr> {
         self.lock().hosts.clone()
     }
 
-    /// Whether somebody greeted at `address`, in time.
+    /// Records whether a server greeted at `address` in time.
     pub(crate) fn record(&self, address: SocketAddr, greeted: bool) {
         let mut known = self.lock();
         known.silent.retain(|silent| *silent != address);

@@ -1,4 +1,4 @@
-//! What a server lacks, and what it was seen to do.
+//! What a server lacks, and what it was observed to do.
 
 use std::{
     collections::HashSet,
@@ -25,14 +25,14 @@ use crate::report::reporter::Reporter;
 pub(crate) enum Lack {
     Port,
     Pasv,
-    /// It connects to no host but ours.
+    /// It connects to no host but the client's.
     ForeignConnections,
     ModeE,
     Allo,
     Mlst,
     Mlsd,
     List,
-    /// It takes `-a` for a name, or refuses it.
+    /// It reads `-a` as a name, or refuses it.
     ListAll,
     Size,
     Mdtm,
@@ -50,16 +50,16 @@ pub(crate) enum Lack {
     Pipelining,
 }
 
-/// What a server was seen to do.
+/// What a server was observed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Observed {
     /// It greeted once: failures to connect are transient from now on.
     Greeted,
-    /// Files go there, or come from there to this machine.
+    /// It receives files, or sends files to this machine.
     MovesFiles,
     /// It sends files to another server.
     SendsToServer,
-    /// A data connection of ours that it listened for was established.
+    /// A data connection from this machine to it was established.
     DataReached,
     /// Another server has connected to it.
     MetByServer,
@@ -67,18 +67,18 @@ pub(crate) enum Observed {
     MlsdListsItself,
     /// Its LIST and NLST with `-a` list the directory itself.
     AllListsItself,
-    /// It has looked for a name with a leading dot, and said that there is no such file.
+    /// It answered for a name with a leading dot that there is no such file.
     DottedNamesLookedUp,
     /// It has stored a file under a name with a leading dot.
     DottedNamesStored,
     /// It was asked whether it renames.
     RenameProbed,
-    /// Files came in a pipeline: no session need find out again what it takes.
+    /// Files were received in a pipeline: no session need probe again.
     GetsPipelined,
 }
 
-/// What the sessions with one server have learned of it. They share it, so that each lesson costs
-/// one command.
+/// What the sessions with one server have learned of it. It is shared, so that each fact costs one
+/// command.
 #[derive(Default)]
 pub(crate) struct Capabilities {
     /// A bit for each [`Lack`].
@@ -86,41 +86,41 @@ pub(crate) struct Capabilities {
     /// A bit for each [`Observed`].
     observed: AtomicU64,
     pub(crate) addresses: Addresses,
-    /// Sessions that it lets in at a time, as far as it has refused further ones.
+    /// Sessions that it admits at a time, as far as its refusals show.
     pub(super) sessions: Mutex<Ceiling>,
-    /// Data channels that it takes in one transfer, likewise.
+    /// Data channels that it accepts in one transfer, likewise.
     pub(super) channels: Mutex<Ceiling>,
     /// Data connections between it and this machine, and those from another server to it.
     data: [Mutex<DataConnections>; 2],
-    /// Another server could not connect to it, and what that said. One firewall is taken for that
-    /// of all.
+    /// The error of another server that could not connect to it. One firewall is assumed to hold
+    /// for all.
     pub(crate) unreached: OnceLock<String>,
     /// Times and permissions of single files that it has refused.
     pub(crate) attributes_refused: AtomicU32,
-    /// Small files that a session had in flight last; 0: nothing is known.
+    /// Small files that a session had in flight last; 0 if unknown.
     pub(crate) depth: AtomicU32,
-    /// Directories that refused a put. What goes there travels alone: in a pipeline each refusal
-    /// would cost a session.
+    /// Directories that refused an upload. Files for them are sent alone: in a pipeline each
+    /// refusal would cost a session.
     closed_directories: Mutex<HashSet<FtpPath>>,
-    /// Directories that refused each temporary name and took the final one.
+    /// Directories that refused each temporary name and accepted the final one.
     in_place_folders: Mutex<HashSet<FtpPath>>,
-    /// [`OddBytes`] in names that were seen to come back whole.
+    /// [`OddBytes`] in names that were listed unchanged.
     pub(crate) names_pass: AtomicU8,
-    /// Where data channels begin and end, ours first, where the control channel does not tell.
+    /// Local and remote address of data channels, where the control channel does not show them.
     pub(crate) data_addresses: OnceLock<[IpAddr; 2]>,
 }
 
-/// Directories remembered as closed, or as written in place. More of them cost time and nothing
+/// Directories remembered as closed, or as written in place. Further ones cost time and nothing
 /// else.
 const FOLDERS_MAX: usize = 10_000;
 
 impl Capabilities {
-    /// Whether the server is known to lack `what`.
+    /// True if the server is known to lack `what`.
     pub(crate) fn lacks(&self, what: Lack) -> bool {
         self.lacks.load(Ordering::Relaxed) & (1 << what as u8) != 0
     }
 
-    /// The server lacks `what`. True where that is new.
+    /// The server lacks `what`. True if that is new.
     pub(crate) fn record_lack(&self, what: Lack) -> bool {
         let bit = 1 << what as u8;
         self.lacks.fetch_or(bit, Ordering::Relaxed) & bit == 0
@@ -133,18 +133,18 @@ impl Capabilities {
         }
     }
 
-    /// Whether `what` was seen.
+    /// True if `what` was observed.
     pub(crate) fn has(&self, what: Observed) -> bool {
         self.observed.load(Ordering::Relaxed) & (1 << what as u8) != 0
     }
 
-    /// `what` may not hold any more.
+    /// Forgets `what`, which may not hold any more.
     pub(crate) fn forget(&self, what: Observed) {
         self.observed
             .fetch_and(!(1 << what as u8), Ordering::Relaxed);
     }
 
-    /// `what` was seen. True where that is new.
+    /// `what` was observed. True if that is new.
     pub(crate) fn record(&self, what: Observed) -> bool {
         let bit = 1 << what as u8;
         self.observed.fetch_or(bit, Ordering::Relaxed) & bit == 0

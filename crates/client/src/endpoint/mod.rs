@@ -31,7 +31,7 @@ pub(crate) struct Endpoint {
     root: RemoteUrl,
     /// `root` without its slash.
     name: String,
-    /// Of the user of `root`, once it was needed.
+    /// The home directory of the user of `root`, once it was needed.
     password: OnceCell<Password>,
     pub(crate) capabilities: Capabilities,
 }
@@ -51,9 +51,9 @@ impl Endpoint {
         self.root.port
     }
 
-    /// The URL of `path` here, for messages.
+    /// The URL of `path` at this server, for messages.
     pub(crate) fn url(&self, path: &FtpPath) -> String {
-        // Of each small file, and more than once.
+        // Called for each small file, more than once.
         let mut url = String::with_capacity(self.name.len() + path.as_bytes().len() + 8);
         url.push_str(&self.name);
         url.extend(in_url(path));
@@ -74,12 +74,12 @@ impl Endpoint {
         self.root.scheme == Scheme::Gsiftp
     }
 
-    /// The user's ssh leads to it.
+    /// The session runs through the user's ssh.
     pub(crate) fn is_ssh(&self) -> bool {
         self.root.scheme == Scheme::Sshftp
     }
 
-    /// Whom the URL names.
+    /// The user of the URL.
     pub(crate) fn user(&self) -> Option<&str> {
         self.root.user.as_deref()
     }
@@ -89,9 +89,9 @@ impl Endpoint {
         self.root.scheme == Scheme::Ftpes
     }
 
-    /// Who logs in, where no token does. A password is never sent for anonymous logins, nor where
-    /// identities are proven: then the user is one of the accounts that the server's map has for
-    /// ours, or its first. Asks the user at most once.
+    /// The login without a token. No password is sent for anonymous logins or after GSI
+    /// authentication: then the user is one of the accounts that the server maps to the
+    /// certificate, or the first of them. Asks the user at most once.
     pub(crate) async fn credentials(&self, secrets: &Secrets) -> Result<Credentials> {
         if self.has_identities() {
             let mapped = || ":globus-mapping:".to_owned();
@@ -101,7 +101,7 @@ impl Endpoint {
                 secret: false,
             });
         }
-        // ssh has seen to who it is.
+        // ssh has authenticated the user.
         let user = self.root.user.clone().filter(|_| !self.is_ssh());
         let Some(user) = user else {
             return Ok(Credentials {
@@ -144,7 +144,7 @@ impl Endpoint {
 pub(crate) struct EndpointRegistry(Mutex<Vec<Arc<Endpoint>>>);
 
 impl EndpointRegistry {
-    /// The one endpoint of this run that `url` is on.
+    /// The endpoint of this run that `url` belongs to.
     pub(crate) fn of(&self, url: &RemoteUrl) -> Arc<Endpoint> {
         let mut known = self.0.lock();
         if let Some(found) = known.iter().find(|e| e.is_of(url)) {
@@ -165,18 +165,18 @@ impl EndpointRegistry {
         endpoint
     }
 
-    /// Sessions that the servers of the run let in.
+    /// Sessions that the servers of the run admit.
     pub(crate) fn sessions_max(&self) -> u32 {
         self.limit(|capabilities| &capabilities.sessions)
     }
 
-    /// Data channels that they take in one transfer.
+    /// Data channels that they accept in one transfer.
     pub(crate) fn channels_max(&self) -> u32 {
         self.limit(|capabilities| &capabilities.channels)
     }
 
-    /// The limit of the run. Files go to any of the endpoints that take them and come from any of
-    /// those that send them: the most generous counts on either side.
+    /// The limit of the run. Files go to any receiving endpoint and come from any sending one: the
+    /// highest limit counts on either side.
     fn limit(&self, ceiling: fn(&Capabilities) -> &Mutex<Ceiling>) -> u32 {
         let now = Instant::now();
         let endpoints = self.0.lock();
@@ -196,7 +196,7 @@ impl EndpointRegistry {
 }
 
 impl Endpoint {
-    /// It let no more than `most` sessions in. True where that is a limit from now on.
+    /// It admitted no more than `most` sessions. True if that is a limit from now on.
     pub(crate) fn refused_sessions(&self, most: u32) -> bool {
         self.capabilities
             .sessions

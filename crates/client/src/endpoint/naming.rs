@@ -1,4 +1,4 @@
-//! How files are named at a server until they are whole.
+//! Names of files at a server until they are complete.
 
 use godwit_proto::{
     FtpPath, Reply,
@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{error::Error, report::reporter::Reporter};
 
-/// What the user is told wherever files are written in place.
+/// The note to the user where files are written in place.
 pub(crate) const IN_PLACE: &str = "files are written under their final names at once: what has \
 the name is overwritten, and a transfer that is cut leaves a partial file there";
 
-/// How a file is named at a server until it is whole. Each is tried where the one before it was
+/// The name of a file at a server until it is complete. Each kind is tried if the one before it was
 /// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Naming {
@@ -28,7 +28,7 @@ pub(crate) enum Naming {
 }
 
 impl Naming {
-    /// What the server takes for a file, as far as it has shown.
+    /// The kind of name that the server accepts, as far as known.
     pub(crate) fn of(capabilities: &Capabilities, remote: &FtpPath) -> Self {
         match capabilities.lacks(Lack::DottedNames) {
             _ if capabilities.lacks(Lack::Rename) || capabilities.is_in_place(remote) => {
@@ -40,7 +40,7 @@ impl Naming {
     }
 }
 
-/// A server has refused a name of a file, which is begun again under another one.
+/// A server refused a name; the file is started again under another one.
 #[derive(Clone, Debug)]
 pub(crate) struct NameRefused {
     /// The first refusal.
@@ -60,8 +60,8 @@ pub(crate) fn no_dots(reporter: &Reporter, endpoint: &Endpoint, reply: &Reply) {
         .learn(Lack::DottedNames, reporter, text);
 }
 
-/// Whether a server that refused a name with a dot by `dotted`, and one without by `plain`, where
-/// neither is the name of anything, refuses the dot.
+/// True if a server that answered `dotted` for a name with a leading dot, and `plain` for one
+/// without, refuses the dot. Neither name exists.
 pub(crate) fn refuses_dot((name, dotted): (&str, &Reply), plain: &Reply) -> bool {
     let bare = name.strip_prefix('.').unwrap_or(name);
     let is_passing = |reply| failure_kind(reply) == Some(FailureKind::Transient);

@@ -1,8 +1,8 @@
-//! How much a server takes at a time, as its refusals show, and whether its data connections work
-//! at all. No I/O, and no clock.
+//! Limits of a server, as its refusals show, and whether its data connections work at all. No I/O,
+//! and no clock.
 //!
 //! One refusal may have any cause: a busy moment, a lost connection. Only a second one soon after
-//! it counts, and no server is held to it for the rest of a long run.
+//! it counts, and it expires in a long run.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +12,22 @@ use crate::error::Error;
 const REFUSALS_MIN: u32 = 2;
 /// A refusal that is older than this says nothing about a new one.
 const REFUSALS_WITHIN: Duration = Duration::from_mins(1);
-/// After a first refusal the next attempts keep to what the server took, for this long.
+/// After a first refusal the next attempts stay within what the server accepted, for this long.
 const FIRST_HOLDS: Duration = Duration::from_secs(5);
-/// A ceiling in force is forgotten so long after the last refusal: the server may take more by
-/// then.
+/// A ceiling expires this long after the last refusal: the server may accept more by then.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
 
 /// A limit of one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Ceiling {
-    /// What the server still took.
+    /// What the server still accepted.
     most: u32,
     refusals: u32,
     last: Option<Instant>,
 }
 
 impl Ceiling {
-    /// The server refused more than `most`. True where the ceiling is in force.
+    /// The server refused more than `most`. True if the ceiling is in force.
     pub(crate) fn refused(&mut self, most: u32, now: Instant) -> bool {
         let before = self.in_force(now);
         if before.is_none() && self.age(now).is_none_or(|age| age > REFUSALS_WITHIN) {
@@ -40,13 +39,13 @@ impl Ceiling {
         self.in_force(now).is_some()
     }
 
-    /// The limit, where two refusals have shown it.
+    /// The limit, if two refusals have shown it.
     pub(crate) fn in_force(&self, now: Instant) -> Option<u32> {
         let is_fresh = self.age(now).is_some_and(|age| age < FORGOTTEN_AFTER);
         (self.refusals >= REFUSALS_MIN && is_fresh).then_some(self.most)
     }
 
-    /// The limit that attempts of this moment keep to.
+    /// The limit for attempts at this moment.
     pub(crate) fn at(&self, now: Instant) -> Option<u32> {
         let holds = self.age(now).is_some_and(|age| age < FIRST_HOLDS);
         self.in_force(now).or(holds.then_some(self.most))
@@ -57,24 +56,24 @@ impl Ceiling {
     }
 }
 
-/// Transfers that fail in a row, for each session, until no further one is tried.
+/// Transfers per session that fail in a row until no further one is tried.
 const FAILED_MAX: u32 = 3;
 
-/// Whether data connections of an endpoint work.
+/// Records whether data connections of an endpoint work.
 #[derive(Debug, Default)]
 pub(crate) struct DataConnections {
-    /// Transfers in a row that used up their attempts without one.
+    /// Transfers in a row that used up their attempts without a data connection.
     failed: u32,
     given_up: Option<Error>,
 }
 
 impl DataConnections {
-    /// One has carried bytes.
+    /// A data connection has carried bytes.
     pub(crate) fn worked(&mut self) {
         self.failed = 0;
     }
 
-    /// A transfer with `endpoint` has used up its attempts, while there were so many sessions.
+    /// A transfer with `endpoint` has used up its attempts, with this number of sessions.
     pub(crate) fn failed(&mut self, endpoint: String, error: &Error, sessions: u32) {
         self.failed = self.failed.saturating_add(1);
         if self.failed >= FAILED_MAX.saturating_mul(sessions.max(1)) && self.given_up.is_none() {

@@ -1,5 +1,4 @@
-//! What a copy has of its source beside the bytes: the time of its last change and its permission
-//! bits.
+//! Attributes that a copy keeps of its source: modification time and permission bits.
 
 use std::{
     fs::{self, Permissions},
@@ -18,21 +17,21 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 
 use crate::spec::Preserve;
 
-/// Bits that travel. Nobody's file runs as somebody else because a server says so.
+/// Permission bits that are copied. No server may create a set-user-id file.
 const MODE_MASK: u32 = 0o777;
-/// Of a directory also the sticky bit: without it everybody could remove what others have there.
+/// For a directory also the sticky bit: without it any user could remove the files of others.
 const DIRECTORY_MODE_MASK: u32 = 0o1777;
 
-/// What is known of it; what is not known stays as the destination makes it.
+/// The known attributes; unknown ones stay as the destination creates them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FileAttributes {
-    /// Whole seconds: what servers keep.
+    /// Whole seconds, as servers keep them.
     pub(crate) modified: Option<Timestamp>,
     pub(crate) mode: Option<u32>,
 }
 
 impl FileAttributes {
-    /// Of a file of this machine.
+    /// Of a local file.
     pub(crate) fn of_metadata(metadata: &fs::Metadata) -> Self {
         Self {
             modified: Some(Timestamp(metadata.mtime())),
@@ -40,7 +39,7 @@ impl FileAttributes {
         }
     }
 
-    /// Of a file that a server has told of.
+    /// Of a file at a server, from its facts.
     pub(crate) fn of_facts(facts: &Facts) -> Self {
         Self {
             modified: facts.modify,
@@ -48,7 +47,7 @@ impl FileAttributes {
         }
     }
 
-    /// What `--preserve` asks for of it; `None` where that is nothing.
+    /// The attributes that `--preserve` selects; `None` if there are none.
     pub(crate) fn preserved(self, preserve: Preserve) -> Option<Self> {
         let attributes = Self {
             modified: self.modified.filter(|_| preserve.times),
@@ -57,7 +56,7 @@ impl FileAttributes {
         (attributes != Self::default()).then_some(attributes)
     }
 
-    /// Gives it to a file of this machine.
+    /// Applies them to a local file.
     pub(crate) fn apply(&self, path: &Path) -> io::Result<()> {
         if let Some(mode) = self.mode {
             fs::set_permissions(path, Permissions::from_mode(mode))?;
@@ -79,7 +78,7 @@ impl FileAttributes {
         Ok(())
     }
 
-    /// What gives it to a file of a server.
+    /// The commands that apply them to a file at a server.
     pub(crate) fn commands(&self, path: &FtpPath) -> impl Iterator<Item = Command> {
         let time = self.modified.map(|modify| Command::Mfmt {
             modify,

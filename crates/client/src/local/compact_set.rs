@@ -1,23 +1,19 @@
-//! A set that remembers things by 64 bits each: some nine bytes a thing, so that ten million names
-//! cost 90 MB.
+//! A set of 64-bit fingerprints: about nine bytes an element, so that ten million names take 90 MB.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
-/// Fingerprints in a bucket, on the average, before there are twice as many buckets. More of them
-/// make an insertion move more bytes, fewer cost more in headers of vectors.
+/// Average fingerprints per bucket before the number of buckets doubles. With more an insertion
+/// moves more bytes, with fewer the headers of vectors weigh more.
 const BUCKET_MAX: usize = 128;
-/// Room that is made in a full bucket. The vector's own doubling would waste a quarter of all
-/// memory.
+/// Growth of a full bucket. The vector's own doubling would waste a quarter of all memory.
 const GROWTH: usize = 8;
 
-/// Things are told apart by keys that nobody foresees. In ten million of them two are taken for one
-/// another in one of 370,000 sets, so that "it is in here" must not be believed where nothing else
-/// speaks for it.
+/// Hash keys are random. Among ten million elements two collide in one of 370,000 sets, so a hit
+/// must not be trusted without further evidence.
 #[derive(Debug)]
 pub(crate) struct CompactSet {
     keys: RandomState,
-    /// A power of two of them, each in order. The highest bits of a fingerprint say which is its
-    /// own.
+    /// A power of two buckets, each sorted. The highest bits of a fingerprint select its bucket.
     buckets: Vec<Vec<u64>>,
     count: usize,
 }
@@ -33,7 +29,7 @@ impl Default for CompactSet {
 }
 
 impl CompactSet {
-    /// True where it was not in here before.
+    /// True if it was not in the set before.
     pub(crate) fn insert<T: Hash + ?Sized>(&mut self, thing: &T) -> bool {
         let hash = self.keys.hash_one(thing);
         let at = self.bucket_of(hash);
@@ -64,17 +60,17 @@ impl CompactSet {
     }
 
     fn bucket_of(&self, hash: u64) -> usize {
-        // A shift by 64, where there is one bucket, leaves nothing of it.
+        // With one bucket this is a shift by 64, which yields nothing.
         let highest = hash.checked_shr(u64::BITS - self.bits()).unwrap_or(0);
         usize::try_from(highest).unwrap_or(0)
     }
 
-    /// Bits that tell buckets apart.
+    /// Bits that select a bucket.
     fn bits(&self) -> u32 {
         self.buckets.len().trailing_zeros()
     }
 
-    /// Twice as many buckets.
+    /// Doubles the number of buckets.
     fn split(&mut self) {
         let half = 1_u64 << (u64::BITS - 1 - self.bits());
         let buckets = std::mem::take(&mut self.buckets);

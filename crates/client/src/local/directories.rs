@@ -1,16 +1,16 @@
-//! The user's directories, as the XDG base directory specification has them.
+//! The user's directories by the XDG base directory specification. By hand: two variables, which
+//! `etcetera` would not make shorter.
 
 use std::{env, path::PathBuf};
 
-/// `$XDG_STATE_HOME/godwit`, `~/.local/state/godwit` where that is unset; `None` where there is no
-/// home.
+/// `$XDG_STATE_HOME/godwit`, `~/.local/state/godwit` if that is unset; `None` without a home.
 pub(crate) fn state() -> Option<PathBuf> {
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(state.join("godwit"))
 }
 
-/// `$XDG_RUNTIME_DIR/godwit`, a directory of the user's own below that for temporary files where it
-/// is unset. Nothing says yet that no other user has made it.
+/// `$XDG_RUNTIME_DIR/godwit`, a directory of the user below that for temporary files if it is
+/// unset. Another user may have created it.
 pub(super) fn runtime() -> PathBuf {
     set("XDG_RUNTIME_DIR").map_or_else(
         || {

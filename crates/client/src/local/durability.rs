@@ -1,4 +1,4 @@
-//! Files that a run has put in place here: which they are, and how safe they are there.
+//! Files that a run has created on this machine, and how durable they are.
 
 use std::{
     collections::HashMap,
@@ -19,22 +19,22 @@ use crate::{
     spec::Durability,
 };
 
-/// Files that this run has put in place. Another source may mean the same file: by the same name,
-/// or by one that differs in case or in the form of its letters where the file system sees no
-/// difference. Then the second must not replace the first unseen.
+/// Files that this run has created. Another source may lead to the same file: by the same name, or
+/// by one that differs in case or normalization on a file system that ignores the difference. The
+/// second must not silently replace the first.
 #[derive(Debug, Default)]
 pub(crate) struct LocalDurability {
     files: Mutex<CompactSet>,
     /// Unset: nothing is promised.
     durability: OnceLock<Durability>,
-    /// Directories that are known to have outlasting names.
+    /// Directories whose names are known to be durable.
     directories: Mutex<CompactSet>,
-    /// One directory of each device that something was written to.
+    /// One directory of each device with a written file.
     devices: Mutex<HashMap<u64, PathBuf>>,
 }
 
 impl LocalDurability {
-    /// From now on files are this safe.
+    /// Sets the durability of later files.
     pub(crate) fn set_level(&self, durability: Durability) {
         // Once a run.
         let _ = self.durability.set(durability);
@@ -44,7 +44,7 @@ impl LocalDurability {
         self.durability.get().copied().unwrap_or_default()
     }
 
-    /// Device and inode tell, whatever the names are.
+    /// Device and inode identify a file whatever its names are.
     pub(crate) fn record(&self, unique: (u64, u64)) {
         self.files.lock().insert(&unique);
     }
@@ -55,7 +55,8 @@ impl LocalDurability {
             .contains(&(metadata.dev(), metadata.ino()))
     }
 
-    /// Before a file gets its name: with a name that outlasts a loss of power its bytes must.
+    /// Called before a file gets its name: if the name survives a power failure, the bytes must,
+    /// too.
     pub(crate) fn fsync_file(&self, file: &Path) -> io::Result<()> {
         match self.durability() {
             Durability::File => File::open(file)?.sync_all(),
@@ -63,7 +64,7 @@ impl LocalDurability {
         }
     }
 
-    /// After it has got it.
+    /// Called after it got its name.
     pub(crate) fn fsync_name(&self, file: &Path, device: u64) -> io::Result<()> {
         let directory = match file.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -85,8 +86,8 @@ impl LocalDurability {
         Ok(())
     }
 
-    /// The names of the directories above, since this run may have made them. Held until that is
-    /// done, so that nobody else believes it before.
+    /// Syncs the directories above, since this run may have created them. The lock is held until
+    /// that is done, so that no other thread relies on it before.
     fn fsync_directories(&self, directory: &Path) {
         let mut known = self.directories.lock();
         for directory in directory.ancestors() {
@@ -96,12 +97,12 @@ impl LocalDurability {
             let Some(above) = directory.parent().filter(|p| !p.as_os_str().is_empty()) else {
                 return;
             };
-            // One that may not be read is none that we have made something in.
+            // This run has created nothing in a directory that it cannot read.
             let _ = File::open(above).and_then(|above| above.sync_all());
         }
     }
 
-    /// At the end of the run: what was promised for then. Blocks as long as the disks take.
+    /// Syncs what was deferred to the end of the run. Blocks as long as the disks take.
     pub(crate) fn fsync_all(&self) -> Result<()> {
         let devices = std::mem::take(&mut *self.devices.lock());
         for directory in devices.into_values() {

@@ -1,4 +1,4 @@
-//! Files of this machine: what is at a path, temporary names, and the switch to the final one.
+//! Local files: lookups, temporary names, and the rename to the final name.
 
 use std::{
     env,
@@ -21,24 +21,23 @@ use crate::{
     units::show_bytes,
 };
 
-/// Temporary names are made again this often before a directory is thought to be playing games.
+/// Temporary names are tried this often; then another process must be creating them, too.
 const NAMES_MAX: u32 = 16;
 
-/// Bytes of a name that file systems take, most of them (NAME_MAX of Linux). To look for a longer
-/// one says that it is none.
+/// Longest name of most file systems, in bytes (NAME_MAX of Linux). A lookup of a longer one fails.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A name that no file has: nobody can guess the digits.
+/// A name that no file has: its digits cannot be guessed.
 pub(crate) fn temporary_name() -> String {
     temporary::temporary_name(random())
 }
 
-/// A number that nobody foresees: the keys of `RandomState` come from the system's random source.
+/// A random number: the keys of `RandomState` come from the system's random source.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// What is at `path`, links followed; `None` for nothing.
+/// The entry at `path`, links followed; `None` if there is none.
 pub(crate) fn stat(path: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
@@ -47,7 +46,7 @@ pub(crate) fn stat(path: &Path) -> Result<Option<fs::Metadata>> {
     }
 }
 
-/// Makes a directory; one that exists already is fine. Whether it is new.
+/// Creates a directory unless it exists. True if it is new.
 pub(crate) fn make_directory(path: &Path) -> Result<bool> {
     match fs::create_dir(path) {
         Ok(()) => Ok(true),
@@ -68,31 +67,30 @@ pub(crate) fn open_read(storage: &PosixStorage, path: &Path) -> Result<(FileRef,
     Ok((file, metadata))
 }
 
-/// Whether a file that says to be empty has content all the same: the kernel makes files of `/proc`
-/// as they are read.
+/// True if a file of size 0 has content: the kernel generates files of `/proc` on reading.
 pub(crate) fn has_content(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = openat(CWD, path, flags, Mode::empty());
-    // What cannot be read now is said when it is copied.
+    // A file that cannot be read is reported when it is copied.
     opened.is_ok_and(|file| matches!(File::from(file).read(&mut [0]), Ok(1)))
 }
 
-/// A file being written, under a temporary name where that is possible. Dropped before
+/// A file being written, under a temporary name where possible. Dropped before
 /// [`TempFile::commit`], it is removed.
 #[derive(Debug)]
 pub(crate) struct TempFile {
     temporary: Option<TempPath>,
-    /// What a rename must replace.
+    /// The file that a rename must replace.
     destination: PathBuf,
-    /// Permission bits of the file that will be replaced.
+    /// Permission bits of the file that is replaced.
     mode: Option<u32>,
 }
 
-/// What an earlier run has begun to write.
+/// The partial file of an earlier run.
 #[derive(Debug)]
 pub(crate) struct PartialFile {
     pub(crate) at: PathBuf,
-    /// With more bytes than these it is not what it should be, and is emptied.
+    /// A partial file of more bytes is not of this source, and is emptied.
     pub(crate) most: u64,
 }
 
@@ -101,16 +99,16 @@ struct TempPath(PathBuf);
 
 impl Drop for TempPath {
     fn drop(&mut self) {
-        // Gone already is as good; anything else cannot be mended here.
+        // It may be gone already; another error cannot be handled here.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl TempFile {
-    /// Opens for writing: beside `path` under a temporary name, or in place where `path` is a
-    /// special file. `beside` tells such a name, again each time, and what it has told is known to
-    /// whoever comes after a killed process. What an earlier run has `begun` is gone on with, if it
-    /// lies beside. `is_new`: nothing can be at `path`, since its directory was just made.
+    /// Opens for writing: beside `path` under a temporary name, or in place if `path` is a special
+    /// file. `beside` creates a temporary name on each call and records it for the run after a
+    /// killed process. The partial file `begun` is resumed if it is in the same directory.
+    /// `is_new`: nothing can be at `path`, since its directory was just created.
     pub(crate) fn create(
         storage: &PosixStorage,
         path: &Path,
@@ -120,7 +118,7 @@ impl TempFile {
     ) -> Result<(Self, FileRef)> {
         use std::os::unix::fs::PermissionsExt;
         as_ftp_path(path)?;
-        // Of many small files most are new: that costs one question at most.
+        // Most of many small files are new: this costs one system call at most.
         let is_plain = path
             .file_name()
             .is_some_and(|name| name.len() <= NAME_BYTES_MAX);
@@ -135,8 +133,8 @@ impl TempFile {
                 let existing = stat(&destination)?;
                 (destination, existing)
             }
-            // Whoever may write to the directory could have put the link there: it is replaced, and
-            // not what it points to.
+            // Any user with write access to the directory may have created the link: it is
+            // replaced, not its target.
             Ok(found) if found.is_symlink() => (path.to_owned(), None),
             Ok(found) => (path.to_owned(), Some(found)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (path.to_owned(), None),
@@ -165,7 +163,7 @@ impl TempFile {
         let is_beside = |begun: &PartialFile| begun.at.parent() == target.destination.parent();
         if let Some(begun) = begun.filter(is_beside)
             && let Ok(found) = fs::symlink_metadata(&begun.at)
-            // A link there is none of ours.
+            // A link at this name is foreign.
             && found.is_file()
         {
             let mode = match found.len() <= begun.most {
@@ -190,7 +188,7 @@ impl TempFile {
                 Err(failure)
                     if failure.errno == rustix::io::Errno::EXIST.raw_os_error()
                         && names < NAMES_MAX => {}
-                // The temporary name means nothing to the user.
+                // The temporary name would tell the user nothing.
                 Err(mut failure) => {
                     failure.doing = format!("write {}", path.display());
                     return Err(Error::Local(failure));
@@ -199,8 +197,8 @@ impl TempFile {
         }
     }
 
-    /// Opens for writing in place, and keeps what is there. Links are followed in `/dev` alone:
-    /// whoever may write to a directory chooses what a link in it leads to.
+    /// Opens for writing in place and keeps the contents. Links are followed in `/dev` only: any
+    /// user with write access to a directory chooses the target of its links.
     pub(crate) fn in_place(storage: &PosixStorage, path: &Path) -> Result<(Self, FileRef)> {
         let mode = match path.starts_with("/dev") {
             true => WriteMode::Keep,
@@ -223,19 +221,19 @@ impl TempFile {
         Ok((target, file.map_err(Error::Local)?))
     }
 
-    /// Leaves what is under the temporary name where it is; where that is.
+    /// Keeps the file under its temporary name; returns that path.
     pub(crate) fn keep(&mut self) -> Option<Vec<u8>> {
         let path = std::mem::take(&mut self.temporary.as_mut()?.0);
         std::mem::forget(self.temporary.take());
         Some(path.into_os_string().into_vec())
     }
 
-    /// Leaves the first `length` bytes of what is under the temporary name.
+    /// Keeps the first `length` bytes under the temporary name.
     pub(crate) fn cut(&self, length: u64) -> Result<()> {
         let Some(TempPath(path)) = &self.temporary else {
             return Ok(());
         };
-        // A link there was put by somebody else.
+        // A link at this name is foreign.
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let cut = openat(CWD, path, flags, Mode::empty());
         let cut = cut.map(File::from).map_err(io::Error::from);
@@ -243,13 +241,13 @@ impl TempFile {
         cut.map_err(|e| Error::local(format!("write {}", self.destination.display()), &e))
     }
 
-    /// Whether the file is written under its final name at once.
+    /// True if the file is written under its final name.
     pub(crate) fn is_in_place(&self) -> bool {
         self.temporary.is_none()
     }
 
-    /// Gives `file`, which is the one that was opened, its stamp and its final name. Whole or not
-    /// at all, and not where a file of `durability` has it.
+    /// Gives `file`, the opened one, its attributes and its final name. Atomic; refused if a file
+    /// of `durability` has the name.
     pub(crate) fn commit(
         &mut self,
         file: &FileRef,
@@ -267,8 +265,8 @@ impl TempFile {
         durability
             .fsync_file(&temporary.0)
             .map_err(|e| failed(&e))?;
-        // Where nothing had the name, nothing may have it now: one question less for each of many
-        // new files.
+        // If the name was free, it must still be free: this saves one lookup for each of many new
+        // files.
         let is_new = self.mode.is_none()
             && renameat_with(
                 CWD,
@@ -287,22 +285,22 @@ impl TempFile {
             }
             if let Some(mode) = self.mode.filter(|_| attributes.mode.is_none()) {
                 use std::os::unix::fs::PermissionsExt;
-                // A file of somebody else's in a shared directory may not be given its old bits:
-                // the new ones are sound too.
+                // The old bits of another user's file in a shared directory may be refused: the new
+                // ones are safe, too.
                 let _ = fs::set_permissions(&temporary.0, fs::Permissions::from_mode(mode & 0o777));
             }
             fs::rename(&temporary.0, &self.destination).map_err(|e| failed(&e))?;
         }
         durability.record(own);
-        // Nothing is left under the temporary name; forget it without a removal.
+        // Nothing is left under the temporary name, so nothing is removed.
         self.keep();
         let safe = durability.fsync_name(&self.destination, own.0);
         safe.map_err(|e| Error::local(format!("write {}", self.destination.display()), &e))
     }
 }
 
-/// Says where fewer than `wanted` bytes are free for a file. `None`: there is room, or nobody can
-/// tell.
+/// Reports if fewer than `wanted` bytes are free for a file. `None`: there is space, or it is
+/// unknown.
 pub(crate) fn shortage(path: &Path, wanted: u64) -> Option<String> {
     let free = PosixStorage::unconfined()
         .free_bytes(&as_ftp_path(path).ok()?)
@@ -317,21 +315,21 @@ pub(crate) fn shortage(path: &Path, wanted: u64) -> Option<String> {
     })
 }
 
-/// A local path as the storage layer takes it. Names with a line end are refused here; no server
-/// could be told of them anyway.
+/// A local path as the storage layer takes it. Names with a line end are refused: no command could
+/// carry them.
 fn as_ftp_path(path: &Path) -> Result<FtpPath> {
     FtpPath::new(path.as_os_str().as_bytes())
         .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
 }
 
-/// A file that goes with its last descriptor.
+/// A file that is removed with its last descriptor.
 pub(crate) fn anonymous_file() -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = openat(CWD, env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
     Ok(file.into())
 }
 
-/// What fails where the other does.
+/// Fails if the other fails.
 pub(crate) fn spool_context() -> String {
     format!("keep a listing in {}", env::temp_dir().display())
 }
@@ -414,7 +412,7 @@ mod tests {
         put(&path, b"first").unwrap();
         let error = put(&path, b"second").unwrap_err();
         assert!(matches!(error, Error::Collides { .. }), "{error}");
-        // Stands for a file system that sees no difference between the two.
+        // Stands for a file system that does not distinguish the two.
         fs::hard_link(&path, &other).unwrap();
         put(&other, b"third").unwrap_err();
         assert_eq!(fs::read(&path).unwrap(), b"first");

@@ -2,10 +2,10 @@
 //!
 //! # Map
 //! - [`files`]: temporary names and the switch to the final one; [`attributes`]: times and modes;
-//!   [`durability`]: what is synced when
+//!   [`durability`]: when files are synced
 //! - [`journal`]: which files are complete, for the next run of the same command
-//! - [`directories`]: where a user's state is; [`presence`]: processes of one user that find each
-//!   other; [`compact_set`]: a set of hashes
+//! - [`directories`]: the directories of the user's state; [`presence`]: processes of one user that
+//!   find each other; [`compact_set`]: a set of hashes
 
 pub(crate) mod attributes;
 pub(crate) mod compact_set;
@@ -21,13 +21,13 @@ use godwit_engine::storage::PosixStorage;
 
 use self::{durability::LocalDurability, journal::Journal};
 
-/// What a run knows of files of this machine.
+/// What a run knows of local files.
 pub(crate) struct LocalState {
     pub(crate) storage: PosixStorage,
-    /// Where the job keeps one.
+    /// Set if the job has a journal.
     pub(crate) journal: OnceLock<Arc<Journal>>,
     pub(crate) durability: LocalDurability,
-    /// The user was told that direct I/O was asked for and a file system has none.
+    /// The user was warned that a file system lacks the requested direct I/O.
     pub(crate) direct_io_warned: Once,
 }
 

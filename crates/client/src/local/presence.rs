@@ -1,11 +1,11 @@
-//! Transfers of one user on one host that tell each other something: who lives, and what each says.
+//! Transfers of one user on one host that publish a line to each other, and show which are alive.
 //!
 //! ```text
 //!   $XDG_RUNTIME_DIR/godwit/NAME/        a folder that only the user may enter
 //!       ID.alive   locked as long as the member lives: the kernel unlocks it also after a kill
 //!       ID         what it says: a line, replaced as a whole
 //! ```
-//! Nobody waits for anybody here.
+//! No process waits for another.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -16,11 +16,11 @@ use std::{
 
 use super::{directories, files};
 
-/// Members that are looked at.
+/// Most members that are read.
 const MEMBERS_MAX: usize = 256;
 /// Bytes read of a file in the folder.
 const NOTE_BYTES_MAX: u64 = 64 << 10;
-/// Ending of the files whose locks say who lives.
+/// Suffix of the lock files of live members.
 const ALIVE: &str = ".alive";
 
 /// Membership; dropping it ends it.
@@ -32,7 +32,7 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Joins those who meet under `name`, in `user_folder`.
+    /// Joins the group `name` in `user_folder`.
     ///
     /// # Errors
     /// There is no folder that only this user may enter.
@@ -44,7 +44,7 @@ impl Presence {
             std::process::id(),
             files::random() & 0xffff_ffff
         );
-        // Locked before it has its name: whoever sees it sees it locked.
+        // Locked before it has its name, so that others never see it unlocked.
         let fresh = folder.join(format!("{id}.new"));
         let alive = File::create(&fresh)?;
         alive.lock()?;
@@ -60,7 +60,7 @@ impl Presence {
         &self.folder
     }
 
-    /// Tells the others.
+    /// Publishes a line to the others.
     ///
     /// # Errors
     /// The folder is gone, or full.
@@ -68,7 +68,7 @@ impl Presence {
         self.write(&self.id, line)
     }
 
-    /// What each other member says, with its id. Those who have said nothing yet are left out.
+    /// The line of each other member, with its id. Members without a line are left out.
     ///
     /// # Errors
     /// The folder is gone.
@@ -79,7 +79,7 @@ impl Presence {
             .collect())
     }
 
-    /// Those alive; what the dead left is removed.
+    /// The live members; files of dead ones are removed.
     fn live_peers(&self) -> io::Result<Vec<String>> {
         let mut others = Vec::new();
         for entry in fs::read_dir(&self.folder)?.take(8 * MEMBERS_MAX) {
@@ -91,7 +91,7 @@ impl Presence {
                 continue;
             }
             let alive = self.folder.join(&name);
-            // Gone between the two looks: it has ended.
+            // It ended between the two system calls.
             let Ok(file) = File::open(&alive) else {
                 continue;
             };
@@ -99,7 +99,7 @@ impl Presence {
                 Err(TryLockError::WouldBlock) => others.push(id.to_owned()),
                 Err(TryLockError::Error(error)) => return Err(error),
                 Ok(()) => {
-                    // Another may have removed them first.
+                    // Another process may have removed them first.
                     let _ = fs::remove_file(self.folder.join(id));
                     let _ = fs::remove_file(&alive);
                 }
@@ -118,7 +118,7 @@ impl Presence {
         fs::rename(&fresh, self.folder.join(name))
     }
 
-    /// The line of the file `name`; `None` where it is not there, or no text.
+    /// The line of the file `name`; `None` if it is missing or no text.
     pub(crate) fn read(&self, name: &str) -> Option<String> {
         let mut text = String::new();
         let file = File::open(self.folder.join(name)).ok()?;
@@ -129,24 +129,24 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // What stays is removed by the next who looks.
+        // A leftover is removed by the next reader.
         let _ = fs::remove_file(self.folder.join(&self.id));
         let _ = fs::remove_file(self.folder.join(format!("{}{ALIVE}", self.id)));
     }
 }
 
-/// The folder that all rosters of this user are in.
+/// The folder of all groups of this user.
 ///
 /// # Errors
-/// There is none that only this user may enter.
+/// There is none that only this user can enter.
 pub(crate) fn user_folder() -> io::Result<PathBuf> {
     let folder = directories::runtime();
     make_private(&folder)?;
     Ok(folder)
 }
 
-/// Makes a folder, and makes sure that it is ours alone: under /tmp somebody else may have made it
-/// first.
+/// Creates a folder and checks that it belongs to this user alone: under /tmp another user may have
+/// created it first.
 fn make_private(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

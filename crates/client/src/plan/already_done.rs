@@ -1,6 +1,6 @@
-//! What an earlier run has left: files that it had begun are removed, and those that it has
-//! finished are left out, if they are still there. A journal alone is not believed, since what it
-//! tells of may have been removed or replaced since, or lost with the power.
+//! The state that an earlier run left: its partial files are removed, and its complete files are
+//! skipped if they still exist. The journal alone is not trusted: a file that it lists may have
+//! been removed or replaced since, or lost in a power failure.
 
 use std::{
     fs, io, iter,
@@ -32,12 +32,12 @@ use crate::{
     },
 };
 
-/// By how much the clock of a server may be ahead of ours before its files seem to have changed
-/// after we put them there: then they are copied again.
+/// How far the clock of a server may be ahead of ours. With a larger difference its files seem to
+/// have changed after the upload and are copied again.
 const CLOCKS_APART: Duration = Duration::from_secs(60);
 
-/// Removes files of this machine, and what small ones have left in directories. What could not be
-/// removed.
+/// Removes partial files of this machine, and those of small files in directories. Returns what
+/// could not be removed.
 fn clear(left: &[Vec<u8>], leftovers: &[LeftoverDirectory]) -> Vec<Error> {
     let mut failed = Vec::new();
     let mut unless_gone = |error: io::Error, doing: String| {
@@ -67,8 +67,8 @@ fn clear(left: &[Vec<u8>], leftovers: &[LeftoverDirectory]) -> Vec<Error> {
 }
 
 impl Planner {
-    /// Removes what an earlier run had begun and this one does not go on with. What cannot be
-    /// removed is told, and hinders nothing.
+    /// Removes the partial files of an earlier run that this one does not resume. A failed removal
+    /// is a warning and nothing else.
     pub(super) async fn sweep(&mut self) {
         let Some(journal) = self.context.local.journal.get() else {
             return;
@@ -121,14 +121,15 @@ impl Planner {
         self.skip_copied(file);
     }
 
-    /// It was finished, if it still is there: servers are asked about many at a time.
+    /// Queues a file that an earlier run completed for the check that it still exists. Servers are
+    /// asked about many at a time.
     pub(super) async fn check_later(&mut self, file: SourceFile) {
         let is_elsewhere = |other: &SourceFile| !Arc::ptr_eq(&other.endpoint, &file.endpoint);
         if self.needs_check.first().is_some_and(is_elsewhere) {
             self.check_pending().await;
         }
         self.needs_check.push(file);
-        // Only gets are read, to be compared.
+        // Only downloads are read for the comparison.
         let gets = (self.needs_check.iter()).filter(|file| file.direction() == Direction::Get);
         let sizes = gets.filter_map(|file| file.size);
         let bytes = sizes.fold(0, u64::saturating_add);
@@ -137,7 +138,7 @@ impl Planner {
         }
     }
 
-    /// Leaves out those of the doubtful files that are there; the others are copied again.
+    /// Skips the queued files that exist; the others are copied again.
     pub(super) async fn check_pending(&mut self) {
         let files = std::mem::take(&mut self.needs_check);
         let Some(first) = files.first().filter(|_| !self.context.stop.is_set()) else {
@@ -152,8 +153,8 @@ impl Planner {
         }
     }
 
-    /// Files of ours that were finished before the machine was started: only their bytes tell
-    /// whether they have reached the disk.
+    /// Local files that were complete before this boot: only their bytes show whether they reached
+    /// the disk.
     async fn compare(&mut self, endpoint: Arc<Endpoint>, files: Vec<SourceFile>) {
         let same = self.have_same_bytes(&endpoint, &files).await;
         let same = same.unwrap_or_else(|why| {
@@ -164,7 +165,7 @@ impl Planner {
             ));
             Vec::new()
         });
-        // Each has its own answer, also where a file has vanished since.
+        // Each file has its own result, also if it was removed meanwhile.
         let same = same.into_iter().chain(iter::repeat(false));
         for (file, same) in files.into_iter().zip(same) {
             match here(&file).filter(|_| same) {
@@ -174,7 +175,7 @@ impl Planner {
         }
     }
 
-    /// Of each whether both ends have the same bytes.
+    /// Returns for each file whether both ends have the same bytes.
     async fn have_same_bytes(
         &mut self,
         endpoint: &Arc<Endpoint>,
@@ -202,7 +203,7 @@ impl Planner {
         );
         let agree = |(ours, theirs): (Result<_>, Result<_>)| match (ours, theirs) {
             (Ok(ours), Ok(theirs)) => verify::agree("", algorithm, ours, theirs).is_ok(),
-            // One that cannot be read is copied again, and that will say why.
+            // A file that cannot be read is copied again; that copy reports why.
             _ => false,
         };
         Ok(ours.into_iter().zip(theirs).map(agree).collect())
@@ -249,15 +250,14 @@ fn path_here(file: &SourceFile) -> Option<&Path> {
     }
 }
 
-/// A file of the right size that is at the destination of a get.
+/// A file of the right size at the destination of a download.
 pub(super) fn here(file: &SourceFile) -> Option<fs::Metadata> {
     let found = fs::metadata(path_here(file)?).ok()?;
     let is_as_long = found.is_file() && Some(found.len()) == file.size;
     is_as_long.then_some(found)
 }
 
-/// The source has changed since an earlier run noted something: what that has begun is of another
-/// file.
+/// The source has changed since an earlier run recorded it: the partial file is of another version.
 pub(super) fn is_newer(file: &SourceFile, last_record_time: Option<SystemTime>) -> bool {
     let noted = last_record_time.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let (Some(changed), Some(noted)) = (file.changed, noted) else {
@@ -270,7 +270,7 @@ pub(super) fn is_newer(file: &SourceFile, last_record_time: Option<SystemTime>) 
     u128::try_from(changed).is_ok_and(|changed| changed > noted)
 }
 
-/// The size is right, and nobody has written to it since the journal was.
+/// The size is right, and the file was not written to after the last record of the journal.
 fn is_as_we_left_it(
     file: &SourceFile,
     facts: &Facts,

@@ -1,4 +1,4 @@
-//! Checksums of many files at once, where nothing else tells whether two are the same.
+//! Checksums of many files at once, for files that neither size nor time tells apart.
 
 use std::{path::Path, sync::Arc};
 
@@ -20,10 +20,10 @@ use crate::{
 /// Files that are compared together.
 pub(super) const TOGETHER: usize = 100;
 
-/// And their bytes: more of them at a time save nothing.
+/// Bytes that are compared together: larger batches save nothing.
 pub(super) const BYTES_TOGETHER: u64 = 1 << 30;
 
-/// What a server can compute.
+/// The checksum algorithms of a server.
 pub(super) async fn offered(
     retrying: &mut RetryingSession,
     endpoint: &Arc<Endpoint>,
@@ -35,7 +35,7 @@ pub(super) async fn offered(
         .await?)
 }
 
-/// Checksums of files of one end, as many as there are files.
+/// Checksums of files of one end, one result per file.
 pub(super) async fn checksums(
     retrying: &mut RetryingSession,
     algorithm: ChecksumAlgorithm,
@@ -84,7 +84,7 @@ pub(super) async fn checksums(
     }
 }
 
-/// The same of files of ours.
+/// The same for local files.
 pub(super) async fn checksums_here(
     algorithm: ChecksumAlgorithm,
     paths: impl Iterator<Item = &Path>,

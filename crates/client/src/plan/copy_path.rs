@@ -1,4 +1,4 @@
-//! Where what is found goes.
+//! Where files go.
 
 use std::{fmt, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
@@ -10,8 +10,7 @@ use crate::{
     transfer::source_file::RemotePath,
 };
 
-/// A place at either end: where what is found goes, and, where trees are compared, where it comes
-/// from.
+/// A path at either end: the destination of a file and, in a sync, its source.
 #[derive(Clone, Debug)]
 pub(super) enum CopyPath {
     Here(PathBuf),
@@ -37,7 +36,7 @@ impl CopyPath {
         }
     }
 
-    /// Whether it is new.
+    /// True if it is new.
     pub(super) fn make_here(&self) -> Result<bool> {
         match self {
             Self::Here(path) => files::make_directory(path),

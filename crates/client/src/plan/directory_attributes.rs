@@ -1,6 +1,5 @@
-//! Times and permissions that directories of the destination get when nothing in them changes any
-//! more: a file that is written into a directory changes its time, and a directory that is
-//! read-only takes no files.
+//! Times and permissions of destination directories, set after all copies: a file written into a
+//! directory changes the directory's time, and a read-only directory takes no files.
 
 use std::{
     fs::File,
@@ -12,13 +11,13 @@ use godwit_proto::timestamp::Timestamp;
 
 use crate::local::{attributes::FileAttributes, files};
 
-/// Bytes of paths that are kept in memory; earlier ones lie in a file.
+/// Bytes of paths that are kept in memory; earlier paths are in a file.
 const HERE_MAX: usize = 1 << 20;
 
-/// A path at the end that the job writes to, and what it gets.
+/// A path at the destination, and its attributes.
 pub(crate) type PathAttributes = (Vec<u8>, FileAttributes);
 
-/// In the order in which they are found: a directory before those in it.
+/// In the order of discovery: a directory before its subdirectories.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryAttributes {
     here: Vec<u8>,
@@ -38,7 +37,7 @@ impl DirectoryAttributes {
         let mode = attributes.mode.map(|m| m.to_string()).unwrap_or_default();
         write!(self.here, "{modified};{mode};")?;
         self.here.extend_from_slice(path);
-        // No path holds one.
+        // No path contains a NUL.
         self.here.push(0);
         if self.here.len() < HERE_MAX {
             return Ok(());
@@ -57,8 +56,8 @@ impl DirectoryAttributes {
         self.here.is_empty() && self.chunks.is_empty()
     }
 
-    /// The last chunk of those that are left, last directory first, so that a directory comes after
-    /// all that are in it.
+    /// The last remaining chunk, last directory first, so that a directory follows its
+    /// subdirectories.
     ///
     /// # Errors
     /// The file cannot be read.

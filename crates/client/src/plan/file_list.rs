@@ -1,9 +1,9 @@
-//! Sources that are named one by one (`--files-from`), relative to one directory.
+//! Sources of `--files-from`: names relative to one directory.
 //!
-//! The grammar is rsync's: a path a line, relative to the source whether it begins with a slash or
-//! not; empty lines and those that begin with `#` or `;` mean nothing. With NUL at the end of each
-//! name there is no comment. A directory is made; what is in it is copied with `-r`. Names are read
-//! while copying goes on.
+//! The grammar is rsync's: one path per line, relative to the source with or without a leading
+//! slash; empty lines and lines that start with `#` or `;` are ignored. Lists with NUL after each
+//! name have no comments. A directory is created; its files are copied with `-r`. The list is read
+//! while files are copied.
 
 use std::{
     collections::HashSet,
@@ -35,12 +35,12 @@ use crate::{
     transfer::source_file::{LocalEnd, RemotePath, SourceFile},
 };
 
-/// Names that are looked at together.
+/// Names that are checked together.
 const BATCH_MAX: usize = 100;
 /// Longest name that is read.
 const NAME_BYTES_MAX: u64 = 64 << 10;
 
-/// Where names of a source at a server go.
+/// Where the names of a source at a server go.
 enum ListBase {
     Here(PathBuf),
     There(RemoteUrl),
@@ -117,7 +117,7 @@ impl Planner {
                     let from = files::path_of(from);
                     self.listed_puts(&from, url, &good, &mut made).await?;
                 }
-                // The flags have seen to it.
+                // The command line was checked for it.
                 _ => return Ok(()),
             }
         }
@@ -314,7 +314,7 @@ impl Planner {
         self.submit_unless(file, existing).await
     }
 
-    /// Makes directories at a server, each once.
+    /// Creates directories at a server, each once.
     async fn make_folders(
         &mut self,
         endpoint: &Arc<Endpoint>,
@@ -322,7 +322,7 @@ impl Planner {
         made: &mut HashSet<FtpPath>,
     ) -> Result<()> {
         folders.retain(|folder| made.insert(folder.clone()));
-        // What could not be made is told by the files that find no place.
+        // A directory that could not be created is reported by the files in it.
         for result in self.make_all_remote(endpoint, &folders).await? {
             if let Err(error) = result {
                 self.context.reporter.note(error);
@@ -417,7 +417,7 @@ fn below(url: &RemoteUrl, name: &[u8]) -> Result<FtpPath> {
         .map_err(|e| Error::Usage(format!("{}: cannot be named at a server: {e}", shown(name))))
 }
 
-/// The directories that `name` needs below that of `url`, that one first, the name itself where it
+/// The directories that `name` needs below that of `url`, outermost first, and `name` itself if it
 /// `is_directory`.
 fn ancestors(url: &RemoteUrl, name: &[u8], is_directory: bool) -> Vec<FtpPath> {
     let top = without_end_slash(&url.path);
@@ -455,8 +455,8 @@ fn make_all_local(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|e| Error::local(doing(), &e))
 }
 
-/// Names of the list, read on a thread of its own: standard input may block. Bounded: nobody reads
-/// far ahead.
+/// Names of the list, read on a thread of its own, since standard input may block. The channel is
+/// bounded.
 fn read(list: &FilesFrom) -> Result<mpsc::Receiver<Result<Name>>> {
     let failed = |e: io::Error| Error::local(format!("read {list}"), &e);
     let (sender, names) = mpsc::channel(BATCH_MAX);
@@ -484,7 +484,7 @@ fn read(list: &FilesFrom) -> Result<mpsc::Receiver<Result<Name>>> {
         .spawn(move || {
             let reading = || read_names(BufReader::new(reader), nul, &shown, &sender);
             if let Err(bug) = caught_now(|| format!("read {shown}"), reading) {
-                // Else the list would seem to end there.
+                // Otherwise the list would seem to end there.
                 let _ = sender.blocking_send(Err(bug));
             }
         })
@@ -492,7 +492,7 @@ fn read(list: &FilesFrom) -> Result<mpsc::Receiver<Result<Name>>> {
     Ok(names)
 }
 
-/// Sends the names until the list ends or nobody wants more.
+/// Sends the names until the list ends or the receiver is dropped.
 fn read_names(
     mut reader: impl BufRead,
     nul: bool,
@@ -513,7 +513,7 @@ fn read_names(
     }
 }
 
-/// The next line: `None` at the end, `Some(None)` where it means nothing.
+/// The next line: `None` at the end, `Some(None)` for a comment or an empty line.
 #[allow(
     clippy::type_complexity,
     reason = "a line may be an end, nothing, bad or a name"

@@ -1,8 +1,8 @@
-//! What is to be copied, found while copying already goes on.
+//! Finds the files of a copy while earlier ones are already being copied.
 //!
-//! A planner runs beside the workers and hands files through a bounded channel: a tree of millions
+//! A planner runs beside the workers and sends files through a bounded channel: a tree of millions
 //! of files needs the memory of its widest directory, and the first file moves before the last is
-//! found. Directories are made here, before the files in them are handed on.
+//! found. The planner creates directories before it sends their files.
 
 mod already_done;
 mod checksums;
@@ -46,42 +46,42 @@ use crate::{
 /// Files that the planner may be ahead of the workers.
 pub(crate) const AHEAD_MAX: usize = 1024;
 
-/// Deepest tree that is walked. Loops are cut before that where the server tells which directory is
-/// which; this is for servers that do not.
+/// Deepest tree that is walked. Loops are detected earlier where the server sends `Unique` facts;
+/// this limit is for other servers.
 pub(crate) const DEPTH_MAX: usize = 200;
 
-/// What the planner hands on.
+/// What the planner sends.
 #[derive(Debug)]
 pub(crate) enum PlanEntry {
     File(SourceFile),
-    /// Something that should be copied and cannot be.
+    /// A source that cannot be copied.
     Failed {
         path: String,
         error: Error,
     },
 }
 
-/// What is to be done when all is copied.
+/// Work that remains after all copies.
 #[derive(Debug)]
 pub(crate) struct FinalActions {
-    /// What a sync found that has to go, if all of the source is known.
+    /// What a sync deletes, if the listing of the source was complete.
     pub(crate) delete_list: Option<SealedDeleteList>,
     pub(crate) directories: DirectoryAttributes,
 }
 
-/// Finds what a job has to copy.
+/// Finds the files that a job copies.
 pub(crate) struct Planner {
     spec: Arc<JobSpec>,
     context: Arc<RunContext>,
     retrying: RetryingSession,
-    /// What an earlier run has finished, if it is still there.
+    /// Files that an earlier run completed, to be checked.
     needs_check: Vec<SourceFile>,
-    /// Names of puts, where several sources may mean the same.
+    /// Names of uploads, where several sources may have the same name.
     targets: Option<CompactSet>,
-    /// What a sync found that has to go.
+    /// What a sync deletes.
     delete_list: Option<SealedDeleteList>,
     directories: DirectoryAttributes,
-    /// It was said that a source does not tell what is to be preserved.
+    /// The user was told that a source does not report the attributes to preserve.
     lack_warned: bool,
     out: mpsc::Sender<PlanEntry>,
 }
@@ -108,8 +108,8 @@ impl Planner {
         }
     }
 
-    /// Finds everything. What fails is handed on as failed, named by the source it belongs to.
-    /// Gives what is to be done when all of it is there.
+    /// Finds everything. A failure is sent as a failed source. Returns the work that remains after
+    /// all copies.
     pub(crate) async fn run(mut self) -> FinalActions {
         let spec = Arc::clone(&self.spec);
         let outcome = match (&spec.destination, &spec.files_from) {
@@ -145,7 +145,7 @@ impl Planner {
         }
     }
 
-    /// Says so where the server of the destination has no times to preserve.
+    /// Reports if the server of the destination does not preserve times.
     async fn check_preserve(&mut self, at: &RemotePath) -> Result<()> {
         if self.spec.preserve.times && !self.keeps_times(&CopyPath::There(at.clone())).await? {
             self.context.reporter.warn(format!(
@@ -157,7 +157,7 @@ impl Planner {
         Ok(())
     }
 
-    /// A directory of the destination gets its stamp when all is copied.
+    /// A directory of the destination gets its attributes after all copies.
     async fn preserve_directory(&mut self, destination: &CopyPath, attributes: FileAttributes) {
         if let Some(attributes) = attributes.preserved(self.spec.preserve) {
             self.set_later(destination, attributes).await;
@@ -171,7 +171,7 @@ impl Planner {
         }
     }
 
-    /// What of the stamp of its source a copy is to have.
+    /// The attributes of its source that a copy gets.
     fn preserved(&mut self, file: &SourceFile) -> Option<FileAttributes> {
         let preserve = self.spec.preserve;
         let attributes = file.attributes.unwrap_or_default();
@@ -211,7 +211,7 @@ impl Planner {
         }
     }
 
-    /// It is to be copied.
+    /// Sends a file that is to be copied.
     async fn copy(&mut self, mut file: SourceFile) {
         test_point("plan", &file.remote);
         let journal = self.context.local.journal.get();
@@ -243,13 +243,13 @@ impl Planner {
 
     async fn send(&mut self, planned: PlanEntry) {
         tokio::select! {
-            // Nobody takes it any more: the run is ending, and will say why itself.
+            // The receiver is dropped: the run is ending and reports why.
             _ = self.out.send(planned) => {}
             () = self.context.stop.wait() => {}
         }
     }
 
-    /// Whether what is at the destination is a directory to copy into.
+    /// True if the destination is a directory to copy into.
     fn copies_into(&self, is_directory: bool) -> bool {
         let journal = self.context.local.journal.get();
         match journal.filter(|_| self.spec.recursive) {
@@ -258,7 +258,7 @@ impl Planner {
         }
     }
 
-    /// Several sources need a directory to be put into.
+    /// Several sources need a directory as destination.
     fn check_many(&self, many: bool, is_directory: bool) -> Result<()> {
         if many && !is_directory {
             return Err(Error::Usage(format!(
@@ -270,7 +270,7 @@ impl Planner {
     }
 }
 
-/// The error for a directory where -r was not given.
+/// The error for a directory without -r.
 fn needs_recursive(what: &str) -> Error {
     Error::Usage(format!("{what}: is a directory: add -r to copy it"))
 }

@@ -1,5 +1,4 @@
-//! Directories of a server, listed by several sessions at once, and read while they are being
-//! listed.
+//! Several sessions list directories of a server at once; names are read while a listing arrives.
 
 use std::sync::Arc;
 
@@ -21,21 +20,21 @@ use crate::{
     },
 };
 
-/// Sessions that list. A listing in MODE S costs about four round trips whatever its length, so
-/// that this many make a tree of small directories as many times faster; more would take from the
-/// workers what servers let in.
+/// Sessions that list. A listing in MODE S costs about four round trips whatever its length, so a
+/// tree of small directories is listed this many times faster; more would use up the sessions that
+/// servers admit and the workers need.
 const LISTERS_MAX: usize = 4;
 
-/// A directory still to be listed.
+/// A directory that is still to be listed.
 pub(super) struct PendingDirectory {
     pub(super) remote: FtpPath,
     pub(super) destination: CopyPath,
-    /// What is at the goal was made for this.
+    /// The destination was created for this directory.
     pub(super) is_new: bool,
-    /// `Unique` facts from the top down to here: one that comes again is a loop.
+    /// `Unique` facts of each directory from the top down to this one: a repeated one is a loop.
     pub(super) above: Vec<String>,
     pub(super) trail: Trail,
-    /// Of the source, until it is noted for the goal.
+    /// Of the source, until it is recorded for the destination.
     pub(super) attributes: Option<FileAttributes>,
     pub(super) depth: usize,
 }
@@ -44,30 +43,30 @@ pub(super) struct PendingDirectory {
 pub(super) struct ActiveListing {
     pub(super) branch: PendingDirectory,
     pub(super) names: NameReader,
-    /// Lines that wait for the end.
+    /// Lines that wait for the end of the listing.
     pub(super) kept: Vec<ListingLines>,
-    /// Names that have to be looked at, which wait likewise.
+    /// Names without facts, which wait likewise.
     pub(super) unclear: Vec<DirectoryEntry>,
     listing: u64,
 }
 
-/// What the listers tell.
+/// What the listing sessions report.
 pub(super) enum ListingEvent<'a> {
     /// More of a directory.
     ListingLines(&'a mut ActiveListing, ListingLines),
-    /// All of it was told, or as much as could be had.
+    /// The listing ended, complete or not.
     Over(Box<ActiveListing>, ListingResult),
 }
 
-/// What came of a listing.
+/// The result of a listing.
 pub(super) enum ListingResult {
     Whole,
     Failed(Error),
-    /// There was no session for it, and nothing was told: others go on.
+    /// There was no session for it, and no name came: other sessions continue.
     Later,
 }
 
-/// Sessions that list, each one directory at a time, into one queue.
+/// Sessions that list one directory at a time each, into one queue.
 pub(super) struct ParallelListing {
     pool: Arc<SessionPool>,
     endpoint: Arc<Endpoint>,
@@ -76,7 +75,7 @@ pub(super) struct ParallelListing {
     busy: JoinSet<(RetryingSession, u64, ListingResult)>,
     lines: (LineQueue, mpsc::UnboundedReceiver<ListingLines>),
     begun: u64,
-    /// The server lets no more in.
+    /// The server admits no more.
     most: usize,
 }
 
@@ -94,7 +93,7 @@ impl ParallelListing {
         }
     }
 
-    /// Whether a further directory is to be begun while so many wait: a login must be worth it.
+    /// True if another listing should start while `waiting` directories wait: a login must pay off.
     pub(super) fn wants(&self, waiting: usize) -> bool {
         let busy = self.busy.len();
         busy < self.most && (!self.idle.is_empty() || busy == 0 || waiting >= 2 * busy)
@@ -103,7 +102,7 @@ impl ParallelListing {
     pub(super) fn begin(&mut self, branch: PendingDirectory) {
         let mut retrying = self.idle.pop().unwrap_or_else(|| {
             let mut retrying = RetryingSession::new(Arc::clone(&self.pool));
-            // The first must get in, the others may.
+            // The first session is required, the others are optional.
             retrying.requeue_on_session_limit = !self.busy.is_empty();
             retrying
         });
@@ -141,18 +140,18 @@ impl ParallelListing {
         });
     }
 
-    /// What is there next; `None` where nothing is on its way. Cancel-safe.
+    /// The next event; `None` if no listing runs. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<ListingEvent<'_>> {
         loop {
             let lines = match self.lines.1.try_recv() {
                 Ok(lines) => lines,
                 Err(_) if self.busy.is_empty() => return None,
-                // Who is over has sent its lines before: they come first.
+                // A session that has ended sent its lines before: they come first.
                 Err(_) => tokio::select! {
                     biased;
                     Some(lines) = self.lines.1.recv() => lines,
                     Some(over) = self.busy.join_next() => {
-                        // The task catches the panics of its listing.
+                        // The task catches panics of its listing.
                         let (retrying, listing, listed) = over.expect("no panic passes");
                         if let Some(reading) = self.over(retrying, listing, &listed) {
                             return Some(ListingEvent::Over(Box::new(reading), listed));
@@ -186,12 +185,12 @@ impl ParallelListing {
         Some(self.readings.swap_remove(at))
     }
 
-    /// Leaves the sessions that list nothing now to whoever needs one next.
+    /// Gives idle sessions back to the pool.
     pub(super) fn rest(&mut self) {
         self.idle.iter_mut().for_each(RetryingSession::release);
     }
 
-    /// Nothing more is listed.
+    /// Ends all listings.
     pub(super) fn release(mut self) {
         self.busy.abort_all();
         self.rest();
@@ -205,7 +204,7 @@ impl ParallelListing {
 )]
 pub(crate) enum ListingItem {
     Name(std::result::Result<DirectoryEntry, BadName>),
-    /// The listing broke off and begins again: what came of it before is void.
+    /// The listing failed and starts again: names received before are void.
     Again,
 }
 
@@ -220,7 +219,7 @@ pub(crate) async fn gather(
     let (queue, mut reader) = queue();
     let shown = endpoint.url(directory);
     let listing = async move {
-        // The queue ends with it.
+        // Its end closes the queue.
         let mut outlet = LineSink::new(queue, 0);
         let list = async |session: &mut Session| session.list(directory, &mut outlet).await;
         retrying
@@ -241,7 +240,7 @@ pub(crate) async fn gather(
         }
         Ok::<_, Error>(names)
     };
-    // A reader that ends early closes the queue, and so ends the listing.
+    // A reader that ends early closes the queue, which ends the listing.
     let (listed, read) = tokio::join!(listing, reading);
     let names = read?;
     let whole = listed?;

@@ -6,15 +6,15 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::error::{Error, Result};
 
-/// What `*`, `?` and `[ ]` in a name match. Other bytes mean themselves; a leading dot must be
-/// written, unless it is said that it need not.
+/// What `*`, `?` and `[ ]` in a name match. Other bytes match themselves; a leading dot must be
+/// written unless the pattern is `dotted`.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     matcher: GlobMatcher,
     dotted: bool,
 }
 
-/// True for bytes that could be a pattern.
+/// True for bytes that may be a pattern.
 pub(crate) fn is_pattern(bytes: &[u8]) -> bool {
     bytes.iter().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
@@ -25,7 +25,7 @@ impl Pattern {
     pub(crate) fn new(name: &[u8], shown: &str, dotted: bool) -> Result<Self> {
         let bad = |why: String| Error::Usage(format!("{shown}: bad pattern: {why}"));
         let text = std::str::from_utf8(name).map_err(|e| bad(e.to_string()))?;
-        // Braces alternate in globset, and not in a shell's file names.
+        // Braces are alternatives in globset, but not in file names.
         let mut quoted = String::with_capacity(text.len());
         for c in text.chars() {
             match c {

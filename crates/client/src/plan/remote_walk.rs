@@ -1,4 +1,4 @@
-//! Files at servers, to be copied here or to another server.
+//! Files at servers that are copied to this machine or to another server.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -29,7 +29,7 @@ use crate::{
     transfer::source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile, is_device},
 };
 
-/// Names of a directory that wait to be looked at until all of it is listed.
+/// Names of a directory that wait for a check until its listing is complete.
 const UNCLEAR_MAX: usize = 10_000;
 
 impl Planner {
@@ -70,9 +70,9 @@ impl Planner {
         Ok(())
     }
 
-    /// Where `sources` go on this machine, and whether that is a directory.
+    /// Where `sources` go on this machine, and whether it is a directory.
     fn goal_here(&self, destination: &[u8], sources: &[FoundSource]) -> Result<(CopyPath, bool)> {
-        // Without a `.` at its end, which would keep it from being made.
+        // Without a `.` at its end, which would prevent its creation.
         let path: PathBuf = files::path_of(destination).components().collect();
         let existing = files::stat(&path)?;
         let is_directory = names_directory(destination)
@@ -147,7 +147,7 @@ impl Planner {
             }
             found => {
                 let facts = found.facts().unwrap_or_default();
-                // Nothing is listed any more for this source: the workers may have the session.
+                // This source needs no further listing: the workers may use the session.
                 self.retrying.release();
                 self.submit(get(&source.endpoint, source.path, target, &facts))
                     .await;
@@ -156,10 +156,10 @@ impl Planner {
         }
     }
 
-    /// Depth first, so that what is still to be listed stays short; several directories at once,
-    /// since each costs round trips.
+    /// Depth first, so that the stack stays short; several directories at once, since each costs
+    /// round trips.
     pub(super) async fn walk_remote(&mut self, endpoint: &Arc<Endpoint>, top: PendingDirectory) {
-        // The first lister takes the session that we have.
+        // The first listing uses the session that exists.
         self.retrying.release();
         let mut listers = ParallelListing::new(&self.retrying.pool, endpoint);
         let mut branches = vec![top];
@@ -167,8 +167,8 @@ impl Planner {
             while listers.wants(branches.len())
                 && let Some(mut branch) = branches.pop()
             {
-                // Once: a directory may be listed again. Before those in it, which its listing
-                // names.
+                // Once, since a directory may be listed again; before its subdirectories, which its
+                // listing names.
                 if let Some(attributes) = branch.attributes.take() {
                     self.preserve_directory(&branch.destination, attributes)
                         .await;
@@ -179,8 +179,7 @@ impl Planner {
                 break;
             };
             let (reading, listed) = match told {
-                // Names are looked at with the session that lists them, when it has come to its
-                // end.
+                // The session that lists the names checks them after the listing.
                 ListingEvent::ListingLines(reading, lines) if lines.needs_stat() => {
                     reading.kept.push(lines);
                     continue;
@@ -235,7 +234,7 @@ impl Planner {
             Err(error) => return self.fail(endpoint.url(&branch.remote), error).await,
         };
         let ActiveListing { names, unclear, .. } = reading;
-        // No session is free to look at a name while the directory is listed.
+        // No session is free to check a name while the directory is listed.
         let needs_stat = lines.needs_stat();
         let clear = names.read(lines, &text).filter_map(|entry| match entry {
             Ok(entry) if !needs_stat && entry.is_unclear() && unclear.len() < UNCLEAR_MAX => {
@@ -300,7 +299,7 @@ impl Planner {
                 Found::Directory(facts) => (true, *facts),
                 Found::File(facts) => (false, *facts),
                 Found::Unknown => (false, Facts::default()),
-                // It is listed, and so it should be there.
+                // It was listed, so it should exist.
                 Found::Missing => return Err(Error::Missing { what: what() }),
             },
         };
@@ -343,7 +342,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Makes the directories that these go to. Those that are there now.
+    /// Creates the destination directories of `these`. Returns those that exist now.
     pub(super) async fn make(
         &mut self,
         source: &Arc<Endpoint>,
@@ -380,7 +379,7 @@ impl Planner {
         good
     }
 
-    /// The files that a source means: itself, or what its pattern matches.
+    /// The files that a source names: itself, or the matches of its pattern.
     async fn expand_remote(&mut self, url: &RemoteUrl) -> Result<Vec<FoundSource>> {
         let endpoint = self.context.endpoints.of(url);
         let contents = names_directory(url.path.as_bytes());
@@ -394,7 +393,7 @@ impl Planner {
         if is_device(&path) {
             return Ok(vec![source(path, Found::Unknown)]);
         }
-        // A name may hold the characters of a pattern: then it means itself.
+        // The characters of a pattern may be part of a name, which then matches itself.
         let found = self.stat_remote(&endpoint, &path).await?;
         let patterned = is_pattern(path.as_bytes());
         if found != Found::Missing && !(patterned && found == Found::Unknown) {
@@ -425,7 +424,7 @@ impl Planner {
                 ListingItem::Name(Ok(entry)) => {
                     matching.extend(Some(entry).filter(|entry| pattern.matches(&entry.name)));
                 }
-                // It may be one that the pattern means.
+                // The pattern may match it.
                 ListingItem::Name(Err(bad)) => failed.push(hostile(endpoint.url(&parent), bad)),
             }
             Ok(())
@@ -477,7 +476,7 @@ impl Planner {
         Ok(sources)
     }
 
-    /// What a name is of which its listing does not tell.
+    /// The facts of a name that its listing does not report.
     async fn stat_entry(
         &mut self,
         endpoint: &Arc<Endpoint>,
@@ -507,11 +506,11 @@ impl Planner {
     }
 }
 
-/// A source of a get, found.
+/// A source of a download.
 struct FoundSource {
     endpoint: Arc<Endpoint>,
     path: FtpPath,
-    /// The URL ended in `/`: what is inside, not the directory itself.
+    /// The URL ended in `/`: the contents, not the directory itself.
     contents: bool,
     found: Found,
 }
@@ -521,7 +520,7 @@ impl Found {
         matches!(self, Self::Directory(_))
     }
 
-    /// What is known of a file; Err for a directory.
+    /// The facts of a file; an error for a directory.
     fn facts(&self) -> std::result::Result<Facts, ()> {
         match self {
             Self::Directory(_) => Err(()),
@@ -531,7 +530,7 @@ impl Found {
     }
 }
 
-/// What is at `source` goes to `destination`.
+/// Copies `source` to `destination`.
 pub(super) fn get(
     source: &Arc<Endpoint>,
     path: FtpPath,

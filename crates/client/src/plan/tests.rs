@@ -38,12 +38,12 @@ fn devices_lie_right_in_dev() {
     }
 }
 
-/// A server with one directory of so many files, made as they are listed. Counts the bytes of
+/// A server with one directory of `files` files, generated during the listing. Counts the bytes of
 /// listings.
 struct FakeLister {
     address: SocketAddr,
     listed: Arc<AtomicU64>,
-    /// Names that it may list.
+    /// Names that it may send.
     allowed: Arc<AtomicU64>,
 }
 
@@ -57,7 +57,7 @@ impl FakeLister {
         thread::spawn(move || {
             for control in listener.incoming() {
                 let (count, leave) = (Arc::clone(&count), Arc::clone(&leave));
-                // The planner may go away at any time.
+                // The planner may disconnect at any time.
                 thread::spawn(move || drop(serve(control.unwrap(), names, &count, &leave)));
             }
         });
@@ -133,7 +133,8 @@ impl Observer for Silent {
     fn on_event(&self, _: &Event) {}
 }
 
-/// Plans `command`, and gives each file to `take` until that says no: then the user interrupts.
+/// Plans `command`, and gives each file to `take` until that returns false, which interrupts the
+/// run.
 fn plan(command: &str, mut take: impl AsyncFnMut(PlanEntry) -> bool) {
     let words: Vec<OsString> = command.split(' ').map(OsString::from).collect();
     let invocation = parse(&words, &Environment::default()).unwrap();
@@ -165,7 +166,7 @@ fn plan(command: &str, mut take: impl AsyncFnMut(PlanEntry) -> bool) {
     });
 }
 
-/// Most that this process had resident so far, in KiB.
+/// Peak resident size of this process, in KiB.
 fn resident_most() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
@@ -173,7 +174,7 @@ fn resident_most() -> u64 {
     number.parse().unwrap()
 }
 
-/// What is resident is the process's, so this one has a process of its own.
+/// The resident size is that of a process, so this test has its own process.
 #[test]
 fn ten_million_files_are_planned_in_little_memory() {
     let run = Command::new(env::current_exe().unwrap())
@@ -213,7 +214,7 @@ fn ten_million_files() {
     assert!(resident < RESIDENT_KIB_MAX, "{resident} KiB");
 }
 
-/// Files come while the listing goes on, and the listing does not wait for them.
+/// Files arrive during the listing, and the listing does not wait for them.
 #[test]
 fn listing_and_files_go_each_at_its_own_pace() {
     let names = 600_000;
@@ -232,7 +233,7 @@ fn listing_and_files_go_each_at_its_own_pace() {
             assert!(matches!(planned, PlanEntry::File(_)), "{planned:?}");
             files += 1;
             server.allowed.store(names, Ordering::Relaxed);
-            // The first file takes so long.
+            // Copying the first file takes this long.
             while server.listed() < all {
                 tokio::task::yield_now().await;
             }
@@ -243,7 +244,7 @@ fn listing_and_files_go_each_at_its_own_pace() {
     assert!(resident_most() < RESIDENT_KIB_MAX);
 }
 
-/// A tree of a thousand directories that are one: links make it so large.
+/// A tree of a thousand directories that are one directory, through links.
 #[test]
 fn a_large_tree_here_is_planned_in_little_memory() {
     let here = tempfile::tempdir().unwrap();

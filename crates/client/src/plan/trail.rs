@@ -1,13 +1,13 @@
-//! Where a directory of a server really is, so that links that lead back are found.
+//! The real path of a directory at a server, which detects links that lead back.
 
 use godwit_proto::{FtpPath, facts::Facts};
 
-/// The way to a directory.
+/// The path to a directory.
 #[derive(Clone, Debug)]
 pub(super) struct Trail {
-    /// Where the directory is, as far as links were followed.
+    /// The directory's path, with links resolved as far as known.
     real: FtpPath,
-    /// Directories in which links were that led here.
+    /// Directories whose links led here.
     left: Vec<FtpPath>,
 }
 
@@ -19,8 +19,8 @@ impl Trail {
         }
     }
 
-    /// The way on to the directory `name`, which `facts` describe; `None` where it leads back to
-    /// one that it passed. Servers that tell `Unique` facts need none of this.
+    /// The path to the directory `name`, which `facts` describe; `None` if it leads back to a
+    /// directory on the path. Servers that send `Unique` facts need none of this.
     pub(super) fn on_to(&self, name: &[u8], facts: &Facts) -> Option<Self> {
         let led = facts.unix_slink.as_ref().filter(|_| facts.unique.is_none());
         let led = led.and_then(|to| FtpPath::new(to.clone()).ok());
@@ -36,7 +36,7 @@ impl Trail {
     }
 }
 
-/// Whether `path` is `directory` or below it.
+/// True if `path` is `directory` or below it.
 fn is_in(path: &FtpPath, directory: &FtpPath) -> bool {
     let directory = directory.as_bytes();
     let directory = directory.strip_suffix(b"/").unwrap_or(directory);
@@ -72,7 +72,7 @@ mod tests {
         assert!(aside.on_to(b"m", &link_to("/t/subs/n")).is_some());
         let below = aside.on_to(b"n", &plain).unwrap();
         assert!(below.on_to(b"m", &link_to("/t/subs")).is_none());
-        // The text of a link is no place.
+        // The text of a link is no path.
         assert!(sub.on_to(b"l", &link_to("..")).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Lines of a journal, and what they tell.
+//! Parses and formats lines of a journal.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,37 +13,36 @@ use crate::local::{compact_set::CompactSet, files};
 /// Longest line that is read: two paths, each byte of them encoded.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Hexadecimal digits of what the names of a run begin with.
+/// Hexadecimal digits of the common prefix of a run's temporary names.
 const RUN_DIGITS: usize = 8;
 
-/// Files begun and not finished that are remembered. Further ones are not removed.
+/// Most partial files that are remembered. Further ones are not removed.
 const PARTIALS_MAX: usize = 100_000;
 
-/// Directories in which small files were begun that are remembered. One more, and only what follows
-/// is.
+/// Most directories with partial small files that are remembered. One more drops the earlier ones.
 const DIRECTORIES_MAX: usize = 100_000;
 
-/// What earlier runs have noted.
+/// The records of earlier runs.
 #[derive(Debug, Default)]
 pub(crate) struct JournalContent {
-    /// Marks of files finished since the machine was started.
+    /// Files completed since boot.
     pub(crate) finished: CompactSet,
-    /// And before.
+    /// Files completed before.
     pub(crate) finished_before: CompactSet,
     pub(crate) becomes: bool,
-    /// The lines that are read are of this start of the machine.
+    /// The lines being read are of this boot.
     of_this_boot: bool,
-    /// Targets of files that were begun since and not finished, and where they lie.
+    /// Partial files since then: target and temporary path.
     pub(crate) partials: HashMap<Vec<u8>, Vec<u8>>,
-    /// Which versions of their sources these are of.
+    /// The source version of each.
     pub(crate) sources: HashMap<Vec<u8>, SourceVersion>,
     pub(crate) leftovers: HashSet<LeftoverDirectory>,
 }
 
-/// Reads a journal; nothing where there is none.
+/// Reads a journal; empty if there is none.
 ///
 /// # Errors
-/// It cannot be read, or is none of ours.
+/// It cannot be read, or is no journal.
 pub(crate) fn read(file: &Path) -> io::Result<JournalContent> {
     let mut noted = JournalContent::default();
     let mut reader = match File::open(file) {
@@ -52,7 +51,7 @@ pub(crate) fn read(file: &Path) -> io::Result<JournalContent> {
         Err(e) => return Err(e),
     };
     let (mut line, mut first) = (Vec::new(), true);
-    // What follows is the rest of a line that is too long.
+    // The next bytes are the rest of a line that is too long.
     let mut too_long = false;
     loop {
         line.clear();
@@ -62,7 +61,7 @@ pub(crate) fn read(file: &Path) -> io::Result<JournalContent> {
         }
         let whole = line.strip_suffix(b"\n");
         if first && whole != Some(HEAD.as_bytes()) {
-            // The head itself may be torn, in which case nothing follows it.
+            // The first line itself may be torn; then it is the only one.
             if HEAD.as_bytes().starts_with(&line) {
                 return Ok(noted);
             }
@@ -80,8 +79,7 @@ pub(crate) fn read(file: &Path) -> io::Result<JournalContent> {
 }
 
 impl JournalContent {
-    /// A line that is not exactly one of those that are written counts for nothing: it may be two
-    /// that were joined.
+    /// A line of any other form is ignored: it may be two joined lines.
     fn take(&mut self, line: &[u8]) {
         let words: Vec<_> = line.split(|b| *b == b' ').collect();
         match words[..] {
@@ -96,8 +94,7 @@ impl JournalContent {
             [b"source", target, size, changed, _] => {
                 let size = number(size, 10).and_then(|size| u64::try_from(size).ok());
                 let changed = number(changed, 10).and_then(|at| i64::try_from(at).ok());
-                // A file that was written before the machine was started may have lost any of its
-                // bytes.
+                // A file written before this boot may have lost any of its bytes.
                 if let (Some(size), Some(_)) = (size, changed)
                     && self.of_this_boot
                     && self.partials.contains_key(target)
@@ -109,7 +106,7 @@ impl JournalContent {
                 let Some(run) = number(run, 16).and_then(|run| u32::try_from(run).ok()) else {
                     return;
                 };
-                // What was not finished lies in the last ones.
+                // Partial files are in the last ones.
                 if self.leftovers.len() == DIRECTORIES_MAX {
                     self.leftovers.clear();
                 }
@@ -131,19 +128,19 @@ impl JournalContent {
     }
 }
 
-/// The number that `word` is.
+/// Parses `word` as a number.
 fn number(word: &[u8], radix: u32) -> Option<i128> {
     let text = std::str::from_utf8(word).ok()?;
     i128::from_str_radix(text, radix).ok()
 }
 
-/// What the kernel calls this start of the machine; `None` where it does not say. One word.
+/// The kernel's id of this boot, one word; `None` if unknown.
 pub(crate) fn boot() -> Option<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     text.split_whitespace().next().map(str::to_owned)
 }
 
-/// So that it is one word of printable ASCII.
+/// Encodes it as one word of printable ASCII.
 pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     let mut rest = bytes;
     while let Some(other) = rest
@@ -152,14 +149,14 @@ pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     {
         let (plain, after) = rest.split_at(other);
         out.extend_from_slice(plain);
-        // Writing to a `Vec` cannot fail.
+        // Writing to a `Vec` never fails.
         let _ = write!(out, "%{:02X}", after[0]);
         rest = &after[1..];
     }
     out.extend_from_slice(rest);
 }
 
-/// What [`encode`] made, as it was.
+/// Reverses [`encode`].
 pub(crate) fn decoded(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! What small files leave that were not finished.
+//! Partial small files of an earlier run.
 
 use std::{
     fs, io,
@@ -8,8 +8,8 @@ use std::{
 
 use godwit_proto::temporary::temporary_digits;
 
-/// A directory of this machine in which a run has begun small files: what of it is not whole has
-/// [`temporary_digits`] whose first half is `run`.
+/// A local directory in which a run wrote small files: its partial files have [`temporary_digits`]
+/// whose first half is `run`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeftoverDirectory {
     pub(crate) directory: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct LeftoverDirectory {
 }
 
 impl LeftoverDirectory {
-    /// What lies there still. Reads the directory.
+    /// The partial files in it. Reads the directory.
     pub(crate) fn files(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.directory)? {

@@ -1,5 +1,4 @@
-//! The journal of a job: files that are there already, so that the same command, given again,
-//! copies what is missing.
+//! The journal of a job: its complete files, so that the same command copies only the missing ones.
 //!
 //! ```text
 //!   godwit-journal 1
@@ -10,21 +9,20 @@
 //!   parts /data 89abcdef .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
-//! One line a file that is begun, appended before anything has that name: target, and the name that
-//! it has until it is whole. Small files of this machine, which are never taken up, share one line
-//! a directory instead: the first half of the digits that all their names have in this run. One
-//! line when a file is finished: bytes of the source, its time of change, source and target. That
-//! waits for others, a fifth of a second at most. What is no printable ASCII is percent-encoded,
-//! and each line ends in a dot: one without it was torn by a crash and counts for nothing. A file
-//! that is not finished is copied once more; what was begun of it is taken up where leaves can tell
-//! what of it is right ([`godwit_proto::block_checksums`]), else it is removed: nothing here says
-//! which bytes are safe, so nothing need be synced for it to be true. Where a server has no leaves,
-//! what was begun is believed to be the beginning of the same version of the source, the one of a
-//! `source` line: its size and its time of change. Each run first says since which start of the
-//! machine it runs: what was finished before an earlier one may have been lost with the power, or
-//! may never have reached the disk, and is looked at more closely. Where a destination was no
-//! directory and becomes the copy of one, that is noted too: the next run finds a directory, and
-//! must not copy into it. When all of a job is done its journal goes.
+//! A `part` line is appended before a file is started: target and temporary name. Small local
+//! files, which are never resumed, share one `parts` line per directory instead: the first half of
+//! the digits of all their temporary names in this run. A line without a keyword is written when a
+//! file is complete: bytes of the source, its modification time, source and target. These lines are
+//! batched for at most a fifth of a second. Other bytes than printable ASCII are percent-encoded,
+//! and each line ends in a dot: one without it was torn by a crash and is ignored. An incomplete
+//! file is copied again; its partial file is resumed if block checksums show which bytes are right
+//! ([`godwit_proto::block_checksums`]), else it is removed: the journal does not say which bytes
+//! are safe, so nothing need be synced for it to be true. At a server without block checksums, a
+//! partial file is assumed to be the beginning of the source version in the `source` line: size and
+//! modification time. Each run first records its boot: a file that was complete before an earlier
+//! boot may have been lost in a power failure, and is checked more closely. A `becomes` line
+//! records that a destination was no directory and becomes the copy of a directory: the next run must
+//! not copy into it. The journal is removed when the job is complete.
 
 mod format;
 mod leftovers;
@@ -48,85 +46,85 @@ use crate::error::{Error, Result};
 
 pub(crate) use self::leftovers::LeftoverDirectory;
 
-/// Partial files of more bytes than this are recorded and resumed. Chosen arbitrarily: what a fault
-/// costs of a smaller one is no more than a block.
+/// Partial files of more bytes than this are recorded and resumed. Chosen arbitrarily: a fault
+/// costs no more than a block of a smaller one.
 pub(crate) const RESUME_BYTES_MIN: u64 = 1 << 20;
 
 const HEAD: &str = "godwit-journal 1";
 
-/// Directories of this run that are remembered as noted. One more, and all are noted again.
+/// Most directories that are remembered as recorded. One more, and all are recorded again.
 const DIRECTORIES_MAX: usize = 1000;
 
-/// Bytes of notes that wait for the next write. A killed process copies those files again.
+/// Bytes of records that wait for the next write. After a kill those files are copied again.
 const BUFFERED_BYTES_MAX: usize = 4 << 10;
 
 /// The journal of one job.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: PathBuf,
-    /// Marks of files finished since the machine was started.
+    /// Files completed since boot.
     finished: CompactSet,
-    /// And before.
+    /// Files completed before.
     finished_before: CompactSet,
-    /// The destination was none when an earlier run began, and became the copy of a directory.
+    /// The destination did not exist when an earlier run started, and became the copy of a
+    /// directory.
     becomes: bool,
-    /// Where files lie that an earlier run had begun, by target, until somebody asks for them.
+    /// Partial files of an earlier run, by target, until they are taken.
     partials: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
-    /// Of which version of their sources these are, by target, where that was noted since the
-    /// machine was started.
+    /// The source version of each, by target, if it was recorded since boot.
     sources: HashMap<Vec<u8>, SourceVersion>,
-    /// Where an earlier run has begun small files, until somebody asks.
+    /// Directories with partial small files of an earlier run, until they are taken.
     leftovers: Mutex<HashSet<LeftoverDirectory>>,
-    /// Small files of ours begin with it.
+    /// The prefix of this run's temporary names.
     run: u32,
-    /// Nothing but begun files of more than so many bytes is noted.
+    /// Only partial files of more than this many bytes are recorded.
     least: Option<u64>,
-    /// Holds a lock, so that another run of the same job sees that we live.
+    /// Holds a lock, so that another run of the same job sees that this one is alive.
     _lock: Option<File>,
-    /// When the last of them was noted.
+    /// When the last of them was recorded.
     last_record_time: Option<SystemTime>,
     out: Mutex<JournalWriter>,
 }
 
 #[derive(Debug, Default)]
 struct JournalWriter {
-    /// Opened with the first line that is written.
+    /// Opened with the first written line.
     file: Option<File>,
     /// Whole lines.
     waiting: Vec<u8>,
     /// The last write failed, perhaps in the middle of a line.
     torn: bool,
-    /// Directories in which this run is known to begin small files.
+    /// Directories whose `parts` line this run has written.
     directories: HashSet<PathBuf>,
 }
 
-/// What a journal tells of a file.
+/// What a journal says about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     No,
-    /// Before the machine was started: what the kernel had may not have reached the disk.
+    /// Completed before this boot: bytes in the page cache may not have reached the disk.
     BeforeBoot,
     Yes,
 }
 
-/// What tells whether a source is still the file that it was.
+/// Identifies a version of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SourceVersion {
     pub(crate) size: u64,
-    /// As in [`crate::transfer::source_file::SourceFile::changed`]; `None` where nobody tells.
+    /// As in [`crate::transfer::source_file::SourceFile::changed`]; `None` if unknown.
     pub(crate) changed: Option<i64>,
 }
 
-/// What tells a finished file from others, and from itself when it has changed.
+/// Identifies a complete file and the version of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CompletedFile(Vec<u8>);
 
 impl CompletedFile {
     /// A file of `size` bytes, last changed at `changed`, by its names at both ends.
     pub(crate) fn new(size: u64, changed: i64, source: &str, target: &str) -> Self {
-        // And two numbers.
+        // Two numbers.
         let mut mark = Vec::with_capacity(source.len() + target.len() + 48);
-        // Writing to a `Vec` cannot fail.
+        // Writing to a `Vec` never fails.
         let _ = write!(mark, "{size} {changed} ");
         encode(source.as_bytes(), &mut mark);
         mark.push(b' ');
@@ -137,12 +135,12 @@ impl CompletedFile {
 }
 
 impl Journal {
-    /// Reads what there is. `key` names the job where the user names no file. A job of `one` file
-    /// notes nothing but where it lies while it is not whole, and that only where it is large.
+    /// Reads an existing journal. `key` identifies the job if the user names no file. A job of
+    /// `one` file records only its temporary path, and only if the file is large.
     ///
     /// # Errors
-    /// A file that the user names cannot be read, or is none of ours. Our own folder out of reach
-    /// is no reason to copy nothing: then there is no journal.
+    /// A file that the user names cannot be read, or is no journal. If the default folder cannot be
+    /// used, the copy runs without a journal.
     pub(crate) fn open(file: Option<&Path>, key: &str, one: bool) -> Result<Option<Self>> {
         let named = file.is_some();
         let Some(file) = file.map(Path::to_owned).or_else(|| of_user(key)) else {
@@ -186,12 +184,12 @@ impl Journal {
         &self.file
     }
 
-    /// Whether an earlier run has finished any file.
+    /// True if an earlier run has completed any file.
     pub(crate) fn has_any(&self) -> bool {
         !(self.finished.is_empty() && self.finished_before.is_empty())
     }
 
-    /// Whether an earlier run has finished this file, as it seems: see [`CompactSet`].
+    /// Whether an earlier run has probably completed this file: see [`CompactSet`].
     pub(crate) fn has(&self, mark: &CompletedFile) -> Completion {
         if self.finished.contains(&mark.0) {
             Completion::Yes
@@ -202,26 +200,26 @@ impl Journal {
         }
     }
 
-    /// Whether a directory at the destination is one to copy into. One that is the copy of a
-    /// directory, begun by an earlier run, is not; and what is none now will be such a copy.
+    /// True if a directory at the destination is one to copy into. The copy of a directory that an
+    /// earlier run started is not; a missing destination is recorded as such a copy.
     pub(crate) fn copies_into(&self, is_directory: bool) -> bool {
         let copies_into = is_directory && !self.becomes;
         if !copies_into && !self.becomes {
             let mut out = self.out();
             out.take(b"becomes .");
-            // Where it cannot be noted, a repeated command does what cp does.
+            // If it cannot be recorded, a repeated command does what cp does.
             let _ = out.write(&self.file);
         }
         copies_into
     }
 
-    /// When the last file of an earlier run was noted; `None` where there was none.
+    /// When the last file of an earlier run was recorded; `None` if there was none.
     pub(crate) fn last_record_time(&self) -> Option<SystemTime> {
         self.last_record_time
     }
 
-    /// Where a copy lies that a run which is no more had begun for `target`. Once: who asks is to
-    /// go on with it.
+    /// Takes the path of the partial file that an ended run left for `target`: the caller resumes
+    /// it.
     pub(crate) fn take_partial(&self, target: &str) -> Option<Vec<u8>> {
         let mut partials = self.partials();
         if partials.is_empty() {
@@ -233,14 +231,14 @@ impl Journal {
         Some(decoded(&path)).filter(|path| is_ours(path))
     }
 
-    /// The other such paths, once. They bear names that only we give.
+    /// Takes the other such paths. Only this program gives such names.
     pub(crate) fn orphans(&self) -> Vec<Vec<u8>> {
         let partials = std::mem::take(&mut *self.partials());
         let paths = partials.into_values().map(|path| decoded(&path));
         paths.filter(|path| is_ours(path)).collect()
     }
 
-    /// The directories in which it has begun small files, once.
+    /// Takes the directories with partial small files.
     pub(crate) fn leftovers(&self) -> Vec<LeftoverDirectory> {
         let leftovers = std::mem::take(&mut *self.leftovers.lock());
         leftovers.into_iter().collect()
@@ -250,8 +248,8 @@ impl Journal {
         self.partials.lock()
     }
 
-    /// Where a file of `size` bytes on its way to `target`, which is at `destination` on this
-    /// machine, is written to before it is whole. It is beside, and noted.
+    /// The temporary path of a file of `size` bytes for `target`, which is the local file
+    /// `destination`. It is in the same directory, and recorded.
     pub(crate) fn temp_beside(
         &self,
         destination: &Path,
@@ -284,13 +282,13 @@ impl Journal {
         out.directories.insert(directory.to_owned());
         out.waiting.extend_from_slice(b"parts ");
         encode(directory.as_os_str().as_bytes(), &mut out.waiting);
-        // Writing to a `Vec` cannot fail.
+        // Writing to a `Vec` never fails.
         let _ = writeln!(out.waiting, " {:08x} .", self.run);
         let _ = out.write(&self.file);
     }
 
-    /// A file is written to at `path` before it is `target`. Where that cannot be noted, the path
-    /// stays where it is after a crash.
+    /// Records that `path` is the temporary path of `target`. If that fails, the file at `path`
+    /// stays after a crash.
     pub(crate) fn record_temp(&self, target: &str, path: &[u8], size: Option<u64>) {
         if self
             .least
@@ -307,14 +305,14 @@ impl Journal {
         let _ = out.write(&self.file);
     }
 
-    /// Of which version of its source that copy is the beginning; `None` where nobody has noted it.
+    /// The source version of that partial file; `None` if it was not recorded.
     pub(crate) fn source_of(&self, target: &str) -> Option<SourceVersion> {
         let mut name = Vec::new();
         encode(target.as_bytes(), &mut name);
         self.sources.get(&name).copied()
     }
 
-    /// What [`Self::record_temp`] has noted is the beginning of this version of its source.
+    /// Records the source version of the file that [`Self::record_temp`] recorded.
     pub(crate) fn record_source(&self, target: &str, source: SourceVersion) {
         let Some(changed) = source.changed else {
             return;
@@ -322,17 +320,17 @@ impl Journal {
         let mut out = self.out();
         out.waiting.extend_from_slice(b"source ");
         encode(target.as_bytes(), &mut out.waiting);
-        // Writing to a `Vec` cannot fail.
+        // Writing to a `Vec` never fails.
         let _ = writeln!(out.waiting, " {} {changed} .", source.size);
         let _ = out.write(&self.file);
     }
 
-    /// A file is there. That is written soon, or by [`Self::flush`].
+    /// Records a complete file. The line is written soon, or by [`Self::flush`].
     ///
     /// # Errors
-    /// It cannot be noted. It would be copied again.
+    /// It cannot be recorded. A repeated command copies the file again.
     pub(crate) fn record_done(&self, mark: &CompletedFile) -> io::Result<()> {
-        // Of one file that is all, and the journal goes.
+        // A job of one file is complete, and its journal is removed.
         if self.least.is_some() {
             return Ok(());
         }
@@ -344,7 +342,7 @@ impl Journal {
         }
     }
 
-    /// Writes what waits.
+    /// Writes the buffered lines.
     ///
     /// # Errors
     /// As [`Self::record_done`].
@@ -356,17 +354,17 @@ impl Journal {
         self.out.lock()
     }
 
-    /// All of the job is done: nobody needs it any more.
+    /// Removes the journal of a complete job.
     pub(crate) fn remove(&self) {
         self.out().waiting.clear();
-        // Gone already is as good. One that stays is read in vain.
+        // It may be gone already. A journal that stays is harmless.
         let _ = fs::remove_file(&self.file);
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Whoever can do something about it has flushed.
+        // A caller that can handle the error has flushed before.
         let _ = self.flush();
     }
 }
@@ -385,14 +383,14 @@ impl JournalWriter {
             Some(file) => Ok(file),
             None => create(path).map(|file| self.file.insert(file)),
         };
-        // One write: another run of the same job appends whole lines too.
+        // One write, since another run of the same job appends whole lines, too.
         let written = file.and_then(|file| append(file, &self.waiting, &mut self.torn));
         self.waiting.clear();
         written
     }
 }
 
-/// Appends whole lines. Where the last write may have left part of a line (`torn`), that ends
+/// Appends whole lines. If the last write may have left part of a line (`torn`), that line is ended
 /// first.
 fn append(file: &mut impl Write, lines: &[u8], torn: &mut bool) -> io::Result<()> {
     let written = match *torn {
@@ -403,16 +401,16 @@ fn append(file: &mut impl Write, lines: &[u8], torn: &mut bool) -> io::Result<()
     written
 }
 
-/// It bears a name that only we give.
+/// True for a name that only this program gives.
 fn is_ours(path: &[u8]) -> bool {
     path.rsplit(|b| *b == b'/')
         .next()
         .is_some_and(files::is_temporary)
 }
 
-/// `$XDG_STATE_HOME/godwit/journals/HASH`, `~/.local/state/...` where that is unset.
+/// `$XDG_STATE_HOME/godwit/journals/HASH`, `~/.local/state/...` if that is unset.
 fn of_user(key: &str) -> Option<PathBuf> {
-    // Of an algorithm that stays, whatever the next version is built with.
+    // The algorithm must not change between versions.
     let mut digest = Digest::new(ChecksumAlgorithm::Md5);
     digest.update(key.as_bytes());
     let name = digest.finish();
@@ -428,17 +426,17 @@ fn create(file: &Path) -> io::Result<File> {
         .append(true)
         .read(true)
         .open(file)?;
-    // Who has read this file already holds the lock; if it is another run, it lives and needs none
-    // of ours.
+    // A run that has read this file holds the lock; another live run does not need this run's
+    // lines.
     let _ = out.try_lock();
     let mut text = Vec::new();
     BufReader::new(&out).read_until(b'\n', &mut text)?;
     if text != format!("{HEAD}\n").as_bytes() {
-        // Empty, or its head was torn.
+        // Empty, or its first line was torn.
         out.set_len(0)?;
         writeln!(out, "{HEAD}")?;
     } else {
-        // Ends what a crash may have torn; an empty line is none.
+        // Ends a line that a crash may have torn; empty lines are ignored.
         out.write_all(b"\n")?;
     }
     if let Some(boot) = boot() {
@@ -589,7 +587,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
         let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
-        // Nothing can be appended to it any more.
+        // No line can be appended to it any more.
         fs::create_dir(&file).unwrap();
         journal.record_done(&mark("1 1 a b")).unwrap();
         assert!(journal.flush().is_err());
@@ -603,7 +601,7 @@ mod tests {
 
     #[test]
     fn a_line_that_a_full_disk_has_torn_does_not_join_the_next() {
-        /// Takes so many bytes until it is told that there is room again.
+        /// Accepts this many bytes, then fails until the disk has space again.
         struct Disk(Vec<u8>, usize);
         impl Write for Disk {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

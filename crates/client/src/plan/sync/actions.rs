@@ -1,4 +1,4 @@
-//! What is done about differences, besides copying; in a dry run it is only told.
+//! Actions on differences, besides copying; a dry run only reports them.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::{
     spec::Level,
 };
 
-/// Files whose times and permissions are set together.
+/// Files whose attributes are set together.
 const PENDING_ATTRIBUTES_MAX: usize = 50;
 
 impl SyncPlanner<'_> {
-    /// Gives a file of the destination its stamp, soon.
+    /// Queues the attributes of a file of the destination.
     pub(super) async fn set_attributes_soon(
         &mut self,
         target: CopyPath,
@@ -41,7 +41,7 @@ impl SyncPlanner<'_> {
         }
     }
 
-    /// Sets the times and permissions that wait for it.
+    /// Sets the queued times and permissions.
     pub(super) async fn set_pending_attributes(&mut self) -> Result<()> {
         let pending_attributes = std::mem::take(&mut self.pending_attributes);
         let Some((first, _)) = pending_attributes.first() else {
@@ -61,8 +61,8 @@ impl SyncPlanner<'_> {
             .await?)
     }
 
-    /// A directory of the destination has not the time of its source, though it could. One that is
-    /// not there is told of as one to be made.
+    /// A directory of the destination differs from its source in time. A missing directory is
+    /// reported as one to be created.
     pub(super) fn is_stale(&mut self, below: &[u8], source: &Facts, there: Option<&Facts>) -> bool {
         let Some(there) = there else {
             return true;
@@ -82,8 +82,8 @@ impl SyncPlanner<'_> {
         is_stale
     }
 
-    /// A directory gets the time of its source when all is done. `changes`: something in it is
-    /// copied, made or removed, which changes its time.
+    /// A directory gets the time of its source at the end. `changes`: an entry is copied, created
+    /// or removed, which changes the directory's time.
     pub(super) async fn set_directory_time(&mut self, pair: &DirectoryPair, changes: bool) {
         let is_wanted = self.spec.attributes && self.keeps_times && !self.spec.dry_run;
         if is_wanted && pair.source.is_some() && (pair.is_stale || changes) {
@@ -95,7 +95,7 @@ impl SyncPlanner<'_> {
         }
     }
 
-    /// Makes the directories that are not there. Those that can be gone on with.
+    /// Creates the missing directories. Returns those that exist then.
     pub(super) async fn make_pairs(&mut self, pairs: Vec<DirectoryPair>) -> Vec<DirectoryPair> {
         let missing = pairs.iter().filter(|pair| !pair.is_there);
         let missing = missing.map(|pair| (pair.target.clone(), pair.below.clone()));
@@ -111,12 +111,12 @@ impl SyncPlanner<'_> {
                 _ => good.push(pair),
             }
         }
-        // Taken from the end.
+        // The vector is emptied from its end.
         good.reverse();
         good
     }
 
-    /// Makes directories in this order. How each went.
+    /// Creates directories in this order. Returns a result for each.
     pub(super) async fn make(&mut self, places: Vec<(CopyPath, Vec<u8>)>) -> Vec<Result<()>> {
         let mut here = Vec::new();
         let (mut there, mut paths) = (None, Vec::new());
@@ -141,7 +141,7 @@ impl SyncPlanner<'_> {
         made.unwrap_or_else(|error| paths.iter().map(|_| Err(error.clone())).collect())
     }
 
-    /// A name that the source does not have. Where it is a directory, what is in it goes first.
+    /// A name that the source does not have. The contents of a directory are deleted first.
     pub(super) fn extra(
         &mut self,
         pair: &DirectoryPair,
@@ -162,7 +162,7 @@ impl SyncPlanner<'_> {
                 why: "nothing tells whether it is a file or a directory".to_owned(),
             });
         }
-        // A link goes, and not what it leads to.
+        // The link is deleted, not its target.
         if !is_directory || facts.unix_slink.is_some() {
             self.delete_later(false, &target, path)?;
             return Ok(None);

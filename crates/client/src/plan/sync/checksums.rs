@@ -1,4 +1,4 @@
-//! Files of the same size whose checksums are compared, many at a time: both ends compute at once.
+//! Compares checksums of files of the same size, many at a time: both ends compute at once.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -23,7 +23,7 @@ pub(super) struct UndecidedFile {
 }
 
 impl SyncPlanner<'_> {
-    /// The cheapest algorithm that each server has, or the one that the user names for copies.
+    /// The cheapest algorithm that each server has, or the one that the user chose for copies.
     pub(super) async fn choose_algorithm(&mut self, ends: [&CopyPath; 2]) -> Result<()> {
         if self.spec.level != Level::Checksum {
             return Ok(());
@@ -49,7 +49,7 @@ impl SyncPlanner<'_> {
         Ok(())
     }
 
-    /// Only checksums tell whether they are the same.
+    /// Queues a pair that only checksums can compare.
     pub(super) async fn check_later(&mut self, check_later: UndecidedFile) {
         self.undecided_bytes += check_later.source.size.unwrap_or(0);
         self.undecided.push(check_later);
@@ -58,7 +58,7 @@ impl SyncPlanner<'_> {
         }
     }
 
-    /// Compares those that wait for it.
+    /// Compares the queued pairs.
     pub(super) async fn check_pending(&mut self) {
         let undecided = std::mem::take(&mut self.undecided);
         self.undecided_bytes = 0;

@@ -1,4 +1,4 @@
-//! What becomes of a name, with what each end has of it.
+//! Compares a name at both ends and acts on the difference.
 
 use std::{
     collections::HashMap,
@@ -39,7 +39,7 @@ impl SyncPlanner<'_> {
         for (what, error) in target.bad {
             pair.stays();
             match pair.target {
-                // No server can have a file of that name.
+                // Such a name cannot exist at a server.
                 CopyPath::Here(_) => self.planner.context.reporter.warn(error),
                 CopyPath::There(_) => self.planner.fail(what, error).await,
             }
@@ -94,7 +94,7 @@ impl SyncPlanner<'_> {
         Ok(())
     }
 
-    /// A name of the source. Directories go to `below`.
+    /// Handles a name of the source. Directories are added to `below`.
     async fn compare_entry(
         &mut self,
         pair: &DirectoryPair,
@@ -196,7 +196,7 @@ impl SyncPlanner<'_> {
         let comparison = compare(self.spec.level, self.keeps_times, facts, there.as_ref());
         match (comparison, there) {
             (Comparison::Unsure, Some(target)) => {
-                // What the checksums tell comes too late for the directory.
+                // The result of the checksums comes too late for the directory.
                 self.changes += 1;
                 let source = facts.clone();
                 self.check_later(UndecidedFile {
@@ -211,7 +211,7 @@ impl SyncPlanner<'_> {
         }
     }
 
-    /// Does what has been found right.
+    /// Carries out the action.
     pub(super) async fn act(
         &mut self,
         pair_of: FilePair,
@@ -251,7 +251,8 @@ impl SyncPlanner<'_> {
         Ok(())
     }
 
-    /// Names that are no part of the tree: what the user leaves out, and copies that are under way.
+    /// Names outside the comparison: those that filters exclude, and temporary files of running
+    /// copies.
     pub(super) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
         files::is_temporary(name)
@@ -267,7 +268,7 @@ pub(super) fn no_directory(target: &CopyPath) -> Error {
     )
 }
 
-/// A copy, with the time and the permissions of its source.
+/// A copy with the time and the permissions of its source.
 fn item_of(source: CopyPath, target: CopyPath, facts: &Facts) -> Result<SourceFile> {
     match (source, target) {
         (CopyPath::There(at), target) => Ok(get(&at.endpoint, at.path, target, facts)),
@@ -279,7 +280,7 @@ fn item_of(source: CopyPath, target: CopyPath, facts: &Facts) -> Result<SourceFi
             let from = LocalEnd::Path(path);
             Ok(put(&at.endpoint, from, at.path, Some(&metadata)))
         }
-        // The flags have seen to it.
+        // The command line was checked for it.
         (CopyPath::Here(path), CopyPath::Here(_)) => Err(Error::Usage(format!(
             "{}: one end must be a server",
             path.display()

@@ -1,5 +1,4 @@
-//! What the source does not have, in the order in which it can go: what is in a directory before
-//! the directory.
+//! Extra names of the destination, in the order of deletion: contents before their directory.
 
 use std::{
     fs::File,
@@ -13,10 +12,10 @@ use std::{
 use super::DirectoryPair;
 use crate::{local::files, plan::copy_path::CopyPath, session::CompleteListing};
 
-/// Bytes of paths that are kept in memory; what is more lies in a file.
+/// Bytes of paths that are kept in memory; further ones are in a file.
 const HERE_MAX: usize = 1 << 20;
 
-/// Names that go.
+/// Names to delete.
 #[derive(Debug, Default)]
 pub(super) struct DeleteList {
     here: Vec<u8>,
@@ -24,11 +23,11 @@ pub(super) struct DeleteList {
     pub(super) count: u64,
 }
 
-/// Names that may be removed: the listings of all directories were complete.
+/// Names that may be deleted: the listings of all directories were complete.
 #[derive(Debug)]
 pub(crate) struct SealedDeleteList(DeleteList);
 
-/// How many directories were to be compared, and of how many all names are known at both ends.
+/// Counts the directories to compare, and those whose listings are complete at both ends.
 #[derive(Debug, Default)]
 pub(super) struct ListingCensus {
     pub(super) begun: u64,
@@ -36,7 +35,7 @@ pub(super) struct ListingCensus {
 }
 
 impl ListingCensus {
-    /// A directory was listed at each end, where it is there.
+    /// A directory was listed at each end that has it.
     pub(super) fn count(
         &mut self,
         pair: &DirectoryPair,
@@ -48,17 +47,17 @@ impl ListingCensus {
         self.complete += u64::from(is_complete);
     }
 
-    /// Directories of which not all is known.
+    /// Directories with an incomplete listing.
     pub(super) fn incomplete(&self) -> u64 {
         self.begun - self.complete
     }
 }
 
-/// One of them.
+/// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deletion {
     pub(crate) is_directory: bool,
-    /// At the end that the job writes to.
+    /// Its path at the destination.
     pub(crate) path: Vec<u8>,
 }
 
@@ -68,7 +67,7 @@ impl DeleteList {
     pub(super) fn push(&mut self, is_directory: bool, place: &CopyPath) -> io::Result<()> {
         self.here.push(if is_directory { b'd' } else { b'f' });
         self.here.extend_from_slice(place.as_bytes());
-        // No path holds one.
+        // No path contains a NUL.
         self.here.push(0);
         self.count += 1;
         if self.here.len() < HERE_MAX {
@@ -83,7 +82,7 @@ impl DeleteList {
         Ok(())
     }
 
-    /// For removal; `None` unless all is known of each directory.
+    /// The list for deletion; `None` if any listing was incomplete.
     pub(super) fn seal(self, census: &ListingCensus) -> Option<SealedDeleteList> {
         (census.incomplete() == 0).then_some(SealedDeleteList(self))
     }
@@ -116,7 +115,7 @@ impl SealedDeleteList {
     }
 }
 
-/// A directory that goes when all in it has gone, unless something in it stays.
+/// A directory that is deleted after its contents, unless an entry stays.
 #[derive(Debug)]
 pub(super) struct DirectoryDeletion {
     place: CopyPath,
@@ -135,13 +134,13 @@ impl DirectoryDeletion {
         })
     }
 
-    /// Something in it stays.
+    /// An entry stays.
     pub(super) fn stays(&self) {
         self.stays.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing more is found in it by the caller. The directories of which all is known now and
-    /// that go, innermost first: where they are, and their paths below the top.
+    /// The caller finds nothing more in it. Returns the directories that are complete now and can
+    /// be deleted, innermost first, with their paths below the top.
     pub(super) fn released(self: Arc<Self>) -> Vec<(CopyPath, Vec<u8>)> {
         let mut going = Vec::new();
         let mut next = Some(self);

@@ -1,4 +1,4 @@
-//! What differs between two trees, found directory by directory.
+//! Finds the differences between two trees, directory by directory.
 //!
 //! ```text
 //!   DirectoryPair ─► PairLister ─► two SpooledListings ─► compare ─► policy
@@ -8,7 +8,7 @@
 //!      │                                                               ├► extra: DeleteList
 //!      └───────────────────────────────────────────────────────────────┴► subdirectories
 //! ```
-//! Nothing is removed here: the job does that when all copies are done and nothing has failed.
+//! The job deletes extra files after all copies, if none failed.
 
 mod actions;
 mod checksums;
@@ -47,27 +47,27 @@ use crate::{
 
 pub(crate) use self::delete_list::{Deletion, SealedDeleteList};
 
-/// A directory of the source and what is to become the same.
+/// A directory of the source and its counterpart at the destination.
 struct DirectoryPair {
     /// Its path below the top, with a slash at its end unless it is empty.
     below: Vec<u8>,
     /// `None`: the source has no such directory.
     source: Option<CopyPath>,
     target: CopyPath,
-    /// The target is there already.
+    /// The target exists.
     is_there: bool,
-    /// Links lead to the target: nothing in it is removed.
+    /// Links lead to the target: nothing in it is deleted.
     is_behind_link: bool,
-    /// `Unique` facts of the source from the top down to here: one that comes again is a loop.
+    /// `Unique` facts of the source from the top down to this directory: a repeated one is a loop.
     above: Vec<String>,
     /// Of the source, where that is at a server.
     trail: Option<Trail>,
     depth: usize,
     /// When the source last changed.
     modified: Option<Timestamp>,
-    /// The target has another time of change, or is new.
+    /// The target has another modification time, or is new.
     is_stale: bool,
-    /// The target itself goes.
+    /// The target itself is deleted.
     deletion: Option<Arc<DirectoryDeletion>>,
 }
 
@@ -89,7 +89,7 @@ impl DirectoryPair {
     }
 }
 
-/// What is at a path of either end.
+/// The entry at a path of either end.
 enum PathKind {
     Missing,
     File(Facts),
@@ -159,7 +159,7 @@ impl Planner {
         planned.and(marked)
     }
 
-    /// What a place of the command line is, and whether its name says that it is a directory.
+    /// The entry of a command-line argument, and whether its name must be a directory.
     fn place_of(&self, location: &Location) -> Result<(CopyPath, bool)> {
         Ok(match location {
             Location::Remote(url) => {
@@ -170,7 +170,7 @@ impl Planner {
                 (CopyPath::There(at), url.names_directory())
             }
             Location::Local(path) => (CopyPath::Here(files::path_of(path)), names_directory(path)),
-            // The flags have seen to it.
+            // The command line was checked for it.
             Location::Standard => return Err(Error::Usage("- is no file".to_owned())),
         })
     }
@@ -217,11 +217,11 @@ impl Planner {
 struct SyncPlanner<'a> {
     planner: &'a mut Planner,
     spec: SyncSpec,
-    /// The destination has the times that it is given.
+    /// The destination keeps the times that are set.
     keeps_times: bool,
-    /// For a session with the source, where the planner has one with the destination.
+    /// For a session with the source; the planner has one with the destination.
     other: RetryingSession,
-    /// Where checksums are compared.
+    /// For the comparison of checksums.
     algorithm: Option<ChecksumAlgorithm>,
     undecided: Vec<UndecidedFile>,
     undecided_bytes: u64,
@@ -229,7 +229,7 @@ struct SyncPlanner<'a> {
     pending_attributes: Vec<(RemotePath, FileAttributes)>,
     delete_list: DeleteList,
     census: ListingCensus,
-    /// Names that are copied, made or removed, or may be.
+    /// Names that are copied, created or deleted, or may be.
     changes: u64,
 }
 
@@ -323,10 +323,10 @@ impl SyncPlanner<'_> {
         Ok(())
     }
 
-    /// Depth first, so that what is still to be listed stays short.
+    /// Depth first, so that the stack stays short.
     async fn walk(&mut self, top: DirectoryPair) {
         let stop = self.planner.context.stop.clone();
-        // The first lister takes the session that we have.
+        // The first listing uses the session that exists.
         self.planner.retrying.release();
         let mut pairs = PairLister::new(&self.planner.retrying.pool);
         let mut branches = vec![top];
@@ -372,12 +372,12 @@ impl SyncPlanner<'_> {
                 }
             }
         }
-        // What waits still needs some.
+        // The queued pairs still need sessions.
         pairs.swap_sessions(&mut self.other, &mut self.planner.retrying);
         pairs.rest();
     }
 
-    /// A directory of which not all is known.
+    /// A directory with an incomplete listing.
     async fn lost(&mut self, pair: &DirectoryPair, what: String, error: Error) {
         pair.stays();
         self.planner.fail(what, error).await;
@@ -385,7 +385,7 @@ impl SyncPlanner<'_> {
 }
 
 impl DirectoryPair {
-    /// Something in the target stays, so that itself does.
+    /// An entry of the target stays, so the target stays.
     fn stays(&self) {
         if let Some(deletion) = &self.deletion {
             deletion.stays();

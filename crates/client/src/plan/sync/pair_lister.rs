@@ -1,5 +1,5 @@
-//! A directory at both ends, listed at the same time; several of these pairs at once, since each
-//! costs round trips.
+//! Lists a directory at both ends at the same time; several pairs at once, since each costs round
+//! trips.
 
 use std::{
     fs, io,
@@ -35,40 +35,40 @@ use crate::{
     transfer::source_file::RemotePath,
 };
 
-/// Pairs that are listed at once: as many sessions list at each server as for a copy.
+/// Pairs that are listed at once: a server has as many listing sessions as for a copy.
 const PAIRS_MAX: usize = 4;
 
-/// Names without facts that are looked at together.
+/// Names without facts that are checked together.
 const TOGETHER: usize = 100;
 
-/// Names of a directory that cannot be used and are told one by one.
+/// Unusable names of a directory that are reported one by one.
 const BAD_MAX: usize = 16;
 
-/// What a directory has at one end.
+/// The contents of a directory at one end.
 pub(super) struct DirectoryContents {
     pub(super) listing: SpooledListing,
-    /// Names that cannot be used, where they are, and why.
+    /// Unusable names, their paths, and why.
     pub(super) bad: Vec<(String, Error)>,
-    /// Unless names may be missing, or were not looked at.
+    /// False if names may be missing or were not checked.
     pub(super) complete: Option<CompleteListing>,
 }
 
-/// What came of listing a pair.
+/// The result of listing a pair.
 pub(super) enum PairListing {
     /// Source and target.
     Both(DirectoryContents, DirectoryContents),
     /// One of them, by name, could not be listed.
     Failed(String, Error),
-    /// There was no session for it: others go on.
+    /// There was no session for it: other pairs continue.
     Later,
 }
 
-/// Sessions that list, those of a pair together.
+/// Listing sessions, two for a pair.
 pub(super) struct PairLister {
     pool: Arc<SessionPool>,
     idle: Vec<[RetryingSession; 2]>,
     busy: JoinSet<([RetryingSession; 2], DirectoryPair, PairListing)>,
-    /// Servers let no more in.
+    /// Servers admit no more.
     most: usize,
 }
 
@@ -82,7 +82,7 @@ impl PairLister {
         }
     }
 
-    /// Whether a further pair is to be begun while so many wait: a login must be worth it.
+    /// True if another pair should start while `waiting` pairs wait: a login must pay off.
     pub(super) fn wants(&self, waiting: usize) -> bool {
         let busy = self.busy.len();
         busy < self.most && (!self.idle.is_empty() || busy == 0 || waiting >= 2 * busy)
@@ -94,7 +94,7 @@ impl PairLister {
             [new_session(), new_session()]
         });
         for retrying in &mut sessions {
-            // The first must get in, the others may.
+            // The first pair is required, the others are optional.
             retrying.requeue_on_session_limit = !self.busy.is_empty();
         }
         self.busy.spawn_local(async move {
@@ -112,9 +112,9 @@ impl PairLister {
         });
     }
 
-    /// The next pair that is listed; `None` where none is under way. Cancel-safe.
+    /// The next pair with its listing; `None` if no listing runs. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(DirectoryPair, PairListing)> {
-        // The task catches the panics of its listing.
+        // The task catches panics of its listing.
         let (sessions, pair, listed) = self.busy.join_next().await?.expect("no panic passes");
         match listed {
             PairListing::Later => self.most = (self.idle.len() + self.busy.len()).max(1),
@@ -123,8 +123,8 @@ impl PairLister {
         Some((pair, listed))
     }
 
-    /// Trades the sessions of source and target that have listed last for others: what is done
-    /// about the names needs no further ones, which servers might not let in.
+    /// Swaps the given sessions for those that listed last: the actions then need no further
+    /// sessions, which servers might refuse.
     pub(super) fn swap_sessions(
         &mut self,
         source: &mut RetryingSession,
@@ -140,7 +140,7 @@ impl PairLister {
         }
     }
 
-    /// Leaves the sessions that list nothing now to whoever needs one next.
+    /// Gives idle sessions back to the pool.
     pub(super) fn rest(&mut self) {
         self.idle
             .iter_mut()
@@ -206,7 +206,7 @@ fn list_here(path: &Path, side: &mut DirectoryContents) -> Result<()> {
     Ok(())
 }
 
-/// What a server would tell of a file of this machine; without a kind, a link that leads nowhere.
+/// The facts that a server would send of a local file; a dangling link has no type.
 pub(super) fn facts_here(path: &Path) -> io::Result<Facts> {
     let own = fs::symlink_metadata(path)?;
     let is_link = own.is_symlink();
@@ -264,7 +264,7 @@ async fn list_there(
     }
 }
 
-/// Asks what a listing does not tell of names. One that cannot be looked at is bad.
+/// Asks for facts that the listing lacks. A name without an answer is unusable.
 async fn stat_entry(
     retrying: &mut RetryingSession,
     at: &RemotePath,

@@ -1,24 +1,24 @@
-//! Whether a file is to be copied, and why.
+//! Decides whether a file is copied, and why.
 
 use godwit_proto::facts::Facts;
 
 use crate::{local::attributes::FileAttributes, spec::Level};
 
-/// What is to be done about a file of the source.
+/// What to do with a file of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
     /// Nothing.
     Same,
-    /// Its bytes are there; its time or its permissions are other ones, as the word says.
+    /// The bytes are equal; time or permissions differ, as the reason says.
     Attributes(&'static str),
-    /// It is to be copied, and why.
+    /// Copy it, and why.
     Differs(&'static str),
-    /// The sizes are the same, and checksums have to tell.
+    /// The sizes are equal; checksums must decide.
     Unsure,
 }
 
-/// Compares a file with what the destination has of its name. `keeps_times`: the destination has
-/// the times that it is given.
+/// Compares a file with the entry of its name at the destination. `keeps_times`: the destination
+/// keeps the times that are set.
 pub(super) fn compare(
     level: Level,
     keeps_times: bool,
@@ -36,7 +36,7 @@ pub(super) fn compare(
     match (source.size, target.size) {
         (Some(ours), Some(theirs)) if ours == theirs => {}
         (Some(_), Some(_)) => return Comparison::Differs("size"),
-        // Nobody tells: it may be another one.
+        // Unknown: it may differ.
         _ => return Comparison::Differs("unknown"),
     }
     if level == Level::NotOlder {

@@ -1,11 +1,10 @@
-//! The names of one directory with what is known of them, however many they are: what memory has no
-//! room for lies in a file.
+//! The names of one directory with their facts, in any number: beyond a bound they are in a file.
 //!
-//! Nothing that goes in gets lost: what is not read back would count as absent, and be removed.
+//! No name may get lost: a missing name would count as absent and be deleted.
 //!
-//! Two rolls are compared part by part. A name is in the same part of both, so that only one part
-//! of each is read at a time. A small directory is one part, a large one [`BUCKETS`] of them, by a
-//! hash that nobody foresees.
+//! Two listings are compared part by part. A name is in the same part of both, so only one part of
+//! each is in memory. A small directory is one part, a large one has [`BUCKETS`] parts, by a hash
+//! with a random key.
 
 use std::{
     fs::File,
@@ -18,7 +17,7 @@ use godwit_proto::facts::{self, FactSelection, Facts};
 
 use crate::{local::files::anonymous_file, session::DirectoryEntry};
 
-/// Bytes that a small directory may have: a few ten thousand names.
+/// Most bytes of a small directory: tens of thousands of names.
 const SMALL_MAX: usize = 4 << 20;
 
 /// Parts of a large one. The longest listing, of 4 GiB, has 16 MiB in each.
@@ -33,19 +32,19 @@ pub(super) struct SpooledListing {
     keys: RandomState,
     /// One, or [`BUCKETS`].
     buckets: Vec<ListingBucket>,
-    /// What of them is not in memory, and how long it is.
+    /// The entries that are not in memory, and their length.
     spilled: Option<(File, u64)>,
 }
 
 #[derive(Debug, Default)]
 struct ListingBucket {
     here: Vec<u8>,
-    /// Where in the file the others are, and how long.
+    /// Where the others are in the file, and their lengths.
     there: Vec<(u64, usize)>,
 }
 
 impl SpooledListing {
-    /// Two that can be compared.
+    /// Two listings that can be compared.
     pub(super) fn pair() -> (Self, Self) {
         let one = Self {
             keys: RandomState::new(),
@@ -101,7 +100,7 @@ impl SpooledListing {
         Ok(())
     }
 
-    /// Makes a small one large.
+    /// Splits a small listing into the parts of a large one.
     fn scatter(&mut self) -> io::Result<()> {
         let all = std::mem::take(&mut self.buckets);
         self.buckets.resize_with(BUCKETS, ListingBucket::default);
@@ -154,14 +153,14 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|b| *b == b'\n').filter(|line| !line.is_empty())
 }
 
-/// What a comparison needs, and no more: a part may have many of them.
+/// Only what a comparison needs, since a part may have many.
 pub(super) fn essential(facts: Facts) -> Facts {
     Facts {
         kind: facts.kind,
         size: facts.size,
         modify: facts.modify,
         unix_mode: facts.unix_mode,
-        // Where there is no `unique`, it tells where a directory is.
+        // Without `unique` it identifies a directory.
         unix_slink: match &facts.unique {
             Some(_) => facts.unix_slink.map(|_| vec![b'.']),
             None => facts.unix_slink,
@@ -196,7 +195,7 @@ mod tests {
         for (i, name) in (0..).zip(names) {
             one.push(&entry(name, i)).unwrap();
         }
-        // Of these nothing is known.
+        // Their facts are unknown.
         for name in names {
             let (name, facts) = (name.as_bytes().to_vec(), Facts::default());
             one.push(&DirectoryEntry { name, facts }).unwrap();
