@@ -1,4 +1,4 @@
-//! What went wrong, for whom, and what exit status that is.
+//! Errors of the client: what failed, who must act, and the exit status.
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
@@ -12,25 +12,25 @@ use rustix::io::Errno;
 /// Result of client operations.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something was not done. Messages are one line, name what was tried and on what, and never
-/// hold a secret.
+/// Why something failed. A message is one line, names the operation and its object, and never holds
+/// a secret.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The command line asks for something that makes no sense.
+    /// The command line is wrong.
     #[error("{0}")]
     Usage(String),
-    /// The name of a host means nothing.
+    /// A host name cannot be resolved.
     #[error("{endpoint}: cannot find host {host}: {error}")]
     Resolve {
         /// URL without path.
         endpoint: String,
         /// As given.
         host: String,
-        /// The resolver's words.
+        /// The resolver's error.
         error: Arc<io::Error>,
     },
-    /// No control connection came up; the last of the addresses tried.
+    /// No control connection was established; the error of the last address.
     #[error("{endpoint}: {error}")]
     Unreachable {
         /// URL without path.
@@ -38,7 +38,7 @@ pub enum Error {
         /// Why.
         error: ControlError,
     },
-    /// The control connection was lost in the middle of something.
+    /// The control connection was lost during an operation.
     #[error("{doing}: {error}")]
     Control {
         /// Verb and URL.
@@ -51,32 +51,31 @@ pub enum Error {
     Login {
         /// URL without path.
         endpoint: String,
-        /// What was answered so.
+        /// The command that was refused.
         command: &'static str,
         /// The answer.
         reply: Box<Reply>,
     },
-    /// We cannot prove who we are, or do not believe who the server says it is. The reason names
-    /// the remedy.
+    /// The client has no usable credential, or does not trust the server's. The reason names the
+    /// remedy.
     #[error("{doing}: {reason}")]
     Identity {
-        /// URL without path, or what was to be done.
+        /// URL without path, or the operation.
         doing: String,
         /// Why.
         reason: String,
     },
-    /// The server said no to a command.
+    /// The server refused a command.
     #[error("{doing}: {}", describe_reply(.reply))]
     Refused {
         /// Verb and URL.
         doing: String,
         /// The answer.
         reply: Box<Reply>,
-        /// True once data had begun to flow: then even an answer that looks final may be a passing
-        /// trouble.
+        /// True once data flowed: then even a reply that looks permanent may be transient.
         started: bool,
     },
-    /// The data did not arrive.
+    /// The data transfer failed.
     #[error("{doing}: {failure}")]
     Transfer {
         /// Verb and URL.
@@ -84,7 +83,7 @@ pub enum Error {
         /// Why.
         failure: TransferFailure,
     },
-    /// Both sides say that all is well, and the sizes differ.
+    /// Both ends report success, and the sizes differ.
     #[error("{doing}: {got} bytes arrived, {expected} were expected")]
     Size {
         /// Verb and URL.
@@ -97,14 +96,14 @@ pub enum Error {
     /// The checksums of both ends differ.
     #[error("{0}")]
     Mismatch(Box<Mismatch>),
-    /// The server lacks what was asked for.
+    /// The server lacks a requested feature.
     #[error("{endpoint}: the server has no {feature}: {consequence}")]
     MissingFeature {
         /// URL without path.
         endpoint: String,
         /// Command or feature.
         feature: String,
-        /// What cannot be done.
+        /// What is impossible without it.
         consequence: String,
     },
     /// A server announced a port for data connections that belongs to another service.
@@ -125,10 +124,10 @@ pub enum Error {
         directory: String,
         /// Lossy.
         name: String,
-        /// What is wrong with it.
+        /// Why it is refused.
         why: &'static str,
     },
-    /// Not tried, since no data connection of the server has worked for a while.
+    /// Not tried, since no data connection of the server worked for a while.
     #[error(
         "{endpoint}: no data connection worked for {transfers} transfers in a row, each tried \
          until its attempts were used up, so nothing more is sent or fetched there: {error}"
@@ -138,23 +137,23 @@ pub enum Error {
         endpoint: String,
         /// How many.
         transfers: u32,
-        /// The last one's.
+        /// The error of the last one.
         error: Box<Error>,
     },
-    /// What a server sends as a listing is none.
+    /// A listing of a server is malformed.
     #[error("{doing}: {why}")]
     Listing {
         /// Verb and URL.
         doing: String,
-        /// Which bound it passes.
+        /// Why, with the limit.
         why: String,
     },
-    /// The server understood another name than was sent.
+    /// The server read another name than was sent.
     #[error("{url}: the server changes bytes of this name, it would be {seen:?}")]
     Mangled {
-        /// What was meant.
+        /// The URL that was sent.
         url: String,
-        /// What the server made of it, lossy.
+        /// The name as the server reads it, lossy.
         seen: String,
     },
     /// Two sources of one command would be the same file at the destination.
@@ -174,22 +173,22 @@ pub enum Error {
         /// The failure that showed it.
         error: Box<Error>,
     },
-    /// A source is not what it was when it was compared with the destination.
+    /// A source changed after its comparison with the destination.
     #[error("{what}: changed meanwhile; the same command copies it again")]
     Changed {
         /// URL or path.
         what: String,
     },
-    /// What a source is, or how it is named, cannot be copied to where it goes: a file where a
-    /// directory is, a name with a line end.
+    /// A source cannot be copied to its destination because of its type or name: a file onto a
+    /// directory, a name with a line end.
     #[error("{what}: {why}")]
     Unfit {
         /// URL or path.
         what: String,
-        /// What is wrong with it.
+        /// Why it is refused.
         why: String,
     },
-    /// There is nothing at a path.
+    /// A path does not exist.
     #[error("{what}: no such file or directory")]
     Missing {
         /// URL or path.
@@ -207,26 +206,26 @@ pub enum Error {
     /// The user pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
-    /// A file was not given its name, and nothing of it or of what has the name was removed.
+    /// A file did not get its final name; neither it nor the file of that name was removed.
     #[error("{error}; {kept}")]
     Kept {
         /// Why not.
         error: Box<Error>,
-        /// Where they lie.
+        /// Where the files are.
         kept: String,
     },
     /// A bug of ours: a task or a thread panicked.
     #[error("{doing}: internal error: {why}")]
     Internal {
-        /// What was not done.
+        /// The operation.
         doing: String,
-        /// What the panic said.
+        /// The panic's message.
         why: String,
     },
-    /// The operating system gave no thread, socket or the like.
+    /// The operating system refused a thread, a socket or the like.
     #[error("{doing}: {error}")]
     System {
-        /// What was tried.
+        /// The operation.
         doing: String,
         /// Why not.
         error: Arc<io::Error>,
@@ -241,11 +240,11 @@ pub struct Mismatch {
     pub doing: String,
     /// Algorithm.
     pub algorithm: ChecksumAlgorithm,
-    /// Hexadecimal; of how many bytes, where that is known.
+    /// Hexadecimal; with the number of bytes, where known.
     pub ours: String,
     /// The same.
     pub theirs: String,
-    /// Where they differ, in bytes of what was copied; empty: nobody knows.
+    /// Where they differ, in bytes of the copied part; empty if unknown.
     pub ranges: Vec<ByteRange>,
 }
 
@@ -265,9 +264,9 @@ fn in_ranges(ranges: &[ByteRange]) -> String {
 /// How a process ends. The numbers are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// 0: everything is there.
+    /// 0: everything is complete.
     Done,
-    /// 1: some files failed, the rest are there.
+    /// 1: some files failed, the others are complete.
     Partly,
     /// 2: wrong usage.
     Usage,
@@ -329,9 +328,9 @@ impl Error {
         }
     }
 
-    /// A failed operation on a file of this machine.
+    /// A failed operation on a local file.
     pub fn local(doing: impl Into<String>, error: &io::Error) -> Self {
-        // The text of io::Error ends in "(os error 13)", which helps nobody who reads the sentence.
+        // The text of io::Error ends in "(os error 13)", which helps no reader.
         let text = error.to_string();
         let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
         Self::Local(StorageFailure {
@@ -350,7 +349,7 @@ impl Error {
         }
     }
 
-    /// The status of a process in which this was the only thing that happened.
+    /// The exit status of a process with this one failure.
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) => Exit::Usage,
@@ -362,7 +361,7 @@ impl Error {
                 failure: TransferFailure::NotAuthenticated(_),
                 ..
             } => Exit::Refused,
-            // 553 is the refusal of a name. vsftpd has it for want of permission, too.
+            // 553 refuses a name. vsftpd also sends it for missing permissions.
             Self::Refused { reply, .. } => match failure_kind(reply) {
                 Some(FailureKind::PermissionDenied) => Exit::Refused,
                 Some(FailureKind::Other) if reply.code.get() == 553 => Exit::Refused,
@@ -384,11 +383,11 @@ impl Error {
             Self::Login { reply, .. } => reply.code.is_transient(),
             Self::Refused { reply, started, .. } => match failure_kind(reply) {
                 Some(FailureKind::Transient) => true,
-                // GCT answers nearly every trouble in the middle of a transfer with 500.
+                // GCT answers nearly every failure during a transfer with 500.
                 Some(FailureKind::Other | FailureKind::NotSupported) => *started,
                 _ => false,
             },
-            // A disk of ours is given as many chances as a server's, which says 451 then.
+            // A local disk gets as many attempts as that of a server, which sends 451.
             Self::Transfer {
                 failure: TransferFailure::Storage(failure),
                 ..
@@ -406,7 +405,7 @@ impl Error {
         }
     }
 
-    /// A data connection did not come about, or broke.
+    /// A data connection was not established, or broke.
     pub(crate) fn is_of_data_connection(&self) -> bool {
         match self {
             Self::Transfer { failure, .. } => matches!(
@@ -418,8 +417,7 @@ impl Error {
         }
     }
 
-    /// What it leaves of a file may still be gone on with: nothing says that these bytes are wrong,
-    /// or are not to be there.
+    /// The partial file can be resumed: the error does not put its bytes in doubt.
     pub(crate) fn keeps_partial_file(&self) -> bool {
         match self {
             Self::Interrupted => true,
@@ -430,7 +428,7 @@ impl Error {
         }
     }
 
-    /// There is no room at the destination: whatever else goes there would fail too.
+    /// The destination is full: every further file would fail, too.
     pub(crate) fn is_disk_full(&self) -> bool {
         match self {
             Self::DiskFull { .. } => true,
@@ -443,7 +441,7 @@ impl Error {
         }
     }
 
-    /// True where the control connection cannot be used any further.
+    /// True if the control connection cannot be used any further.
     pub(crate) fn ends_session(&self) -> bool {
         match self {
             Self::Control { .. }
@@ -456,12 +454,12 @@ impl Error {
         }
     }
 
-    /// The thing concerned is not there.
+    /// The file or directory does not exist.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Missing { .. }) || self.refusal() == Some(FailureKind::NotFound)
     }
 
-    /// What kind of refusal a server's answer was, if it was one.
+    /// The kind of the server's refusal, if it is one.
     pub(crate) fn refusal(&self) -> Option<FailureKind> {
         match self {
             Self::Refused { reply, .. } => failure_kind(reply),
@@ -511,7 +509,7 @@ impl Error {
         })
     }
 
-    /// What kind of failure it is, for programs: a name in snake case that stays.
+    /// The kind of failure, for programs: a stable name in snake case.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Usage(_) => "usage",
@@ -569,7 +567,7 @@ impl Error {
     }
 }
 
-/// [`Error::code`] of a failed operation on a file of this machine.
+/// [`Error::code`] of a failed operation on a local file.
 fn storage_code(failure: &StorageFailure) -> &'static str {
     match Errno::from_raw_os_error(failure.errno) {
         Errno::NOENT => "not_found",
@@ -590,7 +588,7 @@ fn is_errno(failure: &StorageFailure, errnos: &[Errno]) -> bool {
     errnos.iter().any(|e| e.raw_os_error() == failure.errno)
 }
 
-/// Another path would do.
+/// True if another path would help.
 fn is_name(failure: &StorageFailure) -> bool {
     let name = [
         Errno::NOENT,
@@ -602,8 +600,8 @@ fn is_name(failure: &StorageFailure) -> bool {
     name.iter().any(|e| e.raw_os_error() == failure.errno)
 }
 
-/// What servers say that want a data connection to resume the TLS session of the control channel
-/// and do not take the one that they gave, and how they are told not to.
+/// Replies of servers that require data connections to resume the TLS session of the control
+/// channel but refuse the session they gave, and the option that turns this off.
 const RESUMPTION: [(&str, &str); 2] = [
     (
         "SSL connection failed: session reuse required",
@@ -615,7 +613,7 @@ const RESUMPTION: [(&str, &str); 2] = [
     ),
 ];
 
-/// What a reply means, then its own words.
+/// The meaning of a reply, then its text.
 fn describe_reply(reply: &Reply) -> String {
     let text = reply.text();
     if let Some((_, option)) = RESUMPTION
@@ -660,9 +658,9 @@ fn login_refused(command: &str, reply: &Reply) -> String {
     }
 }
 
-/// The most telling of the failures of one attempt: a full disk here explains a lost connection and
-/// an unhappy server, the server's words explain a lost connection, and a lost connection explains
-/// nothing but itself.
+/// The most informative failure of one attempt: a full local disk explains a lost connection and a
+/// server's refusal, a refusal explains a lost connection, and a lost connection explains only
+/// itself.
 pub(crate) fn most_informative(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
     errors.into_iter().min_by_key(|e| match e {
         Error::Interrupted | Error::Internal { .. } => 0,
@@ -680,7 +678,7 @@ pub(crate) fn most_informative(errors: impl IntoIterator<Item = Error>) -> Optio
             ..
         } => 3,
         Error::Refused { .. } => 4,
-        // A server that goes away takes its data connections along.
+        // A server that disconnects closes its data connections, too.
         Error::Control { .. } => 5,
         Error::Transfer {
             failure: TransferFailure::Aborted,

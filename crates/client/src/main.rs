@@ -77,9 +77,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// There is nothing to run.
+/// Nothing to run.
 fn exit_early(early_exit: &EarlyExit) -> ExitCode {
-    // A reader that has gone away needs no help text.
+    // A closed pipe needs no help text.
     let _ = if early_exit.exit == Exit::Done {
         io::stdout().write_all(early_exit.text.as_bytes())
     } else {
@@ -101,12 +101,12 @@ fn block_on(work: impl Future<Output = Exit>) -> ExitCode {
         }
     };
     let exit = runtime.block_on(work);
-    // A mover may still wait for standard input, which nothing can interrupt: leave it behind.
+    // A mover may still wait for standard input, which cannot be interrupted: do not wait for it.
     runtime.shutdown_background();
     exit.code().into()
 }
 
-/// `proxy`: may ask on the terminal, so signals do what they always do, and nothing else runs.
+/// `proxy`: may ask on the terminal, so signals have their default effect, and nothing else runs.
 fn run_proxy(what: &Proxy, invocation: &Invocation) -> ExitCode {
     let console = Console::new(invocation.verbosity);
     let outcome = proxy::run(what, &invocation.connections.locations, &console);
@@ -151,7 +151,7 @@ async fn run(invocation: Invocation) -> Exit {
     };
     let connections = invocation.connections;
     let exit = match invocation.request {
-        // Were dealt with before.
+        // Handled before.
         Request::Proxy(_) | Request::UrlCopy(_) => Exit::Done,
         Request::Manage(what) => {
             manage::run(what, connections, Arc::clone(&console) as _, stop).await
@@ -165,7 +165,7 @@ async fn run(invocation: Invocation) -> Exit {
                     tell(format_args!("{}", error.explained()));
                     error.exit()
                 }
-                // The panic has told its own story.
+                // The panic was printed.
                 Err(_) => Exit::Failed,
             }
         }
@@ -195,7 +195,7 @@ async fn run(invocation: Invocation) -> Exit {
         Request::Copy(spec) => {
             let json = spec.json;
             let outcome = job::run(*spec, connections, Arc::clone(&console) as _, stop).await;
-            // A run that failed at once has not said so.
+            // A run that failed early has not ended its display.
             console.on_progress(None);
             match outcome {
                 Err(error) => {
@@ -249,15 +249,15 @@ async fn watch_interrupts(stop: Stop) {
     }
 }
 
-/// Shows a run to people.
+/// Shows a run on the terminal.
 struct Console {
     verbosity: u8,
     shown: DisplayMode,
-    /// Why standard output is not what it should be.
+    /// The error of standard output, if any.
     unwritten: OnceLock<io::Error>,
 }
 
-/// What is drawn while a run goes on.
+/// The display of a running job.
 enum DisplayMode {
     Nothing,
     Line(Display),
@@ -285,8 +285,8 @@ impl Console {
         }
     }
 
-    /// What a run comes to that would have ended with `exit`: answers that could not be written
-    /// were none.
+    /// The exit status of a run that would have ended with `exit`: output that could not be written
+    /// is a failure.
     fn verdict(&self, exit: Exit) -> Exit {
         let Some(error) = self.unwritten.get() else {
             return exit;
@@ -312,10 +312,10 @@ impl Console {
     }
 }
 
-/// A line on standard error, with our name before it, and without what would steer a terminal: all
-/// that is said there passes here.
+/// A line on standard error, after the program's name, without control characters: all output to
+/// standard error passes here.
 fn tell(text: std::fmt::Arguments<'_>) {
-    // Nobody reads it any more: nothing to be done.
+    // Standard error may be closed, which cannot be reported.
     let _ = writeln!(io::stderr(), "godwit: {}", escaped(&text.to_string()));
 }
 
@@ -362,7 +362,7 @@ impl Observer for Console {
                 "{endpoint}: server is {server}, we are {user}; control channel: {control}; data \
                  channels: {data}"
             )),
-            // Why a setting stays is in the event log.
+            // The event log has the reasons for unchanged settings.
             Event::Decision { from, to, reason } if self.verbosity >= 2 && *from != Some(*to) => {
                 self.line(format_args!("sessions x channels {reason}"));
             }
@@ -395,7 +395,7 @@ impl Observer for Console {
         }
     }
 
-    /// Programs get names as they are, people what a terminal may show.
+    /// Names are written as they are to pipes, and escaped to a terminal.
     fn on_output(&self, line: &[u8]) {
         let mut out = io::stdout().lock();
         let written = match out.is_terminal() {
@@ -403,11 +403,11 @@ impl Observer for Console {
             false => out.write_all(line),
         };
         let written = written.and_then(|()| out.write_all(b"\n"));
-        // A reader that has gone away (`| head`) is no failure of ours.
+        // A closed pipe (`| head`) is no failure.
         if let Err(error) = written
             && error.kind() != io::ErrorKind::BrokenPipe
         {
-            // The first tells enough.
+            // The first error is enough.
             let _ = self.unwritten.set(error);
         }
     }

@@ -1,5 +1,5 @@
-//! The request to end a run. By hand: `tokio_util`'s `CancellationToken` would replace this file
-//! one to one, for a further dependency and no line less.
+//! The request to end a run. By hand: 25 lines. `tokio_util`'s `CancellationToken` does the same;
+//! take it once the client depends on that crate.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which ends go together.
+//! Combinations of sources and destination.
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
@@ -21,7 +21,7 @@ pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolv
     Ok(())
 }
 
-/// Bytes that do not pass here cannot be held back here.
+/// Bytes between two servers do not pass this machine and cannot be limited here.
 pub(super) fn check_between(
     sources: &[Location],
     destination: &Location,

@@ -34,15 +34,15 @@ use crate::spec::Preserve;
 pub(crate) use self::resolve::without_passwords;
 pub use self::resolve::{EarlyExit, Environment, parse};
 
-/// What the command line is read by, for manuals and completions.
+/// The definition of the command line, for manuals and completions.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// What an argument comes to, or what is wrong with it.
+/// The value of an argument, or why it is wrong.
 type Resolved<T> = Result<T, String>;
 
-/// Copies files with GridFTP, and manages what lies on servers.
+/// Copies files with GridFTP, and manages files at servers.
 #[derive(Debug, Parser)]
 #[command(
     name = "godwit",
@@ -99,9 +99,9 @@ pub(crate) enum Verb {
         #[command(flatten)]
         common: Common,
     },
-    /// Tell what a server knows of files
+    /// Show what a server reports about files
     Stat(Urls),
-    /// Checksums, computed where the files are
+    /// Show checksums, computed at the server
     Cksum {
         /// adler32, crc32c, md5, sha1, sha256 or sha512; the default is the cheapest that the
         /// server has
@@ -148,11 +148,11 @@ pub(crate) enum Verb {
     /// Make a directory the same as another one: copy what differs
     #[command(after_help = sync_args::AFTER_HELP)]
     Sync(Box<SyncArgs>),
-    /// Take a command line of globus-url-copy (guc -help lists its options); the same where the
+    /// Take a command line of globus-url-copy (guc -help lists its options); the same if the
     /// program is called by that name
     #[command(disable_help_flag = true)]
     Guc {
-        /// As globus-url-copy has them
+        /// The options and URLs of globus-url-copy
         #[arg(
             value_name = "WORDS",
             trailing_var_arg = true,
@@ -169,7 +169,7 @@ pub(crate) enum Verb {
         /// One JSON object a transfer, a line each
         #[arg(long)]
         json: bool,
-        /// Show them once, a line each, and end; so it does where there is no terminal
+        /// Show them once, a line each, and end; the default without a terminal
         #[arg(long)]
         once: bool,
         #[command(flatten)]
@@ -211,48 +211,48 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct Urls {
-    /// On which files
+    /// Files to act on
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<OsString>,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// What every verb understands.
+/// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
     /// Only errors
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say what is done without and why; twice: the dialogue with the server, secrets masked
+    /// Report features that the server lacks; twice: also the dialogue with the server, secrets
+    /// masked
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Time without a reply or a byte after which a connection is given up; ten times that for a
-    /// checksum
+    /// Time without a reply or a byte after which a connection fails; ten times that for a checksum
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = crate::units::seconds)]
     pub(crate) stall_timeout: Duration,
-    /// What data channels must have at least: clear (nothing), identity (both ends are of the same
-    /// user), integrity (and nobody changes what travels), private (nor reads it). What a server
-    /// cannot give is an error. The default is identity with gsiftp://, and with sshftp:// where
-    /// the server can; private with ftpes://, which has only that and clear; clear with ftp://,
-    /// which has nothing else
+    /// Minimum protection of data channels: clear (none), identity (both ends prove the same user),
+    /// integrity (and data cannot be changed), private (nor read). A server that offers less is an
+    /// error. The default is identity with gsiftp://, and with sshftp:// where the server can;
+    /// private with ftpes://, which has only that and clear; clear with ftp://, which has nothing
+    /// else
     #[arg(long, value_name = "LEVEL", value_parser = protect)]
     pub(crate) protect: Option<MinProtection>,
-    /// Whom to believe about servers of ftpes://: a PEM file (a server's own certificate will do),
-    /// or a directory of CAs. The default is whom the system believes
+    /// Trusted CAs for servers of ftpes://: a PEM file (the server's own certificate will do), or a
+    /// directory of CAs. The default is the system's CAs
     #[arg(long, value_name = "PATH")]
     pub(crate) ca: Option<PathBuf>,
-    /// Proxy that gsiftp:// logs in with, in place of X509_USER_PROXY; behind HOST= for that host
-    /// alone. May be repeated: between servers that know you by different ones, one is given a
-    /// proxy of the other's for data channels (DCSC)
+    /// Proxy that gsiftp:// logs in with, in place of X509_USER_PROXY; after HOST= for that host
+    /// only. May be repeated: between servers with different proxies, one gets a proxy of the
+    /// other's for data channels (DCSC)
     #[arg(long, value_name = "[HOST=]FILE", value_parser = named_proxy)]
     pub(crate) proxy: Vec<NamedProxy>,
-    /// Who servers of gsiftp:// must be, in place of what their host's name says, as
-    /// /O=Grid/CN=host/a.example.org; behind HOST= that host alone. May be repeated
+    /// Subject that servers of gsiftp:// must have, in place of their host name, as
+    /// /O=Grid/CN=host/a.example.org; after HOST= for that host only. May be repeated
     #[arg(long, value_name = "[HOST=]NAME", value_parser = named_subject)]
     pub(crate) subject: Vec<NamedSubject>,
     /// The first line of FILE is the password of the user that the URL names. Without this option:
-    /// GODWIT_PASSWORD, ~/.netrc, or it is asked for
+    /// GODWIT_PASSWORD, ~/.netrc, or a prompt
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
     /// Log in to ftpes:// with the bearer token in FILE. Without this option: BEARER_TOKEN,
@@ -260,23 +260,23 @@ pub(crate) struct Common {
     /// where the URL names no user and the server takes tokens
     #[arg(long, value_name = "FILE")]
     pub(crate) token: Option<PathBuf>,
-    /// Send the bearer token to HOST, whatever the token says (its aud). Without this option it
-    /// goes to hosts that its aud names, or to all where that is WLCG's "any", and to those of
+    /// Send the bearer token to HOST, whatever its audience (aud) is. Without this option it is
+    /// sent to hosts that aud names, to all if that is WLCG's "any", and to those of
     /// GODWIT_TOKEN_HOSTS. May be repeated
     #[arg(long, value_name = "HOST")]
     pub(crate) token_host: Vec<String>,
-    /// Program that sshftp:// runs to get to servers, with options if need be: OpenSSH's client, or
-    /// what takes its options. Without this option: GODWIT_SSH, or ssh
+    /// Program that sshftp:// connects with, and its options: OpenSSH's client, or one with the
+    /// same options. Without this option: GODWIT_SSH, or ssh
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh: Option<String>,
-    /// What sshftp:// runs there. Without this option: GLOBUS_REMOTE_SSHFTP, or at the far end
-    /// ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh, whichever is found
+    /// Command that sshftp:// runs at the server. Without this option: GLOBUS_REMOTE_SSHFTP, or at
+    /// the server ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh, whichever is found
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh_server: Option<String>,
 }
 
 impl Common {
-    /// For verbs that talk to none, or that say it all in words of their own.
+    /// For commands without a server, or with options of their own.
     pub(crate) fn of_no_server() -> Self {
         Self {
             quiet: false,
@@ -297,10 +297,10 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProxyVerb {
-    /// Make a proxy from the user's certificate and key
+    /// Create a proxy from the user's certificate and key
     #[command(after_help = PROXY_INIT_AFTER_HELP)]
     Init(ProxyInitArgs),
-    /// Tell of a proxy: whose it is, of what kind, how long it is valid
+    /// Show a proxy: its subject, its kind, how long it is valid
     #[command(
         after_help = "Exit status: 0 where the proxy is valid (for the time asked with \
                       --valid-for), else 3."
@@ -309,7 +309,7 @@ pub(crate) enum ProxyVerb {
         /// The proxy; the default is where init puts it
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
-        /// Fail where less than this is left
+        /// Fail if less than this is left
         #[arg(long, value_name = "HOURS", value_parser = crate::units::hours)]
         valid_for: Option<Duration>,
         /// As one JSON object
@@ -346,10 +346,10 @@ pub(crate) struct ProxyInitArgs {
     #[arg(long, value_name = "HOURS", default_value = "12", value_parser = crate::units::hours)]
     pub(crate) hours: Duration,
     /// rsa (2048 bits), rsa:3072, rsa:4096 or ec (P-256): servers of the Grid Community Toolkit 13
-    /// take no delegation from ec
+    /// refuse delegation from ec
     #[arg(long, value_name = "TYPE", default_value = "rsa", value_parser = key_type)]
     pub(crate) key_type: KeyKind,
-    /// A proxy for data and nothing else: services that start jobs refuse it
+    /// A proxy for data only: services that start jobs refuse it
     #[arg(long)]
     pub(crate) limited: bool,
     /// The kind before RFC 3820, for old servers
@@ -405,15 +405,15 @@ pub(crate) struct CpArgs {
     /// Copy directories with all below them
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// Copy the paths that FILE (- for standard input) names, one a line, below the one SRC, to the
+    /// Copy the paths in FILE (- for standard input), one a line, from below the one SRC to the
     /// same paths below DST
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
     /// Names of --files-from end in NUL
     #[arg(short = '0', long, requires = "files_from")]
     pub(crate) from0: bool,
-    /// Give files and directories the time of change (in whole seconds) and the permission bits of
-    /// their sources; alone both. Never set-user-ID and set-group-ID bits
+    /// Give files and directories the modification time (in whole seconds) and the permission bits
+    /// of their sources; without a value both. Never set-user-ID and set-group-ID bits
     #[arg(long, value_name = "times,mode", num_args = 0..=1, require_equals = true,
           default_missing_value = "times,mode", value_parser = preserve)]
     pub(crate) preserve: Option<Preserve>,
@@ -485,10 +485,10 @@ fn named_subject(text: &str) -> Result<NamedSubject, String> {
     }
 }
 
-/// What may have `HOST=` before it; hosts as URLs have them, and as they are looked for.
+/// Splits an optional `HOST=` off; hosts as in URLs.
 fn for_host(text: &str) -> (Option<String>, &str) {
     match text.split_once('=') {
-        // Names of hosts have no slash.
+        // Host names have no slash.
         Some((host, value)) if !host.contains('/') => {
             let host = host.trim_start_matches('[').trim_end_matches(']');
             (Some(host.to_owned()), value)

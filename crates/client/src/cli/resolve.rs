@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// There is nothing to run: help was asked for, or the command line is wrong.
+/// Nothing to run: the user asked for help, or the command line is wrong.
 #[derive(Debug)]
 pub struct EarlyExit {
     /// What to print.
@@ -38,16 +38,16 @@ pub struct EarlyExit {
     pub exit: Exit,
 }
 
-/// What the process finds around itself.
+/// The environment of the process.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// What it says of passwords and tokens, and whether somebody can be asked.
+    /// Sources of passwords and tokens, and whether a user can be asked.
     pub secrets: Secrets,
     /// `GLOBUS_TCP_PORT_RANGE`.
     pub port_range: Option<String>,
-    /// Where credentials and trusted CAs lie, as far as the environment says.
+    /// Paths of credentials and trusted CAs from the environment.
     pub locations: Locations,
-    /// `GODWIT_SSH` and `GLOBUS_REMOTE_SSHFTP`, or else as usual.
+    /// `GODWIT_SSH` and `GLOBUS_REMOTE_SSHFTP`, or the defaults.
     pub ssh: Ssh,
 }
 
@@ -326,7 +326,7 @@ fn remotes(texts: &[OsString]) -> Resolved<Vec<RemoteUrl>> {
     texts.iter().map(remote).collect()
 }
 
-/// What clap says, which quotes words of the command line.
+/// Clap's message, which quotes the command line.
 pub(crate) fn without_passwords(text: String, arguments: &[OsString]) -> String {
     arguments.iter().fold(text, |text, argument| {
         let argument = argument.to_string_lossy();

@@ -1,4 +1,4 @@
-//! `sync`: a tree is made the same as another one.
+//! `sync`: makes a tree the same as another one.
 
 use std::{
     ffi::OsString,
@@ -76,43 +76,43 @@ refused, 4 failed, 130 interrupted.";
 
 #[derive(Debug, Args)]
 pub(crate) struct SyncArgs {
-    /// What the destination is to be like: a directory, or a file
+    /// The source: a directory, or a file
     #[arg(value_name = "SRC")]
     source: OsString,
     /// Where
     #[arg(value_name = "DST")]
     destination: OsString,
 
-    /// Tell what would be done, and change nothing
+    /// Report what would be done, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Leave out whatever is there, whatever it is like
+    /// Skip files that exist, whatever their contents
     #[arg(long, group = "level")]
     ignore_existing: bool,
-    /// Leave out what has the same size
+    /// Skip files of the same size
     #[arg(long, group = "level")]
     size_only: bool,
-    /// Leave out what has the same size and the same checksum, computed at both ends
+    /// Skip files of the same size and checksum, computed at both ends
     #[arg(long, group = "level")]
     checksum: bool,
 
-    /// Leave out names that match, as rsync does: at both ends, and with all that is below them
+    /// Exclude names that match, as rsync does: at both ends, with everything below them
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     exclude: Vec<OsString>,
-    /// Do not leave out names that match and that no --exclude before this one does
+    /// Include names that match, unless an earlier --exclude matches them
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     include: Vec<OsString>,
-    /// Patterns of --exclude, one a line; empty lines and those that begin with # or ; mean nothing
+    /// Patterns of --exclude, one a line; empty lines and those that begin with # or ; are ignored
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
     /// Patterns of --include, likewise
     #[arg(long, value_name = "FILE")]
     include_from: Vec<PathBuf>,
 
-    /// Remove what the source does not have, when all is copied
+    /// Remove what the source does not have, after all copies
     #[arg(long)]
     delete: bool,
-    /// Remove nothing where more than N names would have to go
+    /// Remove nothing if more than N names would be removed
     #[arg(long, value_name = "N", requires = "delete")]
     max_delete: Option<u64>,
 
@@ -122,7 +122,7 @@ pub(crate) struct SyncArgs {
     pub(super) common: Common,
 }
 
-/// `matches` knows in which order options came.
+/// `matches` has the order of the options.
 pub(super) fn job(
     args: SyncArgs,
     matches: Option<&ArgMatches>,
@@ -157,7 +157,7 @@ pub(super) fn job(
     })
 }
 
-/// The rules in the order in which they came.
+/// The rules in the order of their options.
 fn filter(args: &SyncArgs, matches: Option<&ArgMatches>) -> Resolved<Filter> {
     let places = |id: &str| -> Vec<usize> {
         let places = matches.and_then(|matches| matches.indices_of(id));

@@ -1,4 +1,4 @@
-//! How files are moved: what `cp` and `sync` understand alike.
+//! Options of `cp` and `sync` for the transfer of files.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -28,8 +28,8 @@ pub(crate) struct TransferArgs {
     /// Control channels, each with its own thread; large files are shared between them
     #[arg(short, long, value_name = "N", value_parser = count(4096))]
     pub(crate) concurrency: Option<u32>,
-    /// Small files in flight on a control channel; 1 copies one after the other, the default is
-    /// what the path needs
+    /// Small files in flight on a control channel; 1 copies one after the other, the default
+    /// depends on the path
     #[arg(long, value_name = "N", value_parser = count(DEPTH_MAX_PATIENT))]
     pub(crate) pipelining: Option<u32>,
     /// Most data channels in all
@@ -39,60 +39,60 @@ pub(crate) struct TransferArgs {
     /// aimd, falcon, globus (2 x 8), static[:concurrency=N,parallelism=N] (1 x 4)
     #[arg(long, value_name = "NAME[:key=value,...]", default_value = "godwit")]
     pub(crate) tuner: String,
-    /// Time that a setting is measured, where the tuner has no opinion; the default is that of the
+    /// Seconds that a setting is measured, if the tuner does not decide; the default is that of the
     /// method, at most 3
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub(crate) epoch: Option<Duration>,
-    /// live: channels and sessions come and go while data flows; restart: as published, everything
-    /// ends and begins again with each epoch, for comparison
+    /// live: channels and sessions open and close while data flows; restart: as published, each
+    /// epoch starts everything again, for comparison
     #[arg(long, value_name = "MODE", default_value = "live", value_parser = epoch_mode)]
     pub(crate) epoch_mode: EpochMode,
-    /// Part in the channels and the rate that transfers of yours share, relative to theirs: 2 has
-    /// twice what 1 has
+    /// Weight in the sharing of channels and rate with your other transfers: 2 gets twice as much
+    /// as 1
     #[arg(long, value_name = "W", default_value = "1", value_parser = weight)]
     pub(crate) weight: f64,
-    /// Run as if no other transfer of yours were running
+    /// Do not coordinate with your other transfers
     #[arg(long)]
     pub(crate) alone: bool,
-    /// Neither begin with the setting that the last transfer over this path ended with, nor keep
-    /// this one's
+    /// Do not start with the setting of the last transfer over this path, and do not save this
+    /// one's
     #[arg(long)]
     pub(crate) no_path_memory: bool,
 
     /// Socket buffers of data channels at both ends; 0 leaves them to the kernels
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = units::bytes)]
     pub(crate) tcp_buffer: u64,
-    /// Longest block of the extended block mode; small files go in shorter ones
+    /// Longest block of the extended block mode; small files use shorter ones
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = units::some_bytes)]
     pub(crate) block_size: u64,
-    /// Send holes of files as zeros. Without this option they do not travel to and from servers
-    /// that know them (godwitd), and are holes again there
+    /// Send holes of files as zeros. Without this option holes are not sent to and from servers
+    /// that support them (godwitd), which keep them
     #[arg(long)]
     pub(crate) no_sparse: bool,
-    /// Read and write files of this machine past the page cache, where their file system can, and
-    /// leave it to others. 1 MiB of memory a data channel. godwitd has the same option for its side
+    /// Read and write local files without the page cache (O_DIRECT), where their file system can.
+    /// Takes 1 MiB of memory per data channel. godwitd has the same option
     #[arg(long)]
     pub(crate) direct_io: bool,
-    /// Processors to keep to, as 0-3,8, or near:INTERFACE for those on whose memory the network
-    /// card lies (NUMA)
+    /// Processors to use, as 0-3,8, or near:INTERFACE for those of the network card's NUMA node
     #[arg(long, value_name = "LIST|near:INTERFACE")]
     pub(crate) processors: Option<CpuAffinity>,
-    /// TCP congestion control of our sending sockets. auto: the system's, and bbr where packets are
-    /// lost by chance and it moves more without harm to others
+    /// TCP congestion control of sending sockets. auto: the system's, or bbr if packets are lost at
+    /// random and it moves more without harm to other traffic
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
-    /// Cap of the whole transfer in bits per second, as 200M: all channels of this command share it
+    /// Rate limit of the whole transfer in bits per second, as 200M: all channels of this command
+    /// share it
     #[arg(long, value_name = "BITS", value_parser = units::bits_per_second)]
     pub(crate) max_rate: Option<u64>,
-    /// Cap of all transfers of yours on this host together, to whatever servers; they share it by
-    /// weight, and those without traffic leave theirs to the others. Where several were given one,
-    /// the smallest holds
+    /// Rate limit of all your transfers on this host together, to any server; they share it by
+    /// weight, and idle ones leave their share to the others. If several set one, the smallest
+    /// holds
     #[arg(long, value_name = "BITS", conflicts_with = "alone",
           value_parser = units::bits_per_second)]
     pub(crate) host_rate: Option<u64>,
 
-    /// Insist on comparing checksums: adler32, crc32c, md5, sha1, sha256 or sha512. Without this
-    /// option whole files are compared where the server can
+    /// Require checksums: adler32, crc32c, md5, sha1, sha256 or sha512. Without this option whole
+    /// files are compared where the server can
     #[arg(long, value_name = "ALG", num_args = 0..=1, require_equals = true,
           conflicts_with = "no_verify", default_missing_value = "",
           value_parser = maybe_algorithm)]
@@ -107,24 +107,24 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub(crate) retry_pause: Option<Duration>,
 
-    /// Note in FILE what is finished and what was begun; the same command, given again, moves what
-    /// is missing. By default a file of its own for each command
+    /// Record complete and partial files in FILE; the same command copies only what is missing. By
+    /// default each command has a file of its own
     #[arg(long, value_name = "FILE", conflicts_with = "no_journal")]
     pub(crate) journal: Option<PathBuf>,
-    /// Neither heed nor keep a journal
+    /// Neither read nor write a journal
     #[arg(long)]
     pub(crate) no_journal: bool,
-    /// How safe files are that arrive here. none: the kernel has them; file: each and its name are
-    /// synced before the next; batch: all are synced before the command ends
+    /// Durability of local files. none: left to the kernel; file: each file and its name are synced
+    /// before the next; batch: all are synced before the command ends
     #[arg(long, value_name = "HOW", default_value = "none")]
     pub(crate) durability: Durability,
 
     /// Write an event log, JSON lines
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
-    /// Keep FILE as Prometheus' node_exporter reads it (textfile collector; its name must end in
-    /// .prom there): replaced every 5 seconds and at the end. The file's name without .prom tells
-    /// runs apart
+    /// Write metrics for Prometheus' node_exporter to FILE (textfile collector, which wants a name
+    /// in .prom): replaced every 5 seconds and at the end. The file's name without .prom identifies
+    /// the run
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
     /// Print one JSON object with the summary at the end
@@ -247,7 +247,7 @@ fn tuner(args: &TransferArgs) -> Resolved<TunerSpec> {
     })
 }
 
-/// The command line as a log may hold it.
+/// The command line for logs, secrets masked.
 fn shown(arguments: &[OsString]) -> String {
     arguments
         .iter()

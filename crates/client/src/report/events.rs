@@ -1,4 +1,4 @@
-//! What a job tells while it runs, and the event log.
+//! Events of a running job, and the event log.
 //!
 //! One JSON object a line. Every object has `event` (its name) and `t` (seconds since the start of
 //! the process); keys are in snake case and carry their units. Readers must ignore keys and events
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// Something happened.
+/// An event.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -29,7 +29,7 @@ pub enum Event {
         /// Ours.
         version: &'static str,
     },
-    /// All that is to be done is known.
+    /// The plan is complete.
     Plan {
         /// Files.
         files: u64,
@@ -38,20 +38,20 @@ pub enum Event {
     },
     /// The ends of a sync differ.
     Difference {
-        /// What is done about it: `copy`, `make` (a directory), `set` (permissions), `delete`.
+        /// The action: `copy`, `make` (a directory), `set` (permissions), `delete`.
         action: &'static str,
         /// `missing`, `size`, `mtime`, `unknown` (of what size a file is), `mode`, `extra`.
         reason: &'static str,
         /// Below the top, lossy; directories end in a slash.
         path: String,
-        /// Nothing is done about it.
+        /// No action is taken.
         dry_run: bool,
     },
     /// A setting was measured.
     Epoch {
-        /// What was in force.
+        /// The setting.
         setting: SettingView,
-        /// Time that counts: neither settling nor standstill.
+        /// Measured time, without settling and idle time.
         seconds: f64,
         /// Bytes that arrived in it.
         bytes: u64,
@@ -59,40 +59,40 @@ pub enum Event {
         goodput_bps: f64,
         /// Data channels at its end.
         channels: u32,
-        /// Segments sent again over segments sent; absent where the kernel does not tell.
+        /// Segments sent again over segments sent; absent if the kernel does not report it.
         #[serde(skip_serializing_if = "Option::is_none")]
         loss_ratio: Option<f64>,
-        /// Smoothed round-trip time; absent where the kernel does not tell.
+        /// Smoothed round-trip time; absent if the kernel does not report it.
         #[serde(skip_serializing_if = "Option::is_none")]
         rtt_ms: Option<f64>,
-        /// What bound it, a word of [`godwit_tune::Bottleneck`]; absent where nothing tells.
+        /// What limited it, a word of [`godwit_tune::Bottleneck`]; absent if unknown.
         #[serde(skip_serializing_if = "Option::is_none")]
         limited_by: Option<&'static str>,
     },
     /// A setting was chosen.
     Decision {
-        /// What was in force; absent at the beginning.
+        /// The previous setting; absent at the start.
         #[serde(skip_serializing_if = "Option::is_none")]
         from: Option<SettingView>,
-        /// What is now.
+        /// The new setting.
         to: SettingView,
         /// Why.
         reason: String,
     },
-    /// A session with proven identities began.
+    /// A session with authenticated ends started.
     Secured {
         /// URL without path.
         endpoint: String,
-        /// Who the server is, `/C=.../CN=...`.
+        /// Subject of the server, `/C=.../CN=...`.
         server: String,
-        /// Who we are.
+        /// Subject of the user.
         user: String,
         /// TLS version and cipher suite of the control channel.
         control: String,
-        /// What holds for data channels: `DCAU N`, or `DCAU A, PROT P`.
+        /// Protection of data channels: `DCAU N`, or `DCAU A, PROT P`.
         data: String,
     },
-    /// Data channels came or went.
+    /// Data channels opened or closed.
     Channel {
         /// What happened to them.
         state: ChannelState,
@@ -101,7 +101,7 @@ pub enum Event {
         /// URL without path.
         endpoint: String,
     },
-    /// Something failed and is tried again.
+    /// An attempt failed and is repeated.
     Retry {
         /// URL or path of the source.
         path: String,
@@ -113,21 +113,21 @@ pub enum Event {
         /// Why.
         error: String,
     },
-    /// A file that goes by itself, and not among small ones, is begun.
+    /// A file outside the pipeline of small files starts.
     Begins {
         /// URL or path of the source.
         path: String,
-        /// Bytes of it; absent where nobody knows.
+        /// Bytes of it; absent if unknown.
         #[serde(skip_serializing_if = "Option::is_none")]
         bytes: Option<u64>,
     },
-    /// A file is done or given up.
+    /// A file is complete or failed.
     File {
         /// URL or path of the source.
         path: String,
-        /// Bytes moved, those that were moved again included.
+        /// Bytes moved, repeated ones included.
         bytes: u64,
-        /// Bytes of the copy; absent where it failed.
+        /// Bytes of the copy; absent if it failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
         /// From its first attempt to its end.
@@ -146,12 +146,12 @@ pub enum Event {
     },
     /// Last of a job.
     Summary(crate::report::summary::Summary),
-    /// Something is done without, and why.
+    /// A feature is missing, and why.
     Note {
         /// One line.
         text: String,
     },
-    /// Something the user must see though the job goes on.
+    /// A message for the user; the job continues.
     Warning {
         /// One line.
         text: String,
@@ -161,7 +161,7 @@ pub enum Event {
     Dialogue {
         /// Host of the server.
         host: String,
-        /// True for what we sent.
+        /// True for lines that the client sent.
         sent: bool,
         /// The line.
         line: String,
@@ -228,11 +228,11 @@ pub enum ByteSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
-    /// There, and both ends have the same checksum.
+    /// Complete, and both ends have the same checksum.
     Verified,
-    /// There, not compared.
+    /// Complete, not compared.
     Done,
-    /// Not there.
+    /// Failed.
     Failed,
 }
 
@@ -261,9 +261,9 @@ pub enum FileEnd<'a> {
 
 /// Sees what happens. Called from the job's own thread, in order; must not block for long.
 pub trait Observer: Send + Sync {
-    /// Something happened.
+    /// An event.
     fn on_event(&self, event: &Event);
-    /// Whether [`Event::Dialogue`] is of use: else none is made.
+    /// True to receive [`Event::Dialogue`].
     fn hears_dialogue(&self) -> bool {
         false
     }

@@ -1,15 +1,15 @@
 //! Which names of two trees are compared: rules in the syntax of rsync's `--include` and
 //! `--exclude`.
 //!
-//! The first rule that matches a name decides; what none matches takes part. What is left out is
-//! not touched at either end, and a directory that is left out is not entered. Of a pattern:
-//! - `/` at its beginning: it is matched from the top of the tree; else against the end of the
-//!   path, whole components;
+//! The first rule that matches a name decides; a name without a match is compared. Excluded names
+//! are not touched at either end, and excluded directories are not entered. In a pattern:
+//! - `/` at its beginning anchors it at the top of the tree; else it matches whole components at
+//!   the end of the path;
 //! - `/` at its end: directories only;
 //! - `*` and `?`: anything, one byte, but no slash; `**`: anything with slashes too; `[a-z]`,
 //!   `[!a]`, `[[:digit:]]`: one byte; `\`: the next byte means itself, if there is a wildcard at
 //!   all;
-//! - `dir/***`: the directory and all below it.
+//! - `dir/***`: the directory and everything below it.
 //!
 //! Source: rsync(1), "PATTERN MATCHING RULES"; a test compares with rsync itself.
 
@@ -17,10 +17,10 @@ use std::fmt;
 
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 
-/// Bytes that the rules may take when they are compiled. Some ten thousand rules.
+/// Most bytes of the compiled rules. Some ten thousand rules.
 const COMPILED_BYTES_MAX: usize = 64 << 20;
 
-/// Rules, in order. Without any, every name takes part.
+/// Rules, in order. Without rules every name is compared.
 #[derive(Clone, Default)]
 pub struct Filter {
     rules: Vec<Rule>,
@@ -31,7 +31,7 @@ pub struct Filter {
 struct Rule {
     includes: bool,
     directories_only: bool,
-    /// Ends in `***`: what begins below a directory means the directory too.
+    /// Ends in `***`: a match below a directory includes the directory.
     reaches_up: bool,
     /// As written.
     text: Vec<u8>,
@@ -40,12 +40,11 @@ struct Rule {
 }
 
 impl Filter {
-    /// From what `--include` (true) and `--exclude` (false) say, in order. As rsync has it, `+ ` or
-    /// `- ` before a pattern says which it is whatever the option, and `!` alone forgets the rules
-    /// before it.
+    /// From `--include` (true) and `--exclude` (false), in order. As in rsync, `+ ` or `- ` before
+    /// a pattern overrides the option, and `!` alone clears the rules before it.
     ///
     /// # Errors
-    /// The rules are too long altogether.
+    /// The rules are too long.
     pub fn new<'a>(options: impl IntoIterator<Item = (bool, &'a [u8])>) -> Result<Self, String> {
         let mut rules = Vec::new();
         for (includes, text) in options {
@@ -68,7 +67,7 @@ impl Filter {
         })
     }
 
-    /// Whether a name is left out; `path` is below the top, without a slash at either end.
+    /// True if a name is excluded; `path` is below the top, without a slash at either end.
     pub fn excludes(&self, path: &[u8], is_directory: bool) -> bool {
         if self.rules.is_empty() {
             return false;
@@ -162,7 +161,7 @@ fn translated(mut pattern: &[u8]) -> String {
                     regex.push_str(&bytes);
                     pattern = rest;
                 }
-                // It has no end, and rsync takes it for nothing.
+                // It is unterminated, and rsync ignores it.
                 None => regex.push_str(NEVER),
             },
             b'\\' => match rest.split_first() {

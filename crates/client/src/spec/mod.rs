@@ -1,4 +1,4 @@
-//! Resolved requests: what is to be done, free of how it was spelled.
+//! Resolved requests, independent of the command line's form.
 
 pub mod filter;
 pub(crate) mod nesting;
@@ -37,11 +37,11 @@ pub struct Invocation {
     pub request: Request,
     /// 0 quiet, 1 normal, 2 `-v`, 3 `-vv`.
     pub verbosity: u8,
-    /// What holds for every connection.
+    /// Options of every connection.
     pub connections: Connections,
 }
 
-/// What is to be done.
+/// The request.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// `cp`.
@@ -70,27 +70,26 @@ pub enum Request {
     Manage(Manage),
 }
 
-/// What holds for every connection.
+/// Options of every connection.
 #[derive(Clone, Debug)]
 pub struct Connections {
     /// Time without an answer or a byte.
     pub stall_limit: Duration,
-    /// Where passwords and tokens lie.
+    /// Sources of passwords and tokens.
     pub secrets: Secrets,
-    /// Whom to believe about servers of `ftpes://`.
+    /// Trusted CAs for servers of `ftpes://`.
     pub authorities: Authorities,
-    /// Ports for our listeners (`GLOBUS_TCP_PORT_RANGE`).
+    /// Ports for listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
-    /// What data channels must have at least (`--protect`); `None`: [`MinProtection::Identity`]
-    /// with `gsiftp://`, and with `sshftp://` where the server can, [`MinProtection::Private`] with
+    /// Minimum protection of data channels (`--protect`); `None`: [`MinProtection::Identity`] with
+    /// `gsiftp://`, and with `sshftp://` where the server can, [`MinProtection::Private`] with
     /// `ftpes://`, else [`MinProtection::Clear`].
     pub protect: Option<MinProtection>,
-    /// Where credentials and trusted CAs lie.
+    /// Paths of credentials and trusted CAs.
     pub locations: Locations,
-    /// Proxies that `gsiftp://` logs in with in place of that of `locations`: for a host, or for
-    /// all that have none of their own.
+    /// Proxies for `gsiftp://` in place of that of `locations`: for a host, or for all others.
     pub proxies: Vec<(Option<String>, PathBuf)>,
-    /// Who servers of `gsiftp://` must be, in place of what their host's name says: likewise.
+    /// Subjects that servers of `gsiftp://` must have in place of their host name, likewise.
     pub subjects: Vec<(Option<String>, DistinguishedName)>,
     /// Credentials that `gsiftp://` logs in with at a host and port, before all others.
     pub granted: Vec<((String, u16), Credential)>,
@@ -99,7 +98,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// The proxy that was named for `host`, or else for all hosts.
+    /// The proxy for `host`, or else for all hosts.
     pub(crate) fn proxy_of(&self, host: &str) -> Option<&Path> {
         named_for(&self.proxies, host).map(PathBuf::as_path)
     }
@@ -126,11 +125,9 @@ fn named_for<'a, T>(all: &'a [(Option<String>, T)], host: &str) -> Option<&'a T>
 /// Programs of `sshftp://`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssh {
-    /// OpenSSH's client, or what takes its options, with options of its own; words as a shell reads
-    /// them.
+    /// OpenSSH's client, or one with the same options, and its options; split as a shell does.
     pub command: String,
-    /// What is run at the far end, words as the login shell there reads them; `None`: what is found
-    /// there.
+    /// The command at the server, as its login shell reads it; `None`: the server's default.
     pub server: Option<String>,
 }
 
@@ -154,27 +151,27 @@ impl Default for Ssh {
     }
 }
 
-/// What `proxy` does.
+/// The commands of `proxy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proxy {
-    /// Makes one.
+    /// Creates one.
     Init(ProxyInit),
-    /// Tells of one.
+    /// Shows one.
     Info(ProxyInfo),
 }
 
-/// A proxy to be made.
+/// A proxy to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyInit {
-    /// Certificate and key of the user; `None`: where the grid's tools look.
+    /// Certificate and key of the user; `None`: the standard paths.
     pub pair: Option<(PathBuf, PathBuf)>,
-    /// Where to; `None`: where the grid's tools look.
+    /// Path of the proxy; `None`: the standard path.
     pub out: Option<PathBuf>,
     /// Its key.
     pub key: KeyKind,
     /// How long it is valid, unless its issuer ends earlier.
     pub lifetime: Duration,
-    /// For data and nothing else: services that start jobs refuse it.
+    /// For data only: services that start jobs refuse it.
     pub limited: bool,
     /// The kind before RFC 3820.
     pub legacy: bool,
@@ -184,10 +181,10 @@ pub struct ProxyInit {
     pub passphrase_on_stdin: bool,
 }
 
-/// A proxy to be shown.
+/// A proxy to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyInfo {
-    /// The file; `None`: where the grid's tools look.
+    /// The file; `None`: the standard path.
     pub file: Option<PathBuf>,
     /// Less time than this is a failure.
     pub valid_for: Option<Duration>,
@@ -195,8 +192,8 @@ pub struct ProxyInfo {
     pub json: bool,
 }
 
-/// A copy. All sources are ours or all are servers'; where they are ours the destination is a
-/// server's. The flags have seen to that.
+/// A copy. All sources are local or all are at servers; the destination of local sources is at a
+/// server. The command line was checked for it.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
     /// At least one, all at the same end.
@@ -205,22 +202,22 @@ pub struct JobSpec {
     pub destination: Location,
     /// Directories too.
     pub recursive: bool,
-    /// With `recursive`: of a directory the files, without the directories in it; and of what a
-    /// pattern matches the files.
+    /// With `recursive`: only the files of a directory, not its subdirectories; of the matches of a
+    /// pattern only the files.
     pub shallow: bool,
     /// Patterns match names with a leading dot too.
     pub dotted: bool,
-    /// Paths below the source, which is one directory then; instead of all of it.
+    /// Paths below the source, which must be one directory; instead of all of it.
     pub files_from: Option<FilesFrom>,
     /// What becomes of files that exist.
     pub existing: ExistingFiles,
     /// Only what differs, and perhaps more than copies; then there is one source, and no part.
     pub sync: Option<SyncSpec>,
-    /// What else than bytes a copy has of its source; `sync` decides for itself.
+    /// Attributes that a copy keeps of its source; `sync` has its own.
     pub preserve: Preserve,
-    /// Where finished files are noted.
+    /// The journal of complete files.
     pub journal: JournalSpec,
-    /// How safe files are that arrive here.
+    /// Durability of local files.
     pub durability: Durability,
     /// Only a part; then there is one source, and it is a file.
     pub part: Option<Part>,
@@ -234,13 +231,13 @@ pub struct JobSpec {
     pub socket_buffer_bytes: Option<u64>,
     /// MODE E block.
     pub block_bytes: u64,
-    /// Holes of files do not travel where both ends know them.
+    /// Holes of files are not sent if both ends support them.
     pub sparse: bool,
-    /// Files of this machine are read and written past the page cache.
+    /// Local files are read and written without the page cache.
     pub direct_io: bool,
-    /// Those that all threads of this program keep to; `None`: wherever the kernel puts them.
+    /// Processors of all threads; `None`: the kernel's choice.
     pub processors: Option<CpuAffinity>,
-    /// Congestion control of our sending sockets.
+    /// Congestion control of sending sockets.
     pub congestion: CongestionChoice,
     /// Checksums.
     pub verify: Verify,
@@ -250,7 +247,7 @@ pub struct JobSpec {
     pub retry_pause: Option<Duration>,
     /// Event log.
     pub events: Option<PathBuf>,
-    /// How it is doing, for monitoring.
+    /// Metrics file for monitoring.
     pub metrics_file: Option<PathBuf>,
     /// Summary object on standard output.
     pub json: bool,
@@ -261,14 +258,14 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Every place at a server.
+    /// Every location at a server.
     pub(crate) fn remote_places(&mut self) -> Vec<&mut RemoteUrl> {
         let sources = self.sources.iter_mut();
         let places = sources.chain([&mut self.destination]);
         places.filter_map(remote).collect()
     }
 
-    /// We are the sender.
+    /// This machine is the sender.
     pub fn sends(&self) -> bool {
         matches!(self.destination, Location::Remote(_)) && !self.is_between_servers()
     }
@@ -278,7 +275,7 @@ impl JobSpec {
         self.recursive || self.sources.len() > 1 || self.files_from.is_some()
     }
 
-    /// Servers send to a server, and the bytes do not pass here.
+    /// Third-party copy: the bytes do not pass this machine.
     pub fn is_between_servers(&self) -> bool {
         let is_remote = |place: &Location| matches!(place, Location::Remote(_));
         is_remote(&self.destination) && self.sources.iter().all(is_remote)
@@ -288,7 +285,7 @@ impl JobSpec {
 /// `--preserve`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
-    /// The time of the last change, in whole seconds.
+    /// The modification time, in whole seconds.
     pub times: bool,
     /// The permission bits.
     pub modes: bool,
@@ -297,21 +294,20 @@ pub struct Preserve {
 /// `sync`: the destination becomes like the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncSpec {
-    /// What files must have in common not to be copied.
+    /// What files must have in common to be skipped.
     pub level: Level,
-    /// Which names are compared.
+    /// The names to compare.
     pub filter: Filter,
-    /// Copies get the times and the permissions of their sources, and so does what is the same but
-    /// for them.
+    /// Copies and unchanged files get the times and the permissions of their sources.
     pub attributes: bool,
-    /// Tell what would be done, and do nothing.
+    /// Report what would be done, and do nothing.
     pub dry_run: bool,
-    /// What the source does not have goes.
+    /// Extra names of the destination are deleted.
     pub delete: Option<DeleteOptions>,
 }
 
-/// What files of one name must have in common to count as the same; each level wants what those
-/// before it want, but for what it says.
+/// What two files of one name must have in common to count as equal; each level includes those
+/// before it, unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// No file counts as the same.
@@ -331,7 +327,7 @@ pub enum Level {
 /// `--delete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Nothing goes where more names than this would have to.
+    /// Nothing is deleted if more names than this would be.
     pub most: Option<u64>,
 }
 
@@ -343,7 +339,7 @@ pub enum CongestionChoice {
     System,
     /// This one.
     Fixed(String),
-    /// Whichever the path turns out to need.
+    /// Chosen by measurement of the path.
     Auto,
 }
 
@@ -458,10 +454,10 @@ impl std::fmt::Display for FilesFrom {
     }
 }
 
-/// The journal of finished files.
+/// The journal of complete files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JournalSpec {
-    /// In the user's state folder, where more than one file is to be copied.
+    /// In the user's state folder, if more than one file is copied.
     #[default]
     OfUser,
     /// In this file.
@@ -470,15 +466,15 @@ pub enum JournalSpec {
     Never,
 }
 
-/// How safe a file is that has arrived here, beside that the kernel has it.
+/// Durability of a local file beyond the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
     /// A crash of the machine within some seconds may lose it.
     #[default]
     None,
-    /// It was synced by itself before it got its name, and so was its name.
+    /// Each file and its name are synced.
     File,
-    /// All of them are synced together when the last is there, and the command ends after that.
+    /// All files are synced together before the command ends.
     Batch,
 }
 
@@ -489,7 +485,7 @@ pub struct Part {
     pub offset: u64,
     /// Bytes; `None`: to the end.
     pub length: Option<u64>,
-    /// A get writes it where it was, into a file that keeps the rest of what it has; else the part
+    /// A download writes the part at its offset and keeps the rest of the file; else the part
     /// becomes the whole file.
     pub stays: bool,
 }
@@ -499,22 +495,22 @@ pub struct Part {
 pub struct TunerSpec {
     /// Which.
     pub method: Method,
-    /// What no tuner may pass: `--max-channels`, `-c`, `-p`.
+    /// Limits of every tuner: `--max-channels`, `-c`, `-p`.
     pub bounds: Bounds,
     /// `--epoch`, seconds, more than 0.
     pub epoch: Option<f64>,
     /// `--epoch-mode`.
     pub mode: EpochMode,
-    /// Begin where the last transfer over the path ended, and keep where this one does.
+    /// Start with the setting of the last transfer over the path, and save this one's.
     pub remembers: bool,
-    /// Part in what transfers of this user over the same path have together, relative to theirs;
-    /// finite, above 0. `None`: tune as if there were no others.
+    /// Weight among the transfers of this user over the same path; finite, above 0. `None`: no
+    /// coordination.
     pub weight: Option<f64>,
-    /// How fast it may go.
+    /// Rate limits.
     pub rates: Rates,
 }
 
-/// Caps, bit/s, at least 64000; `None`: none.
+/// Rate limits, bit/s, at least 64000; `None`: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// Of all channels of the copy together (`--max-rate`).
@@ -523,12 +519,12 @@ pub struct Rates {
     pub host_bps: Option<u64>,
 }
 
-/// Longest epoch where the user asks for none, seconds. Some methods were published with 30 s, in
-/// which most transfers are over.
+/// Longest epoch unless the user sets one, seconds. Some methods were published with 30 s, longer
+/// than most transfers.
 const EPOCH_SECONDS_MAX: f64 = 3.0;
 
 impl TunerSpec {
-    /// Length of an epoch whose length the tuner leaves to us, seconds.
+    /// Length of an epoch if the tuner does not set it, seconds.
     pub fn epoch_seconds(&self) -> f64 {
         self.epoch
             .unwrap_or_else(|| self.method.epoch_seconds().min(EPOCH_SECONDS_MAX))
@@ -544,10 +540,10 @@ impl TunerSpec {
 /// How a control epoch is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EpochMode {
-    /// Data never stops: channels and sessions come and go.
+    /// Data never stops: channels and sessions open and close.
     #[default]
     Live,
-    /// As published: between epochs everything ends and begins again. For comparison.
+    /// As published: each epoch restarts everything. For comparison.
     Restart,
 }
 
@@ -556,13 +552,13 @@ pub enum EpochMode {
 pub enum Verify {
     /// Whole files, where the server can.
     WherePossible,
-    /// Always; a server that cannot fails the file. `None` leaves the choice of algorithm to us.
+    /// Always; a server that cannot fails the file. `None`: the client chooses the algorithm.
     Always(Option<ChecksumAlgorithm>),
     /// Never.
     Never,
 }
 
-/// Operations on what lies on servers.
+/// Operations on files at servers.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // the fields are the arguments of the commands of the same name
 pub enum Manage {
@@ -599,7 +595,7 @@ pub enum Manage {
 }
 
 impl Manage {
-    /// Every place at a server.
+    /// Every location at a server.
     pub(crate) fn urls(&mut self) -> Vec<&mut RemoteUrl> {
         match self {
             Self::List { url, .. } => vec![url],
@@ -620,7 +616,7 @@ fn remote(place: &mut Location) -> Option<&mut RemoteUrl> {
     }
 }
 
-/// `path` without slashes and dots of its own at its end; the root stays.
+/// `path` without trailing slashes and dots; the root stays.
 pub(crate) fn without_end_slash(path: &FtpPath) -> FtpPath {
     let mut bytes = path.as_bytes();
     while let [rest @ .., b'/'] | [rest @ .., b'/', b'.'] = bytes {

@@ -1,4 +1,4 @@
-//! `--congestion auto`: who decides, and what there is to choose from.
+//! `--congestion auto`: the chooser and its candidates.
 
 use godwit_engine::host::net;
 use godwit_tune::congestion::Congestion;
@@ -8,12 +8,11 @@ use crate::{
     spec::{CongestionChoice, JobSpec},
 };
 
-/// What is tried where the system's control stays below the path: it measures rate and delay, and
-/// takes no loss for a queue.
+/// Tried if the system's control does not fill the path: it measures rate and delay, and does not
+/// take loss for congestion.
 const OTHER: &str = "bbr";
 
-/// The one who chooses, where that was asked for and there is a choice. Else the reason why not is
-/// told.
+/// The chooser, if requested and if there is a choice. Otherwise the reason is reported.
 pub(crate) fn chooser(spec: &JobSpec, context: &RunContext) -> Option<Congestion> {
     if spec.congestion != CongestionChoice::Auto {
         return None;
@@ -29,7 +28,7 @@ pub(crate) fn chooser(spec: &JobSpec, context: &RunContext) -> Option<Congestion
     }
 }
 
-/// The usual control, where there is another.
+/// The system's control, if there is another one, too.
 fn choice(sends: bool) -> Result<String, String> {
     if !sends {
         return Err("a server is the sender, and its system chooses".to_owned());

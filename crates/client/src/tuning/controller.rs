@@ -30,20 +30,20 @@ use crate::{
     spec::{EpochMode, TunerSpec},
 };
 
-/// While less than this is left to do, seconds, nothing grows any more: it would not pay back.
+/// With less than this left to do, in seconds, no setting grows: it would not pay off.
 const END_SECONDS: f64 = 1.0;
 
-/// Epochs that a transfer must have seen before what it ends with is worth remembering.
+/// Epochs of a transfer before its last setting is worth remembering.
 const REMEMBERED_EPOCHS: u32 = 3;
 
-/// The tuner of a job, and what is in force.
+/// The tuner of a job, and the setting in force.
 pub(crate) struct Controller {
     tuner: Box<dyn Tuner>,
     method: Method,
     bounds: Bounds,
     seconds: f64,
     mode: EpochMode,
-    /// For all of the company; our target is our share of it.
+    /// For the whole path group; the target is this run's share.
     decided: Decision,
     coordinator: Coordinator,
     /// That of the job, as last seen.
@@ -52,7 +52,7 @@ pub(crate) struct Controller {
     congestion: Option<Congestion>,
 }
 
-/// Where the setting goes at the end.
+/// Stores the setting at the end.
 struct SettingMemory {
     paths: PathMemory,
     path: String,
@@ -61,9 +61,9 @@ struct SettingMemory {
 }
 
 impl Controller {
-    /// The tuner that the user asked for. `path` names what the job goes over.
+    /// The tuner that the user asked for. `path` identifies the path of the job.
     pub(crate) fn new(spec: &TunerSpec, path: &str) -> Self {
-        // The methods of others know neither memory nor company.
+        // Published methods use neither memory nor coordination.
         let ours = spec.method == Method::Godwit;
         let paths = PathMemory::of_user().filter(|_| ours && spec.remembers);
         let start = paths.as_ref().and_then(|paths| paths.recall(path));
@@ -90,7 +90,7 @@ impl Controller {
         controller
     }
 
-    /// Some tuner, without memory and company.
+    /// Some tuner, without memory and coordination.
     pub(crate) fn with(mut tuner: Box<dyn Tuner>, spec: &TunerSpec) -> Self {
         let mut decided = tuner.first();
         let fixed = spec.bounds.project(decided.setting);
@@ -111,7 +111,7 @@ impl Controller {
         }
     }
 
-    /// Who chooses the congestion control of our sockets (`--congestion auto`).
+    /// The chooser of congestion control (`--congestion auto`).
     pub(crate) fn chooses_congestion(&mut self, chooser: Option<Congestion>) {
         self.congestion = chooser;
     }
@@ -137,7 +137,7 @@ impl Controller {
         self.coordinator.publish(self.decided.setting, context);
     }
 
-    /// Measures and decides until `on_path` is told; then what the last epoch has seen is told too.
+    /// Measures and decides until `on_path` fires, then reports the last epoch, too.
     pub(crate) async fn run(mut self, context: Arc<RunContext>, on_path: Arc<Notify>) {
         let mut looks = interval(OBSERVE_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -199,13 +199,13 @@ impl Controller {
         }
     }
 
-    /// Our part of what was decided.
+    /// This run's share of the decision.
     fn share(&self, context: &RunContext) -> Setting {
         let share = self.coordinator.share(self.decided.setting);
         self.bounds.project(context.target.clamp_to_limits(share))
     }
 
-    /// Asks the tuner and publishes what it says. True where anything changes.
+    /// Asks the tuner and publishes its decision. True if anything changes.
     fn decide(&mut self, context: &RunContext, seen: &Measured) -> bool {
         let alone = self.coordinator.is_alone();
         if let Some(chooser) = &mut self.congestion
@@ -251,8 +251,8 @@ impl Controller {
         self.publish(context, news)
     }
 
-    /// The congestion control changes, or is to stay. The setting goes with it, unless another
-    /// decides. True where anything changes.
+    /// Sets the congestion control. The setting follows unless another run decides. True if
+    /// anything changes.
     fn send_with(&mut self, step: Step, context: &RunContext) -> bool {
         context.congestion.set(&step.control);
         if self.coordinator.followed().is_none() {
@@ -268,7 +268,7 @@ impl Controller {
         true
     }
 
-    /// The company changed: other members, or another decision of the one who leads it.
+    /// The path group changed: its members, or the decision of its leader.
     fn follow(&mut self, change: ShareChange, context: &RunContext) {
         match change {
             ShareChange::Total(total) => self.decided = Coordinator::follow_decision(total),
@@ -276,7 +276,7 @@ impl Controller {
                 self.decided.rationale = format!("{} for all", self.decided.setting);
             }
             ShareChange::BecameLeader => {
-                // Whoever led before has ended; what it had found is where we go on.
+                // The previous leader has ended; its setting is the starting point.
                 let total = self.decided.setting;
                 self.tuner = (self.method).build(Some(total), self.bounds, files::random());
                 self.decided = self.tuner.first();
@@ -286,7 +286,7 @@ impl Controller {
         self.publish(context, true);
     }
 
-    /// Makes our share of what was decided the target. True where that changes anything.
+    /// Makes this run's share of the decision the target. True if that changes anything.
     fn publish(&mut self, context: &RunContext, news: bool) -> bool {
         self.coordinator.demand_for(self.decided.setting);
         let before = context.target.now();
@@ -299,7 +299,7 @@ impl Controller {
                 generation: before.generation + u64::from(restarts),
             });
         }
-        // Those who never move have the same to say after every epoch.
+        // Fixed settings have the same rationale after every epoch.
         if changes || news {
             context.reporter.emit(&Event::Decision {
                 from: Some(context.target.view(before.setting)),
@@ -320,12 +320,12 @@ impl Controller {
 
     fn remember(&self, context: &RunContext) {
         let Some(memory) = &self.memory else { return };
-        // A share of what several have says little about one.
+        // A share of a group says little about a single transfer.
         if memory.epochs < REMEMBERED_EPOCHS || !self.coordinator.is_alone() {
             return;
         }
-        // The next one begins with the usual congestion control, and what is right for another is
-        // not for that.
+        // The next run starts with the system's congestion control, for which this setting may be
+        // wrong.
         if self
             .congestion
             .as_ref()
@@ -348,8 +348,8 @@ impl Controller {
 fn totals_now(context: &RunContext) -> Totals {
     let (totals, running) = context.counters.totals();
     Totals {
-        // The totals are of that moment; with the present one short epochs would be fast by as much
-        // as they are old.
+        // The totals are of that moment; with the current time short epochs would be distorted by
+        // the age of the totals.
         at: context
             .started
             .elapsed()
@@ -363,7 +363,7 @@ fn totals_now(context: &RunContext) -> Totals {
     }
 }
 
-/// Tells everybody what an epoch has seen.
+/// Reports what an epoch measured.
 fn report(context: &RunContext, seen: &Measured) {
     let o = &seen.observation;
     let limited_by = bottleneck::classify(o);
@@ -380,12 +380,12 @@ fn report(context: &RunContext, seen: &Measured) {
     });
 }
 
-/// All that is to be done is known, and little of it is left.
+/// The whole plan is known, and little of it is left.
 #[allow(clippy::cast_precision_loss)] // an estimate
 fn ends_soon(context: &RunContext, goodput_bps: f64) -> bool {
     let now = context.counters.snapshot();
     match now.bytes_total.checked_sub(now.bytes) {
-        // More than was announced: sources without a size.
+        // More than was planned: sources without a size.
         None | Some(0) => false,
         Some(left) => now.total_known && left as f64 * 8.0 < goodput_bps * END_SECONDS,
     }

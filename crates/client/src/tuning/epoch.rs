@@ -1,74 +1,75 @@
-//! One control epoch: looks at running totals go in, an observation comes out. No clock, no I/O.
+//! One control epoch: takes samples of running totals, returns an observation. No clock, no I/O.
 //!
 //! ```text
 //!   first data      channels are there      settled            seconds of flowing data
 //!   ────┼───────────────────┼──────────────────┼───────────────────────────┼──► Measured
 //!        settling, at most SETTLE_MAX           measuring ── mostly idle ──► Dropped
 //! ```
-//! Time in which nothing flows (listings, checksums, renames) does not count, unless everything
-//! begins again with each epoch: then the standstill is part of the price.
+//! Time without data (listings, checksums, renames) does not count, unless each epoch restarts
+//! everything: then it is part of the price.
 
 use std::time::Duration;
 
 use godwit_engine::data::Sample;
 use godwit_tune::{Observation, Setting, bottleneck};
 
-/// Time between two looks. A fiftieth of the shortest epoch that makes sense would do; shorter
-/// looks cost system calls.
+/// Time between two samples. A fiftieth of the shortest useful epoch would do; more samples cost
+/// system calls.
 pub(crate) const OBSERVE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Once the channels are there: time for their windows to grow, and at least this, seconds.
+/// Settling once the channels are open: time for their windows to grow, and at least this, in
+/// seconds.
 const SETTLE_MIN: f64 = 0.1;
 /// Round trips in which a window grows from 10 segments to 2560, more than most paths hold, and
-/// then shows by a queue that it was enough.
+/// then a queue shows that it was enough.
 const SETTLE_ROUND_TRIPS: f64 = 12.0;
-/// Shortest epoch: what came in bursts evens out.
+/// Shortest epoch: bursts average out.
 const EPOCH_ROUND_TRIPS: f64 = 8.0;
-/// A new setting whose second half is faster by so much has not found its rate: it is measured
-/// again,
+/// If the second half of a new setting is faster by this factor, its rate is still growing: it is
+/// measured again,
 const STILL_RAMPING: f64 = 1.15;
 /// so often at most. Fewer samples in each half say nothing.
 const SAMPLES_OF_HALF: usize = 2;
 const RESTARTS_MAX: u32 = 2;
-/// Never wait longer than this, seconds, nor than so many lengths of a short epoch: a peer may
-/// refuse channels, and small files keep opening theirs.
+/// Longest settling, in seconds, and in lengths of a short epoch: a peer may refuse channels, and
+/// small files keep opening theirs.
 const SETTLE_MAX: f64 = 2.0;
 const SETTLE_EPOCHS_MAX: f64 = 10.0;
-/// Length of the samples whose spread is the error of the epoch's goodput, seconds.
+/// Length of the samples whose spread gives the error of the epoch's goodput, seconds.
 const SAMPLE_SECONDS: f64 = 0.1;
 
-/// Lengths of an epoch after which a chunk is cut off that is slower than expected.
+/// Lengths of an epoch after which a slow chunk is cut off.
 const CHUNK_LENGTHS_MAX: f64 = 3.0;
 
-/// What is to be measured.
+/// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EpochPlan {
     pub(crate) setting: Setting,
-    /// Ours of its channels: others may have some.
+    /// This run's channels; other runs may have some.
     pub(crate) channels: u32,
-    /// How long, once settled.
+    /// Duration after settling.
     pub(crate) seconds: f64,
-    /// The setting is new: its channels must come up first.
+    /// The setting is new: its channels must open first.
     pub(crate) settles: bool,
     /// Standstill counts (`--epoch-mode restart`).
     pub(crate) counts_idle: bool,
-    /// Over with so many bytes, where that is known; `seconds` are a guess then.
+    /// Ends after this many bytes, if known; `seconds` is then an estimate.
     pub(crate) chunk_bytes: Option<u64>,
 }
 
 /// The totals of a job at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
-    /// When the totals were such, seconds since whenever.
+    /// Time of the totals, in seconds since any origin.
     pub(crate) at: f64,
     pub(crate) totals: Sample,
-    /// Of control channels, s; 0: nobody knows. A receiver knows no other.
+    /// Round trip of control channels, s; 0 if unknown. A receiver has no other.
     pub(crate) round_trip: f64,
     /// Bytes of other jobs under the same setting.
     pub(crate) others_bytes: u64,
     /// A transfer is running.
     pub(crate) running: bool,
-    /// What we may have at most.
+    /// The most channels that this run may have.
     pub(crate) rate_cap_bps: Option<u64>,
 }
 
@@ -76,17 +77,17 @@ pub(crate) struct Totals {
 #[derive(Debug, PartialEq)]
 pub(crate) enum EpochOutcome {
     Measured(Box<Measured>),
-    /// Less than half of its time data flowed.
+    /// Data flowed in less than half of its time.
     Dropped,
 }
 
-/// What an epoch has seen.
+/// What an epoch measured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) observation: Observation,
     /// Channels at its end.
     pub(crate) channels: u32,
-    /// Bytes of other jobs under the same setting; the observation has ours.
+    /// Bytes of other jobs under the same setting; the observation has this job's.
     pub(crate) others_bytes: u64,
 }
 
@@ -96,16 +97,16 @@ pub(crate) struct Epoch {
     last: Option<Totals>,
     /// Seconds that count, since the phase began.
     counted: f64,
-    /// Settling: `counted` when all channels were there.
+    /// Settling: `counted` when all channels were open.
     complete_at: Option<f64>,
     measuring: Option<Measuring>,
-    /// Times that it began to measure again.
+    /// Number of restarts of the measurement.
     restarts: u32,
 }
 
 struct Measuring {
     base: Totals,
-    /// Begin of the present sample: bytes, `counted`.
+    /// Start of the current sample: bytes, `counted`.
     sample: (u64, f64),
     rates_bps: Vec<f64>,
 }
@@ -122,13 +123,13 @@ impl Epoch {
         }
     }
 
-    /// A look, later than the one before. Answers once.
+    /// Takes a later sample. Returns the end once.
     pub(crate) fn observe(&mut self, look: Totals) -> Option<EpochOutcome> {
         let Some(last) = self.last.replace(look) else {
             self.maybe_start(&look);
             return None;
         };
-        // A transfer that came and went between two looks has left its bytes.
+        // A transfer that started and ended between two samples left its bytes.
         let flows = last.running && look.running || look.totals.bytes > last.totals.bytes;
         if flows || self.plan.counts_idle {
             self.counted += (look.at - last.at).max(0.0);
@@ -178,7 +179,7 @@ impl Epoch {
         }
     }
 
-    /// What was measured up to now; `None` before anything was.
+    /// The measurement so far; `None` before any.
     #[allow(clippy::cast_precision_loss)] // rates need no more than 53 bits
     pub(crate) fn partial(&self) -> Option<Measured> {
         let (measuring, last) = (self.measuring.as_ref()?, self.last?);
@@ -191,7 +192,7 @@ impl Epoch {
         let least = Duration::from_secs_f64(last.round_trip);
         let (rtt, rtt_min) = match tcp {
             Some(tcp) => (Some(tcp.rtt), Some(tcp.rtt_min)),
-            // A sender that pauses makes them longer too, so that they tell of a queue only.
+            // A pausing sender makes them longer, too, so they count only with a queue.
             None => {
                 let queue = to
                     .receive_rtt
@@ -233,7 +234,7 @@ impl Measuring {
         }
     }
 
-    /// Windows still grow.
+    /// True while windows still grow.
     fn still_ramping(&self) -> bool {
         let half = self.rates_bps.len() / 2;
         let sum = |rates: &[f64]| rates.iter().sum::<f64>();
@@ -282,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Looks every 50 ms from `from` to `to`, at 1000 bytes a second while `flows`.
+    /// Samples every 50 ms from `from` to `to`, at 1000 bytes a second while `flows`.
     fn looks(
         epoch: &mut Epoch,
         steps: std::ops::Range<u32>,
@@ -314,7 +315,7 @@ mod tests {
     fn measures_once_the_channels_are_there_and_have_settled() {
         let mut epoch = Epoch::new(plan(2, 4, 1.0));
         let (step, verdict) = looks(&mut epoch, 0..100, 8, |_| true).unwrap();
-        // 2 looks of settling, 20 of measuring.
+        // 2 samples of settling, 20 of measuring.
         assert!((22..=24).contains(&step), "{step}");
         let EpochOutcome::Measured(seen) = verdict else {
             panic!("{verdict:?}")

@@ -1,8 +1,8 @@
-//! What earlier transfers settled at, one entry for each path: where the next one begins.
+//! Settings of earlier transfers, one entry per path: the next transfer starts there.
 //!
-//! A small JSON file, `$XDG_STATE_HOME/godwit/paths.json` (`~/.local/state/godwit/paths.json` where
-//! that is unset). What it says is a place to start measuring from and nothing else: a wrong, old
-//! or broken file costs a moment of tuning, so nothing here fails a transfer.
+//! A small JSON file, `$XDG_STATE_HOME/godwit/paths.json` (`~/.local/state/godwit/paths.json` if
+//! that is unset). It only gives the tuner a starting point: a wrong, old or broken file costs a
+//! moment of tuning, so no error here fails a transfer.
 
 use std::{
     fs::{self, File},
@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::local::directories;
 
-/// Paths remembered; the ones unused for longest go first.
+/// Most paths; the least recently used are dropped.
 const PATHS_MAX: usize = 512;
 /// Bytes read of the file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Numbers above this are not settings but damage.
+/// Larger numbers are damage, not settings.
 const CHANNELS_MAX: u32 = 1 << 16;
 
 /// The file.
@@ -46,7 +46,7 @@ struct PathEntry {
 }
 
 impl PathMemory {
-    /// The user's; `None` where there is no home.
+    /// The user's; `None` without a home.
     pub(crate) fn of_user() -> Option<Self> {
         Some(Self::at(&directories::state()?.join("paths.json")))
     }
@@ -57,7 +57,7 @@ impl PathMemory {
         }
     }
 
-    /// What the last transfer over this path settled at.
+    /// The setting of the last transfer over this path.
     pub(crate) fn recall(&self, path: &str) -> Option<Setting> {
         let entry = self.read().paths.into_iter().find(|e| e.path == path)?;
         let sane = 1..=CHANNELS_MAX;
@@ -65,10 +65,10 @@ impl PathMemory {
             .then(|| Setting::new(entry.concurrency, entry.parallelism))
     }
 
-    /// Keeps what a transfer settled at, and how fast that was.
+    /// Stores the setting of a transfer and its goodput.
     ///
     /// # Errors
-    /// The file cannot be written; what it held is still there.
+    /// The file cannot be written; its contents are kept.
     pub(crate) fn remember(
         &self,
         path: &str,
@@ -77,8 +77,8 @@ impl PathMemory {
     ) -> io::Result<()> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        // Two transfers that end together must not forget each other's path. The lock has a file of
-        // its own, since the memory is replaced as a whole.
+        // Two transfers that end together must not lose each other's entry. The lock has its own
+        // file, since the memory is replaced as a whole.
         let lock = File::create(self.file.with_extension("lock"))?;
         lock.lock()?;
         let mut remembered = self.read();
@@ -110,7 +110,7 @@ impl PathMemory {
     }
 }
 
-/// Name of a path: the server's `host:port` and the way bytes go, `put` or `get`. Our own end is
+/// Name of a path: the server's `host:port` and the direction, `put` or `get`. The other end is
 /// this host.
 pub(crate) fn path_key(server: &str, way: &str) -> String {
     format!("{way} {server}")

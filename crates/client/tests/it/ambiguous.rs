@@ -41,7 +41,7 @@ fn a_file_whose_directory_lists_it_is_copied() {
 }
 
 #[test]
-fn what_no_listing_shows_is_missing() {
+fn unlisted_names_are_missing() {
     for quirks in SERVERS {
         let fake = Fake::start(quirks());
         let here = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ fn preserved_times_and_modes_are_those_of_files_and_directories() {
 }
 
 #[test]
-fn what_a_server_cannot_preserve_is_said_once_and_the_copy_is_good() {
+fn attributes_that_a_server_cannot_preserve_are_reported_once() {
     const TIMES: &[&str] = &["MFMT", "SIZE", "MLST type*;size*;modify*;"];
     const NO_TIMES: &[&str] = &["SIZE", "MLST type*;size*;modify*;"];
     for (features, refusal, words) in [

@@ -143,7 +143,7 @@ fn one_server_may_be_both_ends() {
 }
 
 #[test]
-fn what_fails_at_either_server_is_told_by_name_and_stops_no_other() {
+fn a_failure_at_either_server_is_named_and_stops_no_other() {
     let (from, to) = (Served::start(), Served::start());
     for name in ["a", "b", "c"] {
         fs::write(from.path(name), bytes(5000, 1)).unwrap();
@@ -169,7 +169,7 @@ fn a_server_that_cannot_be_reached_is_named() {
 }
 
 #[test]
-fn what_does_not_pass_here_cannot_be_held_back_here() {
+fn rate_limits_of_third_party_copies_are_refused() {
     let (from, to, _) = pair(10);
     run(&["cp", "--max-rate", "1M", &from.url("/f"), &to.url("/f")]).expect(2, &["--max-rate"]);
 }

@@ -60,7 +60,7 @@ fn misled(server: &Served, verb: &'static str, name: &'static str) -> String {
 /// What the sender refuses leaves the receiver waiting for bytes, and those that come are the next
 /// file's. What the receiver refuses was sent all the same, and the next file is written with it.
 #[test]
-fn what_either_server_refuses_in_the_middle_fails_alone() {
+fn a_refused_file_fails_alone() {
     let (from, to) = (Served::start(), Served::start());
     write_many(&from.path("many"), 200);
     // Temporary names say nothing of the file, only of its directory.

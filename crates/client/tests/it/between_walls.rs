@@ -76,7 +76,7 @@ fn a_receiver_that_does_not_listen_connects_to_the_sender() {
 }
 
 #[test]
-fn where_neither_reaches_the_other_both_reasons_are_told() {
+fn if_neither_server_reaches_the_other_both_reasons_are_reported() {
     let (from, to) = (Served::start(), Served::start());
     let (source, target) = (behind_a_wall(&from), behind_a_wall(&to));
     let there = format!("{source} cannot connect to {target}, whose data ports may be closed");
@@ -113,7 +113,7 @@ fn servers_of_both_kinds_of_addresses_reach_each_other() {
 }
 
 #[test]
-fn who_connects_to_no_stranger_is_connected_to() {
+fn a_server_that_connects_to_no_other_host_is_connected_to() {
     let from = Served::start();
     let to = Served::start_at("[::1]:0", open_to_all);
     copy(&from, &to, &from.url(""), &to.url("")).expect(0, &["connects to no host but ours"]);

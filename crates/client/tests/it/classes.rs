@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::{
     fake::{Fake, Quirks},
     gsi::{self, World},
-    harness::{Ran, Served, bytes, godwit, run, text},
+    harness::{Ran, Served, bytes, for_each_at_once, godwit, run, text},
     pki::Blueprint,
 };
 
@@ -197,7 +197,7 @@ fn a_login_that_is_refused_is_3_and_one_that_must_wait_4() {
 }
 
 #[test]
-fn a_server_that_is_not_believed_is_3() {
+fn an_untrusted_server_is_3() {
     let world = World::new();
     let stranger = World::new();
     let expired = Blueprint::host("/O=Grid/CN=server", &["127.0.0.1"]);
@@ -242,7 +242,7 @@ fn protection_that_cannot_be_had_is_4() {
 }
 
 #[test]
-fn what_is_not_there_is_4() {
+fn a_missing_file_is_4() {
     let place = Place::new();
     let (none, into) = (place.open.url("/none"), place.open.url("/none/f"));
     let (f, new) = (place.here("f"), place.here("new"));
@@ -285,7 +285,7 @@ fn what_is_not_there_is_4() {
 }
 
 #[test]
-fn what_is_not_permitted_is_3() {
+fn a_refused_permission_is_3() {
     let place = Place::new();
     let (f, new) = (place.fixed.url("/f"), place.fixed.url("/new"));
     let words = [&place.fixed.url(""), "permission denied", USER];
@@ -422,11 +422,11 @@ fn a_server_that_says_nothing_is_4() {
             _ => "1 s",
         };
         case(&arguments, FAILED, &[&fake.url(""), limit, NETWORK]);
-    }
+    });
 }
 
 #[test]
-fn some_of_many_is_1_and_each_failure_is_told() {
+fn some_of_many_is_1_and_each_failure_is_reported() {
     let place = Place::new();
     let (f, none) = (place.open.url("/f"), place.open.url("/none"));
     let new = place.here("new");
@@ -507,7 +507,7 @@ fn between_servers_each_one_is_named() {
 }
 
 #[test]
-fn whoever_interrupts_gets_130() {
+fn an_interrupt_is_130() {
     let place = Place::new();
     for signal in [Signal::INT, Signal::TERM] {
         for verb in ["USER", "RETR", "STOR", "MLSD", "DELE"] {
@@ -531,7 +531,11 @@ fn whoever_interrupts_gets_130() {
             let ran = Ran::from(child.wait_with_output().unwrap());
             told(&ran, &arguments, INTERRUPTED, &["interrupted"]);
         }
-    }
+        let id = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        kill_process(id, signal).unwrap();
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        told(&ran, &arguments, INTERRUPTED, &["interrupted"]);
+    });
 }
 
 fn interruptible(arguments: &[&str]) -> std::process::Child {

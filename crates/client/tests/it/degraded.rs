@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Served, bytes, run, text, tree},
+    harness::{Served, bytes, for_each_at_once, run, text, tree},
 };
 
 /// Copies a file there and back and expects both to be right.
@@ -135,7 +135,7 @@ fn arc_and_its_like() {
 }
 
 #[test]
-fn cut_gets_are_tried_again_and_go_on_where_rest_is_there() {
+fn cut_downloads_are_retried_and_resumed_with_rest() {
     for features in [&["SIZE", "MLST"][..], &["SIZE", "MLST", "REST STREAM"]] {
         let fake = Fake::start(Quirks {
             features: Some(features),
@@ -215,7 +215,7 @@ fn a_part_needs_eret_or_rest() {
 }
 
 #[test]
-fn without_mlsd_a_long_listing_says_what_older_commands_tell() {
+fn without_mlsd_facts_come_from_a_long_listing() {
     const NO: &str = "500 Command not supported";
     let lacks = |verbs: &[&'static str]| Quirks {
         replies: verbs.iter().map(|verb| (*verb, NO)).collect(),
@@ -433,7 +433,8 @@ fn silence_and_sudden_ends_are_failures_and_not_hangs() {
             },
             &["421 Too many users"],
         ),
-    ] {
+    ];
+    for_each_at_once(cases, |(quirks, words)| {
         let fake = Fake::start(quirks);
         fake.put("/f", b"x");
         let here = tempfile::tempdir().unwrap();
@@ -449,7 +450,7 @@ fn silence_and_sudden_ends_are_failures_and_not_hangs() {
         ];
         run(&get).expect(4, words);
         assert_eq!(tree(here.path()), Vec::<String>::new());
-    }
+    });
 }
 
 #[test]
@@ -612,7 +613,7 @@ fn all_bytes_and_a_failure_is_a_failure() {
 }
 
 #[test]
-fn what_passes_by_once_is_tried_once() {
+fn standard_input_is_sent_once() {
     let fake = Fake::start(Quirks {
         cuts: usize::MAX,
         cut_at: 10,

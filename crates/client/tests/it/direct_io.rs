@@ -64,7 +64,7 @@ fn parts_of_files_are_put_where_they_belong() {
 
 /// Files of /proc are regular, and have no such way.
 #[test]
-fn where_it_cannot_be_the_user_is_told_once() {
+fn a_file_system_without_direct_io_is_reported_once() {
     let served = Served::start();
     let [a, b] = ["/proc/self/status", "/proc/self/stat"];
     let to = served.url("/d/");

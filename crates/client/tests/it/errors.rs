@@ -119,7 +119,7 @@ fn wrong_usage_is_2_and_help_is_0() {
 }
 
 #[test]
-fn an_event_log_that_cannot_be_written_is_told_before_anything_moves() {
+fn an_unwritable_event_log_is_reported_before_the_copy() {
     let served = Served::start();
     fs::write(served.path("f"), "x").unwrap();
     run(&[

@@ -18,7 +18,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    harness::{Ran, Served, bytes, godwit, run, text, tree},
+    harness::{Ran, Served, bytes, godwit, nap, run, text, tree},
     many::{assert_same, cutting_proxy},
 };
 
@@ -112,7 +112,7 @@ fn the_next_is_begun_before_the_server_has_answered_for_the_last() {
 }
 
 #[test]
-fn what_went_out_behind_a_lost_session_arrives_all_the_same() {
+fn files_sent_behind_a_lost_session_arrive() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
@@ -129,7 +129,7 @@ fn what_went_out_behind_a_lost_session_arrives_all_the_same() {
 }
 
 #[test]
-fn who_interrupts_leaves_nothing_of_the_next_or_what_can_be_gone_on_with() {
+fn an_interrupt_leaves_only_partial_files_that_can_be_resumed() {
     let is_part = |name: &String| name.contains(".godwit-");
     for journal in [false, true] {
         let served = Served::start();
@@ -157,7 +157,7 @@ fn who_interrupts_leaves_nothing_of_the_next_or_what_can_be_gone_on_with() {
         let parts = || names().into_iter().filter(is_part).count();
         while (names().len(), parts()) != (3, 2) {
             assert_eq!(child.try_wait().unwrap(), None);
-            thread::yield_now();
+            nap();
         }
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let ran: Ran = child.wait_with_output().unwrap().into();

@@ -231,7 +231,7 @@ fn send(out: &mut TcpStream, wrap: &mut Wrap, reply: &str, whole: bool) -> std::
 }
 
 #[test]
-fn both_prove_who_they_are_and_everything_is_wrapped() {
+fn both_ends_authenticate_and_all_commands_are_wrapped() {
     for versions in [Versions::Tls12, Versions::Tls13] {
         for whole in [false, true] {
             let world = World::new();
@@ -272,7 +272,7 @@ fn a_url_may_name_one_of_the_users_accounts() {
 }
 
 #[test]
-fn protection_is_a_floor() {
+fn protection_is_a_minimum() {
     let refuse_s = ("PROT S", "536 Not here");
     let refuse_p = ("PROT P", "536 Not here");
     let refuse_c = ("PROT C", "536 Not here");
@@ -322,7 +322,7 @@ fn protection_is_a_floor() {
 }
 
 #[test]
-fn what_protects_data_is_settled_in_one_round_trip() {
+fn data_protection_is_negotiated_in_one_round_trip() {
     let world = World::new();
     let quirks = Quirks {
         holds: true,
@@ -361,7 +361,7 @@ fn a_server_that_is_not_the_one_is_refused() {
 }
 
 #[test]
-fn what_is_forged_ends_the_session_and_is_not_believed() {
+fn forged_replies_end_the_session() {
     let world = World::new();
     let quirks = Quirks {
         forges: Some("MKD"),
@@ -373,7 +373,7 @@ fn what_is_forged_ends_the_session_and_is_not_believed() {
 }
 
 #[test]
-fn servers_without_identities_are_told_apart_from_those_that_do_not_believe_ours() {
+fn servers_without_gsi_and_servers_that_refuse_our_certificate_differ_in_their_errors() {
     let world = World::new();
     let quirks = |verb, reply| Quirks {
         replies: vec![(verb, reply)],
@@ -410,7 +410,7 @@ fn servers_without_identities_are_told_apart_from_those_that_do_not_believe_ours
 }
 
 #[test]
-fn what_is_wrong_with_our_own_credential_is_said_with_its_remedy() {
+fn errors_of_our_credential_name_the_remedy() {
     let world = World::new();
     let server = Server::start(&world, world.host(), Quirks::default());
     let url = server.url("/new");
@@ -470,7 +470,7 @@ fn what_is_wrong_with_our_own_credential_is_said_with_its_remedy() {
 
 /// What is behind a scheme without identities never sees one.
 #[test]
-fn ftp_says_nothing_of_who_we_are() {
+fn ftp_sends_no_identity() {
     let world = World::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -488,7 +488,7 @@ fn ftp_says_nothing_of_who_we_are() {
 
 /// Their CAs differ, and neither takes DCSC.
 #[test]
-fn servers_that_cannot_believe_each_other_are_named_with_what_they_know_the_user_by() {
+fn servers_without_mutual_trust_are_named_with_their_subjects_of_the_user() {
     let here = World::new();
     let now = SystemTime::now();
     let there = Grid::with(Blueprint::authority("/O=Grid/CN=Other CA").at(now));

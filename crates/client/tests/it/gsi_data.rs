@@ -59,6 +59,8 @@ impl Sender {
     pub(crate) fn answer(&self, command: &str) -> Option<String> {
         match command.split(' ').next()? {
             "SIZE" => Some(format!("213 {}", CONTENT.len())),
+            // Without it the client would wait for a connection that never comes.
+            "PORT" => Some("500 Only PASV".to_owned()),
             "PASV" => {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let port = listener.local_addr().unwrap().port();

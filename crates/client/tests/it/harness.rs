@@ -6,7 +6,9 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    sync::Mutex,
     thread,
+    time::Duration,
 };
 
 use godwit_server::{Anonymous, Server, ServerSettings};
@@ -139,6 +141,24 @@ pub(crate) fn run_with_input(arguments: &[&str], input: &[u8]) -> Ran {
     output.into()
 }
 
+/// Checks all `cases`, four at a time: most of their time is spent waiting.
+pub(crate) fn for_each_at_once<T: Send>(
+    cases: impl IntoIterator<Item = T, IntoIter: Send>,
+    check: impl Fn(T) + Sync,
+) {
+    let cases = Mutex::new(cases.into_iter());
+    let next = || cases.lock().unwrap().next();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(case) = next() {
+                    check(case);
+                }
+            });
+        }
+    });
+}
+
 /// Bytes without a pattern that a shifted copy could share, the same for the same seed.
 pub(crate) fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -171,6 +191,11 @@ pub(crate) fn tree(dir: &Path) -> Vec<String> {
     walk(dir, "", &mut out);
     out.sort();
     out
+}
+
+/// Lets others run before something is looked at again.
+pub(crate) fn nap() {
+    thread::sleep(Duration::from_millis(1));
 }
 
 pub(crate) fn text(path: &Path) -> &str {

@@ -148,7 +148,7 @@ fn standard_output_gets_zeros() {
 
 /// More than any disk has: it is told, and may be right all the same.
 #[test]
-fn a_file_that_is_longer_than_the_room_for_it_is_told_at_once() {
+fn a_file_larger_than_the_free_space_is_reported_at_once() {
     let here = Here::new();
     let file = File::create(here.served.path("f")).unwrap();
     file.set_len(1 << 43).unwrap();
@@ -161,7 +161,7 @@ fn a_file_that_is_longer_than_the_room_for_it_is_told_at_once() {
 
 /// A part is written into what is there: nothing of that may show through.
 #[test]
-fn parts_clear_what_was_in_their_place() {
+fn parts_overwrite_old_data() {
     let here = Here::new();
     let source = here.sparse();
     let whole = usize::try_from(LENGTH * UNIT).unwrap();
@@ -185,7 +185,7 @@ fn parts_clear_what_was_in_their_place() {
 /// Kills a copy in the midst of a file, spoils what lies in its holes, and gives the same command
 /// again.
 #[test]
-fn a_copy_goes_on_where_it_died_in_the_midst_of_holes() {
+fn a_copy_killed_amid_holes_is_resumed() {
     /// Bytes every now and then.
     const SPREAD: u64 = 8;
     let data: Vec<_> = (0..120)

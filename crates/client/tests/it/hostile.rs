@@ -14,7 +14,7 @@ use tokio::net::TcpSocket;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Served, bytes, run, text, tree},
+    harness::{Served, bytes, for_each_at_once, run, text, tree},
     interposed::interposed,
     relay::address_in,
 };
@@ -434,7 +434,7 @@ fn assert_whole(to: &Path, what: &str) {
 fn hostile_blocks_in_a_pipeline_cost_their_own_file_and_no_other() {
     let end = header(EOF | EOD, 0, 1);
     let broke = &["peer broke the extended block mode"][..];
-    for (what, bad, words) in [
+    let cases = [
         (
             "past the end",
             [block(0, 5, GOOD), end.clone()].concat(),
@@ -478,10 +478,11 @@ fn hostile_blocks_in_a_pipeline_cost_their_own_file_and_no_other() {
             &[],
         ),
         ("every bit of a descriptor", block(0xFF, 0, GOOD), &[]),
-        ("rubbish", vec![0xA5; 300], &[]),
-    ] {
-        all_but_one_arrive(what, bad, words);
-    }
+        ("noise", vec![0xA5; 300], &[]),
+    ];
+    for_each_at_once(cases, |(what, bad, words)| {
+        all_but_one_arrive(what, bad, words)
+    });
 }
 
 /// Sets a title, clears the screen by C1, and writes backwards.
@@ -494,10 +495,6 @@ fn assert_steers_nothing(text: &str) {
 
 #[test]
 fn nothing_that_a_server_says_steers_the_terminal() {
-    let here = tempfile::tempdir().unwrap();
-    let (file, back) = (here.path().join("f"), here.path().join("back"));
-    let tree = here.path().join("to");
-    fs::write(&file, "x").unwrap();
     let reply = |code: &str| -> &'static str { format!("{code} {STEERING}").leak() };
     let replies =
         |verb: &'static str, code: &str| Quirks::default().replies(&[(verb, reply(code))]);
@@ -525,7 +522,11 @@ fn nothing_that_a_server_says_steers_the_terminal() {
             ..Quirks::default()
         },
     ];
-    for quirks in quirks {
+    for_each_at_once(quirks, |quirks| {
+        let here = tempfile::tempdir().unwrap();
+        let (file, back) = (here.path().join("f"), here.path().join("back"));
+        let tree = here.path().join("to");
+        fs::write(&file, "x").unwrap();
         let fake = Fake::start(quirks);
         fake.put("/d/f", b"x");
         let (get, put, list) = (fake.url("/d/f"), fake.url("/d/g"), fake.url("/d"));
@@ -550,7 +551,7 @@ fn nothing_that_a_server_says_steers_the_terminal() {
             let ran = run(words);
             assert_steers_nothing(&ran.err);
         }
-    }
+    });
 }
 
 #[test]

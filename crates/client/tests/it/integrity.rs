@@ -215,7 +215,7 @@ fn a_path_that_spoils_bytes_each_time_is_given_up_and_leaves_nothing() {
 }
 
 #[test]
-fn what_passes_by_once_is_not_repaired() {
+fn standard_output_is_not_repaired() {
     let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     let ran = here.copy(&[], &here.url("/there"), "-");
     ran.expect(4, &["CRC32C differs"]);
@@ -280,7 +280,7 @@ impl Here {
 }
 
 #[test]
-fn of_a_file_that_was_begun_only_what_is_missing_or_wrong_is_moved() {
+fn only_missing_or_wrong_bytes_of_a_partial_file_are_moved() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Never);
         let mut part = here.bytes[..BROUGHT + 5].to_vec();
@@ -316,7 +316,7 @@ fn a_changed_source_is_copied_from_the_start_and_a_note_says_so() {
 }
 
 #[test]
-fn what_was_begun_before_the_source_changed_is_removed() {
+fn a_partial_file_of_an_older_source_is_removed() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Never);
         here.begun(get, &here.bytes);
@@ -331,7 +331,7 @@ fn what_was_begun_before_the_source_changed_is_removed() {
 }
 
 #[test]
-fn what_lies_elsewhere_or_is_a_link_is_not_gone_on_with() {
+fn partial_files_elsewhere_and_links_are_not_resumed() {
     let here = Here::new(LENGTH, Spoil::Never);
     here.begun(true, b"");
     let other = here.path("thesis");
@@ -345,7 +345,7 @@ fn what_lies_elsewhere_or_is_a_link_is_not_gone_on_with() {
 }
 
 #[test]
-fn where_a_data_connection_ends_the_same_run_goes_on_with_what_is_there() {
+fn a_lost_data_connection_is_resumed_in_the_same_run() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::End(9 << 20));
         match get {
@@ -363,7 +363,7 @@ fn where_a_data_connection_ends_the_same_run_goes_on_with_what_is_there() {
 }
 
 #[test]
-fn a_copy_between_servers_is_gone_on_with() {
+fn a_copy_between_servers_is_resumed() {
     let here = Here::new(LENGTH, Spoil::Never);
     fs::write(here.served.path(PART), &here.bytes[..BROUGHT]).unwrap();
     let (to, journal) = (here.url("/copy"), here.path("journal"));
@@ -379,7 +379,7 @@ fn a_copy_between_servers_is_gone_on_with() {
 }
 
 #[test]
-fn a_single_large_copy_that_is_killed_is_gone_on_with_without_being_asked() {
+fn a_killed_copy_of_one_large_file_is_resumed() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Never);
         let (from, to) = match get {
@@ -405,7 +405,7 @@ fn a_single_large_copy_that_is_killed_is_gone_on_with_without_being_asked() {
         let mut child = command(&["--max-rate", "40M"]).spawn().unwrap();
         while begun().is_none_or(|m| m.len() < 8 << 20) {
             assert_eq!(child.try_wait().unwrap(), None);
-            std::thread::yield_now();
+            crate::harness::nap();
         }
         child.kill().unwrap();
         child.wait().unwrap();

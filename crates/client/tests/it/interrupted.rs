@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{Ran, Served, bytes, godwit, text, tree};
+use crate::harness::{Ran, Served, bytes, godwit, nap, text, tree};
 
 const LENGTH: usize = 24 << 20;
 
@@ -88,7 +88,7 @@ fn interrupt(mut child: Child, folder: &Path, signal: Signal) -> Ran {
     });
     while begun(folder) < Some(THERE) {
         assert_eq!(child.try_wait().unwrap(), None);
-        thread::yield_now();
+        nap();
     }
     kill_process(Pid::from_child(&child), signal).unwrap();
     let mut ran = Ran::from(child.wait_with_output().unwrap());
@@ -107,7 +107,7 @@ fn moved(log: &Path) -> u64 {
 }
 
 #[test]
-fn the_server_is_told_to_give_up_and_the_same_command_goes_on() {
+fn an_interrupt_aborts_at_the_server_and_the_same_command_resumes() {
     for (get, signal, direct_io) in [
         (true, Signal::INT, false),
         (false, Signal::TERM, false),
@@ -144,7 +144,7 @@ fn write_large(path: &Path) -> u64 {
 }
 
 #[test]
-fn of_two_servers_the_sender_is_told_first_and_what_it_has_sent_is_there() {
+fn of_two_servers_the_sender_is_aborted_first_and_its_bytes_arrive() {
     for signal in [Signal::INT, Signal::TERM] {
         let from = Served::start_with(|settings| settings.foreign_data_hosts = true);
         let to = Served::start_at("127.0.0.2:0", |_| {});
@@ -178,7 +178,7 @@ fn of_two_servers_the_sender_is_told_first_and_what_it_has_sent_is_there() {
 }
 
 #[test]
-fn what_a_killed_run_has_begun_of_small_files_is_cleared_away() {
+fn partial_small_files_of_a_killed_run_are_removed() {
     const FILES: u8 = 40;
     let served = Served::start();
     fs::create_dir(served.path("d")).unwrap();
@@ -200,7 +200,7 @@ fn what_a_killed_run_has_begun_of_small_files_is_cleared_away() {
     let mut killed = copy(&["--max-rate", "40M"]);
     while !target.exists() || begun(&target).is_none() {
         assert_eq!(killed.try_wait().unwrap(), None);
-        thread::yield_now();
+        nap();
     }
     killed.kill().unwrap();
     killed.wait().unwrap();

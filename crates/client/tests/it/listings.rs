@@ -13,7 +13,7 @@ use proptest::{prelude::*, sample::Index, test_runner::TestRunner};
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Ran, run, text, tree},
+    harness::{Ran, for_each_at_once, run, text, tree},
 };
 
 const NO: &str = "500 Command not supported";
@@ -112,14 +112,16 @@ fn names(with_extra: bool) -> Vec<String> {
 }
 
 #[test]
-fn each_way_to_list_shows_all_names_and_what_is_extra_goes() {
-    for command in COMMANDS {
-        for ends in [Ends::Source, Ends::Target, Ends::Both] {
-            let (ran, left) = sync(ends, command.quirks(), command.quirks());
-            ran.expect(0, &["1 removed", "4 the same"]);
-            assert_eq!(left, names(false), "{command:?} {ends:?}");
-        }
-    }
+fn each_listing_command_shows_all_names_and_extra_files_are_deleted() {
+    let all_ends = [Ends::Source, Ends::Target, Ends::Both];
+    let cases = COMMANDS
+        .iter()
+        .flat_map(|command| all_ends.map(|ends| (*command, ends)));
+    for_each_at_once(cases, |(command, ends)| {
+        let (ran, left) = sync(ends, command.quirks(), command.quirks());
+        ran.expect(0, &["1 removed", "4 the same"]);
+        assert_eq!(left, names(false), "{command:?} {ends:?}");
+    });
 }
 
 /// What happens to a listing.
@@ -175,7 +177,7 @@ fn faults() -> impl Strategy<Value = Fault> {
 
 /// For any listing command, either end or both, and any place of the fault.
 #[test]
-fn nothing_is_removed_after_a_listing_that_was_cut_garbled_or_refused() {
+fn nothing_is_removed_after_a_damaged_listing() {
     let ends = prop_oneof![Just(Ends::Source), Just(Ends::Target), Just(Ends::Both)];
     let ways = prop::sample::select(COMMANDS.to_vec());
     let mut runner = TestRunner::new(ProptestConfig {
@@ -207,31 +209,32 @@ fn nothing_is_removed_after_a_listing_that_was_cut_garbled_or_refused() {
 /// For any listing command and any listing of a server that ends before its first line.
 #[test]
 fn nothing_is_removed_for_a_listing_that_ends_before_its_first_line() {
-    for command in COMMANDS {
-        for ends in [Ends::Source, Ends::Target] {
-            for nth in 0..3 {
-                let count = AtomicUsize::new(0);
-                let spoil = move |listing: &mut Vec<u8>| {
-                    (count.fetch_add(1, Ordering::Relaxed) == nth).then(|| {
-                        listing.clear();
-                        "226 done"
-                    })
-                };
-                let spoiled = Quirks {
-                    spoil: Some(Arc::new(spoil)),
-                    ..command.quirks()
-                };
-                let (source, target) = match ends {
-                    Ends::Target => (command.quirks(), spoiled),
-                    _ => (spoiled, command.quirks()),
-                };
-                let (ran, left) = sync(ends, source, target);
-                let all = FILES.iter().all(|name| left.contains(&(*name).to_owned()));
-                assert!(all, "{command:?} {ends:?} {nth}: {left:?}\n{}", ran.err);
-                assert!(ran.code > 0 || left == names(false), "{}", ran.err);
-            }
-        }
-    }
+    let ends = [Ends::Source, Ends::Target];
+    let cases = ends
+        .iter()
+        .flat_map(|ends| [0, 1, 2].map(|nth| (*ends, nth)));
+    let cases = cases.flat_map(|(ends, nth)| COMMANDS.map(|command| (command, ends, nth)));
+    for_each_at_once(cases, |(command, ends, nth)| {
+        let count = AtomicUsize::new(0);
+        let spoil = move |listing: &mut Vec<u8>| {
+            (count.fetch_add(1, Ordering::Relaxed) == nth).then(|| {
+                listing.clear();
+                "226 done"
+            })
+        };
+        let spoiled = Quirks {
+            spoil: Some(Arc::new(spoil)),
+            ..command.quirks()
+        };
+        let (source, target) = match ends {
+            Ends::Target => (command.quirks(), spoiled),
+            _ => (spoiled, command.quirks()),
+        };
+        let (ran, left) = sync(ends, source, target);
+        let all = FILES.iter().all(|name| left.contains(&(*name).to_owned()));
+        assert!(all, "{command:?} {ends:?} {nth}: {left:?}\n{}", ran.err);
+        assert!(ran.code > 0 || left == names(false), "{}", ran.err);
+    });
 }
 
 #[test]
@@ -396,7 +399,7 @@ fn a_file_named_as_the_option_is_not_its_directory() {
 }
 
 #[test]
-fn what_a_server_may_hide_is_not_removed() {
+fn names_that_a_server_may_hide_are_not_removed() {
     let fake = listing(ListingCommand::Names.quirks(), b"f\r\n");
     let here = tempfile::tempdir().unwrap();
     for name in [".mine", "extra"] {

@@ -331,7 +331,7 @@ fn a_session_between_two_servers_that_is_wanted_no_more_is_called_off() {
 }
 
 #[test]
-fn what_the_user_fixed_never_moves() {
+fn settings_of_the_user_never_change() {
     for events in there_and_back(64 << 20, &["-c", "2", "-p", "3"]) {
         let fixed = serde_json::json!({"concurrency": 2, "parallelism": 3, "pipelining": 1});
         for decision in named(&events, "decision") {

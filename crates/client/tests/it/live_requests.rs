@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use crate::harness::{bytes, run, text};
+use crate::harness::{bytes, for_each_at_once, run, text};
 
 /// What the server does about an aside, and about the transfer that runs meanwhile.
 #[derive(Clone, Copy, PartialEq)]
@@ -207,22 +207,23 @@ fn a_good_server_is_asked() {
 }
 
 #[test]
-fn servers_that_do_not_keep_to_it_are_asked_once() {
-    for (manners, why) in [
+fn servers_that_break_the_protocol_are_asked_once() {
+    let cases = [
         (Manners::Late, "500 what?"),
         (Manners::Rash, "unexpected reply: 226"),
         (Manners::Wrong, "unexpected reply: 200"),
         (Manners::Gone, "closed the control connection"),
-    ] {
+    ];
+    for_each_at_once(cases, |(manners, why)| {
         let (err, live_requests) = copy(manners);
         assert!(err.contains("no SITE GODWIT after all"), "{err}");
         assert!(err.contains(why), "no {why:?} in: {err}");
         assert_eq!(live_requests, 1, "{err}");
-    }
+    });
 }
 
 #[test]
-fn an_answer_is_awaited_for_a_limited_time() {
+fn the_wait_for_an_answer_is_limited() {
     let (err, live_requests) = copy(Manners::Mute);
     assert!(err.contains("no SITE GODWIT after all"), "{err}");
     assert_eq!(live_requests, 1, "{err}");

@@ -182,7 +182,7 @@ fn bad_files_in_the_middle_fail_alone_and_say_why() {
 }
 
 #[test]
-fn what_vanishes_or_cannot_be_read_stops_no_other() {
+fn missing_and_unreadable_files_fail_alone() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
@@ -288,7 +288,7 @@ fn sessions_that_are_cut_anywhere_lose_no_file_and_count_none_twice() {
 }
 
 #[test]
-fn what_a_lost_session_leaves_is_removed_by_one_that_comes_up_later() {
+fn leftovers_of_a_lost_session_are_removed_by_a_later_one() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
@@ -314,7 +314,7 @@ fn kill_when(arguments: &[&str], enough: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_repeated_command_copies_what_the_killed_one_did_not() {
+fn a_repeated_command_copies_the_rest_after_a_kill() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (top, back) = (here.path().join("top"), here.path().join("back"));
@@ -382,7 +382,7 @@ fn a_file_that_failed_keeps_the_journal_and_others_are_not_copied_again() {
 }
 
 #[test]
-fn what_a_killed_run_had_begun_is_removed_at_either_end() {
+fn partial_files_of_a_killed_run_are_removed_at_either_end() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (top, back) = (here.path().join("top"), here.path().join("back"));
@@ -416,7 +416,7 @@ fn what_a_killed_run_had_begun_is_removed_at_either_end() {
 }
 
 #[test]
-fn an_upload_goes_on_by_itself_and_asks_the_server_what_is_still_there() {
+fn a_repeated_upload_asks_the_server_for_its_files() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (top, log, state) = (

@@ -73,7 +73,7 @@ fn a_copy_is_seen_while_it_runs_and_at_its_end() {
 }
 
 #[test]
-fn what_failed_is_told_and_when_it_last_went_well() {
+fn failures_and_the_time_of_the_last_success_are_written() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (file, from) = (here.path().join("s.prom"), here.path().join("from"));
@@ -114,7 +114,7 @@ fn what_failed_is_told_and_when_it_last_went_well() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_at_once() {
+fn an_unwritable_metrics_file_is_reported_at_once() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("none/m.prom");

@@ -49,7 +49,7 @@ fn write(folder: &Path, name: &[u8], content: &str) {
 }
 
 #[test]
-fn what_would_get_another_name_is_not_copied_and_replaces_nothing() {
+fn names_that_the_server_changes_are_not_copied() {
     let (tab, blank, telnet) = (&b"a\tb"[..], &b"a "[..], &b"a\xffb"[..]);
     for name in [tab, blank, telnet] {
         for lacks in ["", "MLST", "MLSD"] {

@@ -108,7 +108,7 @@ fn a_directory_whose_lister_panicked_is_a_directory_that_failed() {
 }
 
 #[test]
-fn a_file_whose_worker_panicked_fails_alone_and_nobody_waits_for_it() {
+fn a_file_whose_worker_panicked_fails_alone() {
     for (bug, size) in [
         ("begin", 17_000_000),
         ("piece", 17_000_000),
@@ -152,7 +152,7 @@ fn a_file_whose_worker_panicked_fails_alone_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_worker_that_panics_with_a_file_in_hand_ends_the_run_and_leaves_nobody_waiting() {
+fn a_worker_that_panics_with_a_file_ends_the_run() {
     let served = Served::start();
     let here = TempDir::new().unwrap();
     // More than the planner may be ahead of the workers.

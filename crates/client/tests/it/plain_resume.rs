@@ -80,7 +80,7 @@ impl Copying {
 }
 
 #[test]
-fn an_attempt_goes_on_where_the_one_before_was_cut() {
+fn an_attempt_resumes_the_one_before() {
     for get in [true, false] {
         let copying = Copying::new(get, cuts(2));
         copying.run("5").expect(0, &[]);
@@ -91,7 +91,7 @@ fn an_attempt_goes_on_where_the_one_before_was_cut() {
 }
 
 #[test]
-fn a_file_under_a_name_without_a_dot_is_gone_on_with() {
+fn a_partial_file_without_a_leading_dot_is_resumed() {
     let quirks = Quirks {
         dots: Some("553 Prohibited file name"),
         ..cuts(1)
@@ -107,7 +107,7 @@ fn a_file_under_a_name_without_a_dot_is_gone_on_with() {
 }
 
 #[test]
-fn a_refusal_for_want_of_a_connection_costs_nothing_that_is_there() {
+fn a_refused_data_connection_keeps_the_partial_file() {
     for (get, verb) in [(true, "RETR"), (false, "STOR")] {
         let quirks = Quirks {
             nth: vec![(verb, 2, "425 Cannot open a data connection")],
@@ -122,7 +122,7 @@ fn a_refusal_for_want_of_a_connection_costs_nothing_that_is_there() {
 }
 
 #[test]
-fn the_next_command_goes_on_where_the_one_before_failed() {
+fn the_next_command_resumes_the_failed_one() {
     for get in [true, false] {
         let copying = Copying::new(get, cuts(2));
         let words = ["the same command goes on"];

@@ -106,7 +106,7 @@ fn a_proxy_is_made_where_every_tool_finds_it_and_shown() {
 }
 
 #[test]
-fn options_say_what_kind_of_proxy() {
+fn options_select_the_kind_of_proxy() {
     let user = User::new();
     for (options, kind, key) in [
         (&["--limited"][..], "RFC 3820 proxy, limited", "RSA 2048"),
@@ -155,7 +155,7 @@ fn an_encrypted_key_wants_its_pass_phrase() {
 }
 
 #[test]
-fn what_cannot_be_made_or_shown_is_3_and_says_why() {
+fn a_proxy_that_cannot_be_created_or_shown_is_3() {
     let user = User::new();
     user.run(&["proxy", "info"])
         .expect(3, &["proxy", "run `godwit proxy init`"]);
@@ -180,7 +180,7 @@ fn what_cannot_be_made_or_shown_is_3_and_says_why() {
 }
 
 #[test]
-fn a_proxy_that_nobody_here_would_believe_is_made_with_a_warning() {
+fn an_untrusted_proxy_is_created_with_a_warning() {
     let user = User::new();
     let stranger = Grid::with(Blueprint::authority("/O=Other/CN=CA").at(SystemTime::now()));
     let certificate = |credential: &Credential| credential.certificate().as_x509().to_pem();

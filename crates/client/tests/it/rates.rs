@@ -137,6 +137,6 @@ fn transfers_to_different_servers_share_the_rate_of_the_host() {
 }
 
 #[test]
-fn who_is_alone_keeps_its_own_cap_only() {
+fn a_run_with_alone_keeps_its_own_limit_only() {
     run(&["cp", "--alone", "--host-rate", "1G", "a", "ftp://h/"]).expect(2, &["--alone"]);
 }

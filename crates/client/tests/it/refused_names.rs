@@ -137,7 +137,7 @@ fn standard_input_stays_whole_where_the_server_does_not_rename_it() {
 }
 
 #[test]
-fn where_nothing_can_be_renamed_files_are_written_in_place_and_the_note_says_what_that_means() {
+fn without_rename_files_are_written_in_place_with_a_note() {
     for refusal in ["550 Rename/move failure", "550 Permission denied."] {
         let fake = Fake::start(no_renames(refusal));
         fake.put("/d/top/3", b"old");

@@ -91,7 +91,7 @@ fn where_the_new_file_does_not_get_the_name_the_old_one_gets_it_back_and_the_new
 }
 
 #[test]
-fn wherever_the_connection_breaks_off_one_of_both_is_there_and_the_error_says_where() {
+fn a_lost_connection_leaves_one_of_both_files_and_the_error_names_it() {
     for attempts in ["1", "4"] {
         for (verb, most) in [("RNFR", 4), ("RNTO", 3), ("DELE", 1)] {
             for nth in 1..=most {
@@ -153,7 +153,7 @@ fn a_code_that_is_none_is_an_error_at_once() {
 }
 
 #[test]
-fn what_was_done_and_not_answered_is_done() {
+fn a_rename_whose_reply_was_lost_is_done() {
     let fake = Fake::start(Quirks {
         hang_up_after: Some(("DELE", 1)),
         ..Quirks::default()

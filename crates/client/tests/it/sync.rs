@@ -137,7 +137,7 @@ fn trees_become_the_same_with_times_and_modes_and_then_nothing_moves() {
 }
 
 #[test]
-fn what_differs_is_told_with_its_reason_and_copied() {
+fn differences_are_reported_with_their_reason_and_copied() {
     each_way(|from, source, to, target| {
         write_tree(from);
         let contents = format!("{source}/");
@@ -197,7 +197,7 @@ fn directories_get_their_times_after_copies_and_removals() {
 }
 
 #[test]
-fn a_slash_means_the_contents_whatever_is_there() {
+fn a_trailing_slash_means_the_contents() {
     each_way(|from, source, to, target| {
         write(&from.join("f"), b"x", 1_500_000_000, 0o644);
         let name = from.file_name().unwrap();
@@ -328,7 +328,7 @@ fn a_source_that_cannot_be_listed_to_its_end_costs_nothing() {
 }
 
 #[test]
-fn what_is_left_out_is_neither_copied_nor_removed() {
+fn excluded_names_are_neither_copied_nor_removed() {
     each_way(|from, source, to, target| {
         for name in [
             "keep.rs",
@@ -409,7 +409,7 @@ fn patterns_come_from_files_too_and_the_order_counts() {
 }
 
 #[test]
-fn checksums_tell_what_sizes_and_times_do_not() {
+fn checksums_find_differences_of_equal_size_and_time() {
     each_way(|from, source, to, target| {
         for i in 0..130 {
             write(

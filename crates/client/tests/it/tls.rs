@@ -170,7 +170,7 @@ fn passwords_come_from_where_they_lie_and_wrong_ones_are_refused() {
 }
 
 #[test]
-fn a_server_that_nobody_vouches_for_hears_no_password() {
+fn an_untrusted_server_receives_no_password() {
     let site = Site::new();
     let other = Grid::with(Blueprint::authority("/O=Other/CN=CA").at(SystemTime::now()));
     let stranger = site.at("other.pem");
@@ -199,7 +199,7 @@ fn a_server_that_nobody_vouches_for_hears_no_password() {
 }
 
 #[test]
-fn tokens_log_in_and_allow_what_they_say() {
+fn tokens_log_in_and_limit_access() {
     let site = Site::new();
     fs::create_dir(site.served.path("data")).unwrap();
     fs::write(site.served.path("data/f"), bytes(1000)).unwrap();

@@ -87,7 +87,7 @@ fn one_of_them_decides_for_all() {
 }
 
 #[test]
-fn those_who_want_to_be_alone_are() {
+fn runs_with_alone_do_not_coordinate() {
     let here = Here::new();
     let puts = [here.put("a", &["--alone"]), here.put("b", &[])];
     let [a, b] = puts;

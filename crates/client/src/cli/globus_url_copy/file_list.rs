@@ -4,7 +4,7 @@ use godwit_proto::url::Location;
 
 use crate::spec::{NamePair, top_and_name};
 
-/// From where to where, as text.
+/// Source and destination, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UrlPair {
     pub(crate) source: Vec<u8>,
@@ -39,11 +39,11 @@ impl UrlPair {
 }
 
 /// Reads `source destination [offset[,length]]`, one pair a line, URLs with blanks in double
-/// quotes; blank lines and those that begin with `#` mean nothing, and so does what follows the
-/// numbers. -1 is a number that was not said.
+/// quotes; blank lines, those that begin with `#`, and words after the numbers are ignored. -1
+/// stands for a missing number.
 ///
 /// # Errors
-/// The number of the line that is none of this, from 1.
+/// The number of the malformed line, from 1.
 pub(crate) fn pairs(text: &[u8]) -> Result<Vec<UrlPair>, usize> {
     let mut pairs = Vec::new();
     for (at, line) in (1..).zip(text.split(|b| *b == b'\n')) {
@@ -61,7 +61,7 @@ pub(crate) fn pairs(text: &[u8]) -> Result<Vec<UrlPair>, usize> {
             let (offset, length) = numbers.split_once(',').unwrap_or((numbers, "-1"));
             pair.length = number(length).ok_or(at)?;
             pair.offset = number(offset).ok_or(at)?;
-            // As a dump has it: all of the file.
+            // As in a dump: the whole file.
             if pair.length.is_none() {
                 pair.offset = pair.offset.filter(|offset| *offset > 0);
             }
@@ -74,7 +74,7 @@ pub(crate) fn pairs(text: &[u8]) -> Result<Vec<UrlPair>, usize> {
     Ok(pairs)
 }
 
-/// The first word and what is behind it.
+/// The first word and the rest.
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_start();
     let (word, rest) = match text.strip_prefix(b"\"") {
@@ -97,7 +97,7 @@ fn number(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// Hosts that stand for those of all sources, or of all destinations.
+/// Aliases for the hosts of all sources, or of all destinations.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Aliases {
     pub(crate) source: Vec<String>,
@@ -108,7 +108,7 @@ impl Aliases {
     /// `@source` or `@destination`, and below it `host[:port]`, one a line.
     ///
     /// # Errors
-    /// The number of the line that is none of this, from 1.
+    /// The number of the malformed line, from 1.
     pub(crate) fn parse(text: &str) -> Result<Self, usize> {
         let mut aliases = Self::default();
         let mut of = None;
@@ -125,7 +125,7 @@ impl Aliases {
         Ok(aliases)
     }
 
-    /// The pair of this number, of which as many are under way as there are `turns`.
+    /// The pair of this number, with `turns` pairs at a time.
     pub(crate) fn apply(&self, pair: &mut UrlPair, number: usize, turns: usize) {
         let blame = number % turns.max(1);
         for (hosts, url) in [
@@ -139,7 +139,7 @@ impl Aliases {
     }
 }
 
-/// Of what is no URL of a server nothing is replaced.
+/// A URL without a host stays.
 fn replace_host(url: &mut Vec<u8>, host: &str) {
     let Some(at) = url.windows(6).position(|w| w == b"ftp://") else {
         return;
@@ -150,7 +150,7 @@ fn replace_host(url: &mut Vec<u8>, host: &str) {
     }
 }
 
-/// Pairs that are one job.
+/// Pairs that form one job.
 #[derive(Debug)]
 pub(crate) struct PairGroup {
     pub(crate) pairs: Vec<UrlPair>,

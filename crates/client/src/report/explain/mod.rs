@@ -1,8 +1,7 @@
-//! `godwit explain`: from an event log to what was moved, how fast, under which settings, and what
-//! limited it.
+//! `godwit explain`: reads an event log and reports what was moved, how fast, under which settings,
+//! and what limited it.
 //!
-//! Tolerant: unknown events and keys, lines that are none of ours, a last line that was cut off,
-//! several runs in one file.
+//! Accepts unknown events and keys, foreign lines, a truncated last line, several runs in one file.
 
 mod text;
 
@@ -19,31 +18,31 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// What a log tells.
+/// The contents of a log.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
     /// In the order of the log.
     pub runs: Vec<Run>,
-    /// Lines that are no events: cut off, or somebody else's.
+    /// Lines that are no events: truncated or foreign.
     pub lines_ignored: u64,
 }
 
-/// One run of `godwit cp`. What the log does not tell is 0, empty or absent.
+/// One run of `godwit cp`. What the log lacks is 0, empty or absent.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Run {
     /// The command line.
     pub command: String,
-    /// Bytes of files that are there; without a summary those of the epochs.
+    /// Bytes of complete files; without a summary those of the epochs.
     pub bytes: u64,
     /// Seconds; without a summary the time of the last event.
     pub seconds: f64,
     /// Bits per second over all of it.
     pub goodput_bps: f64,
-    /// Files that are there.
+    /// Complete files.
     pub files_done: u64,
-    /// Files that are not.
+    /// Failed files.
     pub files_failed: u64,
-    /// Exit status; absent where the log ends before the run did.
+    /// Exit status; absent if the log ends before the run.
     pub exit: Option<u64>,
     /// Attempts that failed and were repeated.
     pub retries: u64,
@@ -55,8 +54,7 @@ pub struct Run {
     pub phases: Vec<SettingSpan>,
     /// What limited it, most bytes first.
     pub limits: Vec<LimitShare>,
-    /// Most small files in flight on a control channel; 1 without a pipeline, 0 where the log tells
-    /// nothing.
+    /// Most small files in flight on a control channel; 1 without a pipeline, 0 if unknown.
     pub pipelining: u64,
     /// Why the last setting was chosen.
     pub last_reason: String,
@@ -81,7 +79,7 @@ pub struct SettingSpan {
     pub limited_by: Option<String>,
 }
 
-/// What limited a part of a run, and whose turn it is.
+/// What limited a part of a run, and what helps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitShare {
     /// The word of the log.
@@ -95,7 +93,7 @@ pub struct LimitShare {
 /// Reads the log at `path`.
 ///
 /// # Errors
-/// The file cannot be read, or holds no event of ours.
+/// The file cannot be read, or holds no event.
 pub fn read(path: &Path) -> Result<Explanation> {
     let doing = || format!("read event log {}", path.display());
     let file = File::open(path).map_err(|e| Error::local(doing(), &e))?;
@@ -125,7 +123,7 @@ impl Explanation {
             self.lines_ignored += 1;
             return;
         };
-        // A log whose beginning is lost is one run all the same.
+        // A log without its beginning is a run, too.
         if name == "start" || self.runs.is_empty() {
             self.runs.push(Run::default());
         }
@@ -196,7 +194,7 @@ impl Run {
     }
 }
 
-/// Epochs as one; `None` for none.
+/// Merges epochs; `None` without any.
 fn together(epochs: &[SettingSpan]) -> Option<SettingSpan> {
     let bytes = sum(epochs);
     let seconds = epochs.iter().map(|e| e.seconds).sum();

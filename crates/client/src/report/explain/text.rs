@@ -7,7 +7,7 @@ use crate::units::{show_bytes, show_rate};
 
 /// Rows of the table of settings; of longer runs the first and the last are shown.
 const ROWS_MAX: usize = 24;
-/// What limited less than this share of the bytes is not worth a line.
+/// A limit of less than this share of the bytes is not printed.
 const SHARE_MIN: f64 = 0.005;
 /// Bars of the picture of goodput.
 const BARS_MAX: usize = 60;

@@ -1,4 +1,4 @@
-//! Pictures of stories. All of them fit 80 columns and 24 lines; what is larger shows more.
+//! Draws transfers. Each picture fits 80 columns and 24 lines; larger terminals show more.
 
 use ratatui::{
     Frame,
@@ -97,7 +97,7 @@ fn title_of(history: &TransferHistory, width: u16) -> Line<'static> {
         n => format!(" and {n} more"),
     };
     let room = usize::from(width).saturating_sub("godwit   -> ".len() + more.len());
-    // A short one leaves its room to the other.
+    // A short list leaves its lines to the other.
     let taken = history.destination.chars().count().min(room / 2);
     let source = cut(&history.source, room - taken);
     let destination = cut(&history.destination, room - source.chars().count());
@@ -171,7 +171,7 @@ fn draw_graph(frame: &mut Frame<'_>, area: Rect, history: &TransferHistory) {
         " goodput, a column a second, at most {} ",
         show_rate(most as f64)
     );
-    // The newest stands at the right.
+    // The newest is at the right.
     let newest_first: Vec<u64> = history.history_bps.iter().rev().copied().collect();
     let graph = Sparkline::default()
         .block(Block::new().borders(Borders::TOP).title(title))
@@ -237,7 +237,7 @@ fn name_of(place: &str) -> String {
     trimmed.rsplit('/').next().unwrap_or(trimmed).to_owned()
 }
 
-/// At most `room` characters: what is taken out is taken from the middle.
+/// At most `room` characters: cut in the middle.
 fn cut(text: &str, room: usize) -> String {
     let count = text.chars().count();
     if count <= room {

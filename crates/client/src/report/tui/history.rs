@@ -1,4 +1,4 @@
-//! What is known of a transfer: as much as a screen shows, and never more.
+//! The state of a transfer, as much as a screen shows.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ const FILES_MAX: usize = 20;
 /// Characters kept of a line of text.
 const TEXT_MAX: usize = 200;
 
-/// A transfer as far as people look at it.
+/// A transfer as shown to users.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct TransferHistory {
@@ -35,9 +35,9 @@ pub(crate) struct TransferHistory {
     /// A word of [`Phase`].
     pub(crate) phase: String,
     pub(crate) bytes: u64,
-    /// Of what is found so far.
+    /// Of the files found so far.
     pub(crate) bytes_total: u64,
-    /// Nothing more will be found.
+    /// The plan is complete.
     pub(crate) total_known: bool,
     pub(crate) files: u64,
     pub(crate) files_failed: u64,
@@ -59,23 +59,23 @@ pub(crate) struct TransferHistory {
     pub(crate) goodput_bps: f64,
     /// Of each whole second, the last ones.
     pub(crate) history_bps: VecDeque<u64>,
-    /// Attempts that failed and were begun again.
+    /// Failed attempts that were repeated.
     pub(crate) retries: u64,
     pub(crate) recent: VecDeque<FileLine>,
-    /// The last that the user should see.
+    /// The last warning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<String>,
-    /// Files that were heard of since the last look.
+    /// Files reported since the last progress.
     #[serde(skip)]
     pub(crate) heard: usize,
     #[serde(skip)]
     pub(crate) rate: DisplayedRate,
-    /// Of the second that is not over: when it began, and with how many bytes.
+    /// The current second: its start and the bytes then.
     #[serde(skip)]
     pub(crate) second: Option<(f64, u64)>,
 }
 
-/// A file, and what became of it.
+/// A file and its state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FileLine {
     pub(crate) path: String,
@@ -122,7 +122,7 @@ impl TransferHistory {
             } => {
                 self.files_failed += u64::from(*state == FileState::Failed);
                 self.heard += 1;
-                // Of many small files nobody reads more.
+                // More lines of small files would not be read.
                 if self.heard > FILES_MAX && *state != FileState::Failed {
                     return;
                 }
@@ -138,7 +138,7 @@ impl TransferHistory {
         }
     }
 
-    /// Counters were looked at, `seconds` after the beginning.
+    /// Takes the counters, `seconds` after the start.
     pub(crate) fn on_progress(&mut self, now: &Snapshot, seconds: f64) {
         self.seconds = seconds;
         self.heard = 0;
@@ -175,7 +175,7 @@ impl TransferHistory {
         }
     }
 
-    /// The last line of a file says how it is. Those that move stay longest.
+    /// Replaces the line of a file. Lines of moving files are kept longest.
     fn remember(&mut self, line: FileLine) {
         self.recent.retain(|known| known.path != line.path);
         self.recent.push_back(line);
@@ -185,13 +185,13 @@ impl TransferHistory {
         }
     }
 
-    /// Of what is to be moved, 0 to 1; `None` while that is not known.
+    /// Fraction done, 0 to 1; `None` while unknown.
     pub(crate) fn part_done(&self) -> Option<f64> {
         (self.total_known && self.bytes_total > 0)
             .then(|| (self.bytes as f64 / self.bytes_total as f64).min(1.0))
     }
 
-    /// Seconds that are left at this rate; `None` where nobody can tell.
+    /// Seconds left at this rate; `None` if unknown.
     pub(crate) fn seconds_left(&self) -> Option<f64> {
         let left = self.bytes_total.saturating_sub(self.bytes) as f64 * 8.0;
         (self.total_known && left > 0.0 && self.goodput_bps > 0.0).then(|| left / self.goodput_bps)
@@ -206,7 +206,7 @@ fn word(state: FileState) -> &'static str {
     }
 }
 
-/// So much of a text as is kept, as a terminal may show it.
+/// Shortens and escapes a text for the terminal.
 fn short(text: &str) -> String {
     escaped(text).chars().take(TEXT_MAX).collect()
 }

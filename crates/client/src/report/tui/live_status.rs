@@ -1,4 +1,4 @@
-//! Each transfer tells the user's others how it is.
+//! Each transfer publishes its state to the user's other transfers.
 
 use std::{
     sync::Arc,
@@ -16,10 +16,10 @@ use crate::{
     },
 };
 
-/// Where they meet.
+/// The name of the presence group.
 pub(crate) const NAME: &str = "running";
 
-/// Between two tellings.
+/// Time between two publications.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Stands between a job and its observer.
@@ -36,7 +36,7 @@ struct StatusState {
 }
 
 impl LiveStatus {
-    /// `observer`, and the user's others too, where they can be told.
+    /// Wraps `observer` and publishes the state, if the group can be joined.
     pub(crate) fn through(observer: Arc<dyn Observer>) -> Arc<dyn Observer> {
         let presence = user_folder().and_then(|folder| Presence::join(&folder, NAME));
         match presence {
@@ -88,7 +88,7 @@ impl Observer for LiveStatus {
             if last.is_none_or(|last| last.elapsed() >= EVERY) {
                 *last = Some(Instant::now());
                 if let Ok(text) = serde_json::to_string(history) {
-                    // Where that cannot be written there is nobody to see it.
+                    // If that cannot be written, no reader can see it either.
                     let _ = self.presence.publish(&text);
                 }
             }

@@ -1,4 +1,4 @@
-//! What people look at while transfers run: `--tui` shows one, `top` all of the user's.
+//! Screens of running transfers: `--tui` shows one, `top` all of the user's.
 //!
 //! # Map
 //! - [`history`]: what is known of a transfer, without a terminal

@@ -1,5 +1,4 @@
-//! The terminal while a screen is shown: taken, drawn on and given back, whatever happens; and its
-//! keys.
+//! The terminal while a screen is shown, restored in every case; and its keys.
 
 use std::{
     io::{self, IsTerminal, Stderr},
@@ -27,18 +26,18 @@ use crate::{
     report::{events::Event, progress::Snapshot},
 };
 
-/// Between two looks at the keys.
+/// Time between two polls of the keyboard.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Lines that are kept for the time after the screen.
+/// Lines that are printed after the screen.
 const LINES_MAX: usize = 1000;
 
 const KEYS: &str = "q: end in good order; twice: at once";
 
-/// The terminal is ours.
+/// The terminal shows the screen.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// What a key means.
+/// The action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     End,
@@ -77,7 +76,7 @@ impl RawTerminal {
     }
 
     pub(crate) fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) {
-        // A terminal that has gone away is looked at by nobody.
+        // A terminal that is gone needs no screen.
         let _ = self.terminal.draw(picture);
     }
 }
@@ -88,11 +87,10 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Makes the terminal what it was. For whoever ends the process without looking back; more than
-/// once does no harm.
+/// Restores the terminal, before the process ends. May be called more than once.
 pub fn give_back() {
     if TAKEN.swap(false, Ordering::Relaxed) {
-        // There is nobody to tell.
+        // The error cannot be reported.
         let _ = execute!(io::stderr(), LeaveAlternateScreen);
         let _ = disable_raw_mode();
     }
@@ -132,13 +130,12 @@ struct ScreenState {
     taken: Option<RawTerminal>,
     history: TransferHistory,
     began: Instant,
-    /// What is printed when the terminal is given back.
+    /// Lines to print when the terminal is restored.
     lines: Vec<String>,
 }
 
 impl Screen {
-    /// Takes the terminal. A key that ends is the same as an interrupt, which the terminal does not
-    /// make of it any more.
+    /// Takes the terminal. In raw mode the interrupt key arrives as a key.
     ///
     /// # Errors
     /// Standard error is no terminal, or one that cannot be drawn on.
@@ -171,7 +168,7 @@ impl Screen {
         self.shown().history.on_event(event);
     }
 
-    /// Draws; `None` gives the terminal back, and gives what was to be printed.
+    /// Draws; `None` restores the terminal and returns the lines to print.
     pub fn show(&self, progress: Option<&Snapshot>) -> Vec<String> {
         let mut shown = self.shown();
         let ScreenState {
@@ -194,8 +191,7 @@ impl Screen {
         }
     }
 
-    /// Keeps a line until the terminal is given back; then it is handed back at once, to be
-    /// printed.
+    /// Keeps a line until the terminal is restored; after that returns it for printing.
     pub fn keep(&self, line: String) -> Option<String> {
         let mut shown = self.shown();
         if shown.taken.is_none() {

@@ -25,11 +25,11 @@ const LIST_MAX: u16 = 6;
 
 const KEYS: &str = "up, down: another transfer; q: leave";
 
-/// Shows them until the user leaves; once, as lines, where standard output or standard error is no
+/// Shows them until the user quits; once, as lines, if standard output or standard error is no
 /// terminal, and as JSON objects with `json`.
 ///
 /// # Errors
-/// Where transfers meet cannot be entered, or the terminal cannot be drawn on.
+/// The presence folder cannot be used, or the terminal cannot be drawn on.
 pub fn run(json: bool, once: bool, observer: &dyn Observer, stop: &Stop) -> Result<()> {
     let presence = user_folder()
         .and_then(|folder| Presence::join(&folder, NAME))

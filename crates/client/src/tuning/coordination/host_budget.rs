@@ -1,19 +1,19 @@
-//! What all transfers of one user on this host share, wherever they go: channels, and where one of
-//! them asks for it (`--host-rate`) a rate.
+//! The budget that all transfers of one user on this host share, to any server: channels, and a
+//! rate if one of them sets it (`--host-rate`).
 //!
-//! Each says what it would have, and each computes from what all say what it may have: weighted
-//! max-min shares, so that what one does not need is there for the others. Nobody decides for
-//! anybody, and all come to the same shares within a look or two.
+//! Each publishes its demand and computes its allocation from all demands: weighted max-min shares,
+//! so that the others use what one does not need. There is no leader; all reach the same shares
+//! within one or two exchanges.
 
 use std::{io, path::Path};
 
 use crate::local::presence::{Presence, user_folder};
 
-/// Data channels of all transfers together. Four times what one may have; more sockets than that
-/// help no host, and the paths from one host mostly begin with the same link.
+/// Data channels of all transfers together. Four times the limit of one transfer; more sockets help
+/// no host, and most paths from one host share the first link.
 pub(crate) const CHANNELS: u32 = 512;
 
-/// Where all meet. Names of paths begin otherwise.
+/// The group of all transfers. Names of paths start differently.
 const NAME: &str = "host";
 
 /// Membership; dropping it ends it.
@@ -21,24 +21,24 @@ const NAME: &str = "host";
 pub(crate) struct HostBudget {
     presence: Presence,
     weight: f64,
-    /// What we ask all to keep to, bit/s.
+    /// The rate limit that this run sets for all, bit/s.
     rate_bps: Option<u64>,
 }
 
-/// What a member would have.
+/// The demand of a member.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Demand {
     pub(crate) channels: u32,
-    /// Bit/s; infinite: all that is to be had.
+    /// Bit/s; infinite for as much as possible.
     pub(crate) rate_bps: f64,
 }
 
-/// What a member may have.
+/// The allocation of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
     /// At least 1.
     pub(crate) channels: u32,
-    /// Bit/s; `None`: nobody asked for a limit.
+    /// Bit/s; `None` without a limit.
     pub(crate) rate_bps: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ impl HostBudget {
     /// Joins all transfers of this user. `weight` is finite and above 0.
     ///
     /// # Errors
-    /// There is no folder that only this user may enter.
+    /// There is no folder that only this user can enter.
     pub(crate) fn join(weight: f64, rate_bps: Option<u64>) -> io::Result<Self> {
         Self::join_in(&user_folder()?, weight, rate_bps)
     }
@@ -59,8 +59,8 @@ impl HostBudget {
         })
     }
 
-    /// Tells the others what we would have, and looks at what we may. Nobody's share is held back
-    /// for want of traffic, but our own is there at once: we may have it as if we wished for all.
+    /// Publishes this run's demand and computes its allocation. A run that has used less than its
+    /// share can use all of it at once: its own demand counts as unlimited.
     ///
     /// # Errors
     /// The folder is gone, or full.
@@ -113,7 +113,7 @@ impl HostBudget {
     }
 }
 
-/// What another member says.
+/// The line of another member.
 #[derive(Clone, Copy, Debug)]
 struct MemberDemand {
     weight: f64,
@@ -142,8 +142,8 @@ struct WeightedDemand {
     wish: f64,
 }
 
-/// Our part of `whole`: those who wish for less than their share by weight have their wish, and the
-/// others share the rest.
+/// This run's share of `whole`: members that demand less than their weighted share get their
+/// demand, and the others share the rest.
 fn share(whole: f64, mine: WeightedDemand, mut weighted: Vec<WeightedDemand>) -> f64 {
     weighted.push(mine);
     weighted.sort_by(|a, b| (a.wish / a.weight).total_cmp(&(b.wish / b.weight)));
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(first.exchange(wish(1, ALL)).unwrap(), half);
         second.exchange(wish(1, 100.0)).unwrap();
         assert_eq!(first.exchange(wish(1, ALL)).unwrap().rate_bps, Some(800));
-        // What we use at present says nothing of what we may.
+        // Current use does not limit the allocation.
         assert_eq!(second.exchange(wish(1, 100.0)).unwrap().rate_bps, Some(450));
         let mut third = join(Some(300));
         assert_eq!(third.exchange(wish(1, 0.0)).unwrap().rate_bps, Some(100));

@@ -1,5 +1,5 @@
-//! The user's other transfers, as the controller sees them: who decides for those over our path,
-//! how much of it is ours, and what is ours of that which all on this host share.
+//! The user's other transfers as the controller sees them: which run decides for the path, this
+//! run's share of it, and its share of the host's budget.
 
 mod host_budget;
 mod path_group;
@@ -12,39 +12,39 @@ use self::{
 };
 use crate::{context::RunContext, spec::Rates};
 
-/// Looks of the controller between two looks at the company.
+/// Samples of the controller between two exchanges with the others.
 const EVERY: u32 = 2;
-/// Time over which our own rate is measured, seconds.
+/// Time over which this run's rate is measured, seconds.
 const RATE_SECONDS: f64 = 0.5;
-/// Who uses so much of what it may have would use more.
+/// A run that uses this fraction of its allocation would use more.
 const SATURATED_SHARE: f64 = 0.9;
-/// Others leave us so much more than what we use at present.
+/// A run's demand exceeds its current use by this factor.
 const HEADROOM: f64 = 1.25;
 
-/// A group that we belong to, or nobody.
+/// The group of this run, if any.
 pub(crate) struct Coordinator {
     group: Option<PathGroup>,
     view: GroupView,
     observations: u32,
     host: Option<HostBudget>,
     allocation: Allocation,
-    /// What we say to the others on this host.
+    /// This run's demand on this host.
     wish: Demand,
     rates: Rates,
-    /// Seconds and bytes when our rate was last measured.
+    /// Seconds and bytes at the last measurement of the rate.
     measured: (f64, u64),
 }
 
-/// What is new.
+/// A change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ShareChange {
-    /// We follow, and another total was decided.
+    /// The leader, another run, chose another total.
     Total(Setting),
-    /// Members came or went: our part is another one.
+    /// Members joined or left: the share changed.
     ShareChanged,
-    /// We decide from now on.
+    /// This run leads from now on.
     BecameLeader,
-    /// Others on this host leave us another number of channels.
+    /// The host's budget gives this run another number of channels.
     Allocation,
 }
 
@@ -77,7 +77,7 @@ impl Coordinator {
         }
     }
 
-    /// All transfers of this user on this host. Where they cannot be found each is on its own.
+    /// All transfers of this user on this host. If they cannot be found, each runs alone.
     pub(crate) fn on_host(weight: f64, rates: Rates) -> Self {
         let mut coordinator = Self::alone(rates);
         let wish = coordinator.wish;
@@ -96,7 +96,7 @@ impl Coordinator {
         coordinator
     }
 
-    /// And those who move over `path` too, to tune with them.
+    /// Also joins those over `path`, to tune together.
     pub(crate) fn on_path(mut self, path: &str, weight: f64) -> Self {
         let cap_bps = self.rate_bps();
         let joined = PathGroup::join(path, weight).and_then(|mut group| {
@@ -112,7 +112,7 @@ impl Coordinator {
         self
     }
 
-    /// Tells what we have moved `at` a time, seconds, and looks at the others.
+    /// Publishes the bytes moved `at` a time, in seconds, and reads those of the others.
     pub(crate) fn observe(
         &mut self,
         at: f64,
@@ -150,8 +150,8 @@ impl Coordinator {
         (runs(before) != runs(self.allocation)).then_some(ShareChange::Allocation)
     }
 
-    /// What we would have of the rate: all, or where we use less than we may, somewhat more than
-    /// that.
+    /// This run's demand of the rate: all, or a little more than its use if that is below the
+    /// allocation.
     #[allow(clippy::cast_precision_loss)] // rates need no more than 53 bits
     fn measure(&mut self, at: f64, bytes: u64) {
         let (then, had) = self.measured;
@@ -182,7 +182,7 @@ impl Coordinator {
         change(&before, &self.view)
     }
 
-    /// Tells the others what was decided.
+    /// Publishes the decision to the others.
     pub(crate) fn publish(&mut self, total: Setting, context: &RunContext) {
         if !self.view.leads {
             return;
@@ -205,7 +205,7 @@ impl Coordinator {
         };
     }
 
-    /// The total that another decided, where another decides.
+    /// The total of the leader, if another run leads.
     pub(crate) fn followed(&self) -> Option<Setting> {
         self.view.total.filter(|_| !self.view.leads)
     }
@@ -218,7 +218,7 @@ impl Coordinator {
         self.view.others_bytes
     }
 
-    /// Our part of `total`, as far as others on this host leave us the channels.
+    /// This run's share of `total`, within the host's budget.
     pub(crate) fn share(&self, total: Setting) -> Setting {
         let wished = share(total, self.view.part);
         let channels = wished.channels().max(1);
@@ -231,12 +231,12 @@ impl Coordinator {
         )
     }
 
-    /// Our part of `total` is what we would run.
+    /// The share of `total` without the host's budget.
     pub(crate) fn demand_for(&mut self, total: Setting) {
         self.wish.channels = share(total, self.view.part).channels();
     }
 
-    /// What we may have at most, bit/s.
+    /// This run's rate limit, bit/s.
     pub(crate) fn rate_bps(&self) -> Option<u64> {
         (self
             .rates
@@ -246,13 +246,13 @@ impl Coordinator {
         .min()
     }
 
-    /// What all over our path may have at most, bit/s; `None` where one has no cap.
+    /// The sum of the rate limits over the path, bit/s; `None` if a member has none.
     pub(crate) fn path_rate_bps(&self) -> Option<u64> {
         let ours_and_theirs = self.rate_bps().zip(self.view.others_cap_bps);
         ours_and_theirs.map(|(ours, theirs)| ours.saturating_add(theirs))
     }
 
-    /// Why `total` is not what runs here; `None` where it is.
+    /// Why `total` is not in force here; `None` if it is.
     pub(crate) fn describe_share(&self, total: Setting) -> Option<String> {
         let of_path = (!self.is_alone()).then(|| {
             format!(
@@ -275,7 +275,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody else's decision, as if it were ours.
+    /// Another run's decision as this run's.
     pub(crate) fn follow_decision(total: Setting) -> Decision {
         Decision::new(total, format!("{total} for all, decided by another"))
     }

@@ -1,11 +1,10 @@
 //! Transfers of one user on one host over one path: one of them tunes for all.
 //!
-//! Transfers that tune side by side disturb each other: what one observes is what the others are
-//! trying out. So those that leave this host for the same server in the same direction form a
-//! *group*. Its members tell each other how many bytes they have moved; the one that holds the
-//! leader's lock observes their sum, decides one total setting, and each runs its share of that, by
-//! weight. When the leader ends, however it ends, the lock is free and another goes on from the
-//! same total.
+//! Transfers that tune side by side disturb each other: each observes the experiments of the
+//! others. So those between this host and the same server in the same direction form a *group*. Its
+//! members publish how many bytes they have moved; the one that holds the leader's lock observes
+//! the sum and decides one total setting, and each runs its share of it, by weight. When the leader
+//! ends, even by a kill, the lock is free and another continues from the same total.
 //!
 //! ```text
 //!   $XDG_RUNTIME_DIR/godwit/PATH/        a roster, and
@@ -13,8 +12,8 @@
 //!       leader     locked by the leader
 //!       total      the setting that all share, replaced as a whole
 //! ```
-//! Nobody waits for anybody here, and nothing fails a transfer: without the folder each tunes for
-//! itself.
+//! No process waits for another, and no error fails a transfer: without the folder each tunes
+//! alone.
 
 use std::{
     collections::HashMap,
@@ -35,26 +34,26 @@ pub(crate) struct PathGroup {
     weight: f64,
     /// Held by the leader.
     leader: Option<File>,
-    /// Bytes of each other member when it was last looked at.
+    /// Bytes of each other member at the last exchange.
     seen: HashMap<String, u64>,
-    /// Bytes that others have moved since we joined.
+    /// Bytes that others have moved since this run joined.
     others_bytes: u64,
 }
 
-/// What a look at the group showed.
+/// The state of the group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GroupView {
-    /// We decide for all.
+    /// This run leads.
     pub(crate) leads: bool,
-    /// Members, we included.
+    /// Members, this run included.
     pub(crate) members: usize,
-    /// Bytes that the others have moved since we joined, ever growing.
+    /// Bytes that the others have moved since this run joined; never decreases.
     pub(crate) others_bytes: u64,
-    /// Our part of the whole, `0..=1`.
+    /// This run's share, `0..=1`.
     pub(crate) part: f64,
-    /// What the leader decided last.
+    /// The leader's last decision.
     pub(crate) total: Option<Setting>,
-    /// What the others may have at most, bit/s; `None` where one of them has no cap.
+    /// The sum of the others' rate limits, bit/s; `None` if one has none.
     pub(crate) others_cap_bps: Option<u64>,
 }
 
@@ -79,8 +78,8 @@ impl PathGroup {
         Ok(group)
     }
 
-    /// Tells the others how many bytes we have moved since we joined and what we may have at most,
-    /// bit/s, and looks at theirs. Takes some ten microseconds a member.
+    /// Publishes the bytes that this run has moved since it joined and its rate limit, bit/s, and
+    /// reads those of the others. Takes some ten microseconds a member.
     ///
     /// # Errors
     /// The folder is gone, or full.
