@@ -85,7 +85,7 @@ impl SettingTarget {
         limit.unwrap_or(Setting::new(u32::MAX, u32::MAX))
     }
 
-    /// `endpoint` let no more than `most` sessions in.
+    /// `endpoint` admitted no more than `most` sessions.
     pub(crate) fn sessions_refused(&self, endpoint: &Endpoint, most: u32) {
         if endpoint.refused_sessions(most) {
             self.keep_to_limits(endpoint, "the server lets no further session in");

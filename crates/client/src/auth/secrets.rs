@@ -46,8 +46,7 @@ pub struct Secrets {
     /// Tokens that were handed over for a host and a port, and are shown there whatever they say;
     /// before all others.
     pub granted_tokens: Vec<((String, u16), Password)>,
-    /// `--token-host` and `GODWIT_TOKEN_HOSTS`: hosts that the token is meant for, whatever it
-    /// says.
+    /// `--token-host` and `GODWIT_TOKEN_HOSTS`: hosts that get the token whatever its audience is.
     pub token_hosts: Vec<String>,
 }
 
@@ -118,7 +117,7 @@ impl Secrets {
         found.map(|(_, token)| token.clone())
     }
 
-    /// The user's token, read again each time: it may be renewed while a long copy runs. Blocks.
+    /// The user's token, read again each time, since it may be renewed during a long copy. Blocks.
     ///
     /// # Errors
     /// A file that holds it cannot be read, or is open to others.

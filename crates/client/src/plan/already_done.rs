@@ -112,7 +112,7 @@ impl Planner {
         before.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The same for a get.
+    /// The same for a download.
     pub(super) fn skip_copied_local(&self, file: &SourceFile, found: &fs::Metadata) {
         self.context
             .local

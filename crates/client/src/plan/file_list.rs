@@ -198,7 +198,7 @@ impl Planner {
         let server = endpoint.name();
         let look = async |session: &mut Session| session.stat_all(&paths, false).await;
         let found = self
-            .carrier
+            .retrying
             .attempt(Operation::on(&endpoint, &server), look)
             .await?;
         let mut found = found.into_iter();
@@ -539,7 +539,7 @@ fn next_name(reader: &mut impl BufRead, nul: bool) -> io::Result<Option<Option<R
     ))
 }
 
-/// Without what means nothing in a path. A name that leads out is refused.
+/// Removes `.` and empty components. A name that leads out of the directory is refused.
 fn relative(line: &[u8]) -> Result<Vec<u8>> {
     let components = line.split(|b| *b == b'/');
     let kept: Vec<_> = components.filter(|c| !c.is_empty() && *c != b".").collect();

@@ -241,7 +241,7 @@ pub enum FileState {
 pub enum FileEnd<'a> {
     /// It is complete at the destination.
     Done {
-        /// Bytes moved, those that were moved again included.
+        /// Bytes moved, repeated ones included.
         bytes: u64,
         /// Its size.
         size: u64,
@@ -259,7 +259,7 @@ pub enum FileEnd<'a> {
     Failed(&'a Error),
 }
 
-/// Sees what happens. Called from the job's own thread, in order; must not block for long.
+/// Receives events. Called from the job's own thread, in order; must not block for long.
 pub trait Observer: Send + Sync {
     /// An event.
     fn on_event(&self, event: &Event);

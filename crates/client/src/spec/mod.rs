@@ -93,7 +93,7 @@ pub struct Connections {
     pub subjects: Vec<(Option<String>, DistinguishedName)>,
     /// Credentials that `gsiftp://` logs in with at a host and port, before all others.
     pub granted: Vec<((String, u16), Credential)>,
-    /// How `sshftp://` gets to servers.
+    /// How `sshftp://` connects.
     pub ssh: Ssh,
 }
 
@@ -111,7 +111,7 @@ impl Connections {
         self.granted.iter().find(is_for).map(|(_, granted)| granted)
     }
 
-    /// Who `host` must be, where that was said.
+    /// The required subject of `host`, if given.
     pub(crate) fn subject_of(&self, host: &str) -> Option<&DistinguishedName> {
         named_for(&self.subjects, host)
     }
@@ -211,7 +211,7 @@ pub struct JobSpec {
     pub files_from: Option<FilesFrom>,
     /// What becomes of files that exist.
     pub existing: ExistingFiles,
-    /// Only what differs, and perhaps more than copies; then there is one source, and no part.
+    /// Set for `sync`; then there is one source, and no part.
     pub sync: Option<SyncSpec>,
     /// Attributes that a copy keeps of its source; `sync` has its own.
     pub preserve: Preserve,
@@ -225,7 +225,7 @@ pub struct JobSpec {
     pub tuner: TunerSpec,
     /// What no setting may pass.
     pub limit: SettingLimit,
-    /// Small files in flight on a control channel, at least 1; `None`: as many as the path wants.
+    /// Small files in flight on a control channel, at least 1; `None`: as many as the path needs.
     pub pipelining: Option<u32>,
     /// SO_SNDBUF, SO_RCVBUF and SBUF.
     pub socket_buffer_bytes: Option<u64>,

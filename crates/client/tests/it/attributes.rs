@@ -147,7 +147,7 @@ fn attributes_that_a_server_cannot_preserve_are_reported_once() {
 }
 
 #[test]
-fn directories_whose_times_are_refused_are_told_together() {
+fn directories_with_refused_times_are_reported_together() {
     let fake = Fake::start(
         Quirks::default()
             .features(&["MFMT", "SIZE", "MLST type*;size*;modify*;"])

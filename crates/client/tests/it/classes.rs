@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::{
     fake::{Fake, Quirks},
     gsi::{self, World},
-    harness::{Ran, Served, bytes, for_each_at_once, godwit, run, text},
+    harness::{Ran, Served, bytes, godwit, run, text},
     pki::Blueprint,
 };
 
@@ -422,7 +422,7 @@ fn a_server_that_says_nothing_is_4() {
             _ => "1 s",
         };
         case(&arguments, FAILED, &[&fake.url(""), limit, NETWORK]);
-    });
+    }
 }
 
 #[test]
@@ -531,11 +531,7 @@ fn an_interrupt_is_130() {
             let ran = Ran::from(child.wait_with_output().unwrap());
             told(&ran, &arguments, INTERRUPTED, &["interrupted"]);
         }
-        let id = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
-        kill_process(id, signal).unwrap();
-        let ran = Ran::from(child.wait_with_output().unwrap());
-        told(&ran, &arguments, INTERRUPTED, &["interrupted"]);
-    });
+    }
 }
 
 fn interruptible(arguments: &[&str]) -> std::process::Child {

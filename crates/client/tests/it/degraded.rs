@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Served, bytes, for_each_at_once, run, text, tree},
+    harness::{Served, bytes, run, text, tree},
 };
 
 /// Copies a file there and back and expects both to be right.
@@ -242,7 +242,7 @@ fn without_mlsd_facts_come_from_a_long_listing() {
 }
 
 #[test]
-fn what_of_opts_was_refused_is_said() {
+fn refused_opts_are_reported() {
     let quirks = Quirks::default()
         .features(&["PARALLEL"])
         .replies(&[("OPTS", "501 no")]);
@@ -433,8 +433,7 @@ fn silence_and_sudden_ends_are_failures_and_not_hangs() {
             },
             &["421 Too many users"],
         ),
-    ];
-    for_each_at_once(cases, |(quirks, words)| {
+    ] {
         let fake = Fake::start(quirks);
         fake.put("/f", b"x");
         let here = tempfile::tempdir().unwrap();
@@ -450,7 +449,7 @@ fn silence_and_sudden_ends_are_failures_and_not_hangs() {
         ];
         run(&get).expect(4, words);
         assert_eq!(tree(here.path()), Vec::<String>::new());
-    });
+    }
 }
 
 #[test]
