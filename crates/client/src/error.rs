@@ -548,6 +548,7 @@ impl Error {
             Self::Collides { .. } => "collision",
             Self::DiskFull { .. } => "no_space",
             Self::Changed { .. } => "changed",
+            Self::Exists { .. } => "exists",
             Self::Missing { .. } => "not_found",
             Self::Local(failure) => storage_code(failure),
             Self::Interrupted => "interrupted",
