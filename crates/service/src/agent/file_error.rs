@@ -1,6 +1,6 @@
 //! Errors of the client as the service keeps them.
 
-use godwit_client::error::{Blame, Error};
+use godwit_client::error::{Error, WhoActs as ClientWho};
 use godwit_proto::error::{FailureKind, failure_kind};
 use godwit_service_api::job::{FileError, WhoActs};
 
@@ -8,13 +8,13 @@ pub(super) fn file_error(error: &Error) -> FileError {
     FileError {
         code: code(error).to_owned(),
         message: error.to_string(),
-        who: match error.blame() {
-            Blame::User => WhoActs::User,
-            Blame::Server => WhoActs::Destination,
-            Blame::Network | Blame::Nobody => WhoActs::Service,
-            Blame::ThisMachine | Blame::Developers => WhoActs::Operator,
+        who: match error.who() {
+            Some(ClientWho::User) => WhoActs::User,
+            Some(ClientWho::Server) => WhoActs::Destination,
+            Some(ClientWho::Network) | None => WhoActs::Service,
+            Some(ClientWho::ThisMachine | ClientWho::Developers) => WhoActs::Operator,
         },
-        may_pass: error.is_passing() || matches!(error, Error::Interrupted | Error::Changed { .. }),
+        may_pass: error.may_pass() || matches!(error, Error::Interrupted | Error::Changed { .. }),
     }
 }
 
