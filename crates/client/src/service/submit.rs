@@ -56,14 +56,14 @@ pub(super) async fn submit(
     }
 }
 
-type Part = Result<Vec<u8>, io::Error>;
+type BodyChunk = Result<Vec<u8>, io::Error>;
 
 /// Sends the lines of the body; ends early where the receiver is gone.
 fn lines(
     head: &JobRequest,
     files: &[FileRequest],
     list: Option<PathBuf>,
-    parts: &mpsc::Sender<Part>,
+    parts: &mpsc::Sender<BodyChunk>,
 ) -> Result<(), ServiceError> {
     let mut part = Vec::new();
     push(&mut part, head);
@@ -81,7 +81,11 @@ fn lines(
     Ok(())
 }
 
-fn listed(path: &Path, part: &mut Vec<u8>, parts: &mpsc::Sender<Part>) -> Result<(), ServiceError> {
+fn listed(
+    path: &Path,
+    part: &mut Vec<u8>,
+    parts: &mpsc::Sender<BodyChunk>,
+) -> Result<(), ServiceError> {
     let mut reader: Box<dyn BufRead> = match path.as_os_str() == "-" {
         true => Box::new(io::stdin().lock()),
         false => Box::new(BufReader::new(

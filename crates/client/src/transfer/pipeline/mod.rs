@@ -160,7 +160,7 @@ impl SessionPair {
         let source = self.sender.as_ref().filter(|_| first.sender().is_some());
         // Who has the one of our extensions has the other virtues.
         let is_ours = |session: &Session| session.server.features.live_channels;
-        let ours = is_ours(self) && source.is_none_or(|source| is_ours(source));
+        let ours = is_ours(self) && source.is_none_or(is_ours);
         let most = match ours {
             true => DEPTH_MAX_PATIENT,
             false => DEPTH_MAX,
