@@ -242,7 +242,7 @@ fn release_host(units: &mut BTreeMap<String, u32>, host: &str, running: u32) {
 }
 
 /// Whether a pattern, in which `*` stands for any text, matches all of a name.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else {

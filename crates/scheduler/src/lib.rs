@@ -5,7 +5,7 @@
 //! - [`Scheduler`]: the state, [`Scheduler::step`], [`Scheduler::shares`], [`Scheduler::why`]
 //! - [`Config`], [`AgentState`], [`QueueKey`], [`QueueState`]: what goes in
 //! - [`Grant`], [`LeaseId`], [`Share`]: what comes out
-//! - [`Reason`]: why a queue waits
+//! - [`Reason`]: why a queue waits; [`matches`]: patterns of endpoints
 //! - `tree`: start-time fair queueing over the tree of shares; `selection`: whose turn is next
 //! - `places`, `budget`: endpoints and links, what they take and what is in use
 //! - `agents`: which agent reaches what, and which is least loaded
@@ -38,6 +38,7 @@ mod tree;
 mod tuned_sum;
 mod why;
 
+pub use agents::matches;
 pub use model::{
     AgentState, Class, Config, EndpointConfig, EndpointName, EndpointState, FILE_COST, Grant, Hold,
     LeaseId, LeaseReport, Limits, QueueKey, QueueState, Share, ShareConfig, StartedLease, Tuning,

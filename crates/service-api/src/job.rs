@@ -112,6 +112,17 @@ impl Default for JobOptions {
     }
 }
 
+/// What a user changes of a job that has not ended: `PATCH /api/v1/jobs/{id}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobChange {
+    /// 1 (last) to 5 (first).
+    pub priority: Option<u8>,
+    /// Shown in lists.
+    pub name: Option<String>,
+}
+
 /// Classes of service.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -208,6 +219,15 @@ impl JobState {
             JobState::Failed => "failed",
             JobState::Canceled => "canceled",
         }
+    }
+}
+
+impl std::str::FromStr for JobState {
+    type Err = serde::de::value::Error;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        use serde::de::IntoDeserializer as _;
+        JobState::deserialize(name.into_deserializer())
     }
 }
 

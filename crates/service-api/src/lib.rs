@@ -5,12 +5,14 @@
 //! - [`problem`]: errors of the API (RFC 9457); [`page`]: lists in pages by cursor
 //! - [`event`]: what the event stream of a job carries
 //! - [`site`]: endpoints, agents, shares and users, as operators see them
+//! - [`account`]: users, their tokens and credentials
 //! - [`agent`]: the lease protocol between the service and its agents
 //!
 //! Everything here is data: no I/O, no clock. Unknown fields of requests are errors, so that a
 //! misspelt option is never ignored; unknown fields of answers are skipped, so that an older client
 //! reads a newer service.
 
+pub mod account;
 pub mod agent;
 pub mod event;
 pub mod job;

@@ -56,6 +56,43 @@ pub struct EndpointView {
     pub why: Vec<Why>,
 }
 
+/// What an operator sets of an endpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EndpointRequest {
+    /// `scheme://host:port`, the port only where URLs have one.
+    pub name: String,
+    /// Whether it takes work.
+    #[serde(default)]
+    pub state: EndpointState,
+    /// What it takes.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// A pair of endpoints, and what an operator has set of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LinkView {
+    /// Endpoint.
+    pub source: String,
+    /// Endpoint.
+    pub destination: String,
+    /// What it takes.
+    pub limits: Limits,
+}
+
+/// What an operator sets of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AgentRequest {
+    /// It gets no new work.
+    pub draining: bool,
+}
+
 /// An agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -95,11 +132,34 @@ pub struct ShareView {
     pub fair: f64,
 }
 
+/// What an operator sets of a share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ShareRequest {
+    /// `organisation/group/user`.
+    pub path: String,
+    /// Among its siblings, more than 0; `None` removes it.
+    pub weight: Option<f64>,
+}
+
+/// Whether the service works: `GET /health` and `GET /ready`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Health {
+    /// `ok`.
+    pub status: String,
+    /// Of the program.
+    pub version: String,
+}
+
 /// What a user may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Role {
+    /// Poll for work under its name; nothing that users may do.
+    Agent,
     /// Jobs of their own.
     #[default]
     User,

@@ -1,10 +1,20 @@
 //! The transfer service: people submit jobs, agents do them with the client's library.
 //!
 //! # Map
+//! - [`config`]: flags and file; [`serve`]: a process of the service; [`doctor`]: checks its parts
 //! - [`agent`]: asks the service for work, does it, reports what became of it
+//! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
 //! - [`credentials`]: what proves users to endpoints, sealed at rest
 
+pub mod accounts;
 pub mod agent;
+pub mod api;
+pub mod config;
 pub mod credentials;
+pub mod doctor;
+mod error;
+pub mod serve;
 pub mod store;
+
+pub use error::ServiceError;

@@ -1,2 +1,149 @@
-//! The service.
-fn main() {}
+//! `godwit-service`: flags in, prints and exit status out; all else is the library.
+
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+    path::Path,
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use godwit_service::{
+    ServiceError, agent,
+    config::{Arguments, ServeSettings, Verb},
+    doctor::{self, Verdict},
+    serve::{self, Server},
+    store::Store,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
+use tracing_subscriber::EnvFilter;
+
+/// The doctor found something.
+const EXIT_FOUND: u8 = 1;
+/// Wrong usage or settings, as `clap` has it, too.
+const EXIT_USAGE: u8 = 2;
+/// The system said no.
+const EXIT_FAILED: u8 = 4;
+
+/// Environment variable with a filter such as `debug`.
+const FILTER_VARIABLE: &str = "GODWIT_SERVICE_LOG";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::builder()
+        .with_default_directive(tracing::Level::INFO.into())
+        .with_env_var(FILTER_VARIABLE)
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        .init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(EXIT_FAILED, &error),
+    };
+    let result = runtime.block_on(run(arguments.verb));
+    match result {
+        Ok(status) => status,
+        Err(error @ ServiceError::Usage(_)) => fail(EXIT_USAGE, &error),
+        Err(error) => fail(EXIT_FAILED, &error),
+    }
+}
+
+fn fail(status: u8, why: &dyn Display) -> ExitCode {
+    // Nobody may read it.
+    let _ = writeln!(io::stderr(), "godwit-service: {why}");
+    ExitCode::from(status)
+}
+
+async fn run(verb: Verb) -> Result<ExitCode, ServiceError> {
+    match verb {
+        Verb::Serve(settings) => serve_until_signal(settings.resolve()?).await,
+        Verb::Agent(options) => {
+            let config = options.resolve()?;
+            info!(
+                name = config.name,
+                service = config.service,
+                "the agent starts"
+            );
+            agent::run(config, signalled()?).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Doctor(settings) => Ok(examine(&settings.resolve()?).await),
+        Verb::Migrate {
+            settings,
+            operator_token,
+        } => migrate(&settings.resolve()?, operator_token.as_deref()).await,
+    }
+}
+
+async fn serve_until_signal(settings: ServeSettings) -> Result<ExitCode, ServiceError> {
+    let server = Server::bind(settings).await?;
+    let stop = signalled()?;
+    let mut out = io::stdout().lock();
+    // Nobody may read it.
+    let _ = writeln!(out, "{}", server.url());
+    if let Some(token) = server.new_token() {
+        let _ = writeln!(out, "token: {token}");
+    }
+    let _ = out.flush();
+    drop(out);
+    info!(listening = ?server.addresses(), "godwit-service serves");
+    server.run(stop).await;
+    info!("godwit-service ends");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Until SIGTERM or SIGINT.
+fn signalled() -> Result<impl Future<Output = ()>, ServiceError> {
+    let listen = |kind| signal(kind).map_err(|error| ServiceError::Usage(error.to_string()));
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+async fn examine(settings: &ServeSettings) -> ExitCode {
+    let findings = doctor::examine(settings).await;
+    let mut out = io::stdout().lock();
+    for finding in &findings {
+        // Nobody may read it.
+        let _ = writeln!(
+            out,
+            "{:6} {:9} {}",
+            finding.verdict, finding.part, finding.text
+        );
+    }
+    match findings
+        .iter()
+        .any(|finding| finding.verdict == Verdict::Bad)
+    {
+        true => ExitCode::from(EXIT_FOUND),
+        false => ExitCode::SUCCESS,
+    }
+}
+
+async fn migrate(
+    settings: &ServeSettings,
+    operator_token: Option<&Path>,
+) -> Result<ExitCode, ServiceError> {
+    let store = Store::migrate(&settings.database).await?;
+    info!(
+        version = store.schema_version().await?,
+        "the tables are up to date"
+    );
+    if let Some(path) = operator_token {
+        serve::make_operator(&store, path).await?;
+    }
+    store.close().await;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,3 +1,215 @@
 //! Credentials of users for endpoints: what they are, and how they lie in the database.
+//!
+//! # Map
+//! - [`Vault`]: stores them sealed, shows all but the secret, opens them for a unit
+//! - [`sealing`]: envelope encryption with a key that lies outside the database
 
 pub mod sealing;
+
+use std::sync::Arc;
+
+use godwit_scheduler::matches;
+use godwit_service_api::{
+    account::{CredentialRequest, CredentialView},
+    agent::{GrantedCredential, Secret},
+};
+use jiff::Timestamp;
+use openssl::{asn1::Asn1Time, pkey::PKey, x509::X509};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use self::sealing::{SealError, SealingKey};
+use crate::store::{Store, StoreError, model::CredentialRecord};
+
+/// Longest secret.
+const SECRET_BYTES_MAX: usize = 64 << 10;
+
+/// Longest pattern of endpoints.
+const PATTERN_BYTES_MAX: usize = 300;
+
+/// Most credentials of a user.
+const CREDENTIALS_MAX: usize = 1000;
+
+/// Why a credential cannot be stored or opened. Messages hold no part of it.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// It is none.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// It cannot be sealed or opened.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Credentials of all users.
+#[derive(Clone)]
+pub struct Vault {
+    store: Store,
+    key: Arc<SealingKey>,
+}
+
+impl Vault {
+    /// With the key of this installation.
+    pub fn new(store: Store, key: SealingKey) -> Self {
+        let key = Arc::new(key);
+        Self { store, key }
+    }
+
+    /// Stores a credential of a user; with an id, in place of that one.
+    ///
+    /// # Errors
+    /// It is none, there is no such id of this user, or the database does not answer.
+    pub async fn put(
+        &self,
+        owner: &str,
+        id: Option<Uuid>,
+        request: &CredentialRequest,
+    ) -> Result<CredentialView, CredentialError> {
+        let expires = check(request)?;
+        match id {
+            Some(id) => drop(self.store.credential(owner, id).await?),
+            None if self.store.credentials(owner).await?.len() >= CREDENTIALS_MAX => {
+                return Err(CredentialError::Invalid("there are too many credentials"));
+            }
+            None => {}
+        }
+        let id = id.unwrap_or_else(Uuid::now_v7);
+        let text = serde_json::to_vec(&request.secret);
+        let text = Zeroizing::new(text.map_err(|_| CredentialError::Invalid("no secret"))?);
+        let record = CredentialRecord {
+            id,
+            owner: owner.to_owned(),
+            endpoint: request.endpoint.to_ascii_lowercase(),
+            kind: kind(&request.secret).to_owned(),
+            sealed: self.key.seal(&place(id, owner), &text)?,
+            expires,
+            created: Timestamp::UNIX_EPOCH,
+        };
+        self.store.set_credential(&record).await?;
+        Ok(view(&self.store.credential(owner, id).await?))
+    }
+
+    /// Credentials of a user, latest first.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub async fn list(&self, owner: &str) -> Result<Vec<CredentialView>, StoreError> {
+        Ok(self
+            .store
+            .credentials(owner)
+            .await?
+            .iter()
+            .map(view)
+            .collect())
+    }
+
+    /// Removes a credential of a user.
+    ///
+    /// # Errors
+    /// There is none of this id, or the database does not answer.
+    pub async fn remove(&self, owner: &str, id: Uuid) -> Result<(), StoreError> {
+        self.store.remove_credential(owner, id).await
+    }
+
+    /// What a user has for these endpoints: for each the latest that has not ended.
+    ///
+    /// # Errors
+    /// The database does not answer, or the key of the installation is another.
+    pub async fn find(
+        &self,
+        owner: &str,
+        endpoints: &[String],
+    ) -> Result<Vec<GrantedCredential>, CredentialError> {
+        let records = self.store.credentials(owner).await?;
+        let now = self.store.now().await?;
+        let mut found = Vec::new();
+        for endpoint in endpoints {
+            let mut fitting = records.iter().filter(|record| {
+                let is_good = record.expires.is_none_or(|expires| expires > now);
+                is_good && matches(&record.endpoint, endpoint)
+            });
+            if let Some(record) = fitting.next() {
+                let text = self.key.open(&place(record.id, owner), &record.sealed)?;
+                let secret = serde_json::from_slice(&text);
+                found.push(GrantedCredential {
+                    endpoint: endpoint.clone(),
+                    secret: secret.map_err(|_| SealError::Damaged)?,
+                });
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Where a sealed secret belongs.
+fn place(id: Uuid, owner: &str) -> String {
+    format!("credential:{id}:{owner}")
+}
+
+fn kind(secret: &Secret) -> &'static str {
+    match secret {
+        Secret::Proxy(_) => "proxy",
+        Secret::Token(_) => "token",
+        Secret::Password { .. } => "password",
+    }
+}
+
+fn view(record: &CredentialRecord) -> CredentialView {
+    CredentialView {
+        id: record.id,
+        endpoint: record.endpoint.clone(),
+        kind: record.kind.clone(),
+        expires: record.expires,
+        created: record.created,
+    }
+}
+
+/// When it ends.
+fn check(request: &CredentialRequest) -> Result<Option<Timestamp>, CredentialError> {
+    let invalid = |why| Err(CredentialError::Invalid(why));
+    let pattern = &request.endpoint;
+    if !pattern.contains("://") || pattern.len() > PATTERN_BYTES_MAX {
+        return invalid("the endpoint is a pattern over scheme://host:port");
+    }
+    if pattern.contains('@') || !pattern.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return invalid("the endpoint is a pattern over scheme://host:port");
+    }
+    let is_line = |text: &str| !text.is_empty() && !text.chars().any(char::is_control);
+    match &request.secret {
+        Secret::Proxy(pem) if pem.len() > SECRET_BYTES_MAX => invalid("the proxy is too long"),
+        Secret::Proxy(pem) => {
+            let end = proxy_end(pem.as_bytes())?;
+            Ok(Some(request.expires.map_or(end, |given| given.min(end))))
+        }
+        Secret::Token(token) if token.len() > SECRET_BYTES_MAX || !is_line(token) => {
+            invalid("a token is one line")
+        }
+        Secret::Password { user, password } if !is_line(user) || !is_line(password) => {
+            invalid("user and password are one line each")
+        }
+        Secret::Password { user, password } if user.len() + password.len() > SECRET_BYTES_MAX => {
+            invalid("user and password are too long")
+        }
+        _ => Ok(request.expires),
+    }
+}
+
+/// When the first certificate of a chain ends.
+fn proxy_end(pem: &[u8]) -> Result<Timestamp, CredentialError> {
+    const NO_CHAIN: CredentialError =
+        CredentialError::Invalid("a proxy is certificates and a key without passphrase, as PEM");
+    let chain = X509::stack_from_pem(pem).map_err(|_| NO_CHAIN)?;
+    // A passphrase would be asked for on a terminal.
+    PKey::private_key_from_pem_callback(pem, |_| Ok(0)).map_err(|_| NO_CHAIN)?;
+    let ends = chain.iter().map(|certificate| {
+        let left = Asn1Time::from_unix(0).and_then(|start| start.diff(certificate.not_after()));
+        let left = left.map_err(|_| NO_CHAIN)?;
+        let seconds = i64::from(left.days) * 86_400 + i64::from(left.secs);
+        Timestamp::from_second(seconds).map_err(|_| NO_CHAIN)
+    });
+    let ends = ends.collect::<Result<Vec<_>, _>>()?;
+    ends.into_iter().min().ok_or(NO_CHAIN)
+}

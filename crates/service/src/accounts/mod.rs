@@ -1,0 +1,229 @@
+//! Who asks: tokens, passwords, tokens of other issuers, client certificates; and what they may do.
+//!
+//! # Map
+//! - [`Accounts`]: from what a request shows to a user of the database
+//! - `secrets`: API tokens and passwords, made and verified
+//! - `attempts`: how often logins may fail
+//! - [`oidc`]: issuers whose tokens are taken, and their keys
+
+mod attempts;
+pub mod oidc;
+mod secrets;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use godwit_service_api::{
+    account::{NewToken, TokenView},
+    site::Role,
+};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::store::{Store, StoreError, model::PrincipalRecord};
+use attempts::Attempts;
+use oidc::Issuers;
+pub use secrets::{SecretError, hash_password};
+
+/// Verifications of passwords at a time: each takes 19 MiB.
+const VERIFICATIONS_MAX: usize = 2;
+
+/// How long a token from a login by password lasts.
+const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 3600);
+
+/// What a request shows of its sender.
+#[derive(Clone, Default)]
+pub struct Evidence {
+    /// Where it comes from.
+    pub address: Option<IpAddr>,
+    /// Of `Authorization: Bearer`.
+    pub bearer: Option<Zeroizing<String>>,
+    /// Subject of the certificate that TLS has verified.
+    pub certificate: Option<String>,
+}
+
+/// Why a sender is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// Nothing was shown.
+    #[error("this needs a token: Authorization: Bearer ...")]
+    Missing,
+    /// What was shown proves nothing, or the user is disabled. Says no more to the sender.
+    #[error("the token, password or certificate is not accepted")]
+    Refused,
+    /// Too many logins failed.
+    #[error("too many logins failed; try again in {0} s")]
+    TooMany(u64),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The users of the service.
+pub struct Accounts {
+    store: Store,
+    attempts: Attempts,
+    issuers: Issuers,
+    verifications: Arc<Semaphore>,
+}
+
+impl Accounts {
+    /// Users of this database, and of these issuers.
+    pub fn new(store: Store, issuers: Issuers) -> Self {
+        Self {
+            store,
+            attempts: Attempts::default(),
+            issuers,
+            verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
+        }
+    }
+
+    /// The user who sent this.
+    ///
+    /// # Errors
+    /// Nothing is shown, it is not accepted, or the database does not answer.
+    pub async fn authenticate(&self, evidence: &Evidence) -> Result<PrincipalRecord, AccessError> {
+        let found = match (&evidence.bearer, &evidence.certificate) {
+            (Some(token), _) => self.by_token(token).await,
+            (None, Some(name)) => {
+                self.store
+                    .principal_by_identity(&format!("dn:{name}"))
+                    .await
+            }
+            (None, None) => return Err(AccessError::Missing),
+        };
+        match found {
+            Ok(principal) if !principal.disabled => Ok(principal),
+            Ok(_) | Err(StoreError::NotFound) => {
+                // What is right is never held up by what others behind the same address try.
+                let address = evidence.address.map(|address| format!("address {address}"));
+                self.attempts.failed(address.as_deref());
+                self.attempts.check(address.as_deref())?;
+                Err(AccessError::Refused)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn by_token(&self, token: &str) -> Result<PrincipalRecord, StoreError> {
+        if token.starts_with(secrets::TOKEN_PREFIX) {
+            return self
+                .store
+                .principal_by_token(&secrets::hash_token(token))
+                .await;
+        }
+        match self.issuers.subject(token).await {
+            Ok(identity) => self.store.principal_by_identity(&identity).await,
+            Err(error) => {
+                tracing::info!(%error, "a token was refused");
+                Err(StoreError::NotFound)
+            }
+        }
+    }
+
+    /// A token for a password.
+    ///
+    /// # Errors
+    /// It is wrong, logins of this user or from this address failed too often, or the database does
+    /// not answer.
+    pub async fn login(
+        &self,
+        user: &str,
+        password: Zeroizing<String>,
+        address: Option<IpAddr>,
+    ) -> Result<NewToken, AccessError> {
+        let from = address.map(|address| format!("address {address}"));
+        let name = format!("user {user}");
+        self.attempts.check(from.as_deref())?;
+        self.attempts.check(Some(&name))?;
+        let principal = match self.store.principal(user).await {
+            Ok(principal) => Some(principal),
+            Err(StoreError::NotFound) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let principal = principal.filter(|principal| !principal.disabled);
+        let hash = principal
+            .as_ref()
+            .and_then(|principal| principal.password_hash.clone());
+        let is_right = self.verify(hash, password).await;
+        let Some(principal) = principal.filter(|_| is_right) else {
+            self.attempts.failed(from.as_deref());
+            self.attempts.failed(Some(&name));
+            self.store
+                .audit(user, "login.failed", user, from.as_deref().unwrap_or(""))
+                .await?;
+            return Err(AccessError::Refused);
+        };
+        let token = self
+            .new_token(&principal.name, "login", Some(LOGIN_LIFETIME))
+            .await?;
+        self.store
+            .audit(user, "login", user, from.as_deref().unwrap_or(""))
+            .await?;
+        Ok(token)
+    }
+
+    /// Takes as long for a user without a password, or one who does not exist.
+    async fn verify(&self, hash: Option<String>, password: Zeroizing<String>) -> bool {
+        let permit = Arc::clone(&self.verifications).acquire_owned().await;
+        let verified = tokio::task::spawn_blocking(move || {
+            let is_right = secrets::verify_password(hash.as_deref(), &password);
+            drop(permit);
+            is_right
+        });
+        verified.await.unwrap_or(false)
+    }
+
+    /// Makes a token of a user.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub async fn new_token(
+        &self,
+        user: &str,
+        label: &str,
+        lifetime: Option<Duration>,
+    ) -> Result<NewToken, StoreError> {
+        let token = secrets::new_token().map_err(|_| StoreError::Invalid("no random bytes"))?;
+        let (id, created) = (Uuid::now_v7(), self.store.now().await?);
+        let expires = lifetime.and_then(|lifetime| created.checked_add(lifetime).ok());
+        let hash = secrets::hash_token(&token);
+        self.store
+            .add_token(id, user, &hash, label, expires)
+            .await?;
+        Ok(NewToken {
+            token: token.to_string(),
+            view: TokenView {
+                id,
+                user: user.to_owned(),
+                label: label.to_owned(),
+                created,
+                expires,
+            },
+        })
+    }
+
+    /// Makes sure that a user exists who has at least this role.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub async fn ensure(&self, name: &str, role: Role) -> Result<(), StoreError> {
+        match self.store.principal(name).await {
+            Ok(principal) if principal.role >= role && !principal.disabled => Ok(()),
+            Ok(mut principal) => {
+                principal.role = principal.role.max(role);
+                principal.disabled = false;
+                self.store.set_principal(&principal).await
+            }
+            Err(StoreError::NotFound) => {
+                let principal = PrincipalRecord {
+                    name: name.to_owned(),
+                    role,
+                    ..PrincipalRecord::default()
+                };
+                self.store.set_principal(&principal).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

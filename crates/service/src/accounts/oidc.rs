@@ -1,0 +1,213 @@
+//! Tokens of other issuers: OpenID Connect, WLCG and SciTokens profiles.
+//!
+//! Only issuers of the settings are asked for keys: a token's own word leads to no request.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use godwit_gsi::token::{KeySet, KeySetError, Token, TokenError};
+use reqwest::{Client, Url};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+
+/// Keys are fetched again after this.
+const KEYS_LIFE: Duration = Duration::from_secs(3600);
+
+/// Keys that cannot be fetched again are used so long.
+const KEYS_LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Least time between two fetches from one issuer, whatever tokens name.
+const FETCH_GAP: Duration = Duration::from_secs(60);
+
+const FETCH_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest document that is read.
+const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+
+/// An issuer whose tokens are taken.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct IssuerSettings {
+    /// URL, as tokens name it.
+    pub issuer: String,
+    /// Tokens must be for one of these.
+    pub audiences: Vec<String>,
+    /// Where its keys are; `None`: its discovery document says so.
+    pub keys: Option<String>,
+    /// Keys may come by plain HTTP: for tests on one host.
+    #[serde(default)]
+    pub allow_http: bool,
+}
+
+/// Why a token of an issuer is refused. Messages hold no part of the token.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    /// It is none, or not good.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Its issuer is not in the settings.
+    #[error("the token's issuer is not one that is accepted")]
+    Unknown,
+    /// The keys of the issuer cannot be had.
+    #[error("the keys of {issuer}: {why}")]
+    Keys {
+        /// URL.
+        issuer: String,
+        /// What happened.
+        why: String,
+    },
+}
+
+/// All issuers whose tokens are taken.
+#[derive(Default)]
+pub struct Issuers {
+    issuers: HashMap<String, Issuer>,
+    client: Client,
+}
+
+struct Issuer {
+    settings: IssuerSettings,
+    keys: Mutex<Keys>,
+}
+
+#[derive(Default)]
+struct Keys {
+    set: Option<(Arc<KeySet>, Instant)>,
+    asked: Option<Instant>,
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    jwks_uri: String,
+}
+
+impl Issuers {
+    /// Issuers of the settings.
+    ///
+    /// # Errors
+    /// No HTTP client can be made.
+    pub fn new(settings: &[IssuerSettings]) -> Result<Self, reqwest::Error> {
+        let issuers = settings.iter().map(|settings| {
+            let issuer = Issuer {
+                settings: settings.clone(),
+                keys: Mutex::default(),
+            };
+            (settings.issuer.clone(), issuer)
+        });
+        let client = Client::builder()
+            .timeout(FETCH_LIMIT)
+            .redirect(reqwest::redirect::Policy::none());
+        Ok(Self {
+            issuers: issuers.collect(),
+            client: client.build()?,
+        })
+    }
+
+    /// The identity of the user that a token proves: `oidc:ISSUER#SUBJECT`.
+    ///
+    /// # Errors
+    /// Why it proves none.
+    pub async fn subject(&self, text: &str) -> Result<String, IssuerError> {
+        let token = Token::parse(text)?;
+        let issuer = self
+            .issuers
+            .get(token.issuer())
+            .ok_or(IssuerError::Unknown)?;
+        let claims = match token.verify(&*self.keys(issuer, false).await?) {
+            // The issuer may have a new key.
+            Err(TokenError::UnknownKey) => {
+                Token::parse(text)?.verify(&*self.keys(issuer, true).await?)?
+            }
+            verified => verified?,
+        };
+        claims.check(&issuer.settings.audiences, SystemTime::now())?;
+        if claims.subject.is_empty() {
+            return Err(TokenError::Malformed("it has no sub").into());
+        }
+        Ok(format!("oidc:{}#{}", claims.issuer, claims.subject))
+    }
+
+    async fn keys(&self, issuer: &Issuer, newer: bool) -> Result<Arc<KeySet>, IssuerError> {
+        let mut keys = issuer.keys.lock().await;
+        let kept = keys.set.clone();
+        let age = kept.as_ref().map(|(_, at)| at.elapsed());
+        let may_ask = keys.asked.is_none_or(|at| at.elapsed() >= FETCH_GAP);
+        let wants = newer || age.is_none_or(|age| age >= KEYS_LIFE);
+        if wants && may_ask {
+            keys.asked = Some(Instant::now());
+            match self.fetch(&issuer.settings).await {
+                Ok(set) => {
+                    let set = Arc::new(set);
+                    keys.set = Some((Arc::clone(&set), Instant::now()));
+                    return Ok(set);
+                }
+                Err(error) => tracing::warn!(%error, "keys were not fetched"),
+            }
+        }
+        match kept {
+            Some((set, at)) if at.elapsed() < KEYS_LIFE_MAX => Ok(set),
+            _ => Err(failed(
+                &issuer.settings,
+                "they could not be fetched of late",
+            )),
+        }
+    }
+
+    async fn fetch(&self, settings: &IssuerSettings) -> Result<KeySet, IssuerError> {
+        let url = match &settings.keys {
+            Some(url) => url.clone(),
+            None => {
+                let base = settings.issuer.trim_end_matches('/');
+                let url = format!("{base}/.well-known/openid-configuration");
+                let document = self.document(settings, &url).await?;
+                let parsed = serde_json::from_slice::<Discovery>(&document);
+                let discovery = parsed.map_err(|error| failed(settings, error))?;
+                // OpenID Connect Discovery 4.3.
+                if discovery.issuer != settings.issuer {
+                    return Err(failed(
+                        settings,
+                        "its discovery document is of another issuer",
+                    ));
+                }
+                discovery.jwks_uri
+            }
+        };
+        let document = self.document(settings, &url).await?;
+        KeySet::parse(&document).map_err(|error: KeySetError| failed(settings, error))
+    }
+
+    async fn document(&self, settings: &IssuerSettings, url: &str) -> Result<Vec<u8>, IssuerError> {
+        let url = Url::parse(url).map_err(|error| failed(settings, error))?;
+        let is_allowed = url.scheme() == "https" || url.scheme() == "http" && settings.allow_http;
+        if !is_allowed {
+            return Err(failed(settings, "a URL of it is not https"));
+        }
+        let answer = self.client.get(url).send().await;
+        let mut answer = answer
+            .and_then(reqwest::Response::error_for_status)
+            .map_err(|error| failed(settings, error))?;
+        let mut document = Vec::new();
+        while let Some(chunk) = answer
+            .chunk()
+            .await
+            .map_err(|error| failed(settings, error))?
+        {
+            if document.len() + chunk.len() > DOCUMENT_BYTES_MAX {
+                return Err(failed(settings, "its answer is too long"));
+            }
+            document.extend_from_slice(&chunk);
+        }
+        Ok(document)
+    }
+}
+
+fn failed(settings: &IssuerSettings, why: impl ToString) -> IssuerError {
+    IssuerError::Keys {
+        issuer: settings.issuer.clone(),
+        why: why.to_string(),
+    }
+}

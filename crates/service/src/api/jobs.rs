@@ -1,0 +1,343 @@
+//! Jobs as users see them, and what they do to them.
+
+use std::sync::Arc;
+
+use axum::{Json as JsonAnswer, extract::State};
+use godwit_service_api::{
+    job::{FileState, FileView, JobChange, JobState, JobView},
+    page::{DEFAULT_PAGE, Page},
+    site::Role,
+    why::{Why, WhyCode},
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use super::{
+    Api, cursor,
+    extract::{Asked, Caller, Id, Json},
+    openapi::Routes,
+    problem::{Answer, ApiError, Kind},
+    submit::{check_name, check_priority},
+};
+use crate::store::{
+    StoreError,
+    model::{JobFilter, JobRecord},
+};
+
+pub(super) fn routes(routes: &mut Routes) {
+    routes
+        .add::<__path_list_jobs, _, _>(list_jobs)
+        .add::<__path_show_job, _, _>(show_job)
+        .add::<__path_change_job, _, _>(change_job)
+        .add::<__path_list_files, _, _>(list_files)
+        .add::<__path_why, _, _>(why)
+        .add::<__path_cancel, _, _>(cancel)
+        .add::<__path_pause, _, _>(pause)
+        .add::<__path_resume, _, _>(resume)
+        .add::<__path_retry, _, _>(retry);
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct JobsQuery {
+    /// States with commas between
+    state: Option<String>,
+    /// Whose, where not one's own
+    owner: Option<String>,
+    /// Of every user, for operators
+    #[serde(default)]
+    all: bool,
+    /// `next` of the page before
+    cursor: Option<String>,
+    /// Most jobs of the page, up to 1000
+    limit: Option<u32>,
+}
+
+/// Lists jobs, latest first
+#[utoipa::path(
+    get, path = "/api/v1/jobs", params(JobsQuery),
+    responses((status = 200, description = "A page", body = Page<JobView>)),
+)]
+pub(super) async fn list_jobs(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Asked(asked): Asked<JobsQuery>,
+) -> Answer<JsonAnswer<Page<JobView>>> {
+    let states = asked.state.iter().flat_map(|states| states.split(','));
+    let states = states.map(|name| name.parse::<JobState>());
+    let states = states.collect::<Result<Vec<_>, _>>();
+    let states = states.map_err(|error| ApiError::new(Kind::Query, error.to_string()))?;
+    let owner = match asked.owner {
+        Some(owner) => {
+            api.check_sees(&caller, &owner).await?;
+            Some(owner)
+        }
+        None if asked.all && caller.is_operator() => None,
+        None => Some(caller.name().to_owned()),
+    };
+    let list = format!("jobs {owner:?} {states:?}");
+    let place = cursor::decode(&list, asked.cursor.as_deref())?;
+    let filter = JobFilter {
+        owner,
+        states,
+        ids: Vec::new(),
+    };
+    let limit = asked.limit.unwrap_or(DEFAULT_PAGE);
+    let page = api.store.jobs(&filter, place.as_deref(), limit).await?;
+    Ok(JsonAnswer(Page {
+        items: page.items.into_iter().map(|job| api.view(job)).collect(),
+        next: cursor::encode(&list, page.next),
+    }))
+}
+
+/// Shows a job
+#[utoipa::path(
+    get, path = "/api/v1/jobs/{id}", params(("id" = Uuid, Path, description = "Job")),
+    responses((status = 200, description = "The job", body = JobView)),
+)]
+pub(super) async fn show_job(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<JsonAnswer<JobView>> {
+    let job = api.visible_job(&caller, id).await?;
+    Ok(JsonAnswer(api.view(job)))
+}
+
+/// Changes a job that has not ended
+#[utoipa::path(
+    patch, path = "/api/v1/jobs/{id}", request_body = JobChange,
+    params(("id" = Uuid, Path, description = "Job")),
+    responses((status = 200, description = "The job as it is now", body = JobView)),
+)]
+pub(super) async fn change_job(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+    Json(change): Json<JobChange>,
+) -> Answer<JsonAnswer<JobView>> {
+    let mut job = api.visible_job(&caller, id).await?;
+    if let Some(priority) = change.priority {
+        check_priority(priority)?;
+        job.options.priority = priority;
+    }
+    if change.name.is_some() {
+        check_name(change.name.as_deref())?;
+        job.options.name = change.name;
+    }
+    api.store.set_options(id, &job.options).await?;
+    let detail = format!("priority {}", job.options.priority);
+    api.audit(caller.name(), "job.change", &id.to_string(), &detail)
+        .await;
+    Ok(JsonAnswer(api.view(job)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct FilesQuery {
+    /// Only files in this state
+    #[param(value_type = Option<String>)]
+    state: Option<FileState>,
+    /// `next` of the page before
+    cursor: Option<String>,
+    /// Most files of the page, up to 1000
+    limit: Option<u32>,
+}
+
+/// Lists files of a job in the order of their numbers
+#[utoipa::path(
+    get, path = "/api/v1/jobs/{id}/files",
+    params(("id" = Uuid, Path, description = "Job"), FilesQuery),
+    responses((status = 200, description = "A page", body = Page<FileView>)),
+)]
+pub(super) async fn list_files(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+    Asked(asked): Asked<FilesQuery>,
+) -> Answer<JsonAnswer<Page<FileView>>> {
+    let job = api.visible_job(&caller, id).await?;
+    let list = format!("files {id} {:?}", asked.state);
+    let place = cursor::decode(&list, asked.cursor.as_deref())?;
+    let limit = asked.limit.unwrap_or(DEFAULT_PAGE);
+    let page = api
+        .store
+        .files(&job, place.as_deref(), limit, asked.state)
+        .await?;
+    Ok(JsonAnswer(Page {
+        items: page.items,
+        next: cursor::encode(&list, page.next),
+    }))
+}
+
+/// Says why a job waits or is slow
+#[utoipa::path(
+    get, path = "/api/v1/jobs/{id}/why", params(("id" = Uuid, Path, description = "Job")),
+    responses((status = 200, description = "Reasons, most telling first", body = Vec<Why>)),
+)]
+pub(super) async fn why(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<JsonAnswer<Vec<Why>>> {
+    let job = api.visible_job(&caller, id).await?;
+    Ok(JsonAnswer(api.reasons(&job)))
+}
+
+/// Cancels a job
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/cancel", params(("id" = Uuid, Path, description = "Job")),
+    responses((status = 200, description = "Its agents stop at once", body = JobView)),
+)]
+pub(super) async fn cancel(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<JsonAnswer<JobView>> {
+    api.visible_job(&caller, id).await?;
+    api.store
+        .cancel(id, &format!("by {}", caller.name()))
+        .await?;
+    api.steered(&caller, "job.cancel", id, "").await
+}
+
+/// Pauses a job
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/pause", params(("id" = Uuid, Path, description = "Job")),
+    responses((status = 200, description = "Its agents stop; partial files stay", body = JobView)),
+)]
+pub(super) async fn pause(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<JsonAnswer<JobView>> {
+    api.visible_job(&caller, id).await?;
+    api.store
+        .pause(id, &format!("by {}", caller.name()))
+        .await?;
+    api.steered(&caller, "job.pause", id, "").await
+}
+
+/// Lets a paused job go on
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/resume", params(("id" = Uuid, Path, description = "Job")),
+    responses((status = 200, description = "It goes on", body = JobView)),
+)]
+pub(super) async fn resume(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<JsonAnswer<JobView>> {
+    api.visible_job(&caller, id).await?;
+    api.store.resume(id).await?;
+    api.steered(&caller, "job.resume", id, "").await
+}
+
+/// Tries the failed files of a job again
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/retry", params(("id" = Uuid, Path, description = "Job")),
+    responses((status = 200, description = "They are queued", body = JobView)),
+)]
+pub(super) async fn retry(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+) -> Answer<JsonAnswer<JobView>> {
+    api.visible_job(&caller, id).await?;
+    let files = api.store.retry_failed(id).await?;
+    api.steered(&caller, "job.retry", id, &format!("{files} files"))
+        .await
+}
+
+impl Api {
+    /// A job, where the caller may see it: its owner, an admin of the owner's groups, an operator.
+    pub(super) async fn visible_job(&self, caller: &Caller, id: Uuid) -> Answer<JobRecord> {
+        let job = self.store.job(id).await?;
+        self.check_sees(caller, &job.owner).await?;
+        Ok(job)
+    }
+
+    async fn check_sees(&self, caller: &Caller, owner: &str) -> Answer<()> {
+        if caller.is_operator() || caller.name() == owner {
+            return Ok(());
+        }
+        if caller.0.role < Role::GroupAdmin {
+            return Err(ApiError::not_found());
+        }
+        let owner = match self.store.principal(owner).await {
+            Err(StoreError::NotFound) => return Err(ApiError::not_found()),
+            found => found?,
+        };
+        match owner
+            .groups
+            .iter()
+            .any(|group| caller.0.groups.contains(group))
+        {
+            true => Ok(()),
+            false => Err(ApiError::not_found()),
+        }
+    }
+
+    /// A job was changed: its agents learn of it.
+    async fn steered(
+        &self,
+        caller: &Caller,
+        action: &str,
+        id: Uuid,
+        detail: &str,
+    ) -> Answer<JsonAnswer<JobView>> {
+        self.audit(caller.name(), action, &id.to_string(), detail)
+            .await;
+        Ok(JsonAnswer(self.view(self.store.job(id).await?)))
+    }
+
+    /// Writes down what was done. It is done, so a failure is no failure of the request.
+    pub(super) async fn audit(&self, who: &str, action: &str, subject: &str, detail: &str) {
+        if let Err(error) = self.store.audit(who, action, subject, detail).await {
+            tracing::error!(%error, who, action, subject, detail, "the audit was not written");
+        }
+    }
+
+    /// Why a job waits.
+    pub(super) fn reasons(&self, job: &JobRecord) -> Vec<Why> {
+        let why = |code, text: String| vec![Why { code, text }];
+        match job.state {
+            JobState::Paused => {
+                let reason = job.reason.as_deref().unwrap_or("until it is resumed");
+                why(WhyCode::Paused, format!("paused {reason}"))
+            }
+            JobState::Queued | JobState::Active if job.waits_for_job => why(
+                WhyCode::AfterJob,
+                "it waits for the jobs in options.after".to_owned(),
+            ),
+            JobState::Queued => why(
+                WhyCode::Scheduling,
+                "its turn comes with the next step".to_owned(),
+            ),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn view(&self, job: JobRecord) -> JobView {
+        JobView {
+            why: self.reasons(&job),
+            id: job.id,
+            owner: job.owner,
+            state: job.state,
+            options: job.options,
+            files: job.files,
+            bytes_total: job.bytes_total,
+            bytes_done: job.bytes_done,
+            listed: job.listed,
+            goodput: 0.0,
+            eta_seconds: None,
+            errors: job.errors,
+            created: job.created,
+            started: job.started,
+            ended: job.ended,
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Where jobs may go. The service is a way into networks that its users cannot reach themselves, so
+//! every URL is checked, by the parser that agents use.
+//!
+//! Names of hosts are not resolved here: an answer of today says nothing of tomorrow's. A name that
+//! leads to an address of the site is for `--allow-endpoint` to leave out.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::unix::ffi::OsStrExt as _,
+    path::{Component, Path, PathBuf},
+};
+
+use godwit_proto::{
+    ChecksumAlgorithm,
+    url::{Location, RemoteUrl, Scheme},
+};
+use godwit_scheduler::matches;
+use godwit_service_api::job::{FileRequest, MAX_METADATA_BYTES, MAX_URL_BYTES};
+use reqwest::Url;
+
+use super::problem::{Answer, ApiError, Kind};
+use crate::store::endpoint_of;
+
+/// Where jobs may go.
+#[derive(Clone, Debug, Default)]
+pub struct EndpointPolicy {
+    /// Patterns over `scheme://host:port`; empty: everything but addresses of this host and of
+    /// private networks.
+    pub endpoints: Vec<String>,
+    /// Directories of the agents' hosts that `file` URLs may name.
+    pub local: Vec<PathBuf>,
+    /// `sshftp` URLs, for which an agent lends its ssh keys.
+    pub ssh: bool,
+    /// Webhooks may be told by plain HTTP and to private addresses.
+    pub any_webhook: bool,
+}
+
+impl EndpointPolicy {
+    /// Whether a file may be copied so.
+    pub(super) fn check_file(&self, file: &FileRequest) -> Answer<()> {
+        let source = self
+            .check_url(&file.source)
+            .map_err(|error| error.at("/source"))?;
+        let destination = self
+            .check_url(&file.destination)
+            .map_err(|error| error.at("/destination"))?;
+        if let (Location::Local(_), Location::Local(_)) = (source, destination) {
+            let error = ApiError::new(Kind::Url, "one end must be a server");
+            return Err(error.at("/destination"));
+        }
+        if let Some(checksum) = &file.checksum {
+            check_checksum(checksum).map_err(|error| error.at("/checksum"))?;
+        }
+        check_metadata(file.metadata.as_ref())
+    }
+
+    fn check_url(&self, url: &str) -> Answer<Location> {
+        let wrong = |why: &str| ApiError::new(Kind::Url, why);
+        if url.len() > MAX_URL_BYTES {
+            return Err(wrong("it is too long"));
+        }
+        if !url.contains("://") || url.chars().any(|c| c.is_control() || c == ' ') {
+            return Err(wrong("a URL is scheme://host/path, without blanks"));
+        }
+        let location = Location::parse(url.as_bytes()).map_err(|error| match error {
+            godwit_proto::url::UrlError::Scheme(_) => {
+                ApiError::new(Kind::Scheme, "use gsiftp, ftp or ftpes")
+            }
+            error => wrong(&error.to_string()),
+        })?;
+        match &location {
+            Location::Remote(remote) => self.check_remote(url, remote)?,
+            Location::Local(path) => {
+                self.check_local(Path::new(std::ffi::OsStr::from_bytes(path)))?
+            }
+            Location::Standard => return Err(wrong("a URL is scheme://host/path")),
+        }
+        Ok(location)
+    }
+
+    fn check_remote(&self, url: &str, remote: &RemoteUrl) -> Answer<()> {
+        if remote.user.is_some() || remote.password.is_some() {
+            let hint = "store a credential for the endpoint: POST /api/v1/credentials";
+            return Err(ApiError::new(Kind::UserInfo, hint));
+        }
+        if remote.scheme == Scheme::Sshftp && !self.ssh {
+            return Err(ApiError::new(Kind::Scheme, "use gsiftp, ftp or ftpes"));
+        }
+        let host = remote.host.to_ascii_lowercase();
+        let address = address_of(&host)?;
+        // The queue must go by the host that the agent connects to.
+        let shown = match host.contains(':') {
+            true => format!("[{host}]"),
+            false => host.clone(),
+        };
+        let plain = format!("{}://{shown}", remote.scheme.as_str());
+        let endpoint = endpoint_of(url).unwrap_or_default();
+        if endpoint != plain && endpoint != format!("{plain}:{}", remote.port) {
+            return Err(ApiError::new(Kind::Url, "the host is ambiguous"));
+        }
+        let is_allowed = match self.endpoints.is_empty() {
+            true => !is_private(&host, address),
+            false => self
+                .endpoints
+                .iter()
+                .any(|pattern| matches(pattern, &endpoint)),
+        };
+        match is_allowed {
+            true => Ok(()),
+            false => Err(ApiError::new(Kind::Endpoint, format!("not to {endpoint}"))),
+        }
+    }
+
+    fn check_local(&self, path: &Path) -> Answer<()> {
+        let is_plain = |c: Component<'_>| matches!(c, Component::RootDir | Component::Normal(_));
+        let is_allowed = self.local.iter().any(|folder| path.starts_with(folder));
+        match path.is_absolute() && path.components().all(is_plain) && is_allowed {
+            true => Ok(()),
+            false => Err(ApiError::new(Kind::Endpoint, "not to local files there")),
+        }
+    }
+
+    /// Whether the end of a job may be told there.
+    pub(super) fn check_webhook(&self, url: &str) -> Answer<()> {
+        let wrong = |why: &str| ApiError::new(Kind::Url, why);
+        let parsed = Url::parse(url).map_err(|_| wrong("a webhook is an https URL"))?;
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(ApiError::new(Kind::UserInfo, "webhooks are signed instead"));
+        }
+        let host = parsed
+            .host_str()
+            .unwrap_or_default()
+            .trim_matches(['[', ']']);
+        let is_public = parsed.scheme() == "https" && !is_private(host, address_of(host)?);
+        match url.len() <= MAX_URL_BYTES && (is_public || self.any_webhook) {
+            true => Ok(()),
+            false => Err(ApiError::new(
+                Kind::Endpoint,
+                "a webhook is a public https URL",
+            )),
+        }
+    }
+}
+
+/// The address, where a host is one. Forms that other programs take for addresses, as `127.1` or
+/// `0x7f000001`, are refused.
+fn address_of(host: &str) -> Answer<Option<IpAddr>> {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(Some(address));
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let is_number = last.starts_with("0x") || last.bytes().all(|b| b.is_ascii_digit());
+    match host.chars().all(is_name) && !is_number {
+        true => Ok(None),
+        false => Err(ApiError::new(
+            Kind::Url,
+            "the host is no name and no address",
+        )),
+    }
+}
+
+/// This host, or a network that is not the Internet.
+fn is_private(host: &str, address: Option<IpAddr>) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    match address {
+        Some(IpAddr::V4(address)) => is_private_v4(address),
+        Some(IpAddr::V6(address)) => is_private_v6(address),
+        None => {
+            let local = ["localhost", "localdomain", "local", "internal"];
+            host.starts_with("localhost")
+                || host.starts_with("ip6-")
+                || host
+                    .rsplit('.')
+                    .next()
+                    .is_some_and(|last| local.contains(&last))
+        }
+    }
+}
+
+fn is_private_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    address.is_loopback()
+        || address.is_private()
+        || address.is_link_local()
+        || address.is_multicast()
+        || a == 0
+        || a >= 240
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 192 && b == 0 && c == 0)
+        || (a == 198 && (18..20).contains(&b))
+}
+
+fn is_private_v6(address: Ipv6Addr) -> bool {
+    let [a, b, c, d, e, f, g, h] = address.segments();
+    let embedded =
+        |high: u16, low: u16| is_private_v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
+    match [a, b, c, d, e, f] {
+        // Mapped, compatible (also ::1 and ::), and by the address translation of RFC 6052.
+        [0, 0, 0, 0, 0, 0xffff] | [0, 0, 0, 0, 0, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => embedded(g, h),
+        [0x64, 0xff9b, 1, ..] => true,
+        // 6to4.
+        [0x2002, ..] => embedded(b, c),
+        _ => {
+            address.is_multicast()
+                || address.is_unique_local()
+                || address.is_unicast_link_local()
+                || a & 0xffc0 == 0xfec0
+        }
+    }
+}
+
+fn check_checksum(text: &str) -> Answer<()> {
+    let wrong = || ApiError::new(Kind::Invalid, "a checksum is algorithm:hexadecimal value");
+    let (algorithm, value) = text.split_once(':').ok_or_else(wrong)?;
+    let algorithm: ChecksumAlgorithm = algorithm.parse().map_err(|_| wrong())?;
+    algorithm.normalize_value(value).map(drop).ok_or_else(wrong)
+}
+
+/// What users attach is bounded.
+pub(super) fn check_metadata(metadata: Option<&serde_json::Value>) -> Answer<()> {
+    match metadata.map_or(0, |metadata| metadata.to_string().len()) > MAX_METADATA_BYTES {
+        true => {
+            let detail = format!("at most {MAX_METADATA_BYTES} bytes");
+            Err(ApiError::new(Kind::Invalid, detail).at("/metadata"))
+        }
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_host_and_of_private_networks_are_refused() {
+        let policy = EndpointPolicy::default();
+        for host in [
+            "localhost",
+            "LOCALHOST.",
+            "a.localhost",
+            "127.0.0.1",
+            "127.0.0.1.",
+            "127.8.8.8:2811",
+            "127.1",
+            "0x7f.0.0.1",
+            "0x7f000001",
+            "2130706433",
+            "0177.0.0.1",
+            "0.0.0.0",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "[::]",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:a9fe:a9fe]",
+            "[::127.0.0.1]",
+            "[64:ff9b::7f00:1]",
+            "[2002:7f00:1::]",
+            "[fe80::1]",
+            "[fc00::1]",
+            "[ff02::1]",
+            "metadata.google.internal",
+            "127.0.0.1#.example.org",
+            "example.org?@127.0.0.1",
+            "example.org%00.127.0.0.1",
+        ] {
+            let url = format!("gsiftp://{host}/x");
+            assert!(policy.check_url(&url).is_err(), "{url}");
+        }
+        for host in [
+            "a.example.org",
+            "198.51.100.7",
+            "[2001:db8::1]",
+            "a.example.org:5000",
+        ] {
+            let url = format!("gsiftp://{host}/x");
+            assert!(policy.check_url(&url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_endpoints_is_all_that_is_allowed() {
+        let policy = EndpointPolicy {
+            endpoints: vec![
+                "gsiftp://*.example.org*".to_owned(),
+                "ftp://127.0.0.1:*".to_owned(),
+            ],
+            local: vec![PathBuf::from("/data")],
+            ..EndpointPolicy::default()
+        };
+        for url in [
+            "gsiftp://a.example.org/x",
+            "ftp://127.0.0.1:99/x",
+            "file:///data/x",
+        ] {
+            assert!(policy.check_url(url).is_ok(), "{url}");
+        }
+        for url in [
+            "ftp://a.example.org/x",
+            "gsiftp://example.com/x",
+            "ftp://127.0.0.2:99/x",
+            "file:///data/../etc/passwd",
+            "file:///data/%2e%2e/etc/passwd",
+            "file:///database/x",
+            "file://host/data/x",
+            "http://a.example.org/x",
+            "sshftp://a.example.org/x",
+            "/data/x",
+            "-",
+            "",
+            "gsiftp:///x",
+            "gsiftp://a.example.org:0/x",
+            "gsiftp://a.example.org/x y",
+            "gsiftp://a.example.org/x\n",
+        ] {
+            assert!(policy.check_url(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn passwords_in_urls_are_refused_and_not_shown() {
+        let error = EndpointPolicy::default().check_url("ftp://jo:hunter2@a.example.org/x");
+        let error = format!("{:?}", error.unwrap_err());
+        assert!(
+            error.contains("credentials_in_url") && !error.contains("hunter2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn webhooks_are_public_https() {
+        let policy = EndpointPolicy::default();
+        assert!(policy.check_webhook("https://hooks.example.org/x").is_ok());
+        for url in [
+            "http://hooks.example.org/x",
+            "https://127.0.0.1/x",
+            "https://[::1]/x",
+            "https://0x7f000001/x",
+            "https://jo:pw@hooks.example.org/",
+            "file:///etc/passwd",
+            "x",
+        ] {
+            assert!(policy.check_webhook(url).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! A job comes in: as one JSON object, or as a stream of lines.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::{
+    body::Bytes,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use godwit_service_api::{
+    API, IDEMPOTENCY_KEY,
+    job::{
+        FileCounts, FileRequest, JobOptions, JobRequest, JobState, JobView, MAX_INLINE_FILES,
+        Notification,
+    },
+};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::{
+    Api,
+    extract::{BodyParts, Caller, media_type, whole},
+    openapi::Routes,
+    policy::check_metadata,
+    problem::{Answer, ApiError, Kind},
+};
+use crate::store::{Begun, Submission, model::JobRecord};
+
+/// Longest line of a stream.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Longest key of a submission that may be repeated.
+const KEY_BYTES_MAX: usize = 255;
+
+/// A submission as lines takes at most this.
+const STREAM_TIME_MAX: Duration = Duration::from_secs(6 * 3600);
+
+pub(super) fn routes(routes: &mut Routes) {
+    routes.add::<__path_submit, _, _>(submit);
+}
+
+/// Submits a job
+///
+/// As `application/json` with at most 10,000 files, or as `application/x-ndjson`: the job without
+/// files on the first line, a file on each further line. With the header `Idempotency-Key` the
+/// same submission can be repeated until it is answered: there is one job. The answer to a dry run
+/// has no id that means a job.
+#[utoipa::path(
+    post, path = "/api/v1/jobs", request_body = JobRequest,
+    params(("idempotency-key" = Option<String>, Header, description = "One key, one job")),
+    responses(
+        (status = 201, description = "The job was accepted", body = JobView),
+        (status = 200, description = "A dry run, or a job accepted before", body = JobView),
+    ),
+)]
+pub(super) async fn submit(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    request: Request,
+) -> Answer<Response> {
+    let key = key_of(request.headers())?;
+    let mut job = Incoming::new(&api, &caller, key);
+    let media = media_type(request.headers());
+    let result = match media.as_str() {
+        "application/json" => job.take_object(request).await,
+        "application/x-ndjson" => {
+            let taken = tokio::time::timeout(STREAM_TIME_MAX, job.take_lines(request)).await;
+            taken.unwrap_or_else(|_| Err(ApiError::new(Kind::Timeout, "the list takes too long")))
+        }
+        _ => {
+            let detail = "send application/json or application/x-ndjson";
+            Err(ApiError::new(Kind::MediaType, detail))
+        }
+    };
+    if let Err(error) = result {
+        job.abort().await;
+        return Err(error);
+    }
+    let (status, view) = job.finish().await?;
+    let location = [(header::LOCATION, format!("{API}/jobs/{}", view.id))];
+    Ok(match status {
+        StatusCode::CREATED => (status, location, axum::Json(view)).into_response(),
+        _ => (status, axum::Json(view)).into_response(),
+    })
+}
+
+fn key_of(headers: &HeaderMap) -> Answer<Option<String>> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    let text = key
+        .to_str()
+        .ok()
+        .filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX);
+    let wrong = || ApiError::new(Kind::Header, "idempotency-key: 1 to 255 ASCII characters");
+    text.map(|key| Some(key.to_owned())).ok_or_else(wrong)
+}
+
+/// A submission while it comes in.
+struct Incoming<'a> {
+    api: &'a Api,
+    caller: &'a Caller,
+    key: Option<String>,
+    files: u64,
+    bytes: u64,
+    may_have: u64,
+    into: Into,
+}
+
+/// Where files go.
+enum Into {
+    /// Nothing came yet.
+    Nothing,
+    /// They are checked only.
+    DryRun(Box<JobOptions>),
+    /// The job was accepted before.
+    Repeated(Box<JobRecord>),
+    /// To the database.
+    Job(Submission),
+}
+
+impl<'a> Incoming<'a> {
+    fn new(api: &'a Api, caller: &'a Caller, key: Option<String>) -> Self {
+        Self {
+            api,
+            caller,
+            key,
+            files: 0,
+            bytes: 0,
+            may_have: u64::MAX,
+            into: Into::Nothing,
+        }
+    }
+
+    async fn take_object(&mut self, request: Request) -> Answer<()> {
+        let body = whole(request.into_body()).await?;
+        let job: JobRequest = parse(&body)?;
+        if job.files.len() > MAX_INLINE_FILES {
+            let detail = format!("at most {MAX_INLINE_FILES} files; send long lists as lines");
+            return Err(ApiError::new(Kind::TooLarge, detail).at("/files"));
+        }
+        // All are checked before the first is stored.
+        for (place, file) in job.files.iter().enumerate() {
+            let checked = self.api.policy.check_file(file);
+            checked.map_err(|error| error.below(&format!("/files/{place}")))?;
+        }
+        self.begin(&job.options).await?;
+        for file in job.files {
+            self.push(file).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_lines(&mut self, request: Request) -> Answer<()> {
+        let mut parts = BodyParts::new(request.into_body());
+        let mut rest = Vec::new();
+        let mut number = 0;
+        while let Some(part) = parts.next().await? {
+            self.take_part(&part, &mut rest, &mut number).await?;
+        }
+        if !rest.is_empty() {
+            number += 1;
+            self.take_line(&rest, number).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_part(
+        &mut self,
+        part: &Bytes,
+        rest: &mut Vec<u8>,
+        number: &mut u64,
+    ) -> Answer<()> {
+        for piece in part.split_inclusive(|byte| *byte == b'\n') {
+            if rest.len() + piece.len() > LINE_BYTES_MAX {
+                let detail = format!("line {}: at most {LINE_BYTES_MAX} bytes", *number + 1);
+                return Err(ApiError::new(Kind::TooLarge, detail));
+            }
+            rest.extend_from_slice(piece);
+            if rest.ends_with(b"\n") {
+                *number += 1;
+                self.take_line(rest, *number).await?;
+                rest.clear();
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_line(&mut self, line: &[u8], number: u64) -> Answer<()> {
+        if line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let taken = match self.into {
+            Into::Nothing => match parse::<JobRequest>(line) {
+                Ok(job) if job.files.is_empty() => self.begin(&job.options).await,
+                Ok(_) => Err(ApiError::new(
+                    Kind::Invalid,
+                    "each file is a line of its own",
+                )),
+                Err(error) => Err(error),
+            },
+            _ => match parse::<FileRequest>(line) {
+                Ok(file) => match self.api.policy.check_file(&file) {
+                    Ok(()) => self.push(file).await,
+                    Err(error) => Err(error),
+                },
+                Err(error) => Err(error),
+            },
+        };
+        taken.map_err(|error| error.below(&format!("/{}", number - 1)))
+    }
+
+    async fn begin(&mut self, options: &JobOptions) -> Answer<()> {
+        let (api, owner) = (self.api, self.caller.name());
+        api.check_options(self.caller, options).await?;
+        if options.dry_run {
+            self.into = Into::DryRun(Box::new(options.clone()));
+            return Ok(());
+        }
+        let (jobs, files) = api.store.usage(owner).await?;
+        let (max_jobs, max_files) = api.quota(self.caller);
+        self.may_have = max_files.saturating_sub(files);
+        self.into = match api
+            .store
+            .submit(owner, self.key.as_deref(), options)
+            .await?
+        {
+            Begun::New(submission) if jobs >= max_jobs => {
+                submission.abort().await?;
+                let detail = format!("{jobs} jobs have not ended; {max_jobs} may be");
+                return Err(ApiError::new(Kind::Quota, detail));
+            }
+            Begun::New(submission) => Into::Job(submission),
+            Begun::Existing(id) => {
+                let job = api.store.job(id).await?;
+                // These may have been changed since.
+                let submitted = JobOptions {
+                    priority: options.priority,
+                    name: options.name.clone(),
+                    ..job.options.clone()
+                };
+                if submitted != *options {
+                    let detail = format!("job {id} has other options");
+                    return Err(ApiError::new(Kind::KeyReused, detail));
+                }
+                Into::Repeated(Box::new(job))
+            }
+        };
+        Ok(())
+    }
+
+    async fn push(&mut self, file: FileRequest) -> Answer<()> {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(file.bytes.unwrap_or(0));
+        if let Into::Job(submission) = &mut self.into {
+            if self.files > self.may_have {
+                let detail = format!("{} more files may wait", self.may_have);
+                return Err(ApiError::new(Kind::Quota, detail));
+            }
+            submission.push(file).await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(self) -> Answer<(StatusCode, JobView)> {
+        let api = self.api;
+        match self.into {
+            Into::Repeated(job) => Ok((StatusCode::OK, api.view(*job))),
+            Into::Nothing => Err(ApiError::new(Kind::Body, "the body is empty")),
+            _ if self.files == 0 => {
+                let error = ApiError::new(Kind::Invalid, "a job needs at least one file");
+                Err(error.at("/files"))
+            }
+            Into::DryRun(options) => {
+                let owner = self.caller.name().to_owned();
+                let files = FileCounts {
+                    total: self.files,
+                    ..FileCounts::default()
+                };
+                let now = api.store.now().await?;
+                let job = unsaved(owner, *options, files, self.bytes, now);
+                Ok((StatusCode::OK, api.view(job)))
+            }
+            Into::Job(submission) => {
+                let id = submission.finish().await?;
+                let detail = format!("{} files", self.files);
+                api.audit(self.caller.name(), "job.submit", &id.to_string(), &detail)
+                    .await;
+                Ok((StatusCode::CREATED, api.view(api.store.job(id).await?)))
+            }
+        }
+    }
+
+    async fn abort(self) {
+        if let Into::Job(submission) = self.into
+            && let Err(error) = submission.abort().await
+        {
+            tracing::warn!(%error, "a submission that broke off is removed later");
+        }
+    }
+}
+
+/// A job as it would be.
+fn unsaved(
+    owner: String,
+    options: JobOptions,
+    files: FileCounts,
+    bytes_total: u64,
+    created: Timestamp,
+) -> JobRecord {
+    JobRecord {
+        number: 0,
+        id: Uuid::nil(),
+        owner,
+        state: JobState::Queued,
+        reason: None,
+        options,
+        files,
+        bytes_total,
+        bytes_done: 0,
+        listed: false,
+        waits_for_job: false,
+        errors: BTreeMap::new(),
+        created,
+        started: None,
+        ended: None,
+    }
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Answer<T> {
+    serde_json::from_slice(text).map_err(|error| ApiError::new(Kind::Body, error.to_string()))
+}
+
+/// Most entries of lists of options.
+const LIST_MAX: usize = 32;
+
+/// Most bytes of names and labels.
+const NAME_BYTES_MAX: usize = 200;
+
+impl Api {
+    async fn check_options(&self, caller: &Caller, options: &JobOptions) -> Answer<()> {
+        let wrong = |field: &str, why: &str| {
+            let error = ApiError::new(Kind::Invalid, why);
+            Err(error.at(format!("/options/{field}")))
+        };
+        check_priority(options.priority).map_err(|error| error.below("/options"))?;
+        check_name(options.name.as_deref()).map_err(|error| error.below("/options"))?;
+        if !(1..=100).contains(&options.attempts) {
+            return wrong("attempts", "1 to 100");
+        }
+        if options.labels.len() > LIST_MAX || !options.labels.iter().all(|label| is_plain(label)) {
+            return wrong("labels", "at most 32 labels of at most 200 characters");
+        }
+        if options.notify.len() > LIST_MAX {
+            return wrong("notify", "at most 32");
+        }
+        for (place, Notification::Webhook { url }) in options.notify.iter().enumerate() {
+            let checked = self.policy.check_webhook(url);
+            checked.map_err(|error| error.at(format!("/options/notify/{place}/webhook/url")))?;
+        }
+        if let Some(share) = &options.share
+            && !may_use(caller, share)
+        {
+            return wrong("share", "it is not a share of this user");
+        }
+        if options.deadline.is_some() && options.deadline <= Some(self.store.now().await?) {
+            return wrong("deadline", "it has passed");
+        }
+        if options.after.len() > LIST_MAX {
+            return wrong("after", "at most 32 jobs");
+        }
+        for (place, id) in options.after.iter().enumerate() {
+            let job = self.visible_job(caller, *id).await;
+            job.map_err(|error| error.at(format!("/options/after/{place}")))?;
+        }
+        check_metadata(options.metadata.as_ref()).map_err(|error| error.below("/options"))
+    }
+
+    /// Jobs and files that a user may have which are not final.
+    fn quota(&self, caller: &Caller) -> (u64, u64) {
+        let jobs = caller.0.max_jobs.or(self.max_jobs).unwrap_or(u64::MAX);
+        let files = caller.0.max_files.or(self.max_files).unwrap_or(u64::MAX);
+        (jobs, files)
+    }
+}
+
+pub(super) fn check_priority(priority: u8) -> Answer<()> {
+    match (1..=5).contains(&priority) {
+        true => Ok(()),
+        false => Err(ApiError::new(Kind::Invalid, "1 (last) to 5 (first)").at("/priority")),
+    }
+}
+
+pub(super) fn check_name(name: Option<&str>) -> Answer<()> {
+    match name.is_none_or(is_plain) {
+        true => Ok(()),
+        false => {
+            let detail = "1 to 200 characters, none of which controls a terminal";
+            Err(ApiError::new(Kind::Invalid, detail).at("/name"))
+        }
+    }
+}
+
+/// Short text of one line.
+pub(super) fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control)
+}
+
+/// A share is the user's own, or one of a group of the user's.
+fn may_use(caller: &Caller, share: &str) -> bool {
+    let mut nodes = share.split('/');
+    let is_own = share.rsplit('/').next() == Some(caller.name());
+    let in_group = nodes.any(|node| caller.0.groups.iter().any(|group| group == node));
+    let fits = is_plain(share) && share.split('/').all(|node| !node.is_empty());
+    fits && (caller.is_operator() || is_own && !share.contains('/') || in_group)
+}

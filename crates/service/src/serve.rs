@@ -1,0 +1,373 @@
+//! A process of the service: listens, serves, and ends without breaking off what it can finish.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    net::SocketAddr,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{Extension, Router};
+use godwit_gsi::name::DistinguishedName;
+use godwit_service_api::site::Role;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+    service::TowerToHyperService,
+};
+use openssl::ssl::{Ssl, SslAcceptor, SslFiletype, SslMethod, SslVerifyMode};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_openssl::SslStream;
+use zeroize::Zeroizing;
+
+use crate::{
+    ServiceError,
+    accounts::{Accounts, oidc::Issuers},
+    api::{self, Api, Peer},
+    config::{Personal, ServeSettings, TlsFiles},
+    credentials::Vault,
+    store::Store,
+};
+
+/// Connections at a time; more wait in the kernel.
+const CONNECTIONS_MAX: usize = 8192;
+
+/// Time for the handshake of TLS.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
+
+/// Time for the head of a request, and of rest between requests.
+const HEAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time for requests to end after a signal.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Rest after an accept that failed for want of descriptors or memory.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// A process that listens. Connections wait in the kernel until [`Server::run`].
+pub struct Server {
+    listeners: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+    tls: Option<SslAcceptor>,
+    router: Router,
+    stopping: watch::Sender<bool>,
+    new_token: Option<Zeroizing<String>>,
+}
+
+impl Server {
+    /// Opens database, key and sockets.
+    ///
+    /// # Errors
+    /// One of them cannot be opened.
+    pub async fn bind(settings: ServeSettings) -> Result<Self, ServiceError> {
+        let store = match &settings.personal {
+            Some(personal) => {
+                make_private(&personal.data)?;
+                Store::migrate(&settings.database).await?
+            }
+            None => Store::open(&settings.database).await?,
+        };
+        let key = settings.key.read()?;
+        let tls = settings.tls.as_ref().map(acceptor).transpose()?;
+        let mut listeners = Vec::new();
+        for address in &settings.listen {
+            let listen = |error| ServiceError::Listen {
+                address: *address,
+                error,
+            };
+            listeners.push(TcpListener::bind(address).await.map_err(listen)?);
+        }
+        let addresses = listeners.iter().map(TcpListener::local_addr);
+        let addresses: Vec<_> = addresses.collect::<io::Result<_>>().map_err(|error| {
+            let address = settings.listen[0];
+            ServiceError::Listen { address, error }
+        })?;
+        let accounts = Arc::new(Accounts::new(
+            store.clone(),
+            Issuers::new(&settings.issuers)?,
+        ));
+        let stopping = watch::Sender::new(false);
+        let url = url(&addresses, settings.tls.is_some());
+        let new_token = match &settings.personal {
+            Some(personal) => operator_token(personal, &accounts, &store, &url).await?,
+            None => None,
+        };
+        let vault = Vault::new(store.clone(), key);
+        let api = Api::new(store, accounts, vault, settings.api, stopping.subscribe());
+        Ok(Self {
+            listeners,
+            addresses,
+            tls,
+            router: api::router(api),
+            stopping,
+            new_token,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// URL of the first address.
+    pub fn url(&self) -> String {
+        url(&self.addresses, self.tls.is_some())
+    }
+
+    /// The operator's token, where this process has made it.
+    pub fn new_token(&self) -> Option<&str> {
+        self.new_token.as_ref().map(|token| token.as_str())
+    }
+
+    /// Serves until `stop`, then lets requests end.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut listening = JoinSet::new();
+        for listener in self.listeners {
+            listening.spawn(accept(
+                listener,
+                self.tls.clone(),
+                self.router.clone(),
+                Arc::clone(&permits),
+                self.stopping.subscribe(),
+            ));
+        }
+        stop.await;
+        self.stopping.send_replace(true);
+        while listening.join_next().await.is_some() {}
+        let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+        if timeout(DRAIN_LIMIT, permits.acquire_many(all))
+            .await
+            .is_err()
+        {
+            tracing::warn!("some requests are cut off");
+        }
+    }
+}
+
+fn url(addresses: &[SocketAddr], tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    addresses
+        .first()
+        .map(|address| format!("{scheme}://{address}"))
+        .unwrap_or_default()
+}
+
+async fn accept(
+    listener: TcpListener,
+    tls: Option<SslAcceptor>,
+    router: Router,
+    permits: Arc<Semaphore>,
+    stopping: watch::Receiver<bool>,
+) {
+    let mut stop = stopping.clone();
+    loop {
+        let accepted = tokio::select! {
+            () = stopped(&mut stop) => return,
+            permit = Arc::clone(&permits).acquire_owned() => {
+                tokio::select! {
+                    () = stopped(&mut stop) => return,
+                    accepted = listener.accept() => accepted.map(|accepted| (accepted, permit)),
+                }
+            }
+        };
+        match accepted {
+            Ok(((stream, address), Ok(permit))) => {
+                let connection = Connection {
+                    address,
+                    router: router.clone(),
+                    stopping: stopping.clone(),
+                    _permit: permit,
+                };
+                tokio::spawn(connection.serve(stream, tls.clone()));
+            }
+            Ok((_, Err(_))) => return,
+            Err(error) => {
+                tracing::warn!(%error, "a connection was not accepted");
+                sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // Without a sender there is no server.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+struct Connection {
+    address: SocketAddr,
+    router: Router,
+    stopping: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream, tls: Option<SslAcceptor>) {
+        // Only a matter of speed.
+        let _ = stream.set_nodelay(true);
+        let Some(acceptor) = tls else {
+            return self.exchange(stream, None).await;
+        };
+        match timeout(HANDSHAKE_LIMIT, handshake(&acceptor, stream)).await {
+            Ok(Ok((stream, certificate))) => self.exchange(stream, certificate).await,
+            Ok(Err(error)) => {
+                tracing::debug!(address = %self.address, %error, "no handshake of TLS");
+            }
+            Err(_) => tracing::debug!(address = %self.address, "the handshake of TLS stopped"),
+        }
+    }
+
+    async fn exchange(
+        mut self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        certificate: Option<String>,
+    ) {
+        let peer = Peer {
+            address: Some(self.address.ip()),
+            certificate,
+        };
+        let service = Router::new()
+            .fallback_service(self.router)
+            .layer(Extension(peer));
+        let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_LIMIT);
+        let service = TowerToHyperService::new(service);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stopped(&mut self.stopping) => {
+                connection.as_mut().graceful_shutdown();
+                timeout(DRAIN_LIMIT, connection).await.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(address = %self.address, %error, "a connection broke");
+        }
+    }
+}
+
+async fn handshake(
+    acceptor: &SslAcceptor,
+    stream: TcpStream,
+) -> Result<(SslStream<TcpStream>, Option<String>), openssl::ssl::Error> {
+    let mut stream = SslStream::new(Ssl::new(acceptor.context())?, stream)?;
+    Pin::new(&mut stream).accept().await?;
+    let certificate = stream.ssl().peer_certificate();
+    let name = certificate.map(|found| DistinguishedName::from_x509(found.subject_name()));
+    let name = name.filter(|name| !name.is_ambiguous());
+    Ok((stream, name.map(|name| name.as_str().to_owned())))
+}
+
+fn acceptor(files: &TlsFiles) -> Result<SslAcceptor, ServiceError> {
+    let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
+    builder.set_certificate_chain_file(&files.certificate)?;
+    builder.set_private_key_file(&files.key, SslFiletype::PEM)?;
+    builder.check_private_key()?;
+    if let Some(authorities) = &files.client_authorities {
+        builder.set_ca_file(authorities)?;
+        builder.set_session_id_context(b"godwit-service")?;
+        // Users with tokens have no certificate.
+        builder.set_verify(SslVerifyMode::PEER);
+    }
+    Ok(builder.build())
+}
+
+fn make_private(directory: &Path) -> Result<(), ServiceError> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+        .create(directory)
+        .map_err(ServiceError::file(directory))
+}
+
+/// The token of the one person, which lies beside the database. A new one where there is none that
+/// is good.
+async fn operator_token(
+    personal: &Personal,
+    accounts: &Accounts,
+    store: &Store,
+    url: &str,
+) -> Result<Option<Zeroizing<String>>, ServiceError> {
+    let user = person();
+    accounts.ensure(&user, Role::Operator).await?;
+    write_private(&personal.data.join("url"), url)?;
+    let path = personal.data.join("token");
+    if let Ok(text) = fs::read_to_string(&path) {
+        let evidence = crate::accounts::Evidence {
+            bearer: Some(Zeroizing::new(text.trim().to_owned())),
+            ..Default::default()
+        };
+        if accounts.authenticate(&evidence).await.is_ok() {
+            return Ok(None);
+        }
+    }
+    let token = accounts.new_token(&user, "local", None).await?;
+    store
+        .audit(
+            &user,
+            "token.new",
+            &format!("{user} {}", token.view.id),
+            "local",
+        )
+        .await?;
+    let token = Zeroizing::new(token.token);
+    write_private(&path, &token)?;
+    Ok(Some(token))
+}
+
+/// Makes the user `operator` and writes a token of it to a file.
+///
+/// # Errors
+/// The file cannot be written, or the database does not answer.
+pub async fn make_operator(store: &Store, path: &Path) -> Result<(), ServiceError> {
+    const OPERATOR: &str = "operator";
+    let accounts = Accounts::new(store.clone(), Issuers::default());
+    accounts.ensure(OPERATOR, Role::Operator).await?;
+    let token = accounts
+        .new_token(OPERATOR, "made with the database", None)
+        .await?;
+    let subject = format!("{OPERATOR} {}", token.view.id);
+    store
+        .audit(OPERATOR, "token.new", &subject, &token.view.label)
+        .await?;
+    write_private(path, &Zeroizing::new(token.token))
+}
+
+/// Name of the person who runs it.
+fn person() -> String {
+    let name = std::env::var("USER").unwrap_or_default();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match !name.is_empty() && name.len() <= 64 && name.chars().all(is_name) {
+        true => name,
+        false => "operator".to_owned(),
+    }
+}
+
+/// Writes a file that only its owner can read; in place of one that is there.
+fn write_private(path: &Path, text: &str) -> Result<(), ServiceError> {
+    let new = path.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options
+        .open(&new)
+        .and_then(|mut file| {
+            writeln!(file, "{text}")?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&new, path))
+        .map_err(ServiceError::file(path))
+}
