@@ -2,7 +2,10 @@
 //! verified.
 //!
 //! Over an emulated long path where this machine allows one, and then with one channel against many
-//! first; otherwise over loopback.
+//! first; otherwise over loopback. Then a transfer service and two agents copy the tree between two
+//! servers, and one agent is killed.
+
+mod service;
 
 use std::{
     fs,
@@ -24,6 +27,7 @@ use crate::{
     peers::{
         Error,
         godwit::{self, Godwitd},
+        service::ServiceError,
     },
 };
 
@@ -50,6 +54,9 @@ pub enum DemoError {
     /// The emulated path.
     #[error(transparent)]
     Network(#[from] network::Error),
+    /// The transfer service.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
     /// A file.
     #[error(transparent)]
     File(#[from] FileError),
@@ -161,6 +168,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
         ),
     )?;
     server.terminate(Duration::from_secs(10))?;
+    service::run(folder.path(), &source, out)?;
     Ok(())
 }
 

@@ -51,6 +51,7 @@ pub mod iperf3;
 pub mod jglobus;
 pub mod plain_ftp;
 pub mod process;
+pub mod service;
 pub mod ssh;
 pub mod tar;
 pub mod tool;
