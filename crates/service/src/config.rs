@@ -77,6 +77,17 @@ pub enum Verb {
         #[arg(long, value_name = "FILE")]
         operator_token: Option<PathBuf>,
     },
+    /// Let an agent in: write a token for it to a file
+    Enroll {
+        /// Name of the agent
+        name: String,
+        /// Where its token goes; a file that is there is replaced
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+        /// Settings of the service.
+        #[command(flatten)]
+        settings: Box<Settings>,
+    },
 }
 
 /// Settings of the service: a file, and flags that override it.

@@ -79,6 +79,12 @@ async fn run(verb: Verb) -> Result<ExitCode, ServiceError> {
             settings,
             operator_token,
         } => migrate(&settings.resolve()?, operator_token.as_deref()).await,
+        Verb::Enroll { name, to, settings } => {
+            let store = Store::open(&settings.resolve()?.database).await?;
+            serve::enroll_agent(&store, &name, &to).await?;
+            store.close().await;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

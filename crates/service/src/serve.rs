@@ -36,7 +36,7 @@ use crate::{
     api::{self, Api, Peer},
     config::{Personal, ServeSettings, TlsFiles},
     credentials::Vault,
-    store::Store,
+    store::{Store, StoreError},
 };
 
 /// Connections at a time; more wait in the kernel.
@@ -334,15 +334,40 @@ async fn operator_token(
 /// # Errors
 /// The file cannot be written, or the database does not answer.
 pub async fn make_operator(store: &Store, path: &Path) -> Result<(), ServiceError> {
-    const OPERATOR: &str = "operator";
+    write_token(store, "operator", Role::Operator, path).await
+}
+
+/// Makes an agent that may poll under this name, and writes a token of it to a file.
+///
+/// # Errors
+/// A user has the name, the file cannot be written, or the database does not answer.
+pub async fn enroll_agent(store: &Store, name: &str, path: &Path) -> Result<(), ServiceError> {
+    match store.principal(name).await {
+        Ok(principal) if principal.role != Role::Agent => {
+            let why = format!("{name} is the name of a user, not of an agent");
+            return Err(ServiceError::Usage(why));
+        }
+        Ok(_) | Err(StoreError::NotFound) => {}
+        Err(error) => return Err(error.into()),
+    }
+    write_token(store, name, Role::Agent, path).await
+}
+
+async fn write_token(
+    store: &Store,
+    name: &str,
+    role: Role,
+    path: &Path,
+) -> Result<(), ServiceError> {
     let accounts = Accounts::new(store.clone(), Issuers::default());
-    accounts.ensure(OPERATOR, Role::Operator).await?;
+    accounts.ensure(name, role).await?;
     let token = accounts
-        .new_token(OPERATOR, "made with the database", None)
+        .new_token(name, "made on the host of the service", None)
         .await?;
-    let subject = format!("{OPERATOR} {}", token.view.id);
+    let subject = format!("{name} {}", token.view.id);
+    let by = "the host of the service";
     store
-        .audit(OPERATOR, "token.new", &subject, &token.view.label)
+        .audit(by, "token.new", &subject, &token.view.label)
         .await?;
     write_private(path, &Zeroizing::new(token.token))
 }
