@@ -2,8 +2,9 @@
 //!
 //! # Map
 //! - [`config`]: flags and file; [`serve`]: a process of the service; [`doctor`]: checks its parts
-//! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
+//! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
+//! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
 //! - [`credentials`]: what proves users to endpoints, sealed at rest
 
@@ -14,6 +15,8 @@ pub mod config;
 pub mod credentials;
 pub mod doctor;
 mod error;
+pub mod gateway;
+pub mod scheduling;
 pub mod serve;
 pub mod store;
 

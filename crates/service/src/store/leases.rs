@@ -391,6 +391,7 @@ async fn read_granted(
                     preserve_times: options.preserve_times,
                     class: options.class,
                 },
+                results: unit.results,
             })
         })
         .collect()

@@ -144,6 +144,11 @@ impl Store {
         self
     }
 
+    /// How long an agent's lease lasts.
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
     /// Version of the tables; 0: there are none.
     pub async fn schema_version(&self) -> Result<i64, StoreError> {
         let query = "SELECT MAX(version) FROM _sqlx_migrations";

@@ -135,6 +135,8 @@ pub struct GrantedUnit {
     pub bytes: u64,
     /// How.
     pub options: GrantOptions,
+    /// Results of this grant that were counted.
+    pub results: u64,
 }
 
 /// A unit that is leased, without its files.

@@ -1,0 +1,134 @@
+//! The leader: one node at a time, by a row of the database, hands units to agents.
+//!
+//! # Map
+//! - [`run`]: becomes leader, or waits to
+//! - [`Board`]: what leader, gateway and API of one process tell each other
+//! - `books`: the scheduler's leases and queues beside those of the database
+//!
+//! The leader looks when something wakes it, and every second whatever happens: units and queues
+//! are read from the database and told to [`godwit_scheduler`], which says what goes where. A
+//! leader that was replaced writes nothing, since each write names its epoch; the next begins from
+//! what the database says.
+
+mod board;
+mod books;
+
+use std::time::{Duration, Instant};
+
+pub use self::board::{Board, Pace};
+use self::books::Books;
+use crate::store::{
+    Store, StoreError,
+    model::{Leadership, Retention},
+};
+
+/// The leadership lasts so long without being renewed.
+const TERM: Duration = Duration::from_secs(10);
+
+/// Between two renewals.
+const RENEW: Duration = Duration::from_secs(2);
+
+/// Between two looks where nothing wakes the leader.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Least time between two looks.
+const LOOK_GAP: Duration = Duration::from_millis(20);
+
+/// Between two looks for agents whose lease has ended.
+const EXPIRE: Duration = Duration::from_secs(2);
+
+/// Between two runs of the maintenance.
+const MAINTAIN: Duration = Duration::from_secs(30);
+
+/// Leads whenever it may, until `stop`. `node` is unique among the processes of the service.
+pub async fn run(store: Store, board: &Board, node: &str, stop: impl Future<Output = ()>) {
+    tokio::pin!(stop);
+    let mut term: Option<Term> = None;
+    loop {
+        let pause = match look(&store, board, node, &mut term).await {
+            Ok(pause) => pause,
+            Err(StoreError::NotLeader) => {
+                tracing::warn!("another node leads");
+                term = None;
+                LOOK
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the leader could not look");
+                LOOK
+            }
+        };
+        board.set_leads(term.is_some());
+        tokio::select! {
+            () = &mut stop => break,
+            () = tokio::time::sleep(pause) => {}
+            () = board.leader_woken() => tokio::time::sleep(LOOK_GAP).await,
+        }
+    }
+    if let Some(term) = term
+        && let Err(error) = store.step_down(term.leadership).await
+    {
+        tracing::warn!(%error, "the leadership ends by itself");
+    }
+}
+
+struct Term {
+    leadership: Leadership,
+    books: Books,
+    renewed: Instant,
+    expired: Instant,
+    maintained: Instant,
+}
+
+async fn look(
+    store: &Store,
+    board: &Board,
+    node: &str,
+    term: &mut Option<Term>,
+) -> Result<Duration, StoreError> {
+    if term
+        .as_ref()
+        .is_none_or(|term| term.renewed.elapsed() >= RENEW)
+    {
+        let asked = Instant::now();
+        let Some(leadership) = store.lead(node, TERM).await? else {
+            *term = None;
+            return Ok(LOOK);
+        };
+        match term {
+            Some(term) if term.leadership == leadership => term.renewed = asked,
+            _ => {
+                tracing::info!(epoch = leadership.epoch, "this node leads");
+                *term = Some(Term {
+                    leadership,
+                    books: Books::open(store).await?,
+                    renewed: asked,
+                    expired: asked,
+                    maintained: asked,
+                });
+            }
+        }
+    }
+    let Some(term) = term else {
+        return Ok(LOOK);
+    };
+    if term.expired.elapsed() >= EXPIRE {
+        term.expired = Instant::now();
+        loop {
+            let lost = store.expire(term.leadership).await?;
+            if lost.is_empty() {
+                break;
+            }
+            for unit in lost {
+                tracing::warn!(agent = unit.agent, unit = unit.lease.unit, "lease lost");
+            }
+        }
+    }
+    term.books.look(store, board, term.leadership).await?;
+    if term.maintained.elapsed() >= MAINTAIN {
+        term.maintained = Instant::now();
+        store
+            .maintain(term.leadership, Retention::default())
+            .await?;
+    }
+    Ok(LOOK)
+}

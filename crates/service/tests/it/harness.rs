@@ -1,0 +1,289 @@
+//! A service on a database of its own, agents, and GridFTP servers, all in this process.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use godwit_client::spec::{Connections, Ssh};
+use godwit_server::{Anonymous, Server, ServerSettings};
+use godwit_service::{
+    agent::{self, Authentication, Config},
+    gateway::{self, Gateway},
+    scheduling::{self, Board},
+    store::{Begun, Store, model::JobRecord},
+};
+use godwit_service_api::job::{FileRequest, JobOptions};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
+use uuid::Uuid;
+
+const TOKEN: &str = "token-of-agents";
+
+/// Long enough for an agent to renew it, short enough for a test to wait for its end.
+pub(crate) const LEASE: Duration = Duration::from_secs(13);
+
+/// A server of ours on a directory of its own, open to everybody.
+pub(crate) struct Served {
+    pub(crate) root: TempDir,
+    address: SocketAddr,
+    _shutdown: oneshot::Sender<()>,
+}
+
+impl Served {
+    pub(crate) fn start() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let mut settings = ServerSettings::new(root.path(), Anonymous::Rw);
+        settings.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        let (shutdown, over) = oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                let server = Server::bind(settings).await.unwrap();
+                tell.send(server.local_addrs()[0]).unwrap();
+                let over = async {
+                    let _ = over.await;
+                };
+                server.run(over).await;
+            });
+        });
+        Self {
+            root,
+            address: told.recv().unwrap(),
+            _shutdown: shutdown,
+        }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("ftp://{}{path}", self.address)
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    pub(crate) fn write(&self, path: &str, content: &[u8]) {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+}
+
+/// Leader and gateway.
+pub(crate) struct Service {
+    pub(crate) store: Store,
+    pub(crate) board: Arc<Board>,
+    url: String,
+    stop: watch::Sender<bool>,
+    _folder: TempDir,
+}
+
+impl Service {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("db").display());
+        let store = Store::migrate(&url).await.unwrap().with_lease(LEASE);
+        let board = Arc::<Board>::default();
+        let (stop, stopped) = watch::channel(false);
+        let gateway = Gateway {
+            store: store.clone(),
+            board: Arc::clone(&board),
+            tokens: Arc::new([Sha256::digest(TOKEN).into()]),
+            credentials: None,
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(serve(listener, gateway::router(gateway)));
+        let (leading, of_leader) = (store.clone(), Arc::clone(&board));
+        let mut stopped = stopped;
+        tokio::spawn(async move {
+            let stop = async move {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            scheduling::run(leading, &of_leader, "node", stop).await;
+        });
+        Self {
+            store,
+            board,
+            url,
+            stop,
+            _folder: folder,
+        }
+    }
+
+    pub(crate) async fn submit(&self, files: Vec<FileRequest>, options: JobOptions) -> Uuid {
+        let begun = self.store.submit("alice", None, &options).await.unwrap();
+        let Begun::New(mut submission) = begun else {
+            panic!("no key was given");
+        };
+        for file in files {
+            submission.push(file).await.unwrap();
+        }
+        let job = submission.finish().await.unwrap();
+        self.board.wake_leader();
+        job
+    }
+
+    /// Waits for the end of a job.
+    pub(crate) async fn ended(&self, job: Uuid) -> JobRecord {
+        self.until(job, Duration::from_secs(90), |job| job.state.is_final())
+            .await
+    }
+
+    pub(crate) async fn until(
+        &self,
+        job: Uuid,
+        limit: Duration,
+        is_so: impl Fn(&JobRecord) -> bool,
+    ) -> JobRecord {
+        let began = Instant::now();
+        loop {
+            let record = self.store.job(job).await.unwrap();
+            if is_so(&record) {
+                return record;
+            }
+            let why = self.board.why(job);
+            assert!(began.elapsed() < limit, "waits: {record:?} {why:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(crate) fn agent(&self, name: &str, change: impl FnOnce(&mut Config)) -> Agent {
+        let state = tempfile::tempdir().unwrap();
+        self.agent_in(name, state, change)
+    }
+
+    pub(crate) fn agent_in(
+        &self,
+        name: &str,
+        state: TempDir,
+        change: impl FnOnce(&mut Config),
+    ) -> Agent {
+        let mut config = Config {
+            service: self.url.clone(),
+            authentication: Authentication {
+                token: Some(TOKEN.to_owned().into()),
+                ..Authentication::default()
+            },
+            name: name.to_owned(),
+            state: state.path().join("state"),
+            labels: Vec::new(),
+            endpoints: vec!["*".to_owned()],
+            slots: 4,
+            connections: connections(state.path()),
+            own_credentials: false,
+            local: Vec::new(),
+            drain: Duration::from_secs(5),
+        };
+        change(&mut config);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            let stop = async {
+                let _ = stopped.await;
+            };
+            agent::run(config, stop).await.unwrap();
+        });
+        Agent {
+            task,
+            state,
+            _stop: stop,
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+async fn serve(listener: tokio::net::TcpListener, router: axum::Router) {
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let router = router.clone();
+        tokio::spawn(async move {
+            let io = hyper_util::rt::TokioIo::new(socket);
+            let service = hyper_util::service::TowerToHyperService::new(router);
+            let builder =
+                hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+            // An agent that goes away is no failure.
+            let _ = builder.serve_connection(io, service).await;
+        });
+    }
+}
+
+pub(crate) struct Agent {
+    task: JoinHandle<()>,
+    pub(crate) state: TempDir,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Agent {
+    /// It renews its lease no more and reports nothing. Its units' threads live on until their
+    /// bytes are moved, as those of an agent that the network has cut off.
+    pub(crate) fn cut_off(self) -> TempDir {
+        self.task.abort();
+        self.state
+    }
+
+    pub(crate) async fn drain(self) {
+        drop(self._stop);
+        self.task.await.unwrap();
+    }
+}
+
+/// Nothing of the user who runs the tests.
+fn connections(folder: &Path) -> Connections {
+    Connections {
+        stall_limit: Duration::from_secs(20),
+        secrets: Default::default(),
+        authorities: Default::default(),
+        port_range: None,
+        protect: None,
+        locations: godwit_gsi::cert::files::Locations {
+            proxy: folder.join("proxy"),
+            user: Vec::new(),
+            host: Vec::new(),
+            authorities: Vec::new(),
+            gridmap: folder.join("gridmap"),
+        },
+        proxies: Vec::new(),
+        subjects: Vec::new(),
+        granted: Vec::new(),
+        ssh: Ssh::default(),
+    }
+}
+
+pub(crate) fn file(source: String, destination: String) -> FileRequest {
+    FileRequest {
+        source,
+        destination,
+        ..FileRequest::default()
+    }
+}
+
+/// Bytes without a pattern that a shifted copy could share.
+pub(crate) fn bytes(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(length);
+    out
+}

@@ -1,0 +1,4 @@
+//! The parts of the service together, with servers of ours and real agents.
+
+mod agents;
+mod harness;
