@@ -21,14 +21,14 @@ pub(super) struct UnitTable {
     slots: u32,
     settings: Arc<UnitSettings>,
     events: mpsc::UnboundedSender<Event>,
-    units: HashMap<Lease, Unit>,
+    units: HashMap<Lease, HeldUnit>,
     /// Not yet on disk.
     reports: Vec<UnitResult>,
     /// Granted while an earlier grant of the same unit still ends here.
     waiting: BTreeMap<i64, Grant>,
 }
 
-struct Unit {
+struct HeldUnit {
     grant: Grant,
     state: State,
     progress: Arc<Progress>,
@@ -85,14 +85,14 @@ impl UnitTable {
     }
 
     pub(super) fn free_slots(&self) -> u32 {
-        let is_over = |unit: &&Unit| matches!(unit.state, State::Over { .. });
+        let is_over = |unit: &&HeldUnit| matches!(unit.state, State::Over { .. });
         let over = self.units.values().filter(is_over).count();
         let taken = u32::try_from(self.len() - over).unwrap_or(u32::MAX);
         self.slots.saturating_sub(taken)
     }
 
     pub(super) fn progress(&self) -> Vec<UnitProgress> {
-        let of = |(lease, unit): (&Lease, &Unit)| {
+        let of = |(lease, unit): (&Lease, &HeldUnit)| {
             let report = unit.progress.report();
             UnitProgress {
                 lease: *lease,
@@ -162,7 +162,7 @@ impl UnitTable {
             Arc::clone(&progress),
             self.events.clone(),
         );
-        let unit = Unit {
+        let unit = HeldUnit {
             state: State::Runs(running),
             progress,
             files: Vec::new(),
@@ -218,7 +218,7 @@ impl UnitTable {
     }
 
     pub(super) fn stop_all(&mut self, why: StopReason) {
-        let stops = |unit: &&Unit| matches!(unit.state, State::Runs(_) | State::Suspended);
+        let stops = |unit: &&HeldUnit| matches!(unit.state, State::Runs(_) | State::Suspended);
         let leases: Vec<_> = self
             .units
             .values()
@@ -247,7 +247,7 @@ impl UnitTable {
 
     /// The service knows the leases of all that it did not stop.
     pub(super) fn resume(&mut self) {
-        let suspended = |(_, unit): &(&Lease, &Unit)| matches!(unit.state, State::Suspended);
+        let suspended = |(_, unit): &(&Lease, &HeldUnit)| matches!(unit.state, State::Suspended);
         let leases: Vec<_> = self
             .units
             .iter()
@@ -348,7 +348,7 @@ impl UnitTable {
     }
 
     pub(super) fn acknowledged(&mut self, lease: Lease, sequence: u64) {
-        let is_last = |unit: &Unit| matches!(unit.state, State::Over { last } if last == sequence);
+        let is_last = |unit: &HeldUnit| matches!(unit.state, State::Over { last } if last == sequence);
         if self.units.get(&lease).is_some_and(is_last) {
             self.remove(lease);
         }
@@ -374,7 +374,7 @@ fn given_back(grant: Grant) -> UnitResult {
     }
 }
 
-impl Unit {
+impl HeldUnit {
     /// What it reports is counted.
     fn counts(&self) -> bool {
         !matches!(

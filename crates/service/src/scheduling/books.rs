@@ -39,7 +39,7 @@ pub(super) struct Books {
     scheduler: Scheduler,
     /// The time of the scheduler is that of the database, in steps of our monotonic clock.
     began: (Duration, Instant),
-    leases: HashMap<Lease, Running>,
+    leases: HashMap<Lease, Granted>,
     queues: HashMap<QueueKey, scheduler::QueueKey>,
     jobs: HashMap<Uuid, Facts>,
     agents: HashSet<String>,
@@ -47,7 +47,7 @@ pub(super) struct Books {
     shares_decided: Instant,
 }
 
-struct Running {
+struct Granted {
     id: LeaseId,
     agent: String,
     bytes: u64,
@@ -262,7 +262,7 @@ impl Books {
             .collect();
         for lease in ended {
             if let Some(running) = self.leases.remove(&lease) {
-                let Running {
+                let Granted {
                     id, bytes, files, ..
                 } = running;
                 self.scheduler.lease_ended(id, bytes, files, now);
@@ -301,7 +301,7 @@ impl Books {
                 bytes: unit.bytes,
                 files: unit.files,
             };
-            let running = Running {
+            let running = Granted {
                 id: self.scheduler.lease_started(started, now),
                 agent: unit.agent.clone(),
                 bytes: unit.bytes,
@@ -368,7 +368,7 @@ impl Books {
             godwit_service_api::agent::Work::Copy(files) => files.len(),
             godwit_service_api::agent::Work::List { .. } => 1,
         };
-        let running = Running {
+        let running = Granted {
             id,
             agent: unit.agent.clone(),
             bytes: unit.bytes,

@@ -15,7 +15,7 @@ use super::{
     database::{Columns as _, json},
     manifest::{self, Outcome, Outcomes},
     model::{JobFilter, JobRecord},
-    units::{self, PickedUnit, UNIT, Unit},
+    units::{self, PickedUnit, UNIT, UnitRow},
 };
 
 const JOB: &str = "number, id, owner, state, reason, options, total, finished, skipped, failed,
@@ -261,14 +261,14 @@ impl Store {
         exceptions.collect()
     }
 
-    async fn leased_of_segment(&self, job: i64, segment: i64) -> Result<Vec<Unit>, StoreError> {
+    async fn leased_of_segment(&self, job: i64, segment: i64) -> Result<Vec<UnitRow>, StoreError> {
         let text = format!(
             "SELECT {UNIT} FROM unit
             WHERE agent IS NOT NULL AND job = $1 AND segment = $2"
         );
         let query = self.database.query(&text).bind(job).bind(segment);
         let rows = query.fetch_all(self.database.reader()).await?;
-        rows.iter().map(Unit::read).collect()
+        rows.iter().map(UnitRow::read).collect()
     }
 
     /// Ends a job. What agents hold of it they are told to stop with their next poll.
@@ -381,7 +381,7 @@ impl Store {
         });
         let mut places = places.collect::<Result<Vec<u32>, _>>()?;
         places.sort_unstable();
-        let unit = Unit::of_segment(job, link, seq, directories);
+        let unit = UnitRow::of_segment(job, link, seq, directories);
         let chunk = if directories { 1 } else { places.len() };
         for places in places.chunks(chunk.max(1)) {
             let new = PickedUnit {

@@ -16,7 +16,7 @@ use super::{
     model::{
         GrantOrder, GrantedUnit, Held, Leadership, LeasedUnit, LostUnit, QueueKey, QueueRecord,
     },
-    units::{self, Changes, UNIT, Unit},
+    units::{self, Changes, UNIT, UnitRow},
 };
 
 /// Units that one transaction takes back.
@@ -235,7 +235,7 @@ pub(super) async fn lose_units(
     let rows = query.fetch_all(work.connection()).await?;
     let mut lost = Vec::with_capacity(rows.len());
     for row in &rows {
-        let unit = Unit::read(row)?;
+        let unit = UnitRow::read(row)?;
         units::lose(work, &unit, name, changes).await?;
         lost.push(LostUnit {
             lease: Lease {
@@ -350,7 +350,7 @@ async fn read_granted(
     let rows = query.fetch_all(work.connection()).await?;
     rows.iter()
         .map(|row| {
-            let unit = Unit::read(row)?;
+            let unit = UnitRow::read(row)?;
             let options: JobOptions = row.json(18)?;
             let base = row.count(19)?;
             let mut files = manifest::decode(&row.bytes(20)?)?;

@@ -11,7 +11,7 @@ use super::{
     leases::{self, micros},
     model::Polled,
     submission::endpoint_of,
-    units::{self, Changes, End, UNIT, Unit},
+    units::{self, Changes, End, UNIT, UnitRow},
 };
 
 impl Store {
@@ -143,7 +143,7 @@ async fn take_result(
     let Some(row) = query.fetch_optional(work.connection()).await? else {
         return Ok(Taken::Repeated);
     };
-    let unit = Unit::read(&row)?;
+    let unit = UnitRow::read(&row)?;
     if unit.agent != Some(agent.number) || unit.epoch != result.lease.epoch {
         // What the agent itself gave back with its last result may be told again.
         let given_back = unit.agent.is_none() && unit.epoch == result.lease.epoch;

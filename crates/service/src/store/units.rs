@@ -108,7 +108,7 @@ async fn publish(work: &mut Work, segment: &NewSegment<'_>, seq: i64) -> Result<
 }
 
 /// Makes what a listing found part of the job.
-async fn publish_staged(work: &mut Work, unit: &Unit) -> Result<(), StoreError> {
+async fn publish_staged(work: &mut Work, unit: &UnitRow) -> Result<(), StoreError> {
     let text = "SELECT total, (SELECT COUNT(*) FROM segment WHERE staged = $2)
         FROM job WHERE number = $1";
     let query = work.query(text).bind(unit.job).bind(unit.id);
@@ -276,7 +276,7 @@ pub(super) async fn wait_for(
 
 /// The hot row of a unit.
 #[derive(Clone, Debug)]
-pub(super) struct Unit {
+pub(super) struct UnitRow {
     pub(super) id: i64,
     pub(super) job: i64,
     pub(super) link: i64,
@@ -294,18 +294,18 @@ pub(super) struct Unit {
     picks: Option<Vec<u32>>,
 }
 
-/// Columns of [`Unit::read`].
+/// Columns of [`UnitRow::read`].
 pub(super) const UNIT: &str = "unit.id, unit.job, unit.link, unit.segment, unit.first, unit.past,
     unit.files, unit.bytes, unit.agent, unit.epoch, unit.results, unit.losses, unit.attempts,
     unit.directories, unit.picks";
 
-impl Unit {
-    pub(super) fn read(row: &AnyRow) -> Result<Unit, StoreError> {
+impl UnitRow {
+    pub(super) fn read(row: &AnyRow) -> Result<UnitRow, StoreError> {
         let picks = match row.maybe_text(14)? {
             Some(_) => Some(row.json(14)?),
             None => None,
         };
-        Ok(Unit {
+        Ok(UnitRow {
             id: row.int(0)?,
             job: row.int(1)?,
             link: row.int(2)?,
@@ -325,8 +325,8 @@ impl Unit {
     }
 
     /// Stands for the units of a segment that has none.
-    pub(super) fn of_segment(job: i64, link: i64, segment: i64, directories: bool) -> Unit {
-        Unit {
+    pub(super) fn of_segment(job: i64, link: i64, segment: i64, directories: bool) -> UnitRow {
+        UnitRow {
             id: 0,
             job,
             link,
@@ -449,7 +449,7 @@ pub(super) struct Segment {
 
 impl Segment {
     /// Reads and locks it. Sizes are read where the agent may know more of them.
-    pub(super) async fn lock(work: &mut Work, unit: &Unit) -> Result<Segment, StoreError> {
+    pub(super) async fn lock(work: &mut Work, unit: &UnitRow) -> Result<Segment, StoreError> {
         let text = "SELECT base, outcomes, receipts,
             CASE WHEN sized = 1 AND directories = 0 THEN NULL ELSE manifest END
             FROM segment WHERE job = $1 AND seq = $2 {lock}";
@@ -473,7 +473,7 @@ impl Segment {
         self.changed = true;
     }
 
-    async fn write(self, work: &mut Work, unit: &Unit) -> Result<(), StoreError> {
+    async fn write(self, work: &mut Work, unit: &UnitRow) -> Result<(), StoreError> {
         if !self.changed {
             return Ok(());
         }
@@ -504,7 +504,7 @@ type Retries = BTreeMap<u32, Vec<u32>>;
 /// Takes in what an agent says of files of a unit. `end`: this grant is over.
 pub(super) async fn take_results(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     agent: &str,
     files: &[FileOutcome],
     end: Option<End<'_>>,
@@ -642,7 +642,7 @@ struct Failure<'a> {
 /// Writes down that a file failed. `Some`: it is tried again after so many attempts.
 async fn fail(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     failure: &Failure<'_>,
     changes: &mut Changes,
 ) -> Result<Option<u32>, StoreError> {
@@ -690,7 +690,7 @@ async fn fail(
 /// A directory could not be listed: again later, or it counts as a file that failed.
 async fn fail_listing(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     mut segment: Segment,
     agent: &str,
     error: &FileError,
@@ -724,7 +724,7 @@ async fn fail_listing(
 /// A unit of picked places that waits.
 async fn retry(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     attempts: u32,
     places: &[u32],
 ) -> Result<(), StoreError> {
@@ -750,7 +750,7 @@ pub(super) struct PickedUnit<'a> {
 /// A unit of picked places of the segment of `unit`.
 pub(super) async fn insert_picked(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     new: &PickedUnit<'_>,
 ) -> Result<(), StoreError> {
     let first = new.places.first().copied().unwrap_or(0);
@@ -776,18 +776,18 @@ pub(super) async fn insert_picked(
     Ok(())
 }
 
-fn part_of_bytes(unit: &Unit, files: usize) -> i64 {
+fn part_of_bytes(unit: &UnitRow, files: usize) -> i64 {
     (unit.bytes / u64::from(unit.files.max(1)) * files as u64) as i64
 }
 
-pub(super) async fn delete(work: &mut Work, unit: &Unit) -> Result<(), StoreError> {
+pub(super) async fn delete(work: &mut Work, unit: &UnitRow) -> Result<(), StoreError> {
     let query = work.query("DELETE FROM unit WHERE id = $1").bind(unit.id);
     query.execute(work.connection()).await?;
     Ok(())
 }
 
 /// What a listing found is not part of the job: it is listed again.
-async fn drop_staged(work: &mut Work, unit: &Unit) -> Result<(), StoreError> {
+async fn drop_staged(work: &mut Work, unit: &UnitRow) -> Result<(), StoreError> {
     let query = work
         .query("DELETE FROM segment WHERE staged = $1")
         .bind(unit.id);
@@ -796,7 +796,7 @@ async fn drop_staged(work: &mut Work, unit: &Unit) -> Result<(), StoreError> {
 }
 
 /// Counts a result of a grant that goes on.
-async fn keep(work: &mut Work, unit: &Unit, open: &[u32]) -> Result<(), StoreError> {
+async fn keep(work: &mut Work, unit: &UnitRow, open: &[u32]) -> Result<(), StoreError> {
     let picks = unit.picks.as_ref().map(|_| json(open)).transpose()?;
     let text = "UPDATE unit SET results = results + 1, picks = $2 WHERE id = $1";
     let query = work.query(text).bind(unit.id).bind(picks);
@@ -807,7 +807,7 @@ async fn keep(work: &mut Work, unit: &Unit, open: &[u32]) -> Result<(), StoreErr
 /// A unit goes back to the queue, unless its job is final.
 async fn release(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     open: &[u32],
     changes: &mut Changes,
 ) -> Result<(), StoreError> {
@@ -821,7 +821,7 @@ async fn release(
 
 async fn give_back(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     open: &[u32],
     losses: u32,
 ) -> Result<(), StoreError> {
@@ -854,7 +854,7 @@ async fn is_final(work: &mut Work, job: i64) -> Result<bool, StoreError> {
 /// A unit whose agent was lost goes back, in halves where too many were.
 pub(super) async fn lose(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     agent: &str,
     changes: &mut Changes,
 ) -> Result<(), StoreError> {
@@ -919,7 +919,7 @@ pub(super) async fn lose(
 /// Adds what a listing found, as segments that wait for its end.
 pub(super) async fn stage(
     work: &mut Work,
-    unit: &Unit,
+    unit: &UnitRow,
     found: &[(String, String, FileRequest)],
 ) -> Result<(), StoreError> {
     let mut groups: BTreeMap<(&str, &str, bool), Vec<FileRequest>> = BTreeMap::new();

@@ -2,6 +2,7 @@
 
 use std::{fs, time::Duration};
 
+use godwit_service::store::model::JobRecord;
 use godwit_service_api::job::{FileState, JobOptions, JobState, Verify};
 
 use crate::harness::{Served, Service, bytes, file};
@@ -118,7 +119,7 @@ async fn another_agent_finishes_what_a_dead_one_held() {
         ));
     }
     let job = service.submit(files, JobOptions::default()).await;
-    let is_active = |job: &godwit_service::store::model::JobRecord| job.started.is_some();
+    let is_active = |job: &JobRecord| job.started.is_some();
     service.until(job, Duration::from_secs(20), is_active).await;
     let _state = dead.cut_off();
     let _agent = service.agent("b", |_| {});
@@ -133,18 +134,12 @@ async fn a_canceled_job_stops_within_two_seconds_and_leaves_nothing_begun() {
     let (one, other) = (Served::start(), Served::start());
     let service = Service::start().await;
     let _agent = service.agent("a", |_| {});
-    let sparse = fs::File::create(one.path("endless")).unwrap();
-    sparse.set_len(1 << 40).unwrap();
-    let files = vec![file(one.url("/endless"), other.url("/endless"))];
+    let sparse = fs::File::create(one.path("long")).unwrap();
+    sparse.set_len(8 << 30).unwrap();
+    let files = vec![file(one.url("/long"), other.url("/long"))];
     let job = service.submit(files, JobOptions::default()).await;
-    let moves = async {
-        while service.board.pace(job).bytes == 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), moves)
-        .await
-        .unwrap();
+    let moves = |_: &JobRecord| service.board.pace(job).bytes > 0;
+    service.until(job, Duration::from_secs(20), moves).await;
     service.store.cancel(job, "enough").await.unwrap();
     service.board.job_steered(job);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -168,7 +163,7 @@ async fn a_draining_agent_hands_its_work_back_at_once() {
             JobOptions::default(),
         )
         .await;
-    let is_active = |job: &godwit_service::store::model::JobRecord| job.started.is_some();
+    let is_active = |job: &JobRecord| job.started.is_some();
     service.until(job, Duration::from_secs(20), is_active).await;
     agent.drain().await;
     assert!(service.store.leased().await.unwrap().is_empty());

@@ -93,7 +93,7 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("db").display());
+        let url = format!("sqlite:{}?mode=rwc", folder.path().join("db").display());
         let store = Store::migrate(&url).await.unwrap().with_lease(LEASE);
         let board = Arc::<Board>::default();
         let (stop, stopped) = watch::channel(false);
