@@ -16,7 +16,10 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 
 /// Bits per second: `K M G T` are powers of 1000. `1.5G` is 1500000000. At least 64 kbit/s: slower,
 /// one round of many channels takes longer than the time-outs of servers.
-pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// What was wanted.
+pub fn bits_per_second(text: &str) -> Result<u64, String> {
     const LEAST: f64 = 64e3;
     const MOST: f64 = 1e15;
     let (digits, power) = suffixed(text)?;

@@ -10,7 +10,7 @@ use std::{
 use clap::{Args, Parser, Subcommand};
 use godwit_client::{
     auth::secrets::Secrets,
-    spec::{Connections, Ssh},
+    spec::{Connections, Rates, Ssh, bits_per_second},
 };
 use godwit_gsi::{cert::files::Locations, ftps::Authorities};
 use serde::Deserialize;
@@ -430,6 +430,11 @@ pub struct AgentOptions {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 
+    /// Rate limit of each unit in bits per second, as 200M. Bytes that go from server to server do
+    /// not pass the agent, and are not limited
+    #[arg(long, value_name = "BITS", value_parser = bits_per_second)]
+    pub max_rate: Option<u64>,
+
     /// Seconds for running units to end after a signal
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub drain: u64,
@@ -471,6 +476,10 @@ impl AgentOptions {
             connections: connections(),
             own_credentials: false,
             local: self.allow_local.clone(),
+            rates: Rates {
+                own_bps: self.max_rate,
+                host_bps: None,
+            },
             drain: Duration::from_secs(self.drain),
         })
     }

@@ -28,6 +28,7 @@ use godwit_proto::{
 use godwit_tune::{Bounds, Method, Setting};
 
 use self::filter::Filter;
+pub use crate::units::bits_per_second;
 use crate::{auth::secrets::Secrets, service::ServiceRequest};
 
 /// One run of the program.

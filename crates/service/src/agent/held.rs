@@ -348,7 +348,8 @@ impl UnitTable {
     }
 
     pub(super) fn acknowledged(&mut self, lease: Lease, sequence: u64) {
-        let is_last = |unit: &HeldUnit| matches!(unit.state, State::Over { last } if last == sequence);
+        let is_last =
+            |unit: &HeldUnit| matches!(unit.state, State::Over { last } if last == sequence);
         if self.units.get(&lease).is_some_and(is_last) {
             self.remove(lease);
         }

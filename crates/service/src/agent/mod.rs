@@ -32,7 +32,7 @@ use std::{
     time::Duration,
 };
 
-use godwit_client::spec::Connections;
+use godwit_client::spec::{Connections, Rates};
 use godwit_service_api::agent::{
     AgentDescription, LEASE_SECONDS, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse,
     SAFETY_SECONDS, StopReason,
@@ -88,6 +88,8 @@ pub struct Config {
     pub own_credentials: bool,
     /// Directories that `file` URLs may name.
     pub local: Vec<PathBuf>,
+    /// How fast units may go.
+    pub rates: Rates,
     /// Time for units to end after it was told to stop; then they are handed back.
     pub drain: Duration,
 }
@@ -218,6 +220,7 @@ impl Agent {
             connections: config.connections,
             own_credentials: config.own_credentials,
             local: config.local,
+            rates: config.rates,
         };
         Ok(Self {
             incarnation: incarnation(&state).map_err(failed)?,

@@ -37,6 +37,7 @@ pub(super) struct UnitSettings {
     pub(super) connections: Connections,
     pub(super) own_credentials: bool,
     pub(super) local: Vec<PathBuf>,
+    pub(super) rates: Rates,
 }
 
 /// Jobs of the client, one after the other. Events name a file by its source, so two files of one
@@ -202,7 +203,7 @@ impl Group {
                 journal: JournalSpec::File(journal.clone()),
                 durability: Durability::Batch,
                 part: None,
-                tuner: tuner(grant.options.class),
+                tuner: tuner(grant.options.class, settings.rates),
                 limit: limit.clone(),
                 pipelining: None,
                 socket_buffer_bytes: None,
@@ -250,7 +251,7 @@ fn existing(options: &GrantOptions, again: bool) -> ExistingFiles {
     }
 }
 
-fn tuner(class: Class) -> TunerSpec {
+fn tuner(class: Class, rates: Rates) -> TunerSpec {
     TunerSpec {
         method: Method::Godwit,
         bounds: Bounds::up_to(CHANNELS_MAX),
@@ -262,7 +263,7 @@ fn tuner(class: Class) -> TunerSpec {
             Class::Normal => 1.0,
             Class::Scavenger => 0.1,
         }),
-        rates: Rates::default(),
+        rates,
     }
 }
 

@@ -16,7 +16,7 @@ mod jobs;
 pub mod limits;
 mod openapi;
 pub mod policy;
-mod problem;
+pub(crate) mod problem;
 mod site;
 mod streams;
 mod submit;
@@ -34,6 +34,7 @@ use axum::{
 use tokio::sync::watch;
 
 pub use self::extract::Peer;
+pub(crate) use self::extract::evidence;
 use self::{
     limits::{Limits, RequestRate},
     openapi::Routes,

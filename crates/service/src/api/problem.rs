@@ -42,6 +42,8 @@ kinds! {
     Method: METHOD_NOT_ALLOWED "method_not_allowed" "This cannot be done here",
     Timeout: REQUEST_TIMEOUT "timeout" "The body of the request did not come in time",
     Conflict: CONFLICT "conflict" "Its state does not allow this",
+    AgentTaken: CONFLICT "agent_taken" "Another agent of this name is alive",
+    Protocol: UPGRADE_REQUIRED "protocol" "Another version of the protocol is spoken here",
     KeyReused: UNPROCESSABLE_ENTITY "idempotency_key_reused" "The key was used for another job",
     TooLarge: PAYLOAD_TOO_LARGE "too_large" "The request is too large",
     MediaType: UNSUPPORTED_MEDIA_TYPE "media_type" "The body has a type that is not accepted",
@@ -119,6 +121,7 @@ impl From<StoreError> for ApiError {
             StoreError::NotFound => Self::not_found(),
             StoreError::Conflict(why) => Self::new(Kind::Conflict, why),
             StoreError::Invalid(why) => Self::new(Kind::Invalid, why),
+            StoreError::AgentTaken => Self::new(Kind::AgentTaken, "end it, or wait for its lease"),
             error if error.is_passing() => {
                 tracing::warn!(%error, "a request met a database that does not answer");
                 Self::new(Kind::Database, "the same request may succeed later").after(5)

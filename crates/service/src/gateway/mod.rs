@@ -4,30 +4,31 @@
 //! while there is nothing to say. A grant of the leader of this process wakes it; what another node
 //! granted is found by looking every second. A poll changes nothing when it comes twice.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, State, rejection::JsonRejection},
-    http::{HeaderMap, StatusCode, header},
-    response::{IntoResponse, Response},
+    extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request, State},
+    http::request::Parts,
     routing::post,
 };
 use godwit_service_api::{
     AGENT_API,
-    agent::{
-        Grant, GrantedCredential, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Share,
-        Work,
-    },
-    problem::{MEDIA_TYPE, Problem},
+    agent::{Grant, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Share, Work},
+    site::Role,
 };
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::{
+    accounts::Accounts,
+    api::{
+        evidence,
+        problem::{Answer, ApiError, Kind},
+    },
+    credentials::Vault,
     scheduling::Board,
     store::{
-        Store, StoreError, endpoint_of,
+        Store, endpoint_of,
         model::{GrantedUnit, Polled},
     },
 };
@@ -47,26 +48,17 @@ const FIRST_SHARE: Share = Share {
 /// Most units, results and files that a poll may name.
 const UNITS_MAX: usize = 10_000;
 
-/// Finds what proves the owner of a unit to its endpoints.
-pub trait CredentialSource: Send + Sync {
-    /// For these endpoints, of this user.
-    fn find<'a>(&'a self, owner: &'a str, endpoints: &'a [String]) -> Credentials<'a>;
-}
-
-/// What [`CredentialSource::find`] gives.
-pub type Credentials<'a> = Pin<Box<dyn Future<Output = Vec<GrantedCredential>> + Send + 'a>>;
-
 /// What the gateway needs.
 #[derive(Clone)]
 pub struct Gateway {
     /// The database.
     pub store: Store,
+    /// Who polls.
+    pub accounts: Arc<Accounts>,
+    /// What users left for their endpoints.
+    pub vault: Vault,
     /// The leader of this process, if it leads.
     pub board: Arc<Board>,
-    /// SHA-256 of tokens that agents may show.
-    pub tokens: Arc<[[u8; 32]]>,
-    /// What users left for their endpoints; `None`: nothing.
-    pub credentials: Option<Arc<dyn CredentialSource>>,
 }
 
 /// The routes of agents.
@@ -79,66 +71,48 @@ pub fn router(gateway: Gateway) -> Router {
 
 async fn poll(
     State(gateway): State<Gateway>,
-    headers: HeaderMap,
-    body: Result<Json<PollRequest>, JsonRejection>,
-) -> Result<Json<PollResponse>, Refusal> {
-    gateway.authenticate(&headers)?;
-    let Json(request) = body.map_err(|error| {
-        refusal(
-            error.status(),
-            "invalid_poll",
-            "the poll cannot be read",
-            error.body_text(),
-        )
-    })?;
-    check(&request)?;
+    AgentName(name): AgentName,
+    request: Request,
+) -> Answer<Json<PollResponse>> {
+    let read = Json::<PollRequest>::from_request(request, &()).await;
+    let Json(request) = read.map_err(|error| ApiError::new(Kind::Body, error.body_text()))?;
+    check(&request, &name)?;
     gateway.poll(request).await.map(Json)
 }
 
-fn check(request: &PollRequest) -> Result<(), Refusal> {
-    if request.protocol != PROTOCOL {
-        let detail = format!(
-            "protocol {} is spoken here, not {}",
-            PROTOCOL, request.protocol
-        );
-        let status = StatusCode::UPGRADE_REQUIRED;
-        return Err(refusal(
-            status,
-            "protocol",
-            "another version of the protocol",
-            detail,
-        ));
+/// The name that an agent may poll under, by its token or certificate.
+struct AgentName(String);
+
+impl FromRequestParts<Gateway> for AgentName {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Answer<Self> {
+        let principal = gateway.accounts.authenticate(&evidence(parts)).await?;
+        match principal.role {
+            Role::Agent => Ok(Self(principal.name)),
+            _ => Err(ApiError::new(Kind::Forbidden, "this is for agents")),
+        }
     }
-    let name = &request.agent;
-    let is_plain = |c: char| c.is_ascii_graphic();
-    if name.is_empty() || name.len() > 200 || !name.chars().all(is_plain) {
-        return Err(invalid(
-            "the name of an agent is 1 to 200 printable characters",
-        ));
+}
+
+fn check(request: &PollRequest, name: &str) -> Answer<()> {
+    if request.protocol != PROTOCOL {
+        let spoken = request.protocol;
+        let detail = format!("protocol {PROTOCOL} is spoken here, not {spoken}");
+        return Err(ApiError::new(Kind::Protocol, detail));
+    }
+    if request.agent != name {
+        let detail = format!("this is the token of the agent {name}");
+        return Err(ApiError::new(Kind::Forbidden, detail));
     }
     if request.units.len() > UNITS_MAX || request.results.len() > UNITS_MAX {
-        return Err(invalid("too many units or results"));
+        return Err(ApiError::new(Kind::Invalid, "too many units or results"));
     }
     Ok(())
 }
 
 impl Gateway {
-    fn authenticate(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let token = headers.get(header::AUTHORIZATION);
-        let token = token.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        let hash: Option<[u8; 32]> = token.map(|token| Sha256::digest(token).into());
-        match hash.is_some_and(|hash| self.tokens.contains(&hash)) {
-            true => Ok(()),
-            false => Err(refusal(
-                StatusCode::UNAUTHORIZED,
-                "unauthenticated",
-                "who are you",
-                "agents show a token of this service",
-            )),
-        }
-    }
-
-    async fn poll(&self, request: PollRequest) -> Result<PollResponse, Refusal> {
+    async fn poll(&self, request: PollRequest) -> Answer<PollResponse> {
         let wait = Duration::from_secs(request.wait_seconds.min(POLL_SECONDS));
         // The next poll must come long before the lease ends.
         let until = Instant::now() + wait.min(self.store.lease() / 3);
@@ -193,13 +167,8 @@ impl Gateway {
     }
 
     async fn grant(&self, unit: GrantedUnit) -> Grant {
-        let credentials = match &self.credentials {
-            Some(source) => {
-                let endpoints = endpoints_of(&unit.work);
-                source.find(&unit.owner, &endpoints).await
-            }
-            None => Vec::new(),
-        };
+        let endpoints = endpoints_of(&unit.work);
+        let found = self.vault.find(&unit.owner, &endpoints).await;
         Grant {
             lease: unit.lease,
             job: unit.job,
@@ -207,7 +176,11 @@ impl Gateway {
             options: unit.options,
             share: self.board.share(unit.lease).unwrap_or(FIRST_SHARE),
             next_result: unit.results,
-            credentials,
+            // Without them the unit fails by the endpoint's refusal, which says whose turn it is.
+            credentials: found.unwrap_or_else(|error| {
+                tracing::error!(%error, owner = unit.owner, "credentials cannot be opened");
+                Vec::new()
+            }),
         }
     }
 }
@@ -225,68 +198,4 @@ fn endpoints_of(work: &Work) -> Vec<String> {
     };
     let urls = ends.into_iter().flat_map(|(from, to)| [from, to]);
     urls.filter_map(|url| endpoint_of(url)).collect()
-}
-
-/// An answer that is a problem.
-struct Refusal(Problem);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status);
-        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut answer = (status, Json(&self.0)).into_response();
-        let media = header::HeaderValue::from_static(MEDIA_TYPE);
-        answer.headers_mut().insert(header::CONTENT_TYPE, media);
-        answer
-    }
-}
-
-fn refusal(status: StatusCode, code: &str, title: &str, detail: impl Into<String>) -> Refusal {
-    Refusal(Problem {
-        kind: "about:blank".to_owned(),
-        title: title.to_owned(),
-        status: status.as_u16(),
-        detail: detail.into(),
-        code: code.to_owned(),
-        pointer: None,
-        retry_after: None,
-    })
-}
-
-fn invalid(detail: &str) -> Refusal {
-    refusal(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "invalid_poll",
-        "the poll is wrong",
-        detail,
-    )
-}
-
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::AgentTaken => refusal(
-                StatusCode::CONFLICT,
-                "agent_taken",
-                "the name is taken",
-                error.to_string(),
-            ),
-            error if error.is_passing() => refusal(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "database",
-                "the database does not answer",
-                "try again",
-            ),
-            error => {
-                tracing::error!(%error, "a poll failed");
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                refusal(
-                    status,
-                    "internal",
-                    "internal error",
-                    "see the log of the service",
-                )
-            }
-        }
-    }
 }

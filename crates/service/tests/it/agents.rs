@@ -2,17 +2,18 @@
 
 use std::{fs, time::Duration};
 
-use godwit_service::store::model::JobRecord;
+use godwit_service::{agent::Config, store::model::JobRecord};
 use godwit_service_api::job::{FileState, JobOptions, JobState, Verify};
 
-use crate::harness::{Served, Service, bytes, file};
+use crate::harness::{Served, Service, bytes, file, slow};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_go_between_servers_and_to_and_from_the_agent() {
     let (one, other) = (Served::start(), Served::start());
     let service = Service::start().await;
     let local = tempfile::tempdir().unwrap();
-    let agent = service.agent("a", |config| config.local = vec![local.path().to_owned()]);
+    let local_folder = |config: &mut Config| config.local = vec![local.path().to_owned()];
+    let agent = service.agent("a", local_folder).await;
     let mut files = Vec::new();
     for number in 0..20 {
         let content = bytes(1000 * number, number as u64);
@@ -56,7 +57,7 @@ async fn files_go_between_servers_and_to_and_from_the_agent() {
 async fn a_file_that_is_missing_fails_alone_and_says_why() {
     let (one, other) = (Served::start(), Served::start());
     let service = Service::start().await;
-    let _agent = service.agent("a", |_| {});
+    let _agent = service.agent("a", |_| {}).await;
     one.write("good", b"good");
     other.write("taken", b"older");
     let files = vec![
@@ -87,7 +88,7 @@ async fn a_file_that_is_missing_fails_alone_and_says_why() {
 async fn a_tree_is_listed_and_copied() {
     let (one, other) = (Served::start(), Served::start());
     let service = Service::start().await;
-    let _agent = service.agent("a", |_| {});
+    let _agent = service.agent("a", |_| {}).await;
     for name in ["top", "a/one", "a/b/two", "a/b/c/three x", "d/four"] {
         one.write(&format!("tree/{name}"), name.as_bytes());
     }
@@ -107,7 +108,7 @@ async fn a_tree_is_listed_and_copied() {
 async fn another_agent_finishes_what_a_dead_one_held() {
     let (one, other) = (Served::start(), Served::start());
     let service = Service::start().await;
-    let dead = service.agent("dead", |_| {});
+    let dead = service.agent("dead", |_| {}).await;
     let large = bytes(64 << 20, 5);
     one.write("large", &large);
     let mut files = vec![file(one.url("/large"), other.url("/large"))];
@@ -122,7 +123,7 @@ async fn another_agent_finishes_what_a_dead_one_held() {
     let is_active = |job: &JobRecord| job.started.is_some();
     service.until(job, Duration::from_secs(20), is_active).await;
     let _state = dead.cut_off();
-    let _agent = service.agent("b", |_| {});
+    let _agent = service.agent("b", |_| {}).await;
     let record = service.ended(job).await;
     assert_eq!(record.state, JobState::Finished, "{record:?}");
     assert_eq!(record.files.finished + record.files.skipped, 41);
@@ -131,12 +132,14 @@ async fn another_agent_finishes_what_a_dead_one_held() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_canceled_job_stops_within_two_seconds_and_leaves_nothing_begun() {
-    let (one, other) = (Served::start(), Served::start());
+    let one = Served::start();
     let service = Service::start().await;
-    let _agent = service.agent("a", |_| {});
-    let sparse = fs::File::create(one.path("long")).unwrap();
-    sparse.set_len(8 << 30).unwrap();
-    let files = vec![file(one.url("/long"), other.url("/long"))];
+    let local = tempfile::tempdir().unwrap();
+    let slow = |config: &mut Config| slow(config, local.path());
+    let _agent = service.agent("a", slow).await;
+    one.write("long", &bytes(64 << 20, 5));
+    let here = format!("file://{}", local.path().join("long").display());
+    let files = vec![file(one.url("/long"), here)];
     let job = service.submit(files, JobOptions::default()).await;
     let moves = |_: &JobRecord| service.board.pace(job).bytes > 0;
     service.until(job, Duration::from_secs(20), moves).await;
@@ -145,7 +148,7 @@ async fn a_canceled_job_stops_within_two_seconds_and_leaves_nothing_begun() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     let held = service.store.leased().await.unwrap();
     assert!(held.is_empty(), "{held:?}");
-    let left: Vec<_> = fs::read_dir(other.root.path()).unwrap().collect();
+    let left: Vec<_> = fs::read_dir(local.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
     let record = service.store.job(job).await.unwrap();
     assert_eq!(record.state, JobState::Canceled);
@@ -155,7 +158,8 @@ async fn a_canceled_job_stops_within_two_seconds_and_leaves_nothing_begun() {
 async fn a_draining_agent_hands_its_work_back_at_once() {
     let (one, other) = (Served::start(), Served::start());
     let service = Service::start().await;
-    let agent = service.agent("first", |config| config.drain = Duration::ZERO);
+    let at_once = |config: &mut Config| config.drain = Duration::ZERO;
+    let agent = service.agent("first", at_once).await;
     one.write("large", &bytes(64 << 20, 5));
     let job = service
         .submit(
@@ -167,7 +171,7 @@ async fn a_draining_agent_hands_its_work_back_at_once() {
     service.until(job, Duration::from_secs(20), is_active).await;
     agent.drain().await;
     assert!(service.store.leased().await.unwrap().is_empty());
-    let _agent = service.agent("second", |_| {});
+    let _agent = service.agent("second", |_| {}).await;
     let record = service.ended(job).await;
     assert_eq!(record.state, JobState::Finished, "{record:?}");
 }

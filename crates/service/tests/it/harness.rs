@@ -8,24 +8,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_client::spec::{Connections, Ssh};
+use godwit_client::spec::{Connections, Rates, Ssh};
 use godwit_server::{Anonymous, Server, ServerSettings};
 use godwit_service::{
+    accounts::{Accounts, oidc::Issuers},
     agent::{self, Authentication, Config},
+    config::KeySource,
+    credentials::Vault,
     gateway::{self, Gateway},
     scheduling::{self, Board},
     store::{Begun, Store, model::JobRecord},
 };
-use godwit_service_api::job::{FileRequest, JobOptions};
-use sha2::{Digest, Sha256};
+use godwit_service_api::{
+    job::{FileRequest, JobOptions},
+    site::Role,
+};
 use tempfile::TempDir;
 use tokio::{
     sync::{oneshot, watch},
     task::JoinHandle,
 };
 use uuid::Uuid;
-
-const TOKEN: &str = "token-of-agents";
 
 /// Long enough for an agent to renew it, short enough for a test to wait for its end.
 pub(crate) const LEASE: Duration = Duration::from_secs(13);
@@ -85,6 +88,7 @@ impl Served {
 pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) board: Arc<Board>,
+    accounts: Arc<Accounts>,
     url: String,
     stop: watch::Sender<bool>,
     _folder: TempDir,
@@ -97,11 +101,13 @@ impl Service {
         let store = Store::migrate(&url).await.unwrap().with_lease(LEASE);
         let board = Arc::<Board>::default();
         let (stop, stopped) = watch::channel(false);
+        let accounts = Arc::new(Accounts::new(store.clone(), Issuers::default()));
+        let key = KeySource::File(folder.path().join("key")).read().unwrap();
         let gateway = Gateway {
             store: store.clone(),
+            accounts: Arc::clone(&accounts),
+            vault: Vault::new(store.clone(), key),
             board: Arc::clone(&board),
-            tokens: Arc::new([Sha256::digest(TOKEN).into()]),
-            credentials: None,
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -117,6 +123,7 @@ impl Service {
         Self {
             store,
             board,
+            accounts,
             url,
             stop,
             _folder: folder,
@@ -160,21 +167,14 @@ impl Service {
         }
     }
 
-    pub(crate) fn agent(&self, name: &str, change: impl FnOnce(&mut Config)) -> Agent {
+    pub(crate) async fn agent(&self, name: &str, change: impl FnOnce(&mut Config)) -> Agent {
         let state = tempfile::tempdir().unwrap();
-        self.agent_in(name, state, change)
-    }
-
-    pub(crate) fn agent_in(
-        &self,
-        name: &str,
-        state: TempDir,
-        change: impl FnOnce(&mut Config),
-    ) -> Agent {
+        self.accounts.ensure(name, Role::Agent).await.unwrap();
+        let token = self.accounts.new_token(name, "", None).await.unwrap();
         let mut config = Config {
             service: self.url.clone(),
             authentication: Authentication {
-                token: Some(TOKEN.to_owned().into()),
+                token: Some(token.token.into()),
                 ..Authentication::default()
             },
             name: name.to_owned(),
@@ -185,6 +185,7 @@ impl Service {
             connections: connections(state.path()),
             own_credentials: false,
             local: Vec::new(),
+            rates: Rates::default(),
             drain: Duration::from_secs(5),
         };
         change(&mut config);
@@ -286,4 +287,10 @@ pub(crate) fn bytes(length: usize, seed: u64) -> Vec<u8> {
     }
     out.truncate(length);
     out
+}
+
+/// Local files in a folder, at 4 MiB a second.
+pub(crate) fn slow(config: &mut Config, folder: &Path) {
+    config.local = vec![folder.to_owned()];
+    config.rates.own_bps = Some(8 * (4 << 20));
 }
