@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::model::AgentState;
 
 /// Agents with equal patterns and labels.
-type ClassId = usize;
+pub(crate) type ClassId = usize;
 
 #[derive(Debug)]
 struct Reach {
     patterns: Vec<String>,
     labels: Vec<String>,
-    /// Agents with a free slot, least loaded first.
+    /// Agents with a free slot on a host with room, least loaded first.
     idle: BTreeSet<(u64, String)>,
     /// All.
     members: u32,
@@ -19,7 +19,7 @@ struct Reach {
 
 impl Reach {
     fn has(&self, labels: &[String]) -> bool {
-        self.members > 0 && labels.iter().all(|label| self.labels.contains(label))
+        labels.iter().all(|label| self.labels.contains(label))
     }
 
     fn reaches(&self, endpoint: &str) -> bool {
@@ -70,18 +70,34 @@ pub(crate) struct Agents {
     orphans: BTreeMap<String, u32>,
     host_limits: BTreeMap<String, u32>,
     host_units: BTreeMap<String, u32>,
+    /// Agents of hosts with a limit.
+    of_host: BTreeMap<String, BTreeSet<String>>,
+    /// Classes with an idle agent.
+    idle: BTreeSet<ClassId>,
     /// Whether a class reaches an endpoint. Only looked up.
     reached: HashMap<(ClassId, u32), bool>,
 }
 
 impl Agents {
     pub(crate) fn set_hosts(&mut self, limits: &BTreeMap<String, u32>) {
+        if self.host_limits == *limits {
+            return;
+        }
         self.host_limits.clone_from(limits);
+        self.of_host.clear();
+        for (name, agent) in &self.agents {
+            if limits.contains_key(&agent.state.host) {
+                let of_host = self.of_host.entry(agent.state.host.clone());
+                of_host.or_default().insert(name.clone());
+            }
+        }
+        let names: Vec<String> = self.agents.keys().cloned().collect();
+        names.iter().for_each(|name| self.list(name));
     }
 
-    /// Says whether some agent may reach other things than before.
+    /// Says whether it reaches things that no agent did.
     pub(crate) fn set(&mut self, name: &str, mut state: AgentState) -> bool {
-        let before = self.agents.get(name).map(|agent| agent.class);
+        let known = self.classes.len();
         state.labels.sort();
         state.endpoints.sort();
         let running = self.take_out(name);
@@ -96,8 +112,10 @@ impl Agents {
             self.classes.len() - 1
         });
         self.classes[class].members += 1;
-        if running > 0 {
-            *self.host_units.entry(state.host.clone()).or_default() += running;
+        let host = state.host.clone();
+        if self.host_limits.contains_key(&host) {
+            let of_host = self.of_host.entry(host.clone()).or_default();
+            of_host.insert(name.to_owned());
         }
         let agent = Agent {
             free: state.free,
@@ -107,7 +125,8 @@ impl Agents {
         };
         self.agents.insert(name.to_owned(), agent);
         self.list(name);
-        before != Some(class)
+        self.add_to_host(&host, running);
+        self.classes.len() > known
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
@@ -119,30 +138,71 @@ impl Agents {
 
     /// Takes the agent out of everything; gives how many units it runs.
     fn take_out(&mut self, name: &str) -> u32 {
+        self.unlist(name);
         let Some(agent) = self.agents.remove(name) else {
             return self.orphans.remove(name).unwrap_or(0);
         };
-        let class = &mut self.classes[agent.class];
-        class.idle.remove(&(agent.load(), name.to_owned()));
-        class.members -= 1;
-        release_host(&mut self.host_units, &agent.state.host, agent.running);
+        self.classes[agent.class].members -= 1;
+        if let Some(of_host) = self.of_host.get_mut(&agent.state.host) {
+            of_host.remove(name);
+            if of_host.is_empty() {
+                self.of_host.remove(&agent.state.host);
+            }
+        }
+        self.take_from_host(&agent.state.host, agent.running);
         agent.running
     }
 
     fn unlist(&mut self, name: &str) {
         if let Some(agent) = self.agents.get(name) {
             let place = (agent.load(), name.to_owned());
-            self.classes[agent.class].idle.remove(&place);
+            let class = &mut self.classes[agent.class];
+            class.idle.remove(&place);
+            if class.idle.is_empty() {
+                self.idle.remove(&agent.class);
+            }
         }
     }
 
+    /// Lists the agent as idle if it is.
     fn list(&mut self, name: &str) {
+        self.unlist(name);
         if let Some(agent) = self.agents.get(name)
             && agent.available() > 0
+            && self.host_has_room(&agent.state.host)
         {
             let place = (agent.load(), name.to_owned());
             self.classes[agent.class].idle.insert(place);
+            self.idle.insert(agent.class);
         }
+    }
+
+    fn host_has_room(&self, host: &str) -> bool {
+        let used = self.host_units.get(host).copied().unwrap_or(0);
+        let limit = self.host_limits.get(host);
+        limit.is_none_or(|limit| used < *limit)
+    }
+
+    fn add_to_host(&mut self, host: &str, units: u32) {
+        if units > 0 {
+            *self.host_units.entry(host.to_owned()).or_default() += units;
+            self.list_host(host);
+        }
+    }
+
+    fn take_from_host(&mut self, host: &str, units: u32) {
+        if let Some(used) = self.host_units.get_mut(host) {
+            *used = used.saturating_sub(units);
+            if *used == 0 {
+                self.host_units.remove(host);
+            }
+            self.list_host(host);
+        }
+    }
+
+    fn list_host(&mut self, host: &str) {
+        let names = self.of_host.get(host).cloned().unwrap_or_default();
+        names.iter().for_each(|name| self.list(name));
     }
 
     /// A unit runs on the agent.
@@ -152,7 +212,8 @@ impl Agents {
             Some(agent) => {
                 agent.running += 1;
                 agent.free = agent.free.saturating_sub(1);
-                *self.host_units.entry(agent.state.host.clone()).or_default() += 1;
+                let host = agent.state.host.clone();
+                self.add_to_host(&host, 1);
             }
             None => *self.orphans.entry(name.to_owned()).or_default() += 1,
         }
@@ -165,7 +226,8 @@ impl Agents {
         if let Some(agent) = self.agents.get_mut(name) {
             agent.running = agent.running.saturating_sub(1);
             agent.free = agent.free.saturating_add(1).min(agent.state.slots);
-            release_host(&mut self.host_units, &agent.state.host, 1);
+            let host = agent.state.host.clone();
+            self.take_from_host(&host, 1);
         } else if let Some(running) = self.orphans.get_mut(name) {
             *running -= 1;
             if *running == 0 {
@@ -175,11 +237,12 @@ impl Agents {
         self.list(name);
     }
 
-    pub(crate) fn any_idle(&self) -> bool {
-        self.classes.iter().any(|class| !class.idle.is_empty())
+    /// Classes with an agent that takes a unit.
+    pub(crate) fn idle(&self) -> &BTreeSet<ClassId> {
+        &self.idle
     }
 
-    /// Classes that reach both endpoints and have the labels.
+    /// Classes that reach both endpoints and have the labels, with agents or without.
     pub(crate) fn classes(&mut self, ends: [(u32, &str); 2], labels: &[String]) -> Vec<ClassId> {
         let classes = self.classes.iter().enumerate();
         let found = classes.filter(|(class, reach)| {
@@ -202,14 +265,10 @@ impl Agents {
 
     /// The agent of these classes that takes a unit.
     pub(crate) fn choose(&self, classes: &[ClassId]) -> Result<&str, NoAgent> {
-        let least = classes
+        let idle = classes
             .iter()
-            .filter_map(|class| {
-                let mut idle = self.classes[*class].idle.iter();
-                idle.find(|(_, name)| self.host_has_room(name))
-            })
-            .min();
-        if let Some((_, name)) = least {
+            .filter_map(|class| self.classes[*class].idle.first());
+        if let Some((_, name)) = idle.min() {
             return Ok(name);
         }
         let agents = classes.iter().map(|class| self.classes[*class].members);
@@ -219,25 +278,9 @@ impl Agents {
         }
     }
 
-    fn host_has_room(&self, name: &str) -> bool {
-        let host = &self.agents[name].state.host;
-        let used = self.host_units.get(host).copied().unwrap_or(0);
-        let limit = self.host_limits.get(host);
-        limit.is_none_or(|limit| used < *limit)
-    }
-
     /// Forgets what was known of an endpoint that is no more.
     pub(crate) fn forget_endpoints(&mut self, is_alive: impl Fn(u32) -> bool) {
         self.reached.retain(|(_, endpoint), _| is_alive(*endpoint));
-    }
-}
-
-fn release_host(units: &mut BTreeMap<String, u32>, host: &str, running: u32) {
-    if let Some(used) = units.get_mut(host) {
-        *used = used.saturating_sub(running);
-        if *used == 0 {
-            units.remove(host);
-        }
     }
 }
 

@@ -116,13 +116,15 @@ impl Budget {
         self.learned = Some((beside.max(1), now));
     }
 
-    /// A learned limit is tried again after a while.
-    pub(crate) fn relax(&mut self, now: Duration) {
-        if let Some((limit, since)) = &mut self.learned
-            && now.saturating_sub(*since) >= RELAX
-        {
-            *limit = limit.saturating_add(1);
-            *since = now;
+    /// A learned limit is tried again after a while; says whether there is more room.
+    pub(crate) fn relax(&mut self, now: Duration) -> bool {
+        let Some((limit, since)) = &mut self.learned else {
+            return false;
+        };
+        let is_over = now.saturating_sub(*since) >= RELAX;
+        if is_over {
+            (*limit, *since) = (limit.saturating_add(1), now);
         }
+        is_over
     }
 }

@@ -6,7 +6,7 @@
 //! - [`Config`], [`AgentState`], [`QueueKey`], [`QueueState`]: what goes in
 //! - [`Grant`], [`LeaseId`], [`Share`]: what comes out
 //! - [`Reason`]: why a queue waits; [`matches`]: patterns of endpoints
-//! - `tree`: start-time fair queueing over the tree of shares; `selection`: whose turn is next
+//! - `tree`: start-time fair queueing over the tree of shares; `line`: what queues wait for
 //! - `places`, `budget`: endpoints and links, what they take and what is in use
 //! - `agents`: which agent reaches what, and which is least loaded
 //! - `tuned_sum`, `allotment`: one number of channels for all leases of a path, and their parts
@@ -23,15 +23,16 @@
 //!   [`Scheduler::lease_started`].
 //! - The units, sessions and channels of leases never pass a budget because of a grant or a share.
 //!   They may where a budget was lowered, or where the caller counted leases that ran already.
-//! - A step takes time by queues, agents and grants, never by files.
+//! - A step takes time by what was freed, what waits for it newly and what is granted, never by
+//!   files, and not by queues that wait for something else.
 
 mod agents;
 mod allotment;
 mod budget;
+mod line;
 mod model;
 mod places;
 mod scheduler;
-mod selection;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -25,10 +25,10 @@ pub(crate) struct Place {
     pub(crate) leases: BTreeSet<LeaseId>,
     /// Queues and leases that name it.
     pub(crate) references: u32,
-    /// Units that waited in the last step for sessions or channels which others have beyond one.
+    /// Queues that wait for room there, without scavengers.
     pub(crate) waiting: u32,
-    /// Of a link: agents that reach both ends, by the labels that they must have.
-    pub(crate) reach: BTreeMap<Vec<String>, (u64, Vec<usize>)>,
+    /// Of a link: the group of agents that reach both ends, by the labels that they must have.
+    pub(crate) reach: BTreeMap<Vec<String>, (u64, u32)>,
 }
 
 impl Place {

@@ -1,32 +1,31 @@
 //! The scheduler: its state, and the step that hands out what is free.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     time::Duration,
 };
 
 use godwit_tune::Setting;
 
 use crate::{
-    agents::{Agents, NoAgent},
+    agents::{Agents, ClassId, NoAgent},
     allotment::{Taker, allot, split},
     budget::Shortage,
+    line::{At, Domain, Lane, Line, NodeId},
     model::{
         AgentState, Class, Config, EndpointName, EndpointState, FILE_COST, Grant, Hold, LeaseId,
         LeaseReport, QueueKey, QueueState, Share, StartedLease,
     },
     places::{LinkId, Place, Places},
-    selection::Selection,
-    tree::{Domain, NodeId, NodeName, Reached, Tree},
+    tree::{NodeName, Reached, Tree, Turn},
     why::{Reason, TakenLimit},
 };
 
-/// A domain counts as contended for so long after somebody waited for it.
-const CONTENDED: Duration = Duration::from_secs(30);
 /// A job that waited so long is put level with the last one that was served.
 const AGED: Duration = Duration::from_secs(1800);
-/// Without changes there is still a step so often: rates and learned limits recover.
-const IDLE_STEP: Duration = Duration::from_secs(1);
+/// How often learned limits are looked at.
+const RELAX: Duration = Duration::from_secs(1);
 /// How often what nothing names any more is removed.
 const COLLECT: Duration = Duration::from_secs(600);
 /// First units of a share that may run before its turn.
@@ -51,11 +50,34 @@ struct Queue {
     job: NodeId,
     owner: NodeId,
     domains: Vec<Domain>,
+    /// Of agents that it can go to.
+    group: u32,
     is_active: bool,
     /// Since when it waits for its next grant.
     waits_since: Duration,
-    /// The pass of a step in which it was found to be blocked.
-    blocked_in: u64,
+    /// When it is seen whether it has waited for too long.
+    ages_at: Option<Duration>,
+    /// What its next unit waits for.
+    waits_at: Option<At>,
+    /// The same, where it is the first of its job.
+    first_waits_at: Option<At>,
+}
+
+impl Queue {
+    /// In which it waits whether or not its next unit is the first of its job.
+    fn lane(&self) -> Lane {
+        match self.state.class {
+            Class::Scavenger => Lane::Scavenger,
+            Class::Urgent | Class::Normal => Lane::Fair,
+        }
+    }
+
+    fn waits_in(&mut self, lane: Lane) -> &mut Option<At> {
+        match lane {
+            Lane::Fast => &mut self.first_waits_at,
+            Lane::Fair | Lane::Scavenger => &mut self.waits_at,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -85,16 +107,6 @@ struct Lease {
     counted: f64,
 }
 
-/// Which queues a pass of a step looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
-    /// First units of jobs.
-    Fast,
-    /// All but scavengers.
-    Fair,
-    Scavenger,
-}
-
 /// What keeps a queue from starting a unit.
 #[derive(Debug)]
 enum Blocked {
@@ -104,8 +116,16 @@ enum Blocked {
     Share(Reached),
     Endpoint(u32, Shortage),
     Link(Shortage),
-    PathFull { channels: u32, units: u32 },
-    LeftOver,
+    PathFull {
+        /// `None`: the link's own sum.
+        endpoint: Option<u32>,
+        channels: u32,
+        units: u32,
+    },
+    /// Others wait for the endpoint.
+    LeftOver(u32),
+    /// It is not the first unit of the job, or the share has enough of them.
+    NotFirst(NodeId),
     Agents(NoAgent),
 }
 
@@ -125,6 +145,13 @@ pub struct Scheduler {
     agents: Agents,
     /// Rises when agents may reach other things than before.
     agents_version: u64,
+    /// The version by which queues have their groups.
+    grouped: u64,
+    groups: Vec<Vec<ClassId>>,
+    group_of: BTreeMap<Vec<ClassId>, u32>,
+    /// Groups with an idle agent, and the idle classes that say so.
+    open: Vec<u32>,
+    open_for: BTreeSet<ClassId>,
     ids: BTreeMap<QueueKey, u32>,
     queues: BTreeMap<u32, Queue>,
     by_leaf: BTreeMap<NodeId, u32>,
@@ -135,14 +162,14 @@ pub struct Scheduler {
     leases_made: u64,
     /// First units that run, by share.
     fast: BTreeMap<NodeId, u32>,
-    contended: BTreeMap<Domain, Duration>,
-    /// What others than scavengers waited for in the last step.
-    wanted: BTreeSet<u32>,
-    wanted_agents: BTreeSet<usize>,
+    /// Where something was freed, and queues wait.
+    freed: BTreeSet<(Lane, At)>,
+    /// When rates have room again.
+    refills: BTreeSet<(Duration, At)>,
+    /// When it is seen which queues have waited for too long.
+    ageing: BTreeSet<(Duration, u32)>,
     now: Duration,
-    passes: u64,
-    is_changed: bool,
-    stepped: Duration,
+    relaxed: Duration,
     collected: Duration,
 }
 
@@ -161,6 +188,11 @@ impl Scheduler {
             places: Places::default(),
             agents: Agents::default(),
             agents_version: 1,
+            grouped: 1,
+            groups: Vec::new(),
+            group_of: BTreeMap::new(),
+            open: Vec::new(),
+            open_for: BTreeSet::new(),
             ids: BTreeMap::new(),
             queues: BTreeMap::new(),
             by_leaf: BTreeMap::new(),
@@ -170,13 +202,11 @@ impl Scheduler {
             leases: BTreeMap::new(),
             leases_made: 0,
             fast: BTreeMap::new(),
-            contended: BTreeMap::new(),
-            wanted: BTreeSet::new(),
-            wanted_agents: BTreeSet::new(),
+            freed: BTreeSet::new(),
+            refills: BTreeSet::new(),
+            ageing: BTreeSet::new(),
             now: Duration::ZERO,
-            passes: 0,
-            is_changed: true,
-            stepped: Duration::ZERO,
+            relaxed: Duration::ZERO,
             collected: Duration::ZERO,
         };
         scheduler.configure(config);
@@ -185,23 +215,27 @@ impl Scheduler {
 
     /// Puts this configuration in the place of the one before. What runs beyond it goes on.
     pub fn configure(&mut self, config: Config) {
+        if self.config == config {
+            return;
+        }
         self.tree.configure(&config.shares);
         self.places.configure(&config);
         self.agents.set_hosts(&config.hosts);
         self.config = config;
-        self.is_changed = true;
+        for id in self.active.clone() {
+            self.stand_up(id);
+            self.line_up(id);
+        }
     }
 
     /// An agent is alive, and this is what it is.
     pub fn set_agent(&mut self, name: &str, state: AgentState) {
         self.agents_version += u64::from(self.agents.set(name, state));
-        self.is_changed = true;
     }
 
     /// An agent is gone. Its leases end by [`Scheduler::lease_ended`].
     pub fn remove_agent(&mut self, name: &str) {
         self.agents.remove(name);
-        self.agents_version += 1;
     }
 
     /// What waits in a queue now, whatever was known of it.
@@ -236,9 +270,12 @@ impl Scheduler {
             job,
             owner,
             domains,
+            group: 0,
             is_active: false,
             waits_since: state.created,
-            blocked_in: 0,
+            ages_at: None,
+            waits_at: None,
+            first_waits_at: None,
         };
         self.queues.insert(id, queue);
         self.replace_state(id, state);
@@ -251,6 +288,9 @@ impl Scheduler {
         };
         self.replace_state(id, QueueState::default());
         if let Some(queue) = self.queues.remove(&id) {
+            if let Some(at) = queue.ages_at {
+                self.ageing.remove(&(at, id));
+            }
             self.by_leaf.remove(&queue.leaf);
             self.tree.release(queue.leaf);
             self.places.release(queue.link);
@@ -279,12 +319,22 @@ impl Scheduler {
         if let Some(at) = queue.state.not_before {
             self.delayed.remove(&(at, id));
         }
+        let is_other = queue.state.labels != state.labels
+            || queue.state.unit_bytes != state.unit_bytes
+            || queue.state.started_any != state.started_any;
+        if is_other {
+            self.stand_up(id);
+        }
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
+        };
         self.tree
             .set_weight(queue.job, weight_of_priority(state.priority));
         queue.state = state;
         if let Some(at) = queue.state.not_before.filter(|at| *at > self.now) {
             self.delayed.insert((at, id));
         }
+        self.regroup(id);
         self.set_active(id);
     }
 
@@ -296,21 +346,146 @@ impl Scheduler {
         let state = &queue.state;
         let waits = state.not_before.is_some_and(|at| at > self.now);
         let is_active = state.ready > 0 && state.hold.is_none() && !waits;
-        if is_active {
-            self.is_changed = true;
-        }
-        if is_active == queue.is_active {
-            return;
-        }
-        queue.is_active = is_active;
-        if is_active {
+        if is_active && !queue.is_active {
+            queue.is_active = true;
             queue.waits_since = queue.waits_since.max(self.now);
+            if queue.ages_at.is_none() {
+                let at = queue.waits_since + AGED;
+                queue.ages_at = Some(at);
+                self.ageing.insert((at, id));
+            }
             self.tree.activate(queue.leaf, &queue.domains);
             self.active.insert(id);
-        } else {
+        }
+        if is_active {
+            self.line_up(id);
+        } else if queue.is_active {
+            self.stand_up(id);
+            self.leave_active(id);
+        }
+    }
+
+    fn leave_active(&mut self, id: u32) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.is_active = false;
             self.tree.deactivate(queue.leaf, &queue.domains);
             self.active.remove(&id);
         }
+    }
+
+    /// Waits for a slot first: what else it must wait for is seen when its turn comes.
+    fn line_up(&mut self, id: u32) {
+        let queue = &self.queues[&id];
+        let lane = queue.lane();
+        let is_first = !queue.state.started_any && lane == Lane::Fair;
+        let (place, first) = (queue.waits_at, queue.first_waits_at);
+        self.wait_at(id, lane, place.or(Some(At::Slots)));
+        let first = first.or(Some(At::Slots)).filter(|_| is_first);
+        self.wait_at(id, Lane::Fast, first);
+    }
+
+    /// Waits for nothing.
+    fn stand_up(&mut self, id: u32) {
+        let lane = self.queues[&id].lane();
+        self.wait_at(id, lane, None);
+        self.wait_at(id, Lane::Fast, None);
+    }
+
+    /// Moves the queue to another line.
+    fn wait_at(&mut self, id: u32, lane: Lane, to: Option<At>) {
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
+        };
+        let from = std::mem::replace(queue.waits_in(lane), to);
+        if from == to {
+            return;
+        }
+        let (leaf, group) = (queue.leaf, queue.group);
+        if let Some(at) = from {
+            self.tree.leave(leaf, Line::new(lane, at, group));
+            for endpoint in waited_for(lane, at) {
+                let place = self.places.endpoints.get_mut(&endpoint);
+                let place = place.expect("queues hold their endpoints");
+                place.waiting -= 1;
+                if place.waiting == 0 {
+                    // Scavengers may go on.
+                    self.wake(At::Endpoint(endpoint));
+                }
+            }
+        }
+        if let Some(at) = to {
+            self.tree.join(leaf, Line::new(lane, at, group));
+            for endpoint in waited_for(lane, at) {
+                if let Some(place) = self.places.endpoints.get_mut(&endpoint) {
+                    place.waiting += 1;
+                }
+            }
+        }
+    }
+
+    /// Something was freed: the next step looks at those that wait for it.
+    fn wake(&mut self, at: At) {
+        for lane in Lane::ALL {
+            if self.tree.has_waiting(lane, at) {
+                self.freed.insert((lane, at));
+            }
+        }
+    }
+
+    /// The queue goes to the agents that there are now.
+    fn regroup(&mut self, id: u32) {
+        let group = self.find_group(id);
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
+        };
+        if queue.group == group {
+            return;
+        }
+        let (lane, waits_at, first) = (queue.lane(), queue.waits_at, queue.first_waits_at);
+        self.stand_up(id);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.group = group;
+        }
+        self.wait_at(id, lane, waits_at);
+        self.wait_at(id, Lane::Fast, first);
+    }
+
+    /// The agents that the queue can go to.
+    fn find_group(&mut self, id: u32) -> u32 {
+        let queue = &self.queues[&id];
+        let (link, labels) = (queue.link, &queue.state.labels);
+        let version = self.agents_version;
+        let known = self.places.links.get(&link);
+        if let Some((of, group)) = known.and_then(|place| place.reach.get(labels))
+            && *of == version
+        {
+            return *group;
+        }
+        let ends = [link.0, link.1].map(|id| (id, &**self.places.name(id)));
+        let classes = self.agents.classes(ends, labels);
+        let next = u32::try_from(self.groups.len()).expect("fewer groups than memory holds");
+        let group = *self.group_of.entry(classes).or_insert_with_key(|classes| {
+            self.groups.push(classes.clone());
+            next
+        });
+        if let Some(place) = self.places.links.get_mut(&link) {
+            place.reach.insert(labels.clone(), (version, group));
+        }
+        // A new group may have an idle agent already.
+        self.open_for.clear();
+        group
+    }
+
+    /// Sees which groups have an idle agent.
+    fn find_open(&mut self) {
+        let idle = self.agents.idle();
+        if *idle == self.open_for {
+            return;
+        }
+        self.open_for.clone_from(idle);
+        let groups = (0_u32..).zip(&self.groups);
+        let open = groups.filter(|(_, classes)| classes.iter().any(|class| idle.contains(class)));
+        self.open = open.map(|(group, _)| group).collect();
     }
 
     /// Counts a unit that runs already, e.g. after a restart of the caller.
@@ -370,7 +545,6 @@ impl Scheduler {
         let Some(lease) = self.leases.remove(&id) else {
             return;
         };
-        self.is_changed = true;
         let difference = cost(bytes, files) - cost(lease.bytes, lease.files);
         self.tree
             .correct(lease.job, &lease.domains, difference / lease.boost);
@@ -396,8 +570,17 @@ impl Scheduler {
                 self.fast.remove(&lease.owner);
             }
         }
+        self.wake_link(lease.link);
+        let nodes: Vec<NodeId> = self.tree.ancestry(lease.job).collect();
+        nodes.into_iter().for_each(|node| self.wake(At::Node(node)));
         self.places.release(lease.link);
         self.tree.release(lease.job);
+    }
+
+    fn wake_link(&mut self, link: LinkId) {
+        self.wake(At::Endpoint(link.0));
+        self.wake(At::Endpoint(link.1));
+        self.wake(At::Link(link));
     }
 
     /// An agent says how a unit does.
@@ -423,13 +606,16 @@ impl Scheduler {
             channels.max(lease.share.channels()),
         );
         let before = std::mem::replace(&mut lease.held, held);
-        self.is_changed |= held.0 < before.0 || held.1 < before.1;
-        for place in self.places.of(lease.link) {
+        let link = lease.link;
+        for place in self.places.of(link) {
             place.budget.sessions = place.budget.sessions - before.0 + held.0;
             place.budget.channels = place.budget.channels - before.1 + held.1;
             if let Some(sum) = &mut place.sum {
                 sum.add_bytes(bytes);
             }
+        }
+        if held.0 < before.0 || held.1 < before.1 {
+            self.wake_link(link);
         }
     }
 
@@ -446,9 +632,20 @@ impl Scheduler {
         self.now = self.now.max(now);
     }
 
-    /// Hands out all that is free. Nothing is done where nothing has changed since the last step.
+    /// Hands out all that is free. Looks only at queues that wait for what was freed, and at none
+    /// where no agent is idle.
     pub fn step(&mut self, now: Duration) -> Vec<Grant> {
         self.advance(now);
+        self.pass_time();
+        let mut grants = Vec::new();
+        for lane in Lane::ALL {
+            self.hand_out(lane, &mut grants);
+        }
+        grants
+    }
+
+    /// What happens by itself as time passes.
+    fn pass_time(&mut self) {
         let now = self.now;
         while let Some((at, id)) = self.delayed.first().copied()
             && at <= now
@@ -456,31 +653,35 @@ impl Scheduler {
             self.delayed.remove(&(at, id));
             self.set_active(id);
         }
-        if !self.is_changed && now < self.stepped + IDLE_STEP {
-            return Vec::new();
+        while let Some((time, at)) = self.refills.first().copied()
+            && time <= now
+        {
+            self.refills.remove(&(time, at));
+            self.wake(at);
         }
-        (self.is_changed, self.stepped) = (false, now);
-        self.contended.retain(|_, until| *until > now);
-        self.wanted.clear();
-        self.wanted_agents.clear();
-        for place in self.places.endpoints.values_mut() {
-            place.waiting = 0;
-            place.budget.relax(now);
+        while let Some((at, id)) = self.ageing.first().copied()
+            && at <= now
+        {
+            self.ageing.remove(&(at, id));
+            self.level_if_aged(id);
+        }
+        if now >= self.relaxed + RELAX {
+            self.relaxed = now;
+            let places = self.places.endpoints.iter_mut();
+            let relaxed = places.filter_map(|(id, place)| place.budget.relax(now).then_some(*id));
+            let relaxed: Vec<u32> = relaxed.collect();
+            for id in relaxed {
+                self.wake(At::Endpoint(id));
+            }
+        }
+        if self.grouped != self.agents_version {
+            self.grouped = self.agents_version;
+            let ids: Vec<u32> = self.queues.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.regroup(id));
         }
         if now >= self.collected + COLLECT {
             self.collect();
         }
-        let mut grants = Vec::new();
-        if !self.agents.any_idle() {
-            if !self.active.is_empty() {
-                self.mark_contended(None);
-            }
-            return grants;
-        }
-        for pass in [Pass::Fast, Pass::Fair, Pass::Scavenger] {
-            self.pass(pass, &mut grants);
-        }
-        grants
     }
 
     fn collect(&mut self) {
@@ -491,182 +692,153 @@ impl Scheduler {
         self.tree
             .collect(|domain| domain.endpoint.is_none_or(is_alive));
         self.agents.forget_endpoints(is_alive);
-        self.contended
-            .retain(|domain, _| domain.endpoint.is_none_or(is_alive));
         for link in self.places.links.values_mut() {
             let version = self.agents_version;
             link.reach.retain(|_, (of, _)| *of == version);
         }
     }
 
-    fn mark_contended(&mut self, endpoint: Option<u32>) {
-        for scavenger in [false, true] {
-            let domain = Domain {
-                endpoint,
-                scavenger,
+    /// Grants to the queues of a lane until none can start anything. The first queues of all lines
+    /// compete for slots.
+    fn hand_out(&mut self, lane: Lane, grants: &mut Vec<Grant>) {
+        let freed = self
+            .freed
+            .range((lane, At::Slots)..=(lane, At::Node(NodeId::MAX)));
+        let mut places: Vec<At> = freed.map(|(_, at)| *at).collect();
+        places.push(At::Slots);
+        let mut heads = BinaryHeap::new();
+        self.find_open();
+        for at in places {
+            heads.extend(self.head(lane, at));
+        }
+        while let Some(Reverse((standing, at))) = heads.pop() {
+            self.find_open();
+            let Some(head) = self.head(lane, at) else {
+                continue;
             };
-            self.contended.insert(domain, self.now + CONTENDED);
-        }
-    }
-
-    /// Grants to the queues of one pass until none can start anything.
-    fn pass(&mut self, pass: Pass, grants: &mut Vec<Grant>) {
-        self.passes += 1;
-        let mut selections: BTreeMap<Domain, Selection> = BTreeMap::new();
-        let candidates: Vec<u32> = self.active.iter().copied().collect();
-        for id in candidates {
-            if !self.takes_part(id, pass) {
+            // It may be behind others since it was looked at.
+            if head.0.0 > standing && heads.peek().is_some_and(|next| *next > head) {
+                heads.push(head);
                 continue;
             }
-            if let Err(blocked) = self.check_places(&self.queues[&id], pass) {
-                self.note(id, &blocked);
+            let Some(id) = self.next_at(lane, at) else {
                 continue;
-            }
-            self.level_if_aged(id);
-            let queue = &self.queues[&id];
-            for domain in self.competes_in(queue) {
-                let selection = selections.entry(domain);
-                let selection = selection.or_insert_with(|| Selection::new(domain));
-                selection.insert(&self.tree, queue.leaf);
-            }
-        }
-        // No domain is always first.
-        let mut domains: Vec<Domain> = selections.keys().copied().collect();
-        let first = usize::try_from(self.passes).unwrap_or(0) % domains.len().max(1);
-        domains.rotate_left(first);
-        while !domains.is_empty() {
-            domains.retain(|domain| {
-                let Some(mut id) = self.next_in(&mut selections, *domain, pass) else {
-                    return false;
-                };
-                // Where two domains are contended the other one's order is kept, too.
-                let others = self.competes_in(&self.queues[&id]);
-                if let Some(other) = others.into_iter().find(|other| other != domain)
-                    && let Some(first) = self.next_in(&mut selections, other, pass)
-                {
-                    id = first;
+            };
+            match self.check(id, lane) {
+                Ok(opening) => {
+                    let grant = self.grant(id, opening, lane);
+                    grants.push(grant);
                 }
-                match self.check(id, pass) {
-                    Ok(opening) => {
-                        let grant = self.grant(id, opening, pass);
-                        grants.push(grant);
-                    }
-                    Err(blocked) => {
-                        self.note(id, &blocked);
-                        self.leave_out(id);
-                    }
-                }
-                true
-            });
-        }
-    }
-
-    fn leave_out(&mut self, id: u32) {
-        if let Some(queue) = self.queues.get_mut(&id) {
-            queue.blocked_in = self.passes;
-        }
-    }
-
-    /// The queue whose turn it is in a domain, without those that cannot start anything.
-    fn next_in(
-        &self,
-        selections: &mut BTreeMap<Domain, Selection>,
-        domain: Domain,
-        pass: Pass,
-    ) -> Option<u32> {
-        let selection = selections.get_mut(&domain)?;
-        while let Some(leaf) = selection.next(&self.tree) {
-            let id = self.by_leaf[&leaf];
-            let queue = &self.queues[&id];
-            if queue.is_active && queue.blocked_in != self.passes && self.takes_part(id, pass) {
-                return Some(id);
+                Err(blocked) => self.blocked(id, lane, &blocked),
             }
-            selection.remove_next(&self.tree, leaf);
+            self.find_open();
+            heads.extend(self.head(lane, at));
         }
-        None
     }
 
-    fn takes_part(&self, id: u32, pass: Pass) -> bool {
+    /// The first queue that waits there and has an idle agent, by where it stands for slots.
+    fn head(&mut self, lane: Lane, at: At) -> Option<Reverse<(Vec<Turn>, At)>> {
+        if at != At::Slots && !self.freed.contains(&(lane, at)) {
+            return None;
+        }
+        let Some(leaf) = self.tree.first(lane, at, &self.open) else {
+            if !self.tree.has_waiting(lane, at) {
+                self.freed.remove(&(lane, at));
+            }
+            return None;
+        };
+        let slots = Domain {
+            endpoint: None,
+            scavenger: lane == Lane::Scavenger,
+        };
+        Some(Reverse((self.tree.standing(leaf, &slots), at)))
+    }
+
+    /// The queue whose turn it is there; where others wait for an end of it, too, their order is
+    /// kept.
+    fn next_at(&self, lane: Lane, at: At) -> Option<u32> {
+        let leaf = self.tree.first(lane, at, &self.open)?;
+        let queue = &self.queues[&self.by_leaf[&leaf]];
+        let ends = queue.domains[1..].iter().filter_map(|domain| {
+            let end = At::Endpoint(domain.endpoint?);
+            (end != at && self.freed.contains(&(lane, end))).then_some((domain, end))
+        });
+        for (domain, end) in ends {
+            if let Some(other) = self.tree.first(lane, end, &self.open)
+                && self.tree.standing(other, domain) < self.tree.standing(leaf, domain)
+            {
+                return Some(self.by_leaf[&other]);
+            }
+        }
+        Some(self.by_leaf[&leaf])
+    }
+
+    /// The queue waits for what it has not got.
+    fn blocked(&mut self, id: u32, lane: Lane, blocked: &Blocked) {
         let queue = &self.queues[&id];
-        let scavenger = queue.state.class == Class::Scavenger;
-        match pass {
-            Pass::Fast => !scavenger && self.is_first(queue),
-            Pass::Fair => !scavenger,
-            Pass::Scavenger => scavenger,
+        let at = match blocked {
+            Blocked::Hold(_) | Blocked::RetryAt(_) => None,
+            Blocked::Agents(_) => Some(At::Slots),
+            Blocked::State(endpoint, _)
+            | Blocked::Endpoint(endpoint, _)
+            | Blocked::LeftOver(endpoint)
+            | Blocked::PathFull {
+                endpoint: Some(endpoint),
+                ..
+            } => Some(At::Endpoint(*endpoint)),
+            Blocked::Link(_) | Blocked::PathFull { endpoint: None, .. } => {
+                Some(At::Link(queue.link))
+            }
+            Blocked::Share(reached) => Some(At::Node(reached.node)),
+            Blocked::NotFirst(node) => Some(At::Node(*node)),
+        };
+        if let Blocked::Endpoint(_, short) | Blocked::Link(short) = blocked
+            && let Shortage::Bytes { wait, .. } | Shortage::Files { wait, .. } = short
+            && let Some(at) = at
+        {
+            self.refills.insert((self.now + *wait, at));
         }
+        if let Some(at) = at {
+            self.freed.remove(&(lane, at));
+        }
+        self.wait_at(id, lane, at);
     }
 
     /// Whether the next unit is the first of its job, and may start before the share's turn.
-    fn is_first(&self, queue: &Queue) -> bool {
+    fn check_first(&self, queue: &Queue) -> Result<(), Blocked> {
         let running = self.fast.get(&queue.owner).copied().unwrap_or(0);
-        !queue.state.started_any && self.tree.units(queue.job) == 0 && running < FAST_UNITS
-    }
-
-    /// The contended domains of a queue decide its turn: agents where they are scarce, otherwise
-    /// endpoints.
-    fn competes_in(&self, queue: &Queue) -> Vec<Domain> {
-        let all = queue.domains[0];
-        if self.contended.contains_key(&all) {
-            return vec![all];
+        if self.tree.units(queue.job) > 0 || queue.state.started_any {
+            return Err(Blocked::NotFirst(queue.job));
         }
-        let ends = queue.domains[1..].iter().copied();
-        let found: Vec<Domain> = ends
-            .filter(|domain| self.contended.contains_key(domain))
-            .collect();
-        if found.is_empty() { vec![all] } else { found }
+        if running >= FAST_UNITS {
+            return Err(Blocked::NotFirst(queue.owner));
+        }
+        Ok(())
     }
 
     fn level_if_aged(&mut self, id: u32) {
         let now = self.now;
-        if let Some(queue) = self.queues.get_mut(&id)
-            && now >= queue.waits_since + AGED
-        {
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return;
+        };
+        queue.ages_at = queue.is_active.then(|| (queue.waits_since + AGED).max(now));
+        if queue.ages_at.is_some_and(|at| at <= now) {
             queue.waits_since = now;
+            queue.ages_at = Some(now + AGED);
             self.tree.level(queue.job, &queue.domains);
             self.tree.level(queue.leaf, &queue.domains);
         }
+        self.ageing.extend(queue.ages_at.map(|at| (at, id)));
     }
 
-    /// Remembers who waited for what.
-    fn note(&mut self, id: u32, blocked: &Blocked) {
+    fn check(&self, id: u32, lane: Lane) -> Result<Opening, Blocked> {
         let queue = &self.queues[&id];
-        let (link, scavenger) = (queue.link, queue.state.class == Class::Scavenger);
-        let places: Vec<u32> = match blocked {
-            Blocked::Endpoint(endpoint, _) | Blocked::State(endpoint, _) => vec![*endpoint],
-            Blocked::Link(_) | Blocked::PathFull { .. } => vec![link.0, link.1],
-            Blocked::Agents(NoAgent::Busy { .. }) => {
-                self.mark_contended(None);
-                if !scavenger {
-                    let classes = self.reach(id);
-                    self.wanted_agents.extend(classes);
-                }
-                return;
-            }
-            _ => return,
-        };
-        for endpoint in places {
-            self.mark_contended(Some(endpoint));
-            if scavenger {
-                continue;
-            }
-            self.wanted.insert(endpoint);
-            if let Some(place) = self.places.endpoints.get_mut(&endpoint) {
-                place.waiting += 1;
-            }
+        if lane == Lane::Fast {
+            self.check_first(queue)?;
         }
-    }
-
-    fn check(&mut self, id: u32, pass: Pass) -> Result<Opening, Blocked> {
-        let (sessions, channels) = self.check_places(&self.queues[&id], pass)?;
-        let mut classes = self.reach(id);
-        let all = classes.len();
-        if pass == Pass::Scavenger {
-            classes.retain(|class| !self.wanted_agents.contains(class));
-        }
-        if classes.len() < all && classes.is_empty() {
-            return Err(Blocked::LeftOver);
-        }
-        let agent = self.agents.choose(&classes).map_err(Blocked::Agents)?;
+        let (sessions, channels) = self.check_places(queue, lane)?;
+        let classes = &self.groups[queue.group as usize];
+        let agent = self.agents.choose(classes).map_err(Blocked::Agents)?;
         Ok(Opening {
             sessions,
             channels,
@@ -674,28 +846,14 @@ impl Scheduler {
         })
     }
 
-    /// Classes of agents that the queue can go to.
-    fn reach(&mut self, id: u32) -> Vec<usize> {
-        let queue = &self.queues[&id];
-        let (link, labels) = (queue.link, &queue.state.labels);
-        let version = self.agents_version;
-        if let Some(place) = self.places.links.get(&link)
-            && let Some((of, classes)) = place.reach.get(labels)
-            && *of == version
-        {
-            return classes.clone();
-        }
-        let ends = [link.0, link.1].map(|id| (id, &**self.places.name(id)));
-        let classes = self.agents.classes(ends, labels);
-        if let Some(place) = self.places.links.get_mut(&link) {
-            let known = (version, classes.clone());
-            place.reach.insert(labels.clone(), known);
-        }
-        classes
+    /// Whether others than scavengers wait for an endpoint.
+    fn is_wanted(&self, endpoint: u32) -> bool {
+        let is_freed = self.freed.contains(&(Lane::Fair, At::Endpoint(endpoint)));
+        !is_freed && self.places.endpoints[&endpoint].waiting > 0
     }
 
     /// Everything but agents.
-    fn check_places(&self, queue: &Queue, pass: Pass) -> Result<(u32, u32), Blocked> {
+    fn check_places(&self, queue: &Queue, lane: Lane) -> Result<(u32, u32), Blocked> {
         let state = &queue.state;
         if let Some(hold) = state.hold {
             return Err(Blocked::Hold(hold));
@@ -729,27 +887,34 @@ impl Scheduler {
         }
         let link = &self.places.links[&queue.link];
         room = least(room, link.budget.room(self.now).map_err(Blocked::Link)?);
-        self.check_sums(queue.link, pass)?;
-        let is_wanted = |id| self.wanted.contains(&id);
-        if pass == Pass::Scavenger && (is_wanted(source) || is_wanted(destination)) {
-            return Err(Blocked::LeftOver);
+        self.check_sums(queue.link, lane)?;
+        let wanted = [source, destination]
+            .into_iter()
+            .find(|id| self.is_wanted(*id));
+        match wanted {
+            Some(endpoint) if lane == Lane::Scavenger => Err(Blocked::LeftOver(endpoint)),
+            _ => Ok(room),
         }
-        Ok(room)
     }
 
     /// No more units than the tuned sums have channels, but for a few.
-    fn check_sums(&self, link: LinkId, pass: Pass) -> Result<(), Blocked> {
-        let beyond = match pass {
-            Pass::Fast => FAST_BEYOND,
-            Pass::Fair | Pass::Scavenger => 0,
+    fn check_sums(&self, link: LinkId, lane: Lane) -> Result<(), Blocked> {
+        let beyond = match lane {
+            Lane::Fast => FAST_BEYOND,
+            Lane::Fair | Lane::Scavenger => 0,
         };
-        for place in self.around(link) {
+        let names = [Some(link.0), Some(link.1), None];
+        for (endpoint, place) in names.into_iter().zip(self.around(link)) {
             let Some(setting) = place.tuned() else {
                 continue;
             };
             let (channels, units) = (setting.channels(), place.budget.units);
             if units >= channels.max(LEAST_UNITS).saturating_add(beyond) {
-                return Err(Blocked::PathFull { channels, units });
+                return Err(Blocked::PathFull {
+                    endpoint,
+                    channels,
+                    units,
+                });
             }
         }
         Ok(())
@@ -761,7 +926,7 @@ impl Scheduler {
         ends.into_iter().chain(self.places.links.get(&link))
     }
 
-    fn grant(&mut self, id: u32, opening: Opening, pass: Pass) -> Grant {
+    fn grant(&mut self, id: u32, opening: Opening, lane: Lane) -> Grant {
         let share = self.first_share(id, &opening);
         // Until its first report: what the others have.
         let sums = self.around(self.queues[&id].link).filter_map(|place| {
@@ -781,8 +946,8 @@ impl Scheduler {
             job: queue.job,
             owner: queue.owner,
             domains: queue.domains.clone(),
-            scavenger: pass == Pass::Scavenger,
-            fast: pass == Pass::Fast,
+            scavenger: lane == Lane::Scavenger,
+            fast: lane == Lane::Fast,
             agent: opening.agent.clone(),
             bytes: state.unit_bytes,
             files: state.unit_files,
@@ -813,7 +978,7 @@ impl Scheduler {
     /// An equal part of the tuned sum, as far as there is room; one channel where others wait.
     fn first_share(&self, id: u32, opening: &Opening) -> Share {
         let queue = &self.queues[&id];
-        let is_scarce = self.around(queue.link).any(|place| place.waiting > 0);
+        let is_scarce = self.is_wanted(queue.link.0) || self.is_wanted(queue.link.1);
         let sums = self.around(queue.link).filter_map(|place| {
             let setting = place.tuned()?;
             let each = setting.channels() / (place.budget.units + 1);
@@ -905,16 +1070,20 @@ impl Scheduler {
             }
         }
         let is_shared = |end: &u32| links_of.get(end).is_some_and(|links| *links > 1);
+        let mut changed = Vec::new();
         for (id, place) in &mut self.places.endpoints {
             // What the links had is where the sum begins.
-            let start = place_start(place);
+            let (start, before) = (place_start(place), place.tuned());
             place.tune(is_shared(id), start, &tuning, now);
+            changed.extend((place.tuned() != before).then_some(At::Endpoint(*id)));
         }
         for (link, place) in &mut self.places.links {
             let alone = !is_shared(&link.0) && !is_shared(&link.1);
-            let start = place_start(place);
+            let (start, before) = (place_start(place), place.tuned());
             place.tune(alone, start, &tuning, now);
+            changed.extend((place.tuned() != before).then_some(At::Link(*link)));
         }
+        changed.into_iter().for_each(|at| self.wake(at));
     }
 
     /// Why a queue waits, most telling first; why it is slow where all of it runs.
@@ -923,13 +1092,12 @@ impl Scheduler {
         let Some(queue) = queue.filter(|queue| queue.state.ready > 0) else {
             return self.limited_by(key);
         };
-        let pass = match queue.state.class {
-            Class::Scavenger => Pass::Scavenger,
-            Class::Urgent | Class::Normal if self.is_first(queue) => Pass::Fast,
-            Class::Urgent | Class::Normal => Pass::Fair,
+        let lane = match queue.lane() {
+            Lane::Fair if self.check_first(queue).is_ok() => Lane::Fast,
+            lane => lane,
         };
         let blocked = self
-            .check_places(queue, pass)
+            .check_places(queue, lane)
             .and_then(|_| self.check_agents(queue));
         match blocked {
             Ok(()) => vec![Reason::Scheduling],
@@ -1023,12 +1191,18 @@ impl Scheduler {
                 let name = self.places.link_name(queue.link);
                 return self.shortage(queue, name, None, place, short);
             }
-            Blocked::PathFull { channels, units } => Reason::PathFull {
-                place: self.places.link_name(queue.link),
+            Blocked::PathFull {
+                endpoint,
+                channels,
+                units,
+            } => Reason::PathFull {
+                place: endpoint.map_or_else(|| self.places.link_name(queue.link), name),
+                is_link: endpoint.is_none(),
                 channels,
                 units,
             },
-            Blocked::LeftOver => share_used(true),
+            Blocked::LeftOver(_) => share_used(true),
+            Blocked::NotFirst(_) => Reason::Scheduling,
             Blocked::Agents(NoAgent::Busy { agents }) => {
                 return vec![Reason::AgentsBusy { agents }, share_used(false)];
             }
@@ -1123,6 +1297,20 @@ impl Scheduler {
             self.places.links.len(),
         ]
     }
+}
+
+/// Endpoints that a queue keeps from scavengers while it waits there.
+fn waited_for(lane: Lane, at: At) -> impl Iterator<Item = u32> {
+    let ends = match at {
+        At::Endpoint(endpoint) => [Some(endpoint), None],
+        At::Link((source, destination)) => {
+            let other = (source != destination).then_some(destination);
+            [Some(source), other]
+        }
+        At::Slots | At::Node(_) => [None, None],
+    };
+    let counts = lane == Lane::Fair;
+    ends.into_iter().flatten().filter(move |_| counts)
 }
 
 #[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a cost

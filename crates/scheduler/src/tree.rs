@@ -5,13 +5,20 @@
 //! over their weights, in each of its domains. Among siblings the smallest tag is next. A node that
 //! had nothing to start is put level with the last sibling that was served, so that idleness earns
 //! nothing; one that could not use its turn keeps a bounded credit.
+//!
+//! Queues wait in *lines*, one for each place that keeps them from starting. A node keeps, for each
+//! line, its children with queues in the line in order of their tags, so that the first queue of a
+//! line is found from the root down, and a charge moves only the nodes that pay.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use crate::model::ShareConfig;
-
-/// A node, by its place.
-pub(crate) type NodeId = u32;
+use crate::{
+    line::{At, Domain, Lane, Line, NodeId},
+    model::ShareConfig,
+};
 
 /// The root, which all paths begin at.
 pub(crate) const ROOT: NodeId = 0;
@@ -19,15 +26,6 @@ pub(crate) const ROOT: NodeId = 0;
 /// Cost over weight that a node may be behind its siblings while other limits keep it from its
 /// turn: what it catches up with at once when they no longer do.
 const CREDIT: f64 = (16_u64 << 30) as f64;
-
-/// What queues compete for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Domain {
-    /// An endpoint; `None`: the slots of all agents.
-    pub(crate) endpoint: Option<u32>,
-    /// Scavengers compete among themselves.
-    pub(crate) scavenger: bool,
-}
 
 /// What a node is called among its siblings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +59,8 @@ struct Node {
     tags: BTreeMap<Domain, Tag>,
     /// The largest start tag of a child that was served.
     served: BTreeMap<Domain, f64>,
+    /// Lines that the node is in, and the children that wait in them; a queue has no children.
+    lines: BTreeMap<Line, BTreeSet<Turn>>,
 }
 
 /// Where a node stands among its siblings: the smallest is next.
@@ -68,7 +68,7 @@ struct Node {
 pub(crate) struct Turn {
     start: f64,
     rank: u64,
-    pub(crate) node: NodeId,
+    node: NodeId,
 }
 
 impl Eq for Turn {}
@@ -127,6 +127,7 @@ impl Tree {
             references: 0,
             tags: BTreeMap::new(),
             served: BTreeMap::new(),
+            lines: BTreeMap::new(),
         };
         self.made += 1;
         if let Some(id) = self.free.pop() {
@@ -178,16 +179,12 @@ impl Tree {
     }
 
     /// The node and those above it, without the root.
-    fn ancestry(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+    pub(crate) fn ancestry(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         let first = (node != ROOT).then_some(node);
         std::iter::successors(first, |at| {
             let parent = self.node(*at).parent;
             (parent != ROOT).then_some(parent)
         })
-    }
-
-    pub(crate) fn parent(&self, node: NodeId) -> NodeId {
-        self.node(node).parent
     }
 
     /// Weights and limits of all shares; what is not named has the default.
@@ -288,25 +285,102 @@ impl Tree {
         self.node(parent).served.get(domain).copied().unwrap_or(0.0)
     }
 
-    /// When the node's turn is in the domain.
-    pub(crate) fn turn(&self, id: NodeId, domain: &Domain) -> Turn {
+    /// Where the node stands in the domain.
+    fn turn(&self, id: NodeId, domain: &Domain) -> Turn {
         let node = self.node(id);
-        let start = node.tags.get(domain).map_or(0.0, |tag| tag.start);
-        let least = self.served(node.parent, domain) - CREDIT / node.config.weight;
         Turn {
-            start: start.max(least),
+            start: node.tags.get(domain).map_or(0.0, |tag| tag.start),
             rank: node.rank,
             node: id,
         }
     }
 
+    /// Moves the node among its siblings, in all lines that the domain orders.
+    fn set_start(&mut self, id: NodeId, domain: &Domain, start: f64) {
+        let before = self.turn(id, domain);
+        self.node_mut(id).tags.entry(*domain).or_default().start = start;
+        let (after, parent) = (self.turn(id, domain), self.node(id).parent);
+        let lines = self.node(id).lines.range(Line::all_of(*domain));
+        let lines: Vec<Line> = lines.map(|(line, _)| *line).collect();
+        let parent = self.node_mut(parent);
+        for line in lines {
+            if let Some(siblings) = parent.lines.get_mut(&line) {
+                siblings.remove(&before);
+                siblings.insert(after);
+            }
+        }
+    }
+
+    /// The queue waits in the line.
+    pub(crate) fn join(&mut self, leaf: NodeId, line: Line) {
+        self.node_mut(leaf).lines.entry(line).or_default();
+        let mut at = leaf;
+        while at != ROOT {
+            let (turn, parent) = (self.turn(at, &line.domain), self.node(at).parent);
+            let siblings = self.node_mut(parent).lines.entry(line).or_default();
+            let is_linked = !siblings.is_empty();
+            siblings.insert(turn);
+            if is_linked {
+                return;
+            }
+            at = parent;
+        }
+    }
+
+    /// Undoes [`Tree::join`].
+    pub(crate) fn leave(&mut self, leaf: NodeId, line: Line) {
+        let mut at = leaf;
+        loop {
+            self.node_mut(at).lines.remove(&line);
+            if at == ROOT {
+                return;
+            }
+            let (turn, parent) = (self.turn(at, &line.domain), self.node(at).parent);
+            let Some(siblings) = self.node_mut(parent).lines.get_mut(&line) else {
+                return;
+            };
+            siblings.remove(&turn);
+            if !siblings.is_empty() {
+                return;
+            }
+            at = parent;
+        }
+    }
+
+    /// Whether a queue waits there, whatever agents it can go to.
+    pub(crate) fn has_waiting(&self, lane: Lane, at: At) -> bool {
+        let lines = Line::all_at(lane, at);
+        self.node(ROOT).lines.range(lines).next().is_some()
+    }
+
+    /// Whose turn it is of those that wait there and can go to agents of these groups.
+    pub(crate) fn first(&self, lane: Lane, at: At, groups: &[u32]) -> Option<NodeId> {
+        let mut node = ROOT;
+        loop {
+            let of_group = |group: &u32| self.node(node).lines.get(&Line::new(lane, at, *group));
+            let found = groups.iter().filter_map(of_group);
+            match found.filter_map(|children| children.first()).min() {
+                Some(turn) => node = turn.node,
+                None => return (node != ROOT).then_some(node),
+            }
+        }
+    }
+
+    /// Where a queue stands in the domain, from the root down: the smallest is next.
+    pub(crate) fn standing(&self, leaf: NodeId, domain: &Domain) -> Vec<Turn> {
+        let path = self.ancestry(leaf).map(|id| self.turn(id, domain));
+        let mut path: Vec<Turn> = path.collect();
+        path.reverse();
+        path
+    }
+
     /// The node has waited for long: it is as far as the last of its siblings that was served.
     pub(crate) fn level(&mut self, id: NodeId, domains: &[Domain]) {
-        let parent = self.parent(id);
+        let parent = self.node(id).parent;
         for domain in domains {
             let served = self.served(parent, domain);
-            if let Some(tag) = self.node_mut(id).tags.get_mut(domain) {
-                tag.start = tag.start.min(served);
+            if let Some(start) = self.node(id).tags.get(domain).map(|tag| tag.start) {
+                self.set_start(id, domain, start.min(served));
             }
         }
     }
@@ -317,8 +391,9 @@ impl Tree {
         for id in path {
             let (parent, weight) = (self.node(id).parent, self.node(id).config.weight);
             for domain in domains {
-                let start = self.turn(id, domain).start;
-                self.node_mut(id).tags.entry(*domain).or_default().start = start + cost / weight;
+                let least = self.served(parent, domain) - CREDIT / weight;
+                let start = self.turn(id, domain).start.max(least);
+                self.set_start(id, domain, start + cost / weight);
                 let served = self.node_mut(parent).served.entry(*domain).or_default();
                 *served = served.max(start);
             }
@@ -331,8 +406,8 @@ impl Tree {
         for id in path {
             let weight = self.node(id).config.weight;
             for domain in domains {
-                if let Some(tag) = self.node_mut(id).tags.get_mut(domain) {
-                    tag.start += difference / weight;
+                if let Some(start) = self.node(id).tags.get(domain).map(|tag| tag.start) {
+                    self.set_start(id, domain, start + difference / weight);
                 }
             }
         }

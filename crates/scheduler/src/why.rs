@@ -22,8 +22,10 @@ pub enum Reason {
     },
     /// More channels brought no more goodput on the path.
     PathFull {
-        /// Its name.
+        /// Name of the endpoint or the link whose sum it is.
         place: String,
+        /// It is a link.
+        is_link: bool,
         /// Channels that fill it.
         channels: u32,
         /// Units that run on it.
@@ -126,8 +128,8 @@ impl Reason {
         match self {
             Self::Limit(taken) if taken.is_link => "link_limit",
             Self::Limit(_) => "endpoint_limit",
-            Self::Rate { is_link: true, .. } | Self::PathFull { .. } => "link_limit",
-            Self::Rate { .. } => "endpoint_limit",
+            Self::Rate { is_link: true, .. } | Self::PathFull { is_link: true, .. } => "link_limit",
+            Self::Rate { .. } | Self::PathFull { .. } => "endpoint_limit",
             Self::ShareUsed { .. } => "share_used",
             Self::AgentsBusy { .. } => "agents_busy",
             Self::NoAgent { .. } => "no_agent",
@@ -162,12 +164,14 @@ impl fmt::Display for Reason {
             ),
             Self::PathFull {
                 place,
+                is_link,
                 channels,
                 units,
             } => write!(
                 f,
-                "link {place}: {units} units run with {channels} channels, and more would add \
-                 nothing"
+                "{} {place}: {units} units run with {channels} channels, and more would add \
+                 nothing",
+                kind(*is_link)
             ),
             Self::ShareUsed {
                 share,

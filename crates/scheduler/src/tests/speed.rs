@@ -8,13 +8,16 @@ use godwit_tune::random::Random;
 use super::world::{World, agent, configured, key, queue, sessions};
 use crate::{QueueState, Scheduler};
 
-#[test]
-#[ignore = "measures; asserts nothing about time"]
-fn a_step_of_ten_thousand_jobs() {
-    let endpoints: Vec<String> = (0..100).map(|at| format!("gsiftp://e{at}.org")).collect();
+const ENDPOINTS: u64 = 100;
+
+/// 1,000 users and 1,000 agents of eight slots each, and so many queues.
+fn measure(queues: u64, sessions_each: u32) {
+    let endpoints: Vec<String> = (0..ENDPOINTS)
+        .map(|at| format!("gsiftp://e{at}.org"))
+        .collect();
     let limits: Vec<_> = endpoints
         .iter()
-        .map(|name| (&**name, sessions(200)))
+        .map(|name| (&**name, sessions(sessions_each)))
         .collect();
     let mut random = Random::new(1);
     let mut world = World::new(Scheduler::new(configured(&limits)), 60.0);
@@ -24,43 +27,69 @@ fn a_step_of_ten_thousand_jobs() {
         world.scheduler.set_agent(&format!("agent{at}"), state);
     }
     let begin = Instant::now();
-    for job in 0..10_000_u64 {
-        let ends = [random.next_u64() % 100, random.next_u64() % 100];
-        let ends = ends.map(|at| &*endpoints[usize::try_from(at).unwrap()]);
+    for job in 0..queues {
+        let ends = [random.next_u64(), random.next_u64()];
+        let ends = ends.map(|at| &*endpoints[usize::try_from(at % ENDPOINTS).unwrap()]);
         let state = QueueState {
             started_any: job % 3 > 0,
             ..queue(&format!("o/g{}/u{}", job % 10, job % 1000), 1_000_000)
         };
         world.set_queue(&key(u128::from(job), ends[0], ends[1]), state);
     }
-    println!("set 10,000 queues: {:?}", begin.elapsed());
-    let (mut times, mut granted) = (Vec::new(), 0);
+    println!("{queues} queues, {sessions_each} sessions an endpoint");
+    println!("  set queues: {:?}", begin.elapsed());
+    let begin = Instant::now();
+    let grants = world.scheduler.step(world.now);
+    println!(
+        "  first step: {:?}, {} grants",
+        begin.elapsed(),
+        grants.len()
+    );
+    let mut leases: Vec<_> = grants.into_iter().map(|grant| grant.lease).collect();
+    let (mut busy, mut idle, mut granted) = (Vec::new(), Vec::new(), 0);
     for _ in 0..1000 {
+        // A hundred units end in each quarter of a second.
+        for _ in 0..100.min(leases.len()) {
+            let at = usize::try_from(random.next_u64() >> 1).unwrap() % leases.len();
+            let lease = leases.swap_remove(at);
+            world.scheduler.lease_ended(lease, 1 << 30, 1, world.now);
+        }
         let begin = Instant::now();
         let grants = world.scheduler.step(world.now);
-        times.push(begin.elapsed());
+        busy.push(begin.elapsed());
         granted += grants.len();
-        for grant in grants {
-            world.running.insert(grant.lease, (grant, 0));
-        }
-        // A hundred units end in each quarter of a second.
-        let leases: Vec<_> = world.running.keys().copied().collect();
-        for _ in 0..100 {
-            let at = usize::try_from(random.next_u64()).unwrap_or(0) % leases.len();
-            world.kill(leases[at]);
-        }
+        leases.extend(grants.into_iter().map(|grant| grant.lease));
         world.now += Duration::from_millis(250);
+        let begin = Instant::now();
+        assert!(world.scheduler.step(world.now).is_empty());
+        idle.push(begin.elapsed());
     }
-    println!("first step, all slots free: {:?}", times[0]);
-    times.remove(0);
-    times.sort();
-    println!(
-        "step: median {:?}, p99 {:?}, most {:?}; {granted} grants",
-        times[times.len() / 2],
-        times[times.len() * 99 / 100],
-        times[times.len() - 1]
-    );
+    println!("  {granted} grants");
+    for (name, mut times) in [("step", busy), ("step without changes", idle)] {
+        times.sort();
+        println!(
+            "  {name}: p50 {:?}, p99 {:?}, max {:?}",
+            times[times.len() / 2],
+            times[times.len() * 99 / 100],
+            times[times.len() - 1]
+        );
+    }
     let begin = Instant::now();
     let changes = world.scheduler.shares(world.now).len();
-    println!("shares: {:?}, {changes} changes", begin.elapsed());
+    println!("  shares: {:?}, {changes} changes", begin.elapsed());
+}
+
+#[test]
+#[ignore = "measures; asserts nothing about time"]
+fn a_step_of_ten_thousand_jobs() {
+    // Slots are short; then endpoints are.
+    measure(10_000, 200);
+    measure(10_000, 100);
+}
+
+#[test]
+#[ignore = "measures; asserts nothing about time"]
+fn a_step_of_a_hundred_thousand_queues() {
+    measure(100_000, 200);
+    measure(100_000, 100);
 }

@@ -79,7 +79,7 @@ pub(super) struct World {
     pub(super) scheduler: Scheduler,
     pub(super) now: Duration,
     ends: BTreeSet<(Duration, LeaseId)>,
-    pub(super) running: BTreeMap<LeaseId, (Grant, u64)>,
+    running: BTreeMap<LeaseId, (Grant, u64)>,
     /// Bytes that ended, by the share that pays.
     pub(super) done: BTreeMap<String, u64>,
     shares: BTreeMap<QueueKey, (String, u64)>,
@@ -135,11 +135,6 @@ impl World {
         while self.now < seconds(until) {
             self.advance();
         }
-    }
-
-    pub(super) fn kill(&mut self, lease: LeaseId) {
-        self.running.remove(&lease);
-        self.scheduler.lease_ended(lease, 0, 0, self.now);
     }
 }
 
