@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -20,6 +21,8 @@ use godwit_service::{
     store::{Begun, Store, model::JobRecord},
 };
 use godwit_service_api::{
+    AGENT_API,
+    agent::{PollRequest, PollResponse},
     job::{FileRequest, JobOptions},
     site::Role,
 };
@@ -43,8 +46,12 @@ pub(crate) struct Served {
 impl Served {
     pub(crate) fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
+        Self::start_at("127.0.0.1:0".parse().unwrap(), root)
+    }
+
+    pub(crate) fn start_at(address: SocketAddr, root: TempDir) -> Self {
         let mut settings = ServerSettings::new(root.path(), Anonymous::Rw);
-        settings.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        settings.listen = vec![address];
         let (shutdown, over) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         thread::spawn(move || {
@@ -67,6 +74,15 @@ impl Served {
             address: told.recv().unwrap(),
             _shutdown: shutdown,
         }
+    }
+
+    /// Ends it. Its address and its files stay.
+    pub(crate) async fn stop(self) -> (SocketAddr, TempDir) {
+        drop(self._shutdown);
+        while tokio::net::TcpStream::connect(self.address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        (self.address, self.root)
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -167,14 +183,46 @@ impl Service {
         }
     }
 
+    /// A token that an agent of this name may poll with.
+    pub(crate) async fn token(&self, name: &str) -> String {
+        self.accounts.ensure(name, Role::Agent).await.unwrap();
+        self.accounts.new_token(name, "", None).await.unwrap().token
+    }
+
+    /// An agent as a process of its own, that writes to `local` as a [`slow`] one.
+    pub(crate) async fn agent_process(&self, name: &str, local: &Path) -> (Child, TempDir) {
+        let state = tempfile::tempdir().unwrap();
+        let token = state.path().join("token");
+        std::fs::write(&token, self.token(name).await).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_godwit-service"))
+            .env("HOME", state.path())
+            .env_remove("XDG_STATE_HOME")
+            .args(["agent", "--service", &self.url, "--name", name])
+            .args(["--max-rate", "33554432", "--allow-local"])
+            .arg(local)
+            .arg("--token-file")
+            .arg(token)
+            .arg("--state")
+            .arg(state.path().join("state"))
+            .stderr(Stdio::null())
+            .spawn();
+        (process.unwrap(), state)
+    }
+
+    /// One poll, as an agent sends it.
+    pub(crate) async fn poll(&self, token: &str, poll: &PollRequest) -> PollResponse {
+        let post = reqwest::Client::new().post(format!("{}{AGENT_API}/poll", self.url));
+        let answer = post.bearer_auth(token).json(poll).send().await.unwrap();
+        answer.error_for_status().unwrap().json().await.unwrap()
+    }
+
     pub(crate) async fn agent(&self, name: &str, change: impl FnOnce(&mut Config)) -> Agent {
         let state = tempfile::tempdir().unwrap();
-        self.accounts.ensure(name, Role::Agent).await.unwrap();
-        let token = self.accounts.new_token(name, "", None).await.unwrap();
+        let token = self.token(name).await;
         let mut config = Config {
             service: self.url.clone(),
             authentication: Authentication {
-                token: Some(token.token.into()),
+                token: Some(token.into()),
                 ..Authentication::default()
             },
             name: name.to_owned(),

@@ -1,4 +1,5 @@
 //! The parts of the service together, with servers of ours and real agents.
 
 mod agents;
+mod failures;
 mod harness;

@@ -1,0 +1,180 @@
+//! What becomes of jobs when agents and servers fail.
+
+use std::{fs, time::Duration};
+
+use godwit_service::store::model::JobRecord;
+use godwit_service_api::{
+    agent::{
+        AgentDescription, FileEnd, FileOutcome, Lease, PROTOCOL, PollRequest, StopReason,
+        UnitResult,
+    },
+    event::JobEventKind,
+    job::{JobOptions, JobState, Verify},
+};
+use uuid::Uuid;
+
+use crate::harness::{Served, Service, bytes, file, slow};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_agent_ends_what_a_killed_process_held() {
+    let one = Served::start();
+    let service = Service::start().await;
+    let local = tempfile::tempdir().unwrap();
+    let (mut process, _state) = service.agent_process("killed", local.path()).await;
+    let contents: Vec<_> = (0..12).map(|n| bytes((2 << 20) + n, n as u64)).collect();
+    let mut files = Vec::new();
+    for (number, content) in contents.iter().enumerate() {
+        one.write(&number.to_string(), content);
+        let here = format!("file://{}/{number}", local.path().display());
+        files.push(file(one.url(&format!("/{number}")), here));
+    }
+    let options = JobOptions {
+        verify: Verify::Checksum,
+        ..JobOptions::default()
+    };
+    let job = service.submit(files, options).await;
+    let moves = |_: &JobRecord| service.board.pace(job).bytes > 0;
+    service.until(job, Duration::from_secs(20), moves).await;
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let before = service.store.job(job).await.unwrap();
+    assert!(before.files.finished < 12, "{before:?}");
+    let slow = |config: &mut _| slow(config, local.path());
+    let _agent = service.agent("other", slow).await;
+    let record = service.ended(job).await;
+    assert_eq!(record.state, JobState::Finished, "{record:?}");
+    for (number, content) in contents.iter().enumerate() {
+        let copy = fs::read(local.path().join(number.to_string())).unwrap();
+        assert!(copy == *content, "file {number} differs");
+    }
+    let events = service.store.events(job, 0, 1000).await.unwrap();
+    let lost = events.iter().any(|(_, event)| {
+        matches!(&event.what, JobEventKind::LeaseLost { agent, .. } if agent == "killed")
+    });
+    assert!(lost, "{events:?}");
+}
+
+/// An agent of which the test sends each poll.
+struct Puppet<'a> {
+    service: &'a Service,
+    token: String,
+    poll: PollRequest,
+}
+
+impl<'a> Puppet<'a> {
+    async fn of(service: &'a Service, name: &str) -> Self {
+        let poll = PollRequest {
+            protocol: PROTOCOL,
+            agent: name.to_owned(),
+            incarnation: Uuid::new_v4(),
+            sequence: 0,
+            description: AgentDescription {
+                endpoints: vec!["*".to_owned()],
+                slots: 1,
+                ..AgentDescription::default()
+            },
+            free_slots: 1,
+            units: Vec::new(),
+            results: Vec::new(),
+            wait_seconds: 1,
+        };
+        let token = service.token(name).await;
+        Self {
+            service,
+            token,
+            poll,
+        }
+    }
+
+    /// Polls until it has a unit.
+    async fn unit(&mut self) -> Lease {
+        for _ in 0..60 {
+            self.poll.sequence += 1;
+            let answer = self.service.poll(&self.token, &self.poll).await;
+            if let Some(grant) = answer.grants.first() {
+                return grant.lease;
+            }
+        }
+        panic!("no grant");
+    }
+
+    /// Reports that the only file of the unit has so many bytes.
+    async fn report(&mut self, lease: Lease, size: u64) -> (Vec<(Lease, u64)>, Vec<StopReason>) {
+        self.poll.sequence += 1;
+        self.poll.free_slots = 0;
+        self.poll.results = vec![UnitResult {
+            lease,
+            sequence: 0,
+            files: vec![FileOutcome {
+                index: 0,
+                bytes: size,
+                end: FileEnd::Finished {
+                    size,
+                    checksum: None,
+                },
+            }],
+            found: Vec::new(),
+            last: true,
+            error: None,
+        }];
+        let answer = self.service.poll(&self.token, &self.poll).await;
+        let stops = answer.stop.iter().map(|stop| stop.why).collect();
+        (answer.acknowledged, stops)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_comes_after_the_lease_is_not_counted() {
+    let service = Service::start().await;
+    let (mut late, mut next) = (
+        Puppet::of(&service, "late").await,
+        Puppet::of(&service, "next").await,
+    );
+    let files = vec![file("ftp://a/f".to_owned(), "ftp://b/f".to_owned())];
+    let job = service.submit(files, JobOptions::default()).await;
+    let old = late.unit().await;
+    let new = next.unit().await;
+    assert_eq!((new.unit, new.epoch), (old.unit, old.epoch + 1));
+    // It need not be told again.
+    let fenced = (vec![(old, 0)], vec![StopReason::Fenced]);
+    assert_eq!(late.report(old, 7).await, fenced);
+    let record = service.store.job(job).await.unwrap();
+    assert_eq!((record.files.finished, record.state), (0, JobState::Active));
+    assert_eq!(next.report(new, 9).await, (vec![(new, 0)], vec![]));
+    // What is told again changes nothing.
+    next.report(new, 9).await;
+    late.report(old, 7).await;
+    let record = service.store.job(job).await.unwrap();
+    assert_eq!(
+        (record.files.finished, record.bytes_done),
+        (1, 9),
+        "{record:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_tried_again_when_their_server_is_back() {
+    let (one, other) = (Served::start(), Served::start());
+    let service = Service::start().await;
+    let _agent = service.agent("a", |_| {}).await;
+    one.write("f", b"content");
+    let files = vec![file(one.url("/f"), other.url("/f"))];
+    let (address, root) = other.stop().await;
+    let job = service.submit(files, JobOptions::default()).await;
+    let mut failed = false;
+    for _ in 0..600 {
+        let events = service.store.events(job, 0, 100).await.unwrap();
+        failed = events.iter().any(|(_, event)| {
+            matches!(&event.what, JobEventKind::FileFailed { error, .. } if error.may_pass)
+        });
+        if failed {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(failed, "{:?}", service.store.job(job).await);
+    let other = Served::start_at(address, root);
+    let record = service.ended(job).await;
+    assert_eq!(record.state, JobState::Finished, "{record:?}");
+    assert_eq!(fs::read(other.path("f")).unwrap(), b"content");
+}
