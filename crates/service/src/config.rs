@@ -27,6 +27,9 @@ use crate::{
 /// Port of the service.
 pub const DEFAULT_PORT: u16 = 8447;
 
+/// Name of the agent in the process of a service for one person.
+pub(crate) const LOCAL_AGENT: &str = "local";
+
 /// Time without an answer or a byte, of an agent's connections.
 const STALL_LIMIT: Duration = Duration::from_secs(120);
 
@@ -485,7 +488,29 @@ impl AgentOptions {
     }
 }
 
-fn host_name() -> String {
+/// The agent in the process of a service for one person, whose own credentials it uses.
+pub(crate) fn local_agent(
+    personal: &Personal,
+    service: String,
+    authentication: Authentication,
+) -> agent::Config {
+    agent::Config {
+        service,
+        authentication,
+        name: LOCAL_AGENT.to_owned(),
+        state: personal.data.join("agent"),
+        labels: Vec::new(),
+        endpoints: vec!["*".to_owned()],
+        slots: 4,
+        connections: connections(),
+        own_credentials: true,
+        local: personal.local.clone(),
+        rates: Rates::default(),
+        drain: Duration::from_secs(5),
+    }
+}
+
+pub(crate) fn host_name() -> String {
     rustix::system::uname()
         .nodename()
         .to_string_lossy()

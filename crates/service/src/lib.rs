@@ -4,6 +4,7 @@
 //! - [`config`]: flags and file; [`serve`]: a process of the service; [`doctor`]: checks its parts
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
+//! - `problem`: errors of requests
 //! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
 //! - [`credentials`]: what proves users to endpoints, sealed at rest
@@ -16,6 +17,7 @@ pub mod credentials;
 pub mod doctor;
 mod error;
 pub mod gateway;
+mod problem;
 pub mod scheduling;
 pub mod serve;
 pub mod store;

@@ -100,7 +100,7 @@ async fn serve_until_signal(settings: ServeSettings) -> Result<ExitCode, Service
     let _ = out.flush();
     drop(out);
     info!(listening = ?server.addresses(), "godwit-service serves");
-    server.run(stop).await;
+    server.run(stop).await?;
     info!("godwit-service ends");
     Ok(ExitCode::SUCCESS)
 }

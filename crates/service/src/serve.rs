@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{self, Write as _},
-    net::SocketAddr,
+    io::Write as _,
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
     pin::{Pin, pin},
@@ -28,14 +28,18 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_openssl::SslStream;
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::{
     ServiceError,
-    accounts::{Accounts, oidc::Issuers},
-    api::{self, Api, Peer},
-    config::{Personal, ServeSettings, TlsFiles},
+    accounts::{Accounts, Evidence, Peer, oidc::Issuers},
+    agent::{self, Authentication},
+    api::{self, Api},
+    config::{self, LOCAL_AGENT, Personal, ServeSettings, TlsFiles},
     credentials::Vault,
+    gateway::{self, Gateway},
+    scheduling::{self, Board},
     store::{Store, StoreError},
 };
 
@@ -56,11 +60,14 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// A process that listens. Connections wait in the kernel until [`Server::run`].
 pub struct Server {
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(TcpListener, Option<SslAcceptor>)>,
     addresses: Vec<SocketAddr>,
-    tls: Option<SslAcceptor>,
+    url: String,
     router: Router,
     stopping: watch::Sender<bool>,
+    store: Store,
+    board: Arc<Board>,
+    agent: Option<agent::Config>,
     new_token: Option<Zeroizing<String>>,
 }
 
@@ -79,37 +86,57 @@ impl Server {
         };
         let key = settings.key.read()?;
         let tls = settings.tls.as_ref().map(acceptor).transpose()?;
-        let mut listeners = Vec::new();
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for address in &settings.listen {
-            let listen = |error| ServiceError::Listen {
-                address: *address,
-                error,
-            };
-            listeners.push(TcpListener::bind(address).await.map_err(listen)?);
+            let (listener, bound) = listen(*address).await?;
+            listeners.push((listener, tls.clone()));
+            addresses.push(bound);
         }
-        let addresses = listeners.iter().map(TcpListener::local_addr);
-        let addresses: Vec<_> = addresses.collect::<io::Result<_>>().map_err(|error| {
-            let address = settings.listen[0];
-            ServiceError::Listen { address, error }
-        })?;
-        let accounts = Arc::new(Accounts::new(
-            store.clone(),
-            Issuers::new(&settings.issuers)?,
-        ));
-        let stopping = watch::Sender::new(false);
-        let url = url(&addresses, settings.tls.is_some());
-        let new_token = match &settings.personal {
-            Some(personal) => operator_token(personal, &accounts, &store, &url).await?,
-            None => None,
-        };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", addresses[0]);
+        let issuers = Issuers::new(&settings.issuers)?;
+        let accounts = Arc::new(Accounts::new(store.clone(), issuers));
+        let (mut new_token, mut agent) = (None, None);
+        if let Some(personal) = &settings.personal {
+            new_token = operator_token(personal, &accounts, &store, &url).await?;
+            if personal.agent {
+                // Its own address: the certificate of the others may name another host.
+                let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let (listener, bound) = listen(loopback).await?;
+                listeners.push((listener, None));
+                let token = agent_token(&accounts, &store).await?;
+                agent = Some(config::local_agent(
+                    personal,
+                    format!("http://{bound}"),
+                    token,
+                ));
+            }
+        }
         let vault = Vault::new(store.clone(), key);
-        let api = Api::new(store, accounts, vault, settings.api, stopping.subscribe());
+        let (stopping, board) = (watch::Sender::new(false), Arc::<Board>::default());
+        let gateway = Gateway {
+            store: store.clone(),
+            board: Arc::clone(&board),
+            accounts: Arc::clone(&accounts),
+            vault: vault.clone(),
+        };
+        let api = Api::new(
+            store.clone(),
+            accounts,
+            vault,
+            Arc::clone(&board),
+            settings.api,
+            stopping.subscribe(),
+        );
         Ok(Self {
             listeners,
             addresses,
-            tls,
-            router: api::router(api),
+            url,
+            router: api::router(api).merge(gateway::router(gateway)),
             stopping,
+            store,
+            board,
+            agent,
             new_token,
         })
     }
@@ -120,8 +147,8 @@ impl Server {
     }
 
     /// URL of the first address.
-    pub fn url(&self) -> String {
-        url(&self.addresses, self.tls.is_some())
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// The operator's token, where this process has made it.
@@ -129,22 +156,38 @@ impl Server {
         self.new_token.as_ref().map(|token| token.as_str())
     }
 
-    /// Serves until `stop`, then lets requests end.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
+    /// Serves until `stop`, then lets units of the agent in the process and requests end.
+    ///
+    /// # Errors
+    /// The agent cannot begin.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServiceError> {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let mut listening = JoinSet::new();
-        for listener in self.listeners {
-            listening.spawn(accept(
+        let mut parts = JoinSet::new();
+        for (listener, tls) in self.listeners {
+            let (router, permits) = (self.router.clone(), Arc::clone(&permits));
+            parts.spawn(accept(
                 listener,
-                self.tls.clone(),
-                self.router.clone(),
-                Arc::clone(&permits),
+                tls,
+                router,
+                permits,
                 self.stopping.subscribe(),
             ));
         }
-        stop.await;
+        let (store, board) = (self.store.clone(), self.board);
+        let mut stopping = self.stopping.subscribe();
+        parts.spawn(async move {
+            let node = format!("{} {}", config::host_name(), Uuid::now_v7());
+            scheduling::run(store, &board, &node, stopped(&mut stopping)).await;
+        });
+        let ended = match self.agent {
+            Some(config) => agent::run(config, stop).await,
+            None => {
+                stop.await;
+                Ok(())
+            }
+        };
         self.stopping.send_replace(true);
-        while listening.join_next().await.is_some() {}
+        while parts.join_next().await.is_some() {}
         let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
         if timeout(DRAIN_LIMIT, permits.acquire_many(all))
             .await
@@ -152,15 +195,16 @@ impl Server {
         {
             tracing::warn!("some requests are cut off");
         }
+        self.store.close().await;
+        Ok(ended?)
     }
 }
 
-fn url(addresses: &[SocketAddr], tls: bool) -> String {
-    let scheme = if tls { "https" } else { "http" };
-    addresses
-        .first()
-        .map(|address| format!("{scheme}://{address}"))
-        .unwrap_or_default()
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServiceError> {
+    let failed = |error| ServiceError::Listen { address, error };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
 }
 
 async fn accept(
@@ -307,7 +351,7 @@ async fn operator_token(
     write_private(&personal.data.join("url"), url)?;
     let path = personal.data.join("token");
     if let Ok(text) = fs::read_to_string(&path) {
-        let evidence = crate::accounts::Evidence {
+        let evidence = Evidence {
             bearer: Some(Zeroizing::new(text.trim().to_owned())),
             ..Default::default()
         };
@@ -327,6 +371,21 @@ async fn operator_token(
     let token = Zeroizing::new(token.token);
     write_private(&path, &token)?;
     Ok(Some(token))
+}
+
+/// A token of the agent in this process, in place of those of earlier ones.
+async fn agent_token(accounts: &Accounts, store: &Store) -> Result<Authentication, StoreError> {
+    accounts.ensure(LOCAL_AGENT, Role::Agent).await?;
+    for token in store.tokens(LOCAL_AGENT).await? {
+        store.remove_token(LOCAL_AGENT, token.id).await?;
+    }
+    let token = accounts
+        .new_token(LOCAL_AGENT, "in the process", None)
+        .await?;
+    Ok(Authentication {
+        token: Some(Zeroizing::new(token.token)),
+        ..Authentication::default()
+    })
 }
 
 /// Makes the user `operator` and writes a token of it to a file.

@@ -1,12 +1,13 @@
 //! Who asks: tokens, passwords, tokens of other issuers, client certificates; and what they may do.
 //!
 //! # Map
-//! - [`Accounts`]: from what a request shows to a user of the database
+//! - [`Accounts`]: from what a request shows, [`Evidence`], to a user of the database
 //! - `secrets`: API tokens and passwords, made and verified
 //! - `attempts`: how often logins may fail
 //! - [`oidc`]: issuers whose tokens are taken, and their keys
 
 mod attempts;
+mod evidence;
 pub mod oidc;
 mod secrets;
 
@@ -22,6 +23,7 @@ use zeroize::Zeroizing;
 
 use crate::store::{Store, StoreError, model::PrincipalRecord};
 use attempts::Attempts;
+pub use evidence::{Evidence, Peer};
 use oidc::Issuers;
 pub use secrets::{SecretError, hash_password};
 
@@ -30,17 +32,6 @@ const VERIFICATIONS_MAX: usize = 2;
 
 /// How long a token from a login by password lasts.
 const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 3600);
-
-/// What a request shows of its sender.
-#[derive(Clone, Default)]
-pub struct Evidence {
-    /// Where it comes from.
-    pub address: Option<IpAddr>,
-    /// Of `Authorization: Bearer`.
-    pub bearer: Option<Zeroizing<String>>,
-    /// Subject of the certificate that TLS has verified.
-    pub certificate: Option<String>,
-}
 
 /// Why a sender is refused.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
-use super::problem::{Answer, ApiError, Kind};
+use crate::problem::{Answer, ApiError, Kind};
 
 const SUM_BYTES: usize = 6;
 

@@ -1,7 +1,7 @@
 //! What handlers take from a request: who asks, parts of the URL, bodies. Every failure is a
 //! problem of ours.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -14,43 +14,18 @@ use tokio_stream::StreamExt as _;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::{
-    Api,
+use super::Api;
+use crate::{
+    accounts::Evidence,
     problem::{Answer, ApiError, Kind},
+    store::model::PrincipalRecord,
 };
-use crate::{accounts::Evidence, store::model::PrincipalRecord};
 
 /// Longest body that is not a stream of lines.
 pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 
 /// Longest wait for the next part of a body.
 const BODY_WAIT: Duration = Duration::from_secs(30);
-
-/// The other end of a connection; part of every request.
-#[derive(Clone, Debug, Default)]
-pub struct Peer {
-    /// Where it is.
-    pub address: Option<IpAddr>,
-    /// Subject of its certificate, which TLS has verified.
-    pub certificate: Option<String>,
-}
-
-/// What a request shows of its sender.
-pub(crate) fn evidence(parts: &Parts) -> Evidence {
-    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
-    Evidence {
-        address: peer.address,
-        bearer: bearer(&parts.headers),
-        certificate: peer.certificate,
-    }
-}
-
-fn bearer(headers: &HeaderMap) -> Option<Zeroizing<String>> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
-    is_bearer.then(|| Zeroizing::new(token.trim().to_owned()))
-}
 
 /// A user who asks within the limits of requests.
 #[derive(Clone, Debug)]
@@ -70,7 +45,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Answer<Self> {
-        let principal = api.accounts.authenticate(&evidence(parts)).await?;
+        let principal = api.accounts.authenticate(&Evidence::of(parts)).await?;
         if principal.role < Role::User {
             return Err(ApiError::new(
                 Kind::Forbidden,

@@ -17,9 +17,10 @@ use super::{
     Api, cursor,
     extract::{Asked, Caller, Id, Json},
     openapi::Routes,
-    problem::{Answer, ApiError, Kind},
     submit::{check_name, check_priority},
 };
+use crate::problem::{Answer, ApiError, Kind};
+use crate::scheduling::Pace;
 use crate::store::{
     StoreError,
     model::{JobFilter, JobRecord},
@@ -289,6 +290,7 @@ impl Api {
         id: Uuid,
         detail: &str,
     ) -> Answer<JsonAnswer<JobView>> {
+        self.board.job_steered(id);
         self.audit(caller.name(), action, &id.to_string(), detail)
             .await;
         Ok(JsonAnswer(self.view(self.store.job(id).await?)))
@@ -301,8 +303,12 @@ impl Api {
         }
     }
 
-    /// Why a job waits.
+    /// Why a job waits or is slow: what the leader says, where it is in this process.
     pub(super) fn reasons(&self, job: &JobRecord) -> Vec<Why> {
+        let of_leader = self.board.why(job.id);
+        if !of_leader.is_empty() && matches!(job.state, JobState::Queued | JobState::Active) {
+            return of_leader;
+        }
         let why = |code, text: String| vec![Why { code, text }];
         match job.state {
             JobState::Paused => {
@@ -322,6 +328,13 @@ impl Api {
     }
 
     pub(super) fn view(&self, job: JobRecord) -> JobView {
+        let pace = match job.state.is_final() {
+            true => Pace::default(),
+            false => self.board.pace(job.id),
+        };
+        let bytes_done = job.bytes_done.saturating_add(pace.bytes);
+        let left = job.bytes_total.saturating_sub(bytes_done) as f64;
+        let moves = pace.goodput > 0.0 && job.listed;
         JobView {
             why: self.reasons(&job),
             id: job.id,
@@ -330,10 +343,11 @@ impl Api {
             options: job.options,
             files: job.files,
             bytes_total: job.bytes_total,
-            bytes_done: job.bytes_done,
+            bytes_done,
             listed: job.listed,
-            goodput: 0.0,
-            eta_seconds: None,
+            goodput: pace.goodput,
+            // Casts of floats saturate.
+            eta_seconds: moves.then(|| (left / pace.goodput).ceil() as u64),
             errors: job.errors,
             created: job.created,
             started: job.started,

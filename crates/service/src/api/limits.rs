@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::problem::{Answer, ApiError, Kind};
+use crate::problem::{Answer, ApiError, Kind};
 
 /// Users that are remembered before those who have rested are forgotten.
 const USERS_KEPT: usize = 10_000;

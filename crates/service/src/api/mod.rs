@@ -5,7 +5,7 @@
 //! - `submit`: a job comes in; `jobs`: lists, one job, its files, what users do to it
 //! - `streams`: events of a job as they happen, receipts
 //! - `site`: endpoints, links, shares, agents, the audit; `users`: users, tokens, credentials
-//! - `extract`: what handlers take from a request; `problem`: errors; `cursor`: pages
+//! - `extract`: what handlers take from a request; `cursor`: pages
 //! - [`policy`]: where jobs may go; [`limits`]: how much a user may ask
 //!
 //! Of jobs of others users learn nothing, not even that they exist.
@@ -16,13 +16,12 @@ mod jobs;
 pub mod limits;
 mod openapi;
 pub mod policy;
-pub(crate) mod problem;
 mod site;
 mod streams;
 mod submit;
 mod users;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -33,15 +32,18 @@ use axum::{
 };
 use tokio::sync::watch;
 
-pub use self::extract::Peer;
-pub(crate) use self::extract::evidence;
 use self::{
     limits::{Limits, RequestRate},
     openapi::Routes,
     policy::EndpointPolicy,
-    problem::{ApiError, Kind},
 };
-use crate::{accounts::Accounts, credentials::Vault, store::Store};
+use crate::{
+    accounts::Accounts,
+    credentials::Vault,
+    problem::{ApiError, Kind},
+    scheduling::Board,
+    store::Store,
+};
 
 /// What an operator sets of the API.
 #[derive(Clone, Debug)]
@@ -65,6 +67,7 @@ pub struct Api {
     limits: Arc<Limits>,
     max_jobs: Option<u64>,
     max_files: Option<u64>,
+    board: Arc<Board>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -74,6 +77,7 @@ impl Api {
         store: Store,
         accounts: Arc<Accounts>,
         vault: Vault,
+        board: Arc<Board>,
         settings: ApiSettings,
         stopping: watch::Receiver<bool>,
     ) -> Self {
@@ -85,6 +89,7 @@ impl Api {
             limits: Arc::new(Limits::new(settings.rate)),
             max_jobs: settings.max_jobs,
             max_files: settings.max_files,
+            board,
             stopping,
         }
     }
@@ -124,6 +129,3 @@ async fn harden(request: Request, next: Next) -> Response {
         .or_insert(HeaderValue::from_static("no-store"));
     answer
 }
-
-/// How long an answer may wait for something to say.
-const STREAM_LOOK: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use godwit_scheduler::matches;
 use godwit_service_api::job::{FileRequest, MAX_METADATA_BYTES, MAX_URL_BYTES};
 use reqwest::Url;
 
-use super::problem::{Answer, ApiError, Kind};
+use crate::problem::{Answer, ApiError, Kind};
 use crate::store::endpoint_of;
 
 /// Where jobs may go.

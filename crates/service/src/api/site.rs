@@ -18,9 +18,9 @@ use super::{
     Api, cursor,
     extract::{Asked, Json, Name, Operator},
     openapi::Routes,
-    problem::{Answer, ApiError, Kind},
     submit::is_plain,
 };
+use crate::problem::{Answer, ApiError, Kind};
 use crate::store::{
     endpoint_of,
     model::{AgentRecord, EndpointRecord},
@@ -118,6 +118,7 @@ pub(super) async fn set_endpoint(
         limits: request.limits,
     };
     api.store.set_endpoint(&record).await?;
+    api.board.wake_leader();
     let detail = format!("{:?} {:?}", record.state, record.limits);
     api.audit(&operator.name, "endpoint.set", &record.name, &detail)
         .await;
@@ -166,6 +167,7 @@ pub(super) async fn set_link(
     api.store
         .set_link(&link.source, &link.destination, &link.limits)
         .await?;
+    api.board.wake_leader();
     let subject = format!("{} {}", link.source, link.destination);
     api.audit(
         &operator.name,
@@ -225,6 +227,7 @@ pub(super) async fn set_share(
         return Err(ApiError::new(Kind::Invalid, "0.000001 to 1000000").at("/weight"));
     }
     api.store.set_share(&share.path, share.weight).await?;
+    api.board.wake_leader();
     let detail = share
         .weight
         .map_or("removed".to_owned(), |weight| weight.to_string());
@@ -273,6 +276,7 @@ pub(super) async fn set_agent(
     Json(request): Json<AgentRequest>,
 ) -> Answer<StatusCode> {
     api.store.set_draining(&name, request.draining).await?;
+    api.board.wake_leader();
     let detail = format!("draining {}", request.draining);
     api.audit(&operator.name, "agent.set", &name, &detail).await;
     Ok(StatusCode::NO_CONTENT)

@@ -1,6 +1,6 @@
 //! Answers that go on: events of a job as they happen, receipts of many files.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -17,19 +17,28 @@ use godwit_service_api::{
     page::MAX_PAGE,
 };
 use serde::Deserialize;
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::{broadcast, mpsc},
+    time::sleep,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::{
-    Api, STREAM_LOOK,
+    Api,
     extract::{Asked, Caller, Id},
     limits::StreamPermit,
     openapi::Routes,
-    problem::{Answer, ApiError, Kind},
 };
+use crate::problem::{Answer, ApiError, Kind};
 use crate::store::{StoreError, model::JobRecord};
+
+/// Longest time between two looks for events: other processes of the service make some.
+const STREAM_LOOK: Duration = Duration::from_secs(1);
+
+/// Least time between two.
+const STREAM_GAP: Duration = Duration::from_millis(100);
 
 /// Events that are read at once.
 const EVENTS_MAX: u32 = 200;
@@ -88,12 +97,22 @@ struct Follower {
     parts: mpsc::Sender<Result<Event, Infallible>>,
 }
 
+/// Until this job changes, or so much has changed that it may have.
+async fn changed(changes: &mut broadcast::Receiver<Uuid>, job: Uuid) {
+    while let Ok(other) = changes.recv().await {
+        if other == job {
+            return;
+        }
+    }
+}
+
 /// The reader is gone, or there is no more to say.
 struct Closed;
 
 impl Follower {
     async fn run(self, mut after: u64, _permit: StreamPermit) {
         let mut stopping = self.api.stopping.clone();
+        let mut changes = self.api.board.changes();
         let mut progress = None;
         loop {
             tokio::select! {
@@ -103,8 +122,10 @@ impl Follower {
                 _ = stopping.wait_for(|stopping| *stopping) => return,
                 () = self.parts.closed() => return,
             }
+            sleep(STREAM_GAP).await;
             tokio::select! {
                 () = sleep(STREAM_LOOK) => {}
+                () = changed(&mut changes, self.id) => {}
                 _ = stopping.wait_for(|stopping| *stopping) => return,
                 () = self.parts.closed() => return,
             }

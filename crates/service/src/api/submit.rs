@@ -24,8 +24,8 @@ use super::{
     extract::{BodyParts, Caller, media_type, whole},
     openapi::Routes,
     policy::check_metadata,
-    problem::{Answer, ApiError, Kind},
 };
+use crate::problem::{Answer, ApiError, Kind};
 use crate::store::{Begun, Submission, model::JobRecord};
 
 /// Longest line of a stream.
@@ -74,7 +74,7 @@ pub(super) async fn submit(
             Err(ApiError::new(Kind::MediaType, detail))
         }
     };
-    if let Err(error) = result {
+    if let Err(error) = result.and_then(|()| job.check_complete()) {
         job.abort().await;
         return Err(error);
     }
@@ -264,15 +264,23 @@ impl<'a> Incoming<'a> {
         Ok(())
     }
 
-    async fn finish(self) -> Answer<(StatusCode, JobView)> {
-        let api = self.api;
+    fn check_complete(&self) -> Answer<()> {
         match self.into {
-            Into::Repeated(job) => Ok((StatusCode::OK, api.view(*job))),
             Into::Nothing => Err(ApiError::new(Kind::Body, "the body is empty")),
-            _ if self.files == 0 => {
+            Into::DryRun(_) | Into::Job(_) if self.files == 0 => {
                 let error = ApiError::new(Kind::Invalid, "a job needs at least one file");
                 Err(error.at("/files"))
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is complete.
+    async fn finish(self) -> Answer<(StatusCode, JobView)> {
+        let api = self.api;
+        match self.into {
+            Into::Nothing => Err(ApiError::new(Kind::Body, "the body is empty")),
+            Into::Repeated(job) => Ok((StatusCode::OK, api.view(*job))),
             Into::DryRun(options) => {
                 let owner = self.caller.name().to_owned();
                 let files = FileCounts {
@@ -285,6 +293,7 @@ impl<'a> Incoming<'a> {
             }
             Into::Job(submission) => {
                 let id = submission.finish().await?;
+                api.board.wake_leader();
                 let detail = format!("{} files", self.files);
                 api.audit(self.caller.name(), "job.submit", &id.to_string(), &detail)
                     .await;

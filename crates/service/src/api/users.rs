@@ -12,14 +12,14 @@ use utoipa::IntoParams;
 use zeroize::Zeroizing;
 
 use super::{
-    Api, Peer,
+    Api,
     extract::{Asked, Caller, Id, Json, Operator, SecretJson},
     openapi::Routes,
-    problem::{Answer, ApiError, Kind},
     submit::is_plain,
 };
+use crate::problem::{Answer, ApiError, Kind};
 use crate::{
-    accounts::{SecretError, hash_password},
+    accounts::{Peer, SecretError, hash_password},
     store::{
         StoreError,
         model::{PrincipalRecord, TokenRecord},

@@ -20,12 +20,9 @@ use godwit_service_api::{
 use tokio::time::Instant;
 
 use crate::{
-    accounts::Accounts,
-    api::{
-        evidence,
-        problem::{Answer, ApiError, Kind},
-    },
+    accounts::{Accounts, Evidence},
     credentials::Vault,
+    problem::{Answer, ApiError, Kind},
     scheduling::Board,
     store::{
         Store, endpoint_of,
@@ -87,7 +84,7 @@ impl FromRequestParts<Gateway> for AgentName {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Answer<Self> {
-        let principal = gateway.accounts.authenticate(&evidence(parts)).await?;
+        let principal = gateway.accounts.authenticate(&Evidence::of(parts)).await?;
         match principal.role {
             Role::Agent => Ok(Self(principal.name)),
             _ => Err(ApiError::new(Kind::Forbidden, "this is for agents")),

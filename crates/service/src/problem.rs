@@ -1,4 +1,4 @@
-//! Errors of the API as problem details (RFC 9457).
+//! Errors of requests, of users and of agents, as problem details (RFC 9457).
 
 use axum::{
     Json,
