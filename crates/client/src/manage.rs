@@ -333,8 +333,8 @@ impl Manager {
         let context = Arc::clone(&self.context);
         let mut entries = Vec::new();
         let mut bad = None;
-        let complete = gather(&mut self.retrying, &endpoint, path, |told| {
-            match told {
+        let complete = gather(&mut self.retrying, &endpoint, path, |listed| {
+            match listed {
                 ListingItem::Again => {
                     entries.clear();
                     bad = None;

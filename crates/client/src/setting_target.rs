@@ -63,7 +63,7 @@ impl SettingTarget {
 
     /// No setting passes `limit` from now on. Before anything is opened.
     pub(crate) fn limit_to(&self, limit: SettingLimit) {
-        // Nobody has set it before.
+        // It is set once: here.
         let _ = self.limit.set(limit);
     }
 
@@ -124,13 +124,13 @@ impl SettingTarget {
             return;
         }
         {
-            let mut told = self.depth_reported.lock();
-            let (at, most) = told.unzip();
+            let mut reported = self.depth_reported.lock();
+            let (at, most) = reported.unzip();
             let grows = most.is_none_or(|most| depth > most);
             if !grows && at.is_some_and(|at| at.elapsed() < DEPTH_REPORTED_EVERY) {
                 return;
             }
-            *told = Some((Instant::now(), depth.max(most.unwrap_or(0))));
+            *reported = Some((Instant::now(), depth.max(most.unwrap_or(0))));
         }
         let setting = self.now().setting;
         let from = self.view(setting);

@@ -132,7 +132,7 @@ impl Host {
         fs::write(&batch, commands).map_err(os("write its files"))?;
         let device = namespace
             .enter(&View::default(), || {
-                // Nobody here speaks it, and its neighbour discovery would be noise.
+                // No program here uses IPv6, and its neighbour discovery would be noise.
                 let _ = fs::write(state::setting_file("net.ipv6.conf.all.disable_ipv6"), "1");
                 let _ = fs::write(
                     state::setting_file("net.ipv6.conf.default.disable_ipv6"),

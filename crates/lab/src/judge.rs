@@ -124,7 +124,7 @@ pub fn judge(series: GoodputSeries<'_>, phases: &[Phase]) -> Option<Judgement> {
 }
 
 /// Jain's index of fairness, (sum x)^2 / (n sum x^2): 1 when all have the same, 1/n when one has
-/// all. `None` when nobody has anything. (Jain, Chiu, Hawe, "A Quantitative Measure of Fairness",
+/// all. `None` when all have nothing. (Jain, Chiu, Hawe, "A Quantitative Measure of Fairness",
 /// 1984.)
 #[allow(clippy::cast_precision_loss, reason = "counts are small")]
 pub fn jain(shares: &[f64]) -> Option<f64> {

@@ -129,7 +129,7 @@ fn part() -> io::Result<MmapMut> {
     Ok(part)
 }
 
-/// Bytes of memory that nobody uses.
+/// Bytes of unused memory.
 fn free() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemFree:"));

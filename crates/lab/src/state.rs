@@ -226,7 +226,7 @@ fn sweep(base: &Path) -> io::Result<Leftovers> {
     }
     if !alive {
         for (key, changed) in read_settings(base)? {
-            // Somebody else may have changed it meanwhile; then it is no longer ours.
+            // Another program may have changed it meanwhile; then it is no longer ours.
             if read_setting(&key).is_ok_and(|current| current == changed.ours)
                 && write_setting(&key, &changed.original).is_ok()
             {

@@ -48,7 +48,7 @@ pub struct Server {
     listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
     service: Arc<watch::Sender<Arc<Service>>>,
-    gate: Arc<Admission>,
+    admission: Arc<Admission>,
     /// Who asks for metrics, and where.
     metrics: Option<(TcpListener, SocketAddr)>,
 }
@@ -57,7 +57,7 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Reloader {
     service: Arc<watch::Sender<Arc<Service>>>,
-    gate: Arc<Admission>,
+    admission: Arc<Admission>,
 }
 
 /// Also checks that the kernel can separate privileges as the settings demand.
@@ -132,7 +132,7 @@ impl Server {
         Ok(Self {
             listeners,
             addresses,
-            gate: Admission::new(service.settings.bounds),
+            admission: Admission::new(service.settings.bounds),
             service: Arc::new(watch::Sender::new(service)),
             metrics,
         })
@@ -150,21 +150,21 @@ impl Server {
 
     /// A handle for SIGUSR1.
     pub fn status(&self) -> Status {
-        Status(Arc::clone(self.gate.metrics()))
+        Status(Arc::clone(self.admission.metrics()))
     }
 
     /// A handle for SIGHUP.
     pub fn reloader(&self) -> Reloader {
         Reloader {
             service: Arc::clone(&self.service),
-            gate: Arc::clone(&self.gate),
+            admission: Arc::clone(&self.admission),
         }
     }
 
     /// Serves until `shutdown` is ready and every session has ended, or was cut after the drain
     /// time. Where this future is dropped, all sessions are cut at once.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
-        let metrics = Arc::clone(self.gate.metrics());
+        let metrics = Arc::clone(self.admission.metrics());
         match self.metrics.take() {
             // As long as there is something to tell, also while the server goes down.
             Some((listener, _)) => tokio::select! {
@@ -179,8 +179,8 @@ impl Server {
         let phase = watch::Sender::new(Phase::Serving);
         tokio::select! {
             () = shutdown => {}
-            () = accept_all(&self.listeners, &self.service, &self.gate, &phase) => {}
-            () = reaper::run(&self.service, &self.gate) => {}
+            () = accept_all(&self.listeners, &self.service, &self.admission, &phase) => {}
+            () = reaper::run(&self.service, &self.admission) => {}
         }
         // The ports are free for a successor while old transfers end.
         drop(self.listeners);
@@ -227,7 +227,7 @@ impl Reloader {
         let service = Arc::new(service_of(settings, audit)?);
         // Also where its name is the same: the file may be another by now.
         service.audit.open(&service.settings)?;
-        self.gate.change(service.settings.bounds);
+        self.admission.change(service.settings.bounds);
         self.service.send_replace(service);
         Ok(())
     }
@@ -236,7 +236,7 @@ impl Reloader {
 async fn accept_all(
     listeners: &[TcpListener],
     service: &watch::Sender<Arc<Service>>,
-    gate: &Arc<Admission>,
+    admission: &Arc<Admission>,
     phase: &watch::Sender<Phase>,
 ) {
     let mut next_listener = 0;
@@ -244,7 +244,7 @@ async fn accept_all(
         match poll_fn(|context| accept_any(listeners, &mut next_listener, context)).await {
             Ok((socket, peer)) => {
                 let service = Arc::clone(&service.borrow());
-                let permit = match gate.admit(peer.ip()) {
+                let permit = match admission.admit(peer.ip()) {
                     Ok(permit) => permit,
                     Err(why) => {
                         warn!(%peer, %why, "connection refused");

@@ -101,7 +101,7 @@ pub(crate) fn anonymous_account(settings: &ServerSettings) -> Account {
     }
 }
 
-/// Somebody without an account, who needs no password: those that come with it are only a courtesy
+/// A user without an account, who needs no password: those that come with it are only a courtesy
 /// (an e-mail address).
 pub(crate) fn is_welcome(settings: &ServerSettings, user: &str) -> bool {
     is_anonymous(user) && settings.anonymous != Anonymous::Off

@@ -21,7 +21,7 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
 
 /// Sweeps as often as the settings demand, forever.
-pub(crate) async fn run(service: &watch::Sender<Arc<Service>>, gate: &Admission) {
+pub(crate) async fn run(service: &watch::Sender<Arc<Service>>, admission: &Admission) {
     let mut changes = service.subscribe();
     loop {
         let now = Arc::clone(&changes.borrow_and_update());
@@ -35,7 +35,7 @@ pub(crate) async fn run(service: &watch::Sender<Arc<Service>>, gate: &Admission)
             _ = changes.changed() => continue,
             () = sleep(pause) => {}
         }
-        let Some(before) = limit(SystemTime::now(), age, gate.oldest()) else {
+        let Some(before) = limit(SystemTime::now(), age, admission.oldest()) else {
             continue;
         };
         let root = now.settings.root.clone();

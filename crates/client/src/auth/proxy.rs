@@ -155,7 +155,7 @@ fn info(
     now: SystemTime,
 ) -> Result<Exit> {
     let path = spec.file.as_deref().unwrap_or(&locations.proxy);
-    let info = files::load_proxy(path).map_err(told)?.info();
+    let info = files::load_proxy(path).map_err(unusable)?.info();
     let left = info.not_after.duration_since(now);
     for line in shown(spec, path, &info, left.as_ref().copied().ok(), now) {
         observer.on_output(line.as_bytes());
@@ -175,7 +175,7 @@ fn shown(
     now: SystemTime,
 ) -> Vec<String> {
     if spec.json {
-        let told = ProxyReport {
+        let report = ProxyReport {
             subject: info.subject.as_str(),
             issuer: info.issuer.as_str(),
             identity: info.identity.as_str(),
@@ -184,7 +184,7 @@ fn shown(
             path: path.to_owned(),
             seconds_left: left.map_or(0, |left| left.as_secs()),
         };
-        return serde_json::to_string(&told).into_iter().collect();
+        return serde_json::to_string(&report).into_iter().collect();
     }
     let time = match left {
         Some(left) => {
@@ -215,7 +215,7 @@ fn failed(reason: impl ToString) -> Error {
     }
 }
 
-fn told(reason: CredentialError) -> Error {
+fn unusable(reason: CredentialError) -> Error {
     Error::Identity {
         doing: "tell of a proxy".to_owned(),
         reason: reason.to_string(),

@@ -187,7 +187,7 @@ fn read_private(path: &Path) -> Result<String> {
     let metadata = file.metadata().map_err(|error| unusable(&name, error))?;
     let owner = metadata.uid();
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Err(unusable(&name, "it is somebody else's"));
+        return Err(unusable(&name, "it belongs to another user"));
     }
     if metadata.is_file() && metadata.mode() & 0o077 != 0 {
         return Err(unusable(&name, "it is open to others: chmod 600"));
@@ -311,7 +311,7 @@ mod tests {
         chosen.token_file = Some(in_folder);
         assert_eq!(token(&chosen).as_deref(), Some("of-folder"));
         chosen.token_file = Some(folder.path().join("none"));
-        assert!(chosen.token().is_err(), "somebody meant this one");
+        assert!(chosen.token().is_err(), "the user named this file");
     }
 
     #[test]

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_greets_is_tried_last_until_somebody_does() {
+    fn a_silent_address_is_tried_last_until_it_greets() {
         let addresses = Addresses::default();
         let next = || addresses.trial_order(found(&["10.0.0.1", "10.0.0.2"]));
         let first = next()[0];

@@ -72,17 +72,17 @@ pub(crate) struct Job {
     pub(crate) sizer: PieceSizer,
     pub(crate) queue: Queue,
     verifier: Verifier,
-    /// The destination has no room: what told so first. Nothing is begun any more that would be
-    /// sent for nothing.
+    /// The destination is full: the first error that showed it. No new file is begun then: it would
+    /// be sent in vain.
     disk_full: OnceLock<Error>,
-    /// It was told that the journal cannot be written.
+    /// A warning said that the journal cannot be written.
     journal_failed: AtomicBool,
     /// How failed files would end the process, most telling first.
     exit_causes: Mutex<Vec<Exit>>,
 }
 
 /// Runs a copy. Errors are those that keep it from beginning; everything later is in the summary
-/// and was told to the observer.
+/// and was reported to the observer.
 pub async fn run(
     spec: JobSpec,
     connections: Connections,
@@ -305,7 +305,7 @@ async fn move_all(
     }
     // What the finisher found no session for.
     worker_pool::run(job).await;
-    // A planner that finds more has nobody who takes it.
+    // No worker is left for files that the planner still finds.
     job.queue.end().await;
     over.notify_one();
     if let Err(bug) = tuning.await {
@@ -339,8 +339,7 @@ async fn move_all(
 }
 
 impl Job {
-    /// What was promised for the end of the run. Whoever does not want to wait for the disks can
-    /// say so.
+    /// Syncs what the run left unsynced. A user who does not want to wait for the disks can say so.
     async fn fsync_all(&self) {
         let context = Arc::clone(&self.context);
         let doing = || format!("make {} safe", self.spec.destination);

@@ -306,7 +306,7 @@ impl Queue {
         !self.lock().returned.is_empty()
     }
 
-    /// Told whenever [`Self::has_work`] may answer again.
+    /// Notified whenever [`Self::has_work`] may answer again.
     pub(crate) fn changed(&self) -> &Arc<Notify> {
         &self.changed
     }

@@ -72,7 +72,7 @@ impl<'a> SmallFiles<'a> {
 }
 
 impl Drop for SmallFiles<'_> {
-    /// A pipeline that panicked has told of none of these.
+    /// A pipeline that panicked has reported none of these.
     fn drop(&mut self) {
         for path in &self.taken {
             self.job.queue.setup_done(None);

@@ -105,8 +105,8 @@ impl WorkerPool<'_> {
                     by.inspect(|by| self.job.context.target.sessions_refused(by, most));
                 }
             }
-            // Panics that concern a file are caught by the worker. After another one nobody knows
-            // what was taken and not done: the run ends.
+            // The worker catches panics that concern a file. After any other panic the files that
+            // it had taken are unknown: the run ends.
             Some(Err(bug)) => {
                 self.job.on_panic(joined_badly("move files", bug));
                 self.job.queue.close();

@@ -427,7 +427,7 @@ mod tests {
         let storage = PosixStorage::unconfined();
         let begin = || TempFile::create(&storage, &path, true, None, &beside).unwrap();
         let mut all = [begin(), begin()];
-        fs::write(&path, "somebody else's").unwrap();
+        fs::write(&path, "another user's").unwrap();
         let mut put = |at: usize, text: &[u8]| {
             let (target, file) = &mut all[at];
             file.write_all_at(0, text).unwrap();

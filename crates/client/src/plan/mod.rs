@@ -81,7 +81,7 @@ pub(crate) struct Planner {
     /// What a sync deletes.
     delete_list: Option<SealedDeleteList>,
     directories: DirectoryAttributes,
-    /// The user was told that a source does not report the attributes to preserve.
+    /// A note said that a source does not report the attributes to preserve.
     lack_warned: bool,
     out: mpsc::Sender<PlanEntry>,
 }

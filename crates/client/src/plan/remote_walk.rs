@@ -175,10 +175,10 @@ impl Planner {
                 }
                 listers.begin(branch);
             }
-            let Some(told) = listers.next().await else {
+            let Some(listing) = listers.next().await else {
                 break;
             };
-            let (reading, listed) = match told {
+            let (reading, listed) = match listing {
                 // The session that lists the names checks them after the listing.
                 ListingEvent::ListingLines(reading, lines) if lines.needs_stat() => {
                     reading.kept.push(lines);
@@ -415,8 +415,8 @@ impl Planner {
         let mut sources = Vec::new();
         let mut matching = Vec::new();
         let mut failed = Vec::new();
-        let gathered = gather(&mut self.retrying, &endpoint, &parent, |told| {
-            match told {
+        let gathered = gather(&mut self.retrying, &endpoint, &parent, |listed| {
+            match listed {
                 ListingItem::Again => {
                     matching.clear();
                     failed.clear();

@@ -181,10 +181,10 @@ fn ten_million_files_are_planned_in_little_memory() {
         .args(["--ignored", "--exact", "plan::tests::ten_million_files"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&run.stdout);
+    let stdout = String::from_utf8_lossy(&run.stdout);
     assert!(
-        run.status.success() && told.contains("1 passed"),
-        "{told}{}",
+        run.status.success() && stdout.contains("1 passed"),
+        "{stdout}{}",
         String::from_utf8_lossy(&run.stderr)
     );
 }

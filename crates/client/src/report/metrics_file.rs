@@ -1,8 +1,8 @@
 //! `--metrics-file`: how a copy is doing, in a file that Prometheus' node_exporter takes up (its
 //! textfile collector).
 //!
-//! The file is replaced whole every few seconds and at the end, by rename: whoever reads it never
-//! sees a part. What outlasts a run, as when the last one succeeded, is taken from the file before.
+//! The file is replaced whole every few seconds and at the end, by rename: readers never see a
+//! part. What outlasts a run, as when the last one succeeded, is taken from the file before.
 
 #[cfg(test)]
 mod tests;
@@ -53,7 +53,7 @@ struct MetricsState {
     destination: String,
     began: SystemTime,
     written: Instant,
-    /// It was told that the file cannot be written.
+    /// A warning said that the file cannot be written.
     complained: bool,
     now: Snapshot,
     rate: DisplayedRate,

@@ -1,4 +1,4 @@
-//! What people and programs are told.
+//! What users and programs read about a run.
 //!
 //! # Map
 //! - [`events`]: what happens, and the event log; [`explain`]: a log summarised

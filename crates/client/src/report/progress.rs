@@ -20,8 +20,8 @@ use crate::units::{show_bytes, show_rate};
 /// Time between two looks at the counters.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
-/// What a server told of the round trips of its channels is of the present for so long.
-const TOLD_FRESH: Duration = Duration::from_secs(1);
+/// Round trips that a server reported of its channels are current for this long.
+const REPORT_FRESH: Duration = Duration::from_secs(1);
 
 /// Weight of the newest sample in the displayed rate: about the last three seconds count.
 const RATE_WEIGHT: f64 = 0.07;
@@ -70,7 +70,7 @@ struct TransferEntry {
     here: LocalView,
     /// Nothing of it flows.
     rests: bool,
-    /// What a server told of its side of a get, or of a transfer to another server, and when.
+    /// What a server reported of its side of a get, or of a transfer to another server, and when.
     remote: Option<(Sample, Instant)>,
 }
 
@@ -106,8 +106,7 @@ impl LocalView {
 
 impl TransferEntry {
     /// Both sides: a sender knows TCP and the source, a receiver the destination. The bytes are
-    /// ours, and both have movers. Of what passes elsewhere only that is known which was told, as
-    /// of then.
+    /// ours, and both have movers. Of bytes that pass elsewhere only the last report is known.
     fn sample(&self) -> Sample {
         let Some(mut sample) = self.here.sample() else {
             return self
@@ -119,7 +118,7 @@ impl TransferEntry {
         };
         if let (LocalView::Batch(_), Some((remote, at))) = (&self.here, &self.remote) {
             // Its sums begin again with each file.
-            let fresh = remote.tcp.filter(|_| at.elapsed() < TOLD_FRESH);
+            let fresh = remote.tcp.filter(|_| at.elapsed() < REPORT_FRESH);
             sample.tcp = fresh.map(|tcp| TcpTotals {
                 rtt: tcp.rtt,
                 rtt_min: tcp.rtt_min,
@@ -304,7 +303,7 @@ impl RunningTransfer {
         }
     }
 
-    /// The server told of its side. Totals only grow: smaller ones are of the next transfer, which
+    /// The server reported its side. Totals only grow: smaller ones are of the next transfer, which
     /// has begun there already.
     pub(crate) fn report(&self, sample: Sample) {
         let mut transfers = self.counters.transfers();
@@ -333,7 +332,7 @@ impl Drop for RunningTransfer {
                 acknowledged: None,
                 age: Duration::ZERO,
                 channels: 0,
-                // Sums go on; round trips are of the present. Where they are all that was told,
+                // Sums go on; round trips are of the present. Where the server reported only those,
                 // nothing is known of what was sent again, which is not the same as nothing.
                 tcp: (sample.tcp)
                     .filter(|tcp| tcp.channel_us > 0)

@@ -23,7 +23,7 @@ pub struct Summary {
     /// Bytes that TCP sent again; absent where the system does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
-    /// What the transfer waited for; absent where nobody found out.
+    /// What the transfer waited for; absent where no run measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<String>,
     /// What a sync has done beside copying.

@@ -84,15 +84,15 @@ impl Session {
         })?;
         let token = Token::new(adat::encode(&pem));
         let name = self.endpoint.name();
-        let told = self
+        let reply = self
             .security_command("DCSC", format!("P {}", token.reveal()))
             .await?;
-        let answer = match told.code.is_success() {
+        let answer = match reply.code.is_success() {
             true => {
                 self.security_command("DCAU", Dcau::OwnIdentity.to_string())
                     .await?
             }
-            false => told,
+            false => reply,
         };
         if !answer.code.is_success() {
             let text = format!(

@@ -534,7 +534,7 @@ fn levels(floor: MinProtection) -> &'static [Protection] {
 fn consequence_of(floor: MinProtection) -> &'static str {
     match floor {
         MinProtection::Clear | MinProtection::Identity => {
-            "data channels would have a level that nobody asked for"
+            "data channels would have a level that the user did not ask for"
         }
         MinProtection::Integrity => "others could change what travels",
         MinProtection::Private => "others could read what travels",

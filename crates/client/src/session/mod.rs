@@ -62,7 +62,7 @@ pub(crate) use self::{
 pub(crate) struct ControlSession {
     pub(crate) context: Arc<RunContext>,
     pub(crate) endpoint: Arc<Endpoint>,
-    /// What the server can do, and what it was told of modes and channels.
+    /// What the server can do, and the present state of modes and channels.
     pub(crate) server: ServerState,
     pub(crate) control: ControlChannel,
     /// What leads to the server; killed where the session is dropped.

@@ -35,8 +35,8 @@ pub(super) struct TlsControl {
 }
 
 impl TlsControl {
-    /// Data channels lead to whoever holds the certificate of the control channel, and resume its
-    /// session.
+    /// The peer of a data channel must hold the certificate of the control channel. Data channels
+    /// resume the session of the control channel.
     pub(super) fn guard(self) -> ChannelSecurity {
         ChannelSecurity::TlsClient {
             client: self.client,
@@ -46,7 +46,7 @@ impl TlsControl {
 }
 
 impl PendingSession<'_> {
-    /// Makes the connection one of TLS, with the host of the URL and nobody else.
+    /// Makes the connection one of TLS, with the host of the URL and no other.
     pub(super) async fn start_tls(&mut self) -> Result<TlsControl> {
         let client = client(self.context).map_err(|reason| self.unproven(reason))?;
         let reply = self.security("AUTH", "TLS").await?;
@@ -78,7 +78,7 @@ impl PendingSession<'_> {
         }
     }
 
-    /// The user's token, where the URL names nobody else and the server takes tokens. One that was
+    /// The user's token, where the URL names no other user and the server takes tokens. One that was
     /// named must do.
     pub(super) async fn with_token(&mut self) -> Result<Option<Credentials>> {
         if self.endpoint.user().is_some() {

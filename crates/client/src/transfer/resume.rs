@@ -1,6 +1,6 @@
 //! What of a file is at its destination already, since an earlier run or an earlier attempt has put
-//! it there: both ends compute checksums of parts of it, and what agrees is not moved again. Nobody
-//! need have noted which bytes are safe.
+//! it there: both ends compute checksums of parts of it, and what agrees is not moved again. No
+//! record of the safe bytes is needed.
 //!
 //! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order:
 //! what is there of one is its beginning ([`is_in_order`]). That beginning is believed where this
@@ -83,7 +83,7 @@ pub(crate) fn can_resume(session: &SessionPair) -> bool {
 }
 
 /// Which bytes of `region` the destination does not have of those of the source. `whole`: it should
-/// have no others. `None` where nobody can tell, and where nothing is there.
+/// have no others. `None` where neither end can tell, and where nothing is there.
 ///
 /// # Errors
 /// The session is lost, or a file of ours cannot be read.

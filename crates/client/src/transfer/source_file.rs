@@ -24,8 +24,8 @@ pub(crate) struct SourceFile {
     pub(crate) other: Peer,
     /// Bytes of the whole file; `None`: not known, or it is a device.
     pub(crate) size: Option<u64>,
-    /// When the source last changed: seconds at servers, nanoseconds here; `None` where nobody
-    /// tells.
+    /// When the source last changed: seconds at servers, nanoseconds here; `None` where the
+    /// server does not report it.
     pub(crate) changed: Option<i64>,
     /// What the copy is to have of its source beside the bytes.
     pub(crate) attributes: Option<FileAttributes>,

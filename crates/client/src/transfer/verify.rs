@@ -103,8 +103,8 @@ pub(crate) fn choose(
     }
 }
 
-/// Computes at both ends and compares. `None` where the server turned out to be unable and nobody
-/// insists. Where the ends differ and the server knows leaves, the error tells where.
+/// Computes at both ends and compares. `None` where the server turned out to be unable and the
+/// user does not insist. Where the ends differ and the server knows leaves, the error tells where.
 pub(crate) async fn compare(
     session: &mut SessionPair,
     verify_mode: Verify,

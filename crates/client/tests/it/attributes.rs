@@ -104,7 +104,7 @@ fn preserved_times_and_modes_are_those_of_files_and_directories() {
             }
         }
         let mode = fs::metadata(to.join("dir/large")).unwrap().mode() & 0o7777;
-        assert_eq!(mode, 0o750, "nobody's file runs as somebody else");
+        assert_eq!(mode, 0o750, "no file runs as its owner");
         for top in [from, to] {
             fs::set_permissions(top.join("dir"), Permissions::from_mode(0o755)).unwrap();
         }

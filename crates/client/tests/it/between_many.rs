@@ -23,8 +23,8 @@ fn commands_for_many_are_in_flight_at_both_servers() {
         let most = depth.parse().unwrap();
         for verb in ["STOR", "RETR"] {
             let unanswered = most_unanswered(&ran, verb);
-            let told = format!("{unanswered} of {verb}: {}", ran.err);
-            assert!((least..=most).contains(&unanswered), "{told}");
+            let context = format!("{unanswered} of {verb}: {}", ran.err);
+            assert!((least..=most).contains(&unanswered), "{context}");
         }
         // The first file goes alone; the others use the channels that it leaves.
         assert_eq!(ran.err.matches("-> PORT ").count(), 1, "{}", ran.err);

@@ -10,12 +10,12 @@ use crate::interposed::interposed;
 
 /// A server whose data ports are closed to all others.
 fn behind_a_wall(server: &Served) -> String {
-    // Bound and not listening: whoever connects is refused, and nobody else gets the port.
-    let nobody = TcpSocket::new_v4().unwrap();
-    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    // Bound and not listening: connections are refused, and no other test gets the port.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let replies = move |line: String| match line.starts_with("227 ") {
         true => {
-            let port = nobody.local_addr().unwrap().port();
+            let port = closed.local_addr().unwrap().port();
             format!("227 here (127,0,0,1,{},{})", port >> 8, port & 255)
         }
         false => line,

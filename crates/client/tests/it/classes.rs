@@ -34,7 +34,7 @@ const REFUSED: i32 = 3;
 const FAILED: i32 = 4;
 const INTERRUPTED: i32 = 130;
 
-/// What runs need: a server, one that nobody may write to, and a directory here.
+/// What runs need: a server, a read-only one, and a directory here.
 struct Place {
     open: Served,
     fixed: Served,
@@ -64,11 +64,11 @@ impl Place {
 /// Runs the program, which must end with `exit` and say all `words` in one line on standard error.
 #[track_caller]
 fn case(arguments: &[&str], exit: i32, words: &[&str]) {
-    told(&run(arguments), arguments, exit, words);
+    expect_message(&run(arguments), arguments, exit, words);
 }
 
 #[track_caller]
-fn told(ran: &Ran, arguments: &[&str], exit: i32, words: &[&str]) {
+fn expect_message(ran: &Ran, arguments: &[&str], exit: i32, words: &[&str]) {
     assert_eq!(ran.code, exit, "{arguments:?}: {}", ran.err);
     let says = |line: &str| words.iter().all(|word| line.contains(word));
     let found = words.is_empty() || ran.err.lines().any(says);
@@ -148,14 +148,14 @@ fn a_server_that_is_not_there_is_4() {
     ] {
         case(arguments, FAILED, &words);
     }
-    let nobody = "ftp://no-such-host.invalid/f";
+    let unknown_host = "ftp://no-such-host.invalid/f";
     case(
-        &["ls", nobody],
+        &["ls", unknown_host],
         FAILED,
         &["cannot find host no-such-host.invalid", USER],
     );
     case(
-        &["cp", nobody, "/dev/null"],
+        &["cp", unknown_host, "/dev/null"],
         FAILED,
         &["cannot find host no-such-host.invalid", USER],
     );
@@ -214,7 +214,7 @@ fn an_untrusted_server_is_3() {
             &["sync", &url, "/new"],
         ] {
             let words = [&server.url(""), "identity of the server", words];
-            told(&world.run(arguments), arguments, REFUSED, &words);
+            expect_message(&world.run(arguments), arguments, REFUSED, &words);
         }
     }
 }
@@ -237,7 +237,7 @@ fn protection_that_cannot_be_had_is_4() {
             "536",
             SERVER,
         ];
-        told(&world.run(arguments), arguments, FAILED, &words);
+        expect_message(&world.run(arguments), arguments, FAILED, &words);
     }
 }
 
@@ -302,7 +302,7 @@ fn a_refused_permission_is_3() {
     ] {
         case(arguments, REFUSED, &words);
     }
-    // Nobody makes files there, not even root.
+    // No user can make files there, not even root.
     let there = "/sys/kernel/f";
     let get = ["cp", &place.open.url("/f"), there];
     case(&get, REFUSED, &["/sys/kernel", MACHINE]);
@@ -342,7 +342,7 @@ fn a_full_disk_is_4() {
             .open("/dev/full")
             .unwrap();
         let ran = godwit(arguments).stdout(out).output().unwrap();
-        told(
+        expect_message(
             &ran.into(),
             arguments,
             FAILED,
@@ -416,7 +416,7 @@ fn a_server_that_says_nothing_is_4() {
         let arguments = [&arguments[..], &limit].concat();
         let limit = match verb {
             "STOR" => "2 s",
-            // The data connection, which is as silent, may be what is told of: its limit is 1 s,
+            // The data connection, which is as silent, may be what the message names: its limit is 1 s,
             // and the answer's comes right behind.
             "RETR" => " s",
             _ => "1 s",
@@ -529,7 +529,7 @@ fn an_interrupt_is_130() {
             let id = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
             kill_process(id, signal).unwrap();
             let ran = Ran::from(child.wait_with_output().unwrap());
-            told(&ran, &arguments, INTERRUPTED, &["interrupted"]);
+            expect_message(&ran, &arguments, INTERRUPTED, &["interrupted"]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A server whose data ports nobody can reach: it connects to us.
+//! A server whose data ports are unreachable: it connects to us.
 
 use std::{fs, net::TcpStream};
 
@@ -13,7 +13,7 @@ use crate::{
 enum Wall {
     /// It is refused.
     Refuses,
-    /// Nobody says anything.
+    /// No packet is answered.
     Drops,
 }
 
@@ -23,7 +23,7 @@ fn walled(server: &Served, wall: Wall) -> (String, Vec<TcpStream>) {
     let runtime = { runtime }.enable_all().build().unwrap();
     let _within = runtime.enter();
     let port = TcpSocket::new_v4().unwrap();
-    // Bound and not listening: whoever connects is refused, and nobody else gets the port.
+    // Bound and not listening: connections are refused, and no other test gets the port.
     port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = port.local_addr().unwrap();
     let mut kept = Vec::new();

@@ -156,7 +156,7 @@ fn cut_downloads_are_retried_and_resumed_with_rest() {
     }
 }
 
-/// More than the kernel takes of what nobody reads: the server notices that the client goes.
+/// More than the kernel buffers without a reader: the server notices that the client goes.
 const LONG: usize = 32 << 20;
 
 #[test]

@@ -68,11 +68,11 @@ fn a_file_system_without_direct_io_is_reported_once() {
     let served = Served::start();
     let [a, b] = ["/proc/self/status", "/proc/self/stat"];
     let to = served.url("/d/");
-    let told = |options: &[&str]| {
+    let notes = |options: &[&str]| {
         let cp = [&["cp", "-v", "--no-verify"][..], options, &[a, b, &to]].concat();
         let said = run(&cp).expect(0, &["2 files"]).err;
         said.matches("no direct I/O there").count()
     };
-    assert_eq!(told(&[]), 0);
-    assert_eq!(told(&["--direct-io"]), 1);
+    assert_eq!(notes(&[]), 0);
+    assert_eq!(notes(&["--direct-io"]), 1);
 }

@@ -40,7 +40,7 @@ impl Served {
         change(&mut settings);
         settings.listen = vec![address.parse().unwrap()];
         let (shutdown, over) = oneshot::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -49,7 +49,7 @@ impl Served {
                 .unwrap();
             runtime.block_on(async move {
                 let server = Server::bind(settings).await.unwrap();
-                tell.send(server.local_addrs()[0]).unwrap();
+                sender.send(server.local_addrs()[0]).unwrap();
                 let over = async {
                     let _ = over.await;
                 };
@@ -58,7 +58,7 @@ impl Served {
         });
         Self {
             root,
-            address: told.recv().unwrap(),
+            address: receiver.recv().unwrap(),
             _shutdown: shutdown,
         }
     }

@@ -146,7 +146,7 @@ fn standard_output_gets_zeros() {
     assert!(ran.out == fs::read(here.served.path("f")).unwrap());
 }
 
-/// More than any disk has: it is told, and may be right all the same.
+/// More than any disk has: a warning says so, and the copy may still succeed.
 #[test]
 fn a_file_larger_than_the_free_space_is_reported_at_once() {
     let here = Here::new();

@@ -23,8 +23,8 @@ const FACTS: Option<&[&str]> = Some(&["SIZE", "MLST"]);
 
 #[test]
 fn data_goes_to_no_host_but_the_servers_whatever_it_announces() {
-    // The fake listens on 127.0.0.1 alone: a client that followed would reach nobody, or somebody
-    // else.
+    // The fake listens on 127.0.0.1 alone: a client that followed would reach no host, or
+    // another one.
     for announces in ["127,0,0,2,", "192,0,2,7,", "0,0,0,0,"] {
         let fake = Fake::start(Quirks {
             announces: Some(announces),

@@ -161,10 +161,10 @@ fn of_two_servers_the_sender_is_aborted_first_and_its_bytes_arrive() {
         let ran = interrupt(copy(), to.root.path(), signal);
         let words = ["127.0.0.1 -> ABOR", "127.0.0.1 <- 426", "127.0.0.1 <- 226"];
         let ran = ran.expect(130, &words);
-        // It ends by itself, or is told.
+        // It ends by itself, or gets ABOR.
         let ran = ran.expect(130, &["127.0.0.2 <- 426", "goes on from here"]);
-        let told = ran.err.split_once("-> ABOR").unwrap().0;
-        assert!(told.ends_with("127.0.0.1 "), "{}", ran.err);
+        let before_abort = ran.err.split_once("-> ABOR").unwrap().0;
+        assert!(before_abort.ends_with("127.0.0.1 "), "{}", ran.err);
         let there = begun(to.root.path()).unwrap();
         let again: Ran = copy().wait_with_output().unwrap().into();
         again.expect(0, &["bytes are there from an earlier run"]);

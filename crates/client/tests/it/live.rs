@@ -261,9 +261,9 @@ fn the_log_of_a_copy_explains_it() {
     fs::write(&file, bytes(50_000_000, 3)).unwrap();
     let put = ["cp", "--events", text(&log), text(&file), &served.url("/f")];
     run(&put).expect(0, &[]);
-    let told = run(&["explain", text(&log)]).expect(0, &[]).out;
-    let told = String::from_utf8(told).unwrap();
-    assert!(told.contains("1 of 1 files, 47.7 MiB"), "{told}");
+    let explained = run(&["explain", text(&log)]).expect(0, &[]).out;
+    let explained = String::from_utf8(explained).unwrap();
+    assert!(explained.contains("1 of 1 files, 47.7 MiB"), "{explained}");
     let json = run(&["explain", "--json", text(&log)]).expect(0, &[]).out;
     let json: Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(json["runs"][0]["bytes"], 50_000_000);

@@ -97,8 +97,8 @@ fn two_thousand_files_travel_both_ways() {
         assert_eq!(files.len(), 2000);
         assert!(files.iter().all(|f| f["state"] == "verified"));
         let decisions = events(&log, "decision");
-        let told = |d: &serde_json::Value| d["to"]["pipelining"].as_u64() >= Some(16);
-        assert!(decisions.iter().any(told), "{decisions:?}");
+        let is_deep = |d: &serde_json::Value| d["to"]["pipelining"].as_u64() >= Some(16);
+        assert!(decisions.iter().any(is_deep), "{decisions:?}");
     }
 }
 
@@ -158,7 +158,7 @@ fn bad_files_in_the_middle_fail_alone_and_say_why() {
     let here = tempfile::tempdir().unwrap();
     let (top, back) = (here.path().join("top"), here.path().join("back"));
     write_many(&served.path("top"), 300);
-    // Where nobody can put a file in place of it.
+    // Where no user can put a file in place of it.
     for i in [40, 41, 150] {
         let name = format!("d{}/f{i}", i % 7);
         fs::create_dir_all(back.join(&name)).unwrap();

@@ -82,15 +82,15 @@ fn failures_and_the_time_of_the_last_success_are_written() {
     fs::write(from.join("b"), "b").unwrap();
     let (contents, url) = (format!("{}/", text(&from)), served.url("/to"));
     let sync = ["sync", "-q", "--metrics-file", text(&file)];
-    let told = || Scraped::of(&fs::read_to_string(&file).unwrap());
+    let scrape = || Scraped::of(&fs::read_to_string(&file).unwrap());
     let of = |name: &str, more: &str| {
         format!("{name}{{run=\"s\",source=\"local\",destination=\"127.0.0.1\"{more}}}")
     };
     run(&[&sync[..], &[&contents, &url]].concat()).expect(0, &[]);
-    let first = told().value(&of("godwit_success_time_seconds", ""));
+    let first = scrape().value(&of("godwit_success_time_seconds", ""));
     fs::write(from.join("c"), "c").unwrap();
     run(&[&sync[..], &[&contents, &url]].concat()).expect(0, &[]);
-    let second = told();
+    let second = scrape();
     assert_eq!(
         second.value(&of("godwit_files_total", ",result=\"skipped\"")),
         2.0
@@ -101,13 +101,13 @@ fn failures_and_the_time_of_the_last_success_are_written() {
     );
     let well = second.value(&of("godwit_success_time_seconds", ""));
     assert!(well > first);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nowhere = format!("ftp://{}/to", nobody.local_addr().unwrap());
-    drop(nobody);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = format!("ftp://{}/to", closed.local_addr().unwrap());
+    drop(closed);
     let cp = ["cp", "-q", "--metrics-file", text(&file), "--retries", "1"];
     let from = from.join("a");
     run(&[&cp[..], &[text(&from), &nowhere]].concat()).expect(4, &[]);
-    let third = told();
+    let third = scrape();
     assert_eq!(third.value(&of("godwit_exit_status", "")), 4.0);
     assert_eq!(third.value(&of("godwit_success_time_seconds", "")), well);
     assert!(third.value(&of("godwit_end_time_seconds", "")) > well);

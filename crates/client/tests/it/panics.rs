@@ -1,6 +1,6 @@
 //! A bug of ours is a failure that is counted: the status is not 0, the journal stays, nothing is
-//! removed, and nobody waits for what a task had when it panicked. Builds for tests panic where
-//! they are told to.
+//! removed, and no task waits for what another had when it panicked. Builds for tests panic where
+//! the environment says so.
 
 #![cfg(debug_assertions)]
 

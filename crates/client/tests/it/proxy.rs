@@ -51,38 +51,38 @@ impl User {
     }
 
     fn run_with_input(&self, arguments: &[&str], input: &str) -> Ran {
-        let told = self.path("input");
-        fs::write(&told, input).unwrap();
+        let input_path = self.path("input");
+        fs::write(&input_path, input).unwrap();
         godwit(arguments)
             .env_remove("X509_USER_CERT")
             .env_remove("X509_USER_KEY")
             .env("HOME", self.home.path())
             .env("X509_USER_PROXY", self.path("proxy"))
             .env("X509_CERT_DIR", self.grid.path())
-            .stdin(fs::File::open(told).unwrap())
+            .stdin(fs::File::open(input_path).unwrap())
             .output()
             .unwrap()
             .into()
     }
 
     fn info(&self, path: &str) -> Value {
-        let told = self.run(&["proxy", "info", "--json", path]).expect(0, &[]);
-        serde_json::from_slice(&told.out).unwrap()
+        let output = self.run(&["proxy", "info", "--json", path]).expect(0, &[]);
+        serde_json::from_slice(&output.out).unwrap()
     }
 }
 
 #[test]
 fn a_proxy_is_made_where_every_tool_finds_it_and_shown() {
     let user = User::new();
-    let told = user.run(&["proxy", "init"]).expect(0, &[]);
-    let told = String::from_utf8(told.out).unwrap();
+    let output = user.run(&["proxy", "init"]).expect(0, &[]);
+    let output = String::from_utf8(output.out).unwrap();
     assert!(
-        told.contains("RFC 3820 proxy, full for /O=Grid/CN=Jo"),
-        "{told}"
+        output.contains("RFC 3820 proxy, full for /O=Grid/CN=Jo"),
+        "{output}"
     );
     assert!(
-        told.contains("valid for 12 h") || told.contains("valid for 11 h"),
-        "{told}"
+        output.contains("valid for 12 h") || output.contains("valid for 11 h"),
+        "{output}"
     );
     let made = files::load_proxy(&user.path("proxy")).expect("closed to others, and whole");
     assert_eq!(made.info().key, "RSA 2048");

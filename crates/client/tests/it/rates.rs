@@ -118,14 +118,17 @@ fn side_by_side(options: [&[&str]; 2]) -> [Value; 2] {
 fn wait_for_a_member(folder: &Path) {
     let begun = Instant::now();
     while fs::read_dir(folder).is_ok_and(|mut all| all.next().is_none()) || !folder.is_dir() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "nobody joined");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the sessions did not join"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
 fn transfers_to_different_servers_share_the_rate_of_the_host() {
-    // One is told, both keep to it.
+    // One gets the limit, both keep to it.
     let [a, b] = side_by_side([&["--host-rate", CAP], &[]]);
     let seconds = |summary: &Value| summary["seconds"].as_f64().unwrap();
     #[allow(clippy::cast_precision_loss)] // a length

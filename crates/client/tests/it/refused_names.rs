@@ -1,4 +1,4 @@
-//! Servers that refuse temporary names, or to rename: another name is found once, and told.
+//! Servers that refuse temporary names, or to rename: another name is found once, and reported.
 
 use std::{fs, net::SocketAddr, path::PathBuf};
 
@@ -158,7 +158,7 @@ fn a_directory_that_takes_no_name_is_found_out_once_and_the_first_refusal_told()
         refused_names: Some("/d/"),
         ..Quirks::default()
     };
-    let told = |refusal, looked, stored| {
+    let check = |refusal, looked, stored| {
         let fake = Fake::start(Quirks {
             name_refusal: Some(refusal),
             replies: vec![("RNFR", looked)],
@@ -174,14 +174,14 @@ fn a_directory_that_takes_no_name_is_found_out_once_and_the_first_refusal_told()
         assert_eq!(fake.names(), Vec::<String>::new());
     };
     // As vsftpd: a temporary name of each kind and the final one are tried for the first file.
-    told(
+    check(
         "553 Could not create file.",
         "550 RNFR command failed.",
         9 + 2,
     );
-    told("550 Permission denied.", "550 RNFR command failed.", 9 + 1);
+    check("550 Permission denied.", "550 RNFR command failed.", 9 + 1);
     // It has looked at the dot and has not minded it.
-    told("550 Permission denied.", "550 No such file", 9);
+    check("550 Permission denied.", "550 No such file", 9);
 }
 
 #[test]

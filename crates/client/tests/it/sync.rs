@@ -265,7 +265,7 @@ fn extra_names_go_when_all_is_copied_and_only_then() {
         assert_eq!(state(to).len(), before.len());
         run(&["sync", "--delete", "--max-delete", "6", &contents, target])
             .expect(0, &["6 removed"]);
-        // A copy under way somewhere else is nobody's to remove.
+        // The partial file of a running copy must not be removed.
         assert_eq!(tree(&to.join("old")), [".godwit-0123456789abcdef.part"]);
         fs::remove_dir_all(to.join("old")).unwrap();
         assert_alike(from, to);
@@ -529,8 +529,8 @@ fn a_dry_run_notes_nothing_and_its_numbers_are_in_the_summary() {
     ];
     let ran = run(&[&arguments[..], &[&served.url("/to")]].concat()).expect(0, &[]);
     let out = String::from_utf8(ran.out).unwrap();
-    let (told, summary) = out.trim_end().rsplit_once('\n').unwrap();
-    assert_eq!(told, "copy missing f\ndelete extra old");
+    let (listed, summary) = out.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(listed, "copy missing f\ndelete extra old");
     let summary: serde_json::Value = serde_json::from_str(summary).unwrap();
     for (key, value) in [
         ("files_done", 0),

@@ -131,8 +131,8 @@ fn files_go_both_ways_over_many_channels_with_a_password() {
     let password = [("GODWIT_PASSWORD", "s3cret")];
     let (tree, back) = (tree.display().to_string(), site.at("back"));
     let up = ["cp", "-r", "-p", "4", "-vv", &tree, &site.url("jo@", "/up")];
-    let told = site.run(&up, &password).expect(0, &["PROT P", "TLSv1.3"]);
-    assert!(!told.err.contains("s3cret"), "{}", told.err);
+    let ran = site.run(&up, &password).expect(0, &["PROT P", "TLSv1.3"]);
+    assert!(!ran.err.contains("s3cret"), "{}", ran.err);
     let down = [
         "cp",
         "-r",
@@ -177,13 +177,13 @@ fn an_untrusted_server_receives_no_password() {
     let pem = other.authority.certificate().as_x509().to_pem().unwrap();
     fs::write(&stranger, pem).unwrap();
     for ca in [&["--ca", stranger.to_str().unwrap()][..], &[]] {
-        let told: Ran = godwit(&[&["ls", "-vv", &site.url("jo@", "/")], ca].concat())
+        let ran: Ran = godwit(&[&["ls", "-vv", &site.url("jo@", "/")], ca].concat())
             .env("GODWIT_PASSWORD", "s3cret")
             .output()
             .unwrap()
             .into();
-        let told = told.expect(3, &["not trusted"]);
-        assert!(!told.err.contains("USER"), "{}", told.err);
+        let ran = ran.expect(3, &["not trusted"]);
+        assert!(!ran.err.contains("USER"), "{}", ran.err);
     }
     site.run(
         &["ls", &site.url("jo@", "/"), "--protect", "clear"],
@@ -193,9 +193,9 @@ fn an_untrusted_server_receives_no_password() {
     // A server without TLS: no word more.
     let plain = Served::start();
     let url = format!("ftpes://jo@{}/", plain.address);
-    let told = site.run(&["ls", "-vv", &url], &[("GODWIT_PASSWORD", "s3cret")]);
-    let told = told.expect(4, &["TLS (AUTH TLS)"]);
-    assert!(!told.err.contains("USER"), "{}", told.err);
+    let ran = site.run(&["ls", "-vv", &url], &[("GODWIT_PASSWORD", "s3cret")]);
+    let ran = ran.expect(4, &["TLS (AUTH TLS)"]);
+    assert!(!ran.err.contains("USER"), "{}", ran.err);
 }
 
 #[test]
@@ -215,9 +215,9 @@ fn tokens_log_in_and_limit_access() {
         "--token",
         &token,
     ];
-    let told = site.run(&get, &[]).expect(0, &[":token:"]);
+    let ran = site.run(&get, &[]).expect(0, &[":token:"]);
     assert!(
-        !told.err.contains(text.rsplit('.').next().unwrap()),
+        !ran.err.contains(text.rsplit('.').next().unwrap()),
         "a secret was shown"
     );
     assert_eq!(fs::read(&here).unwrap(), bytes(1000));

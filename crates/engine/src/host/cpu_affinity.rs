@@ -96,10 +96,10 @@ fn near(interfaces: &Path, interface: &str) -> Result<Vec<usize>, CpuAffinityErr
         return Err(no_interface());
     }
     let device = (interfaces.join(interface).canonicalize()).map_err(|_| no_interface())?;
-    let told = (device.ancestors().skip(1))
+    let node = (device.ancestors().skip(1))
         .find_map(|device| fs::read_to_string(device.join(NEAR)).ok())
         .and_then(|text| listed(text.trim()));
-    told.ok_or_else(|| CpuAffinityError::NotTold(interface.to_owned()))
+    node.ok_or_else(|| CpuAffinityError::NotTold(interface.to_owned()))
 }
 
 /// `0-3,8`, at least one number.
@@ -197,14 +197,14 @@ mod tests {
     fn threads_that_are_started_keep_to_what_was_chosen() {
         // A thread of its own: the other tests go where they like.
         let kept = std::thread::spawn(|| {
-            let allowed = sched_getaffinity(None).expect("told");
+            let allowed = sched_getaffinity(None).expect("known");
             let of_us = |p: &usize| allowed.is_set(*p);
             let last = (0..CpuSet::MAX_CPU).rfind(of_us).expect("we run somewhere");
             CpuAffinity::Listed(vec![last])
                 .apply()
                 .expect("one of ours");
             let set = std::thread::spawn(|| sched_getaffinity(None)).join();
-            let set = set.expect("no panic").expect("told");
+            let set = set.expect("no panic").expect("known");
             assert!(set.is_set(last) && set.count() == 1);
             let other = (0..CpuSet::MAX_CPU).find(|p| !set.is_set(*p)).expect("one");
             // The kernel lets a thread come back, we do not go where we were not.

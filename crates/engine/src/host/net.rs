@@ -165,8 +165,8 @@ pub fn usual_congestion() -> io::Result<String> {
 /// asking.
 ///
 /// # Errors
-/// NotFound where the kernel does not have it, PermissionDenied where the administrator allows it
-/// to nobody else (`net.ipv4.tcp_allowed_congestion_control`).
+/// NotFound where the kernel does not have it, PermissionDenied where only root may use it
+/// (`net.ipv4.tcp_allowed_congestion_control`).
 pub fn try_congestion(name: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_congestion(name.as_bytes())

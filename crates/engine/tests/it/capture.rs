@@ -1,4 +1,4 @@
-//! What goes over a connection, as somebody on the path sees it.
+//! What goes over a connection, as an observer on the path sees it.
 
 use std::{
     io::{Read, Write},
@@ -21,7 +21,7 @@ type Said = Mutex<Vec<(End, Vec<u8>)>>;
 /// Takes down what one connection carries.
 pub(crate) struct Capture {
     said: Arc<Said>,
-    carriers: JoinHandle<()>,
+    copiers: JoinHandle<()>,
 }
 
 impl Capture {
@@ -31,7 +31,7 @@ impl Capture {
         let address = listener.local_addr().unwrap();
         let said = Arc::<Said>::default();
         let [forth, back] = [Arc::clone(&said), Arc::clone(&said)];
-        let carriers = std::thread::spawn(move || {
+        let copiers = std::thread::spawn(move || {
             let (caller, _) = listener.accept().unwrap();
             let called = TcpStream::connect(to).unwrap();
             let ends = (called.try_clone().unwrap(), caller.try_clone().unwrap());
@@ -39,12 +39,12 @@ impl Capture {
             carry(caller, called, End::Caller, &forth);
             back.join().unwrap();
         });
-        (address, Self { said, carriers })
+        (address, Self { said, copiers })
     }
 
     /// All that was said once both have closed: each turn in one piece, in order.
     pub(crate) fn turns(self) -> Vec<(End, Vec<u8>)> {
-        self.carriers.join().unwrap();
+        self.copiers.join().unwrap();
         let mut turns: Vec<(End, Vec<u8>)> = Vec::new();
         for (end, bytes) in std::mem::take(&mut *self.said.lock().unwrap()) {
             match turns.last_mut() {

@@ -1,5 +1,5 @@
-//! Control lines under a security context, and a client's channel over a socket that somebody else
-//! may write to.
+//! Control lines under a security context, and a client's channel over a socket that other
+//! processes may write to.
 
 use std::{
     io::{BufRead, BufReader, Write},

@@ -117,8 +117,8 @@ fn range(start: usize, end: usize) -> ByteRange {
     }
 }
 
-/// Whether the page at `at` is in memory. `None`: nobody can tell. Once of a file: the kernel reads
-/// ahead of who asks.
+/// Whether the page at `at` is in memory. `None`: the file system cannot tell. Once of a file: the
+/// kernel reads ahead.
 fn is_cached(path: &Path, at: u64) -> Option<bool> {
     let file = File::open(path).unwrap();
     let mut byte = [0; 1];
@@ -215,7 +215,7 @@ fn direct_io_leaves_nothing_in_the_page_cache() {
     let cached = place.path("cached");
     std::fs::write(&cached, &content).unwrap();
     let [received, sent] = ["received", "sent"].map(|name| place.open(name));
-    // A file system without it, one in memory, or one that nobody can ask has nothing to show.
+    // A file system without it, one in memory, or one that cannot be asked has nothing to show.
     let in_memory = fstatfs(File::open(&cached).unwrap()).unwrap().f_type == TMPFS_MAGIC;
     if !matches!(received.fast_path(), FastPath::Direct)
         || in_memory

@@ -184,9 +184,9 @@ fn work_between_is_passed_where_it_may_be() {
     run(async {
         for passable in [true, false] {
             let mut half = Half::new().await;
-            let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+            let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
             half.set
-                .queue_work(Box::new(move |_turn| told.send(()).unwrap()), passable);
+                .queue_work(Box::new(move |_turn| sender.send(()).unwrap()), passable);
             let (target, mut second) = half.queue();
             half.ahead.write_all(&block(EOD, 0, b"second")).unwrap();
             if passable {
@@ -238,7 +238,7 @@ fn a_sender_goes_on_where_a_channel_is_through() {
         let reader = std::thread::spawn(move || {
             let [mut ahead, late] = [(); 2].map(|()| listener.accept().unwrap().0);
             let mut eods = 0;
-            // Nobody reads the other one meanwhile.
+            // The other one is not read meanwhile.
             let seen = headers(&mut ahead, |bits| {
                 eods += usize::from(bits & EOD != 0);
                 eods < 3

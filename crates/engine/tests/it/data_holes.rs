@@ -217,7 +217,7 @@ fn a_file_that_cannot_have_holes_gets_zeros() {
     assert!(place.read("a") == target.bytes());
 }
 
-/// Whoever reads past the end of a file that has become shorter must not take that for a hole.
+/// A reader past the end of a file that has become shorter must not see a hole there.
 #[test]
 fn a_truncated_file_is_not_read_as_a_hole() {
     let place = Place::new();

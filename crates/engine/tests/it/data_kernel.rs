@@ -11,7 +11,7 @@ use godwit_proto::{ByteRange, FtpPath, command::Mode, security::Protection};
 
 use crate::{
     data::{Bytes, done, into, params, pattern, run},
-    data_guarded::{Users, guarded, pair},
+    data_protected::{Users, pair, protected},
 };
 
 const NAME: &str = "kernel_tls";
@@ -45,7 +45,7 @@ fn a_stream_on_a_block_connection_is_complete_or_fails() {
     let storage = PosixStorage::rooted(folder.path()).unwrap();
     let content = pattern(3_000_000);
     fs::write(folder.path().join("f"), &content).unwrap();
-    let parameters = guarded(users.security(Protection::Private), params(1, 300_000));
+    let parameters = protected(users.security(Protection::Private), params(1, 300_000));
     let both = pair(parameters.clone(), parameters);
     run(async {
         for mode in [Mode::ExtendedBlock, Mode::Stream] {
@@ -78,7 +78,7 @@ fn files_arrive_complete_while_channels_change() {
         let content = pattern(bytes);
         fs::write(folder.path().join("f"), &content).unwrap();
         let channels = if mode == Mode::Stream { 1 } else { 4 };
-        let parameters = guarded(
+        let parameters = protected(
             users.security(Protection::Private),
             params(channels, 300_000),
         );

@@ -356,7 +356,7 @@ fn one_lost_connection_drains_the_others() {
         let (report, got) = r
             .receive(|r| {
                 let (mut a, mut b) = (r.connect(), r.connect());
-                // Whoever never ends is given up: his connection was not broken, and holds nobody.
+                // A connection that never ends is given up: it was not broken, and delays no other.
                 mute = Some(r.connect());
                 a.write_all(&block(0, 0, &data[..10])[..20]).unwrap();
                 drop(a);

@@ -350,7 +350,7 @@ fn a_batch_sums_transfers_too_short_to_sample() {
 fn work_has_its_turn_among_transfers() {
     run(async {
         let pair = Pair::new(1, &params(2, 1 << 20));
-        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let mut targets = Vec::new();
         let mut sends = Vec::new();
         for i in 0..20_usize {
@@ -361,12 +361,12 @@ fn work_has_its_turn_among_transfers() {
             );
             targets.extend(receive_all(&pair.receiver, 1));
             let target = Arc::clone(&targets[i].0);
-            let told = told.clone();
+            let sender = sender.clone();
             pair.receiver.queue_work(
                 Box::new(move |turn| {
                     let seen = (i, target.bytes().len());
                     let tell = move || {
-                        told.send(seen).unwrap();
+                        sender.send(seen).unwrap();
                         drop(turn);
                     };
                     // Some of it goes on elsewhere: what follows waits all the same.
@@ -404,14 +404,14 @@ fn work_behind_a_failure_is_dropped() {
                 ))
             }),
         );
-        let (told, heard) = tokio::sync::oneshot::channel::<()>();
+        let (sender, heard) = tokio::sync::oneshot::channel::<()>();
         pair.receiver
-            .queue_work(Box::new(move |_turn| told.send(()).unwrap()), false);
+            .queue_work(Box::new(move |_turn| sender.send(()).unwrap()), false);
         assert!(done(&mut refused).await.result.is_err());
         assert!(heard.await.is_err(), "dropped without being run");
-        let (told, heard) = tokio::sync::oneshot::channel::<()>();
+        let (sender, heard) = tokio::sync::oneshot::channel::<()>();
         pair.receiver
-            .queue_work(Box::new(move |_turn| told.send(()).unwrap()), false);
+            .queue_work(Box::new(move |_turn| sender.send(()).unwrap()), false);
         assert!(heard.await.is_err(), "nothing begins any more");
     });
 }

@@ -46,7 +46,7 @@ fn receive(reports_safe: bool) -> (ChannelSet, Transfer, TcpStream) {
     (set, transfer, TcpStream::connect(at).unwrap())
 }
 
-/// Whoever is refused closes the connection.
+/// A refused peer closes the connection.
 fn send(mut peer: TcpStream, blocks: impl Iterator<Item = Vec<u8>>) {
     let mut blocks = blocks.peekable();
     while blocks.peek().is_some() {

@@ -13,7 +13,7 @@ use crate::{
     pki::Blueprint,
 };
 
-/// OpenSSL sends tickets behind a handshake unless it is told not to, and who only sends does not
+/// OpenSSL sends tickets behind a handshake unless it is set not to, and a peer that only sends does not
 /// read them. A connection that is closed on them is reset, and what the peer had not yet taken is
 /// lost.
 #[test]
@@ -42,11 +42,11 @@ fn unread_tickets_do_not_lose_stream_bytes() {
     let acceptor = acceptor.build();
 
     let (listener, at) = listener();
-    let (all_is_sent, told) = mpsc::channel::<()>();
+    let (all_is_sent, sent) = mpsc::channel::<()>();
     let peer = std::thread::spawn(move || {
         let (socket, _): (TcpStream, _) = listener.accept().unwrap();
         let mut stream = acceptor.accept(socket).unwrap();
-        told.recv().unwrap();
+        sent.recv().unwrap();
         let mut got = Vec::new();
         std::io::Read::read_to_end(&mut stream, &mut got).map(|_| got)
     });

@@ -117,7 +117,7 @@ pub struct FrontierPoint {
     pub emulator: Report,
 }
 
-/// Measures. `progress` is told what comes next.
+/// Measures. `progress` gets the name of the next step.
 ///
 /// # Errors
 /// [`Error`], above all [`Error::Unavailable`].

@@ -112,7 +112,7 @@ fn godwit_cp() -> Result<Command, Error> {
     Ok(command)
 }
 
-/// What connections have for which nobody chooses.
+/// What connections have unless a program chooses.
 const DEFAULT_CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
 
 /// Longest single run.

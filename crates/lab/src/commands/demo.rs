@@ -272,12 +272,12 @@ fn one_against_many(
     out: &mut dyn Write,
 ) -> Result<(), DemoError> {
     let many = options.parallelism;
-    let told = |error| io_error(Path::new("output"))(error);
+    let failed = |error| io_error(Path::new("output"))(error);
     writeln!(
         out,
         "\none file, login included; a channel moves one socket buffer a round trip:"
     )
-    .map_err(told)?;
+    .map_err(failed)?;
     for (bytes, channels, buffer, what) in [
         (FEW_BYTES, 1, "65536", "buffers of 64 KiB, as in the papers"),
         (MANY_BYTES, many, "65536", "the same buffers"),
@@ -318,7 +318,7 @@ fn one_against_many(
             bytes / 1_000_000
         )
         .and_then(|()| out.flush())
-        .map_err(told)?;
+        .map_err(failed)?;
     }
     Ok(())
 }

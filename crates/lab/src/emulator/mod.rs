@@ -234,7 +234,7 @@ impl Emulator {
             let thread = std::thread::Builder::new()
                 .name(format!("emulator-{index}"))
                 .spawn(move || {
-                    // Nobody waits any more when the start failed elsewhere.
+                    // The receiver is gone when the start failed elsewhere.
                     let _ = started.send(clock::become_realtime());
                     worker.run();
                 })

@@ -2,7 +2,7 @@
 //!
 //! Each wake-up costs some microseconds of a processor that the endpoints need, and each frame
 //! handed over costs the host that gets it a way through its network stack. What may be late by a
-//! share of a long delay need not be told as finely as what takes a tenth of a millisecond: network
+//! share of a long delay need not be measured as finely as what takes a tenth of a millisecond: network
 //! interfaces gather frames for as long before they interrupt.
 
 /// Shortest sleep while packets flow, ns, where delays are short, and at most.

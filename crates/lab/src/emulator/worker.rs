@@ -25,7 +25,7 @@ const IDLE_WAIT_MAX_NS: u64 = 10_000_000;
 const SPREAD_MAX_NS: u64 = 500_000;
 /// Frames read from one port, and parcels delivered, before the other gets its turn.
 const BATCH: usize = 64;
-/// What a worker is told.
+/// Commands to a worker.
 pub(super) enum Command {
     /// Change a path at a time, ns of the emulator's clock.
     Change(usize, Change),
@@ -107,7 +107,7 @@ pub(super) struct ArrivedFrame {
 }
 
 impl Worker {
-    /// Runs until it is told to stop.
+    /// Runs until the command to stop.
     pub(super) fn run(mut self) {
         self.start_lap();
         let mut read_until = self.clock.now();
@@ -152,7 +152,7 @@ impl Worker {
             match self.commands.try_recv() {
                 Ok(Command::Change(link, change)) => {
                     if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.link == Some(link)) {
-                        // Checked by whoever sent it.
+                        // The sender has checked it.
                         let _ = lane.path.schedule(change);
                     }
                 }
@@ -162,7 +162,7 @@ impl Worker {
                     self.tally.paths = (self.lanes.iter())
                         .filter_map(|lane| Some((lane.link?, lane.path.counters())))
                         .collect();
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     let _ = reply.send(std::mem::take(&mut self.tally));
                     self.start_lap();
                 }

@@ -39,7 +39,7 @@ fn payload(simple: &str, more: &str) -> Option<u64> {
 }
 
 /// What programs of a host were sent and have not read: what lies in the receive buffers of its
-/// connections, bytes. Lost with whoever would have read it.
+/// connections, bytes. Lost with the program that would have read it.
 ///
 /// # Errors
 /// The host's kernel does not tell.

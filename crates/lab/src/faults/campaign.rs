@@ -278,7 +278,7 @@ impl FaultEnds {
             }
             return Ok(unread);
         }
-        // Nobody reads or sends between what is counted and the end of who would have read it.
+        // No program reads or sends between the count and the end of the reader.
         self.signal_all(client, Signal::STOP)?;
         let unread = stage.unread_at_rest()?;
         match fault.kind {

@@ -24,7 +24,7 @@ impl ForgetfulDisk {
         self.0.path()
     }
 
-    /// All that was not synced is gone. Whoever had files open must have ended.
+    /// All that was not synced is gone. Programs with open files must have ended.
     ///
     /// # Errors
     /// Those of the directory behind it.

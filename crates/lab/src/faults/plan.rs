@@ -270,7 +270,7 @@ impl Shape {
     }
 }
 
-/// Sessions and data channels of each that clients are told to use: the bound of what may be sent
+/// Sessions and data channels of each that clients use: the bound of what may be sent
 /// again depends on them.
 const CHANNELS: [(u32, u32); 4] = [(1, 1), (1, 4), (2, 2), (4, 2)];
 

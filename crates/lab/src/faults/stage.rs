@@ -34,7 +34,7 @@ const TARGET_BYTES: u64 = 1 << 30;
 /// Where bad disks are shown.
 const BAD_SOURCE: &str = "bad-source";
 const BAD_TARGET: &str = "bad-target";
-/// How long programs that were told to stand still may take for it.
+/// How long stopped programs may take to stand still.
 const AT_REST: Duration = Duration::from_secs(1);
 /// How long the address of a killed server may stay taken.
 const COME_BACK: Duration = Duration::from_secs(30);
@@ -194,8 +194,8 @@ impl Stage {
         Ok(account::unread(self.left()?)? + account::unread(self.right()?)?)
     }
 
-    /// The same once nothing moves any more: whoever reads and sends was told to stand still, and
-    /// needs a moment for it.
+    /// The same once nothing moves any more: stopped readers and senders need a moment to stand
+    /// still.
     pub(super) fn unread_at_rest(&self) -> Result<u64, Error> {
         let look = || Ok::<_, Error>((self.payload_sent()?, self.unread()?));
         let deadline = Instant::now() + AT_REST;

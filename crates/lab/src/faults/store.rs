@@ -1,4 +1,4 @@
-//! A FUSE file system that shows a directory as it is, and can be told to fail like a bad disk.
+//! A FUSE file system that shows a directory as it is, and can fail like a bad disk.
 //! Programs see an ordinary file system.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use super::durable::Durable;
 
 /// The device whose presence tells whether there can be such a file system.
 const DEVICE: &str = "/dev/fuse";
-/// How long the kernel may believe what it was told of a file: not at all, for others change the
+/// How long the kernel may cache the attributes of a file: not at all, for others change the
 /// directory too.
 const BELIEVED: Duration = Duration::ZERO;
 /// What a slow disk takes for a read or a write.
@@ -91,7 +91,7 @@ impl Store {
         &self.at
     }
 
-    /// All that was not synced is gone. Whoever writes must have ended.
+    /// All that was not synced is gone. Writers must have ended.
     pub(super) fn lose_power(&self) -> io::Result<()> {
         self.durable.lock().restore(&self.directory)
     }

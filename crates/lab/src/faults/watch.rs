@@ -43,10 +43,10 @@ impl TargetWatch {
         inotify::add_watch(&events, target, wanted)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (target, source) = (target.to_owned(), source.to_owned());
-        let told = Arc::clone(&stop);
+        let stop_seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("watch".into())
-            .spawn(move || look(&events, &target, &source, &told))?;
+            .spawn(move || look(&events, &target, &source, &stop_seen))?;
         Ok(TargetWatch {
             stop,
             thread: Some(thread),

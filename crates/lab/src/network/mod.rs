@@ -148,7 +148,7 @@ impl Network {
 const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 
 /// Whether hosts may use a congestion control: the machine has it, and allows it to namespaces or
-/// can be told to by us.
+/// can be made to by us.
 pub fn is_allowed(congestion_control: &str) -> bool {
     let listed = |key: &str| {
         std::fs::read_to_string(crate::state::setting_file(key)).is_ok_and(|names| {

@@ -3,7 +3,7 @@
 use super::config::{CrossTraffic, Pattern};
 use super::rng::Rng;
 
-/// One source of packets that nobody receives.
+/// One source of packets without a receiver.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     config: CrossTraffic,

@@ -1,7 +1,7 @@
 //! ARC, the middleware of NorduGrid: its client's commands, and its GridFTP server. Found with
 //! 6.17:
 //!
-//! - `arccp` leaves data channels unproven (DCAU N) unless told `--secure`, which is PROT P.
+//! - `arccp` leaves data channels unproven (DCAU N) without `--secure`, which is PROT P.
 //! - The server begins with PROT P, and protects the last reply of the handshake already, which
 //!   others send in clear. Its replies are wrapped whole, with a NUL behind them. It has neither
 //!   REST STREAM nor markers.
@@ -60,7 +60,7 @@ pub fn server_available() -> Result<(), Missing> {
     SERVER.available().map(drop)
 }
 
-/// What the server is told: all of it must be.
+/// Settings of the server: it needs all of them.
 #[derive(Debug, Clone)]
 pub struct ArcConfig {
     /// What clients see as `/`; they write there as the server's own user, who must be root.
@@ -108,7 +108,7 @@ impl ArcServer {
         let mut command = SERVER.command()?;
         command.arg("-F").arg("-c").arg(file);
         let mut process = Process::spawn(command, Options::default())?;
-        // It says so to its log or to nobody, as its settings fall.
+        // Its settings decide whether its log says so.
         process.await_listening(addr, |process| said(process, folder.path()))?;
         Ok(ArcServer {
             process,

@@ -2,7 +2,7 @@
 //! Pure-FTPd and pyftpdlib. Found with 3.0.3, 1.3.8, 1.0.50 and 1.5.7:
 //!
 //! - The first two want a data connection to resume the TLS session of the control channel unless
-//!   told otherwise, and answer others with 522 and 425 behind 150.
+//!   configured otherwise, and answer others with 522 and 425 behind 150.
 //! - ProFTPD, once it has agreed to an RNFR, takes nothing but RNTO.
 //! - None knows MODE E. vsftpd has no MLST.
 //! - Pure-FTPd refuses logins of root. It announces no SITE CHMOD, and has it.

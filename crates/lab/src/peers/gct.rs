@@ -11,7 +11,7 @@
 //!   `/etc/nsswitch.conf`, both of which `ip netns exec` can put in place from `/etc/netns`.
 //! - Each connection is served by a program started again. It stays in the process group of the
 //!   server, and lives on when only the server is ended.
-//! - As root it wants to be told whom to serve anonymous users as; if that is root,
+//! - As root it needs the account of anonymous users; if that is root,
 //!   `-allow-root` too, or the login ends with 530.
 //! - Sessions do not log to standard error, only to a file.
 //! - `-c /dev/null`: `/etc/gridftp.conf` sets a port.

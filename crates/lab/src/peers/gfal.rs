@@ -4,7 +4,7 @@
 //! anonymously without any credential; `gsiftp://` demands one. Found with 2.21:
 //!
 //! - It disables data channel authentication at login and asks for delayed passive mode
-//!   (`OPTS PASV AllowDelayed=1;`) unless told otherwise in `/etc/gfal2.d/gsiftp_plugin.conf`.
+//!   (`OPTS PASV AllowDelayed=1;`) unless set otherwise in `/etc/gfal2.d/gsiftp_plugin.conf`.
 //! - `file://` needs a plugin of its own, which Debian does not install with the tools.
 //! - The scripts run under the first Python of the search path and do not look further when that
 //!   one lacks the bindings, which Debian installs for its own Python only. `GFAL_PYTHONBIN` says

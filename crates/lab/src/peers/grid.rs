@@ -19,7 +19,7 @@ use super::{Error, Missing, RUN_TIMEOUT, Tool};
 /// Makes certificates.
 pub const OPENSSL: Tool = Tool::new("openssl", "openssl");
 
-/// Who servers are, for clients that are told so and look at no host name.
+/// Who servers are, for clients that get it as an argument and check no host name.
 pub const HOST_SUBJECT: &str = "/O=Lab/CN=server";
 
 const AUTHORITY: &str = "/O=Lab/CN=CA";

@@ -175,8 +175,8 @@ pub fn present<T>(test: &str, found: Result<T, Missing>) -> Option<T> {
             let required = std::env::var_os(REQUIRE_PEERS_ENV).is_some_and(|v| v == "1");
             assert!(!required, "{test}: {missing}");
             // Written to the stream itself: the test runner hides what the print macros say in
-            // tests that pass, and a skip nobody sees is a test nobody knows is gone. A closed
-            // standard error is no reason to fail.
+            // tests that pass, and a skip that is not seen is a test that is gone. A closed standard
+            // error is no reason to fail.
             let _ = writeln!(io::stderr().lock(), "skipped {test}: {missing}");
             None
         }
@@ -196,7 +196,7 @@ pub fn free_port(ip: IpAddr) -> Result<u16, Error> {
         .map_err(Error::os(format!("find a free port on {ip}")))
 }
 
-/// Starts a program that is told where on `ip` to listen, on another port where one was taken
+/// Starts a program that gets its port on `ip` as an argument, on another port where one was taken
 /// meanwhile.
 fn on_a_free_port<T>(
     ip: IpAddr,
@@ -270,8 +270,8 @@ mod tests {
     #[test]
     #[ignore = "run by a_missing_peer_is_a_printed_skip"]
     fn needs_a_missing_peer() {
-        let nobody_has = Tool::new("godwit-no-such-program", "no-such-package");
-        assert_eq!(present("this test", nobody_has.available()), None);
+        let missing = Tool::new("godwit-no-such-program", "no-such-package");
+        assert_eq!(present("this test", missing.available()), None);
     }
 
     #[test]

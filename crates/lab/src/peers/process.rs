@@ -454,7 +454,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error; the group was killed unless the kernel refused.
+        // No caller is left to report an error to; the group was killed unless the kernel refused.
         let _ = self.reap();
     }
 }

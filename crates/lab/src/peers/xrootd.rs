@@ -26,8 +26,8 @@ pub struct XrootdServer {
 }
 
 impl XrootdServer {
-    /// Serves `root` under its own name. It refuses to be root and runs as nobody then, who must be
-    /// let in.
+    /// Serves `root` under its own name. It refuses to run as root: it is the account `nobody` then,
+    /// which needs access.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`], [`Error::TimedOut`].
@@ -37,7 +37,7 @@ impl XrootdServer {
 
     fn start_at(root: &Path, addr: SocketAddr) -> Result<XrootdServer, Error> {
         let folder = TempDir::new().map_err(Error::os("make a directory for xrootd"))?;
-        // What it is told to write there is written as nobody.
+        // The account `nobody` writes there.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))
             .map_err(Error::os("open a directory to xrootd"))?;
         let own = folder.path().display();

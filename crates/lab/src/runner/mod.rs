@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn unknown_methods_are_refused() {
         let mut loaded = crate::scenario::load("apt-impl/evolution").expect("is embedded");
-        let only = ["nobody".to_owned()];
+        let only = ["unknown".to_owned()];
         let error = choose_methods(&mut loaded.scenario, &only, &mut |_| {}).expect_err("none");
         assert!(error.to_string().contains("gct, godwit"), "{error}");
     }

@@ -139,7 +139,7 @@ pub(super) struct Task<'a> {
     pub(super) events: Option<&'a Path>,
 }
 
-/// A URL as the method's client is told it.
+/// A URL as an argument of the method's client.
 fn url_for(method: &Method, url: String) -> String {
     match method.protect {
         Some(_) => url.replacen("ftp://", "gsiftp://", 1),
@@ -164,8 +164,8 @@ fn target(payload: &Payload) -> PathBuf {
     }
 }
 
-/// The path as clients are told it: directories end in `/`.
-fn told(path: &Path, payload: &Payload) -> String {
+/// The path as an argument of clients: directories end in `/`.
+fn argument(path: &Path, payload: &Payload) -> String {
     let slash = match payload {
         Payload::Endless | Payload::File(_) => "",
         Payload::Files(_) => "/",
@@ -175,13 +175,13 @@ fn told(path: &Path, payload: &Payload) -> String {
 
 impl Ends<'_> {
     fn from(&self, payload: &Payload, local: &str) -> String {
-        let path = told(&source(payload), payload);
+        let path = argument(&source(payload), payload);
         let local = || format!("{local}{path}");
         self.source.map_or_else(local, |server| server.url(&path))
     }
 
     fn to(&self, payload: &Payload, local: &str) -> String {
-        let path = told(&target(payload), payload);
+        let path = argument(&target(payload), payload);
         let local = || format!("{local}{path}");
         (self.destination).map_or_else(local, |server| server.url(&path))
     }
@@ -229,10 +229,10 @@ pub(super) fn commands(
                 command.args(plain_ftp::CURL_TYPE_FIRST);
             }
             command
-                .args(["--output", &told(&target(task.payload), task.payload)])
+                .args(["--output", &argument(&target(task.payload), task.payload)])
                 .arg(plain_ftp::absolute_url(
                     serving.address(),
-                    &told(&source(task.payload), task.payload),
+                    &argument(&source(task.payload), task.payload),
                 ));
             Ok(vec![command])
         }

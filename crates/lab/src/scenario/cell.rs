@@ -98,7 +98,7 @@ impl Cell {
     }
 }
 
-/// The congestion control of hosts that nobody chose one for.
+/// The congestion control of hosts without a choice of their own.
 pub const DEFAULT_CONGESTION_CONTROL: &str = "cubic";
 
 impl Scenario {

@@ -66,7 +66,7 @@ pub(super) fn from_parser(
 ) -> ScenarioError {
     let reason = error.message().trim().to_owned();
     let mut field = if path == "." { "" } else { path }.to_owned();
-    // `unknown field x` is told of the table that holds it; name the field itself.
+    // `unknown field x` is an error of the table that holds it; name the field itself.
     let named = ["unknown field `", "missing field `"]
         .iter()
         .find_map(|start| reason.strip_prefix(start)?.split('`').next());

@@ -1,7 +1,7 @@
 //! Quantities with their units, as people write them in scenarios: `"1 Gbit/s"`, `"10 ms"`,
 //! `"64 KiB"`, `"0.1 %"`.
 //!
-//! A number without a unit is refused, since nobody remembers which one was meant. Decimal
+//! A number without a unit is refused, since readers would have to guess it. Decimal
 //! multiples unless the name says otherwise: 1 kB is 1000 bytes, 1 KiB is 1024.
 
 use std::fmt;

@@ -4,7 +4,7 @@
 //! One `godwitd` serves all of it. Against it run, all over loopback:
 //!
 //! - one `godwit cp --files-from`, which lives from the beginning to the end and copies files whose
-//!   names it is told while it runs: what it has of memory, descriptors and threads is the client's
+//!   names it gets while it runs: what it has of memory, descriptors and threads is the client's
 //!   side of the question;
 //! - workers, each of which starts one short command after the other: [`Act`]s drawn from a seed,
 //!   some of them interrupted, some killed.

@@ -14,7 +14,7 @@ use super::{Error, Workplace};
 use crate::file_error::io_error;
 use crate::peers::Process;
 
-/// Names that it is told at once; the next come when all of them are there.
+/// Names that it gets at once; the next come when all of them exist.
 const BATCH: u64 = 50;
 /// How long a batch may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -39,7 +39,7 @@ fn every_address_of_a_name_is_tried() {
             "mount --bind '{hosts}' /etc/hosts && exec '{}' cp -v '{url}' '{back_text}'",
             program.display()
         );
-        let finished = site.told(UNSHARE.run(["--mount", "sh", "-c", &script]));
+        let finished = site.expect_ok(UNSHARE.run(["--mount", "sh", "-c", &script]));
         let said = finished.log();
         assert!(finished.status.success(), "{said}\n{}", site.log());
         assert_holds(&back, &bytes);
@@ -60,7 +60,7 @@ fn the_addresses_of_a_name_are_used_together() {
         let config = Godwitd::serving(root).ip(Ipv4Addr::new(127, 0, 0, 3).into());
         config.port(port).start().expect("godwitd starts")
     });
-    // The same for whoever lists them; what is in them tells who has sent them.
+    // Listings are equal; the contents tell which server sent them.
     let changed = SystemTime::now();
     for (site, letter) in [(&one, "1"), (&other, "2")] {
         let folder = site.at("d");
@@ -73,7 +73,7 @@ fn the_addresses_of_a_name_are_used_together() {
         }
     }
     let hosts = one.local("hosts");
-    // At the fourth there is nobody, and at the fifth whoever connects hears nothing.
+    // The fourth has no listener, and the fifth accepts and never greets.
     let _mute = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 5), port)).expect("a port");
     let lines = [2, 3, 4, 5].map(|last| format!("127.0.0.{last} all.test\n"));
     fs::write(&hosts, lines.concat()).expect("a file");
@@ -87,7 +87,7 @@ fn the_addresses_of_a_name_are_used_together() {
         events.display(),
         back.display()
     );
-    let finished = one.told(UNSHARE.run(["--mount", "sh", "-c", &script]));
+    let finished = one.expect_ok(UNSHARE.run(["--mount", "sh", "-c", &script]));
     let said = finished.log();
     assert!(finished.status.success(), "{said}\n{}", one.log());
     let events = fs::read_to_string(events).expect("a file");

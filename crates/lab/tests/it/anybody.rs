@@ -13,7 +13,7 @@ use openssl::ssl::{
 use crate::bad::Shown;
 use crate::support::LONG;
 
-/// Believes everybody, and shows what it is told to, of whatever strength.
+/// Trusts every certificate, and shows the configured one, of whatever strength.
 fn context(shown: &Shown, version: SslVersion) -> SslContext {
     let mut builder = SslContextBuilder::new(SslMethod::tls()).unwrap();
     builder.set_min_proto_version(Some(version)).unwrap();
@@ -159,7 +159,7 @@ pub(crate) fn show_to_server(
     }
 }
 
-/// A server that shows what it is told to; to whom that does, it lets make directories.
+/// A server that shows the configured certificate; clients that accept it may make directories.
 pub(crate) struct Anybody {
     pub(crate) address: SocketAddr,
     shows: Arc<Mutex<Option<SslContext>>>,

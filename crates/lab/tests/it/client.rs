@@ -168,7 +168,7 @@ fn copies_from_standard_input_and_to_standard_output(kind: Kind) {
             program.as_os_str(),
             url.as_ref(),
         ]);
-        site.told(process::run(put, LONG).and_then(process::Finished::success));
+        site.expect_ok(process::run(put, LONG).and_then(process::Finished::success));
         assert_holds(&site.at("f"), &bytes);
 
         let mut get = Command::new(program);
@@ -178,7 +178,7 @@ fn copies_from_standard_input_and_to_standard_output(kind: Kind) {
             guarded: false,
         };
         let finished = Process::spawn(get, options).and_then(|process| process.wait(LONG));
-        let finished = site.told(finished.and_then(process::Finished::success));
+        let finished = site.expect_ok(finished.and_then(process::Finished::success));
         assert!(finished.stdout == bytes, "{} bytes", finished.stdout.len());
     }
 }

@@ -122,7 +122,7 @@ fn a_directory_in_the_way_stays() {
 }
 
 /// Both servers, started as a user who owns nothing.
-fn sites_of_nobody() -> Vec<Site> {
+fn unprivileged_sites() -> Vec<Site> {
     let gct = Site::gct(|root| {
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(root.parent().expect("a parent"), open).expect("a mode");
@@ -132,15 +132,15 @@ fn sites_of_nobody() -> Vec<Site> {
             .arg("nobody");
         config.start().expect("starts")
     });
-    vec![gct, Site::godwitd_of_nobody()]
+    vec![gct, Site::unprivileged_godwitd()]
 }
 
 #[test]
 fn missing_permission_is_refusal() {
-    if !have(NEEDS) || !am_root("only root can start a server as somebody else") {
+    if !have(NEEDS) || !am_root("only root can start a server as another user") {
         return;
     }
-    for site in sites_of_nobody() {
+    for site in unprivileged_sites() {
         let mode = |path: &str, mode: u32| {
             fs::set_permissions(site.at(path), fs::Permissions::from_mode(mode)).expect("a mode");
         };

@@ -12,7 +12,7 @@ use crate::support::{
     write_noise,
 };
 
-/// Nobody reads it, not even root, and nobody makes a file beside it.
+/// Unreadable even for root, in a directory where no file can be made.
 pub(crate) const UNREADABLE: &str = "/proc/sys/vm/drop_caches";
 
 fn site(kind: Kind) -> Option<Site> {
@@ -134,10 +134,10 @@ fn bytes_of_a_put_that_the_reference_server_refuses_reach_no_other_file() {
 
 #[test]
 fn files_that_our_server_cannot_open_fail_alone_both_ways() {
-    if !have(&[Need::Godwit, Need::Godwitd]) || !am_root("a server of nobody needs root") {
+    if !have(&[Need::Godwit, Need::Godwitd]) || !am_root("an unprivileged server needs root") {
         return;
     }
-    let site = Site::godwitd_of_nobody();
+    let site = Site::unprivileged_godwitd();
     let paths = write_many(&site.at("many"), 300);
     let close = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");

@@ -21,7 +21,7 @@ fn put(test: &str, loss: Loss, length: &str) -> Option<Vec<Value>> {
     }
     if let Some(missing) = ["cubic", "bbr"].iter().find(|name| !is_allowed(name)) {
         let mut err = std::io::stderr().lock();
-        let _ = writeln!(err, "skipped {test}: the kernel lets nobody use {missing}");
+        let _ = writeln!(err, "skipped {test}: the kernel does not offer {missing}");
         return None;
     }
     let path = PathConfig {

@@ -209,7 +209,7 @@ const BAD_FILES: &[BadFile] = &[
         spoil: |good, path| write(path, &good.with(|b| b.valid(DAY - 60, 2 * DAY))),
     },
     BadFile {
-        name: "somebody else's",
+        name: "another user's",
         message: "belongs to user 65534, not to user 0 who would use it",
         spoil: |_, path| std::os::unix::fs::chown(path, Some(65_534), None).expect("gives away"),
     },
@@ -241,7 +241,7 @@ fn neither_program_uses_a_bad_file_of_its_own() {
         spoil,
     } in BAD_FILES
     {
-        if *name == "somebody else's" && !am_root("only root can give a file away") {
+        if *name == "another user's" && !am_root("only root can give a file away") {
             continue;
         }
         write(&path, &good.pem());
@@ -294,8 +294,8 @@ fn a_missing_file_is_named_with_its_remedy() {
         .arg("/O=Grid/CN=Jo")
         .start();
     let said = refused.expect_err("does not start").to_string();
-    let told = format!("{}: no such file: set X509_USER_CERT", nowhere.display());
-    assert!(said.contains(&told), "{said}");
+    let expected = format!("{}: no such file: set X509_USER_CERT", nowhere.display());
+    assert!(said.contains(&expected), "{said}");
     let variables = [
         ("X509_USER_PROXY", nowhere.clone()),
         ("X509_USER_CERT", nowhere.clone()),
@@ -316,9 +316,9 @@ fn a_missing_file_is_named_with_its_remedy() {
     let finished = godwit_with(["ls", &url], variables).expect("runs");
     let said = finished.stderr_text();
     assert_eq!(finished.status.code(), Some(3), "{said}");
-    let told = format!("{}: no proxy", nowhere.display());
+    let expected = format!("{}: no proxy", nowhere.display());
     assert!(
-        said.contains(&told) && said.contains("run `godwit proxy init`"),
+        said.contains(&expected) && said.contains("run `godwit proxy init`"),
         "{said}"
     );
 }

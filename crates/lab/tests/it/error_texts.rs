@@ -361,7 +361,7 @@ const SITUATIONS: &[(&[&str], FailureKind)] = &[
 
 /// What this server's answer can be taken for, where it tells less than `meant`. `None`: it does
 /// not refuse.
-fn told(program: Program, line: &str, meant: FailureKind) -> Option<FailureKind> {
+fn understood(program: Program, line: &str, meant: FailureKind) -> Option<FailureKind> {
     use Program::{Ftp, Gct, Godwitd};
     let (verb, name) = line.split_once(' ').expect("a verb and a name");
     Some(match (program, verb, name) {
@@ -438,7 +438,7 @@ fn refusals_are_read(program: Program) {
                 }
                 _ => session.ask(&asked),
             };
-            assert_read(program, line, &reply, told(program, line, *meant));
+            assert_read(program, line, &reply, understood(program, line, *meant));
         }
     }
     let (_, reply) = Session::log_in(server.addr(), "jo", "wrong");

@@ -45,8 +45,8 @@ impl Peer {
         let password = password.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let finished = godwit::godwit_with(&all, password.to_vec()).expect("runs");
         let code = finished.status.code();
-        let told = format!("{}--- server\n{}", finished.log(), self.server.log());
-        assert_eq!(code, Some(status), "{arguments:?}\n{told}");
+        let log = format!("{}--- server\n{}", finished.log(), self.server.log());
+        assert_eq!(code, Some(status), "{arguments:?}\n{log}");
         finished
     }
 }

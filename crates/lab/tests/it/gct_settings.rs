@@ -41,9 +41,9 @@ fn every_option_that_the_reference_server_lists_has_a_fate() {
     let folder = TempDir::new().expect("a directory");
     let path = folder.path().join("all");
     fs::write(&path, &text).expect("writes");
-    let told = import(&path);
-    assert_eq!(told.status.code(), Some(1), "{}", told.log());
-    let lists = told.stdout_text();
+    let output = import(&path);
+    assert_eq!(output.status.code(), Some(1), "{}", output.log());
+    let lists = output.stdout_text();
     assert_eq!(
         lists
             .lines()
@@ -69,9 +69,9 @@ fn an_imported_configuration_serves() {
         log.display()
     );
     fs::write(path("gridftp.conf"), text).expect("writes");
-    let told = import(&path("gridftp.conf"));
-    assert_eq!(told.status.code(), Some(0), "{}", told.log());
-    fs::write(path("godwitd.toml"), told.stdout_text()).expect("writes");
+    let output = import(&path("gridftp.conf"));
+    assert_eq!(output.status.code(), Some(0), "{}", output.log());
+    fs::write(path("godwitd.toml"), output.stdout_text()).expect("writes");
     let site = Site::godwitd(|root| {
         let config = godwit::Godwitd::serving(root).arg("--config");
         config
@@ -80,8 +80,12 @@ fn an_imported_configuration_serves() {
             .expect("godwitd starts")
     });
     fs::write(site.local("f"), noise(1000, 1)).expect("writes");
-    let told = site.url_copy(&["-dbg", &site.local_url("f"), &site.url("f")]);
-    assert!(told.stderr_text().contains("of a site"), "{}", told.log());
+    let output = site.url_copy(&["-dbg", &site.local_url("f"), &site.url("f")]);
+    assert!(
+        output.stderr_text().contains("of a site"),
+        "{}",
+        output.log()
+    );
     assert_holds(&site.at("f"), &noise(1000, 1));
     let line = fs::read_to_string(log).expect("a log");
     assert!(line.contains(" TYPE=STOR CODE=226"), "{line}");
@@ -137,10 +141,12 @@ fn transfers_are_logged_as_by_the_reference_server() {
         site.url_copy(&["-p", "2", "-tcp-bs", "65536", &local, &remote]);
         site.url_copy(&[&remote, &back]);
         site.url_copy(&["-off", "10", "-len", "20", &remote, &back]);
-        let told = || fs::read_to_string(&log).unwrap_or_default();
+        let output = || fs::read_to_string(&log).unwrap_or_default();
         // The other writes when its session ends.
-        wait_until("three transfers are logged", || told().lines().count() == 3);
-        logs.push(told());
+        wait_until("three transfers are logged", || {
+            output().lines().count() == 3
+        });
+        logs.push(output());
     }
     let [theirs, ours] = &logs[..] else {
         panic!("two logs");

@@ -23,7 +23,7 @@ const ENOSPC: i32 = 28;
 
 #[track_caller]
 fn ok(site: &Site, tool: Tool, arguments: &[&str]) -> String {
-    site.told(tool.run(arguments).and_then(Finished::success))
+    site.expect_ok(tool.run(arguments).and_then(Finished::success))
         .stdout_text()
 }
 
@@ -40,7 +40,7 @@ fn fails_with(site: &Site, errno: i32, tool: Tool, arguments: &[&str]) {
     for attempt in 1..=ATTEMPTS {
         let finished = match tool.run_within(HANGS_AFTER, arguments) {
             Err(Error::TimedOut { .. }) if attempt < ATTEMPTS => continue,
-            other => site.told(other),
+            other => site.expect_ok(other),
         };
         let (code, said) = (finished.status.code(), finished.log());
         let stumbles = [
@@ -72,9 +72,9 @@ fn files_are_copied_both_ways() {
     ] {
         let bytes = write_noise(&site.local("source"), size, 3);
         let (source, back) = (site.local_url("source"), site.local_url("back"));
-        site.told(gfal::copy(&source, &site.url("f"), channels));
+        site.expect_ok(gfal::copy(&source, &site.url("f"), channels));
         assert_holds(&site.at("f"), &bytes);
-        site.told(gfal::copy(&site.url("f"), &back, channels));
+        site.expect_ok(gfal::copy(&site.url("f"), &back, channels));
         assert_holds(&site.local("back"), &bytes);
     }
 }
@@ -89,7 +89,7 @@ fn files_are_copied_between_servers() {
     for (from, to) in [(&ours, &theirs), (&theirs, &ours), (&ours, &other)] {
         let bytes = write_noise(&from.at("source"), 2_000_003, 3);
         for channels in [0, 4] {
-            to.told(gfal::copy(&from.url("source"), &to.url("f"), channels));
+            to.expect_ok(gfal::copy(&from.url("source"), &to.url("f"), channels));
             assert_holds(&to.at("f"), &bytes);
             fs::remove_file(to.at("f")).expect("removes");
         }
@@ -223,10 +223,10 @@ fn each_failure_is_understood() {
 
 #[test]
 fn missing_permission_is_understood() {
-    if !have(NEEDS) || !am_root("only root can start a server as somebody else") {
+    if !have(NEEDS) || !am_root("only root can start a server as another user") {
         return;
     }
-    let site = Site::godwitd_of_nobody();
+    let site = Site::unprivileged_godwitd();
     let mode = |path: &str, mode: u32| {
         fs::set_permissions(site.at(path), fs::Permissions::from_mode(mode)).expect("a mode");
     };

@@ -129,7 +129,7 @@ impl Secure {
     #[track_caller]
     fn godwit(&self, status: i32, arguments: &[&str]) -> Finished {
         let finished = godwit::godwit_with(arguments, self.variables());
-        let finished = self.site.told(finished);
+        let finished = self.site.expect_ok(finished);
         assert_eq!(
             finished.status.code(),
             Some(status),

@@ -16,7 +16,7 @@ use crate::support::{
     Need, am_root, assert_holds, assert_same_tree, have, write_noise, write_tree,
 };
 
-/// What programs are told that look into a user's home.
+/// The environment of programs that look into a user's home.
 fn environment(site: &GridSite) -> Environment {
     let mut environment = site.proxy(&site.jo(), &ProxyRequest::default());
     environment.push(("HOME", site.path("local")));
@@ -72,8 +72,8 @@ fn arcs_server_is_met_with_every_protection() {
         let variables = environment.iter();
         let variables = variables.map(|(name, path)| ((*name).into(), path.into()));
         let finished = godwit_with(arguments, variables).expect("runs");
-        let told = format!("{}--- server\n{}", finished.log(), server.log());
-        assert!(finished.status.success(), "{arguments:?}\n{told}");
+        let log = format!("{}--- server\n{}", finished.log(), server.log());
+        assert!(finished.status.success(), "{arguments:?}\n{log}");
         finished
     };
     let url = |path: &str| format!("gsiftp://localhost:{}/{path}", server.addr().port());
@@ -124,8 +124,8 @@ fn java_programs_copy_with_every_protection() {
         .arg(site.path("local/source"))
         .args(settings);
     let finished = process::run(command, RUN_TIMEOUT).expect("runs");
-    let told = format!("{}--- server\n{}", finished.log(), server.log());
-    assert!(finished.status.success(), "{told}");
+    let log = format!("{}--- server\n{}", finished.log(), server.log());
+    assert!(finished.status.success(), "{log}");
     for setting in settings {
         assert_holds(&site.path("a").join(setting), &bytes);
         assert_holds(&site.path(&format!("local/source{setting}")), &bytes);
@@ -173,7 +173,7 @@ fn the_reference_client_knows_our_server_by_the_names_in_its_certificate() {
             known,
             "{subject} {names:?} {host}\n{said}"
         );
-        // Who is not known is told nothing.
+        // Unknown users learn nothing.
         assert!(known || !server.log().contains("login"), "{}", server.log());
     }
 }

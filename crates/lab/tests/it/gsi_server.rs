@@ -27,7 +27,7 @@ pub(crate) struct GridSite {
     folder: TempDir,
 }
 
-/// What a user's program is told by its environment.
+/// The environment of a user's program.
 pub(crate) type Environment = Vec<(&'static str, PathBuf)>;
 
 impl GridSite {
@@ -85,7 +85,7 @@ impl GridSite {
         jo.at(SystemTime::now()).issued_by(&self.grid.authority)
     }
 
-    /// What Jo's programs are told who uses such a proxy.
+    /// The environment of Jo's programs with such a proxy.
     pub(crate) fn proxy(&self, of: &Credential, request: &ProxyRequest) -> Environment {
         let proxy = proxy::create(of, request, KeyKind::Rsa(2048), SystemTime::now());
         self.environment(&proxy.expect("makes"))
@@ -184,11 +184,11 @@ fn the_reference_client_copies_with_every_protection() {
     }
 }
 
-/// An account that every Debian has and nobody uses.
+/// An account that every Debian has and no program uses.
 const ACCOUNT: &str = "games";
 
 #[test]
-fn guarded_data_reaches_sessions_that_run_as_their_users() {
+fn protected_data_reaches_sessions_that_run_as_their_users() {
     if !have(NEEDS) || !am_root("sessions of other accounts need root") {
         return;
     }
@@ -287,8 +287,8 @@ fn who_is_not_known_or_not_believed_is_refused() {
     let refused = |environment: &Environment, word: &str| {
         let finished = run(&gct::URL_COPY, environment, &[&there, &back]);
         assert!(!finished.status.success(), "{word}");
-        let told = format!("{}{}", finished.log(), server.log());
-        assert!(told.contains(word), "{word} is not in\n{told}");
+        let log = format!("{}{}", finished.log(), server.log());
+        assert!(log.contains(word), "{word} is not in\n{log}");
     };
     let now = SystemTime::now();
     let user = |name: &str| Blueprint::user(name).key(rsa_key()).at(now);
@@ -303,7 +303,7 @@ fn who_is_not_known_or_not_believed_is_refused() {
     let elsewhere = Blueprint::authority("/O=Else/CN=CA").key(rsa_key()).at(now);
     let stranger = user("/O=Else/CN=Jo Doe").issued_by(&elsewhere.self_signed());
     refused(&site.environment(&stranger), "/O=Else/CN=CA");
-    // In clear nobody comes in.
+    // In clear no user can log in.
     let clear = there.replace("gsiftp:", "ftp:");
     let finished = run(&gct::URL_COPY, &Vec::new(), &[&clear, &back]);
     assert!(!finished.status.success());
@@ -314,7 +314,7 @@ fn who_is_not_known_or_not_believed_is_refused() {
         "{}",
         finished.log()
     );
-    // And with what it takes somebody does.
+    // With a credential that it trusts, the login succeeds.
     let environment = site.proxy(&site.jo(), &ProxyRequest::default());
     succeeds(&server, &gct::URL_COPY, &environment, &[&there, &back]);
 }
@@ -337,7 +337,7 @@ fn users_choose_among_their_accounts_and_the_gridmap_counts_at_once() {
     let jo = site.proxy(&site.jo(), &ProxyRequest::default());
     assert!(as_user(&jo, "") && as_user(&jo, "shared@"));
     assert!(!as_user(&jo, "root@"));
-    site.map("# nobody any more\n");
+    site.map("# no user any more\n");
     assert!(!as_user(&jo, ""));
     let guest = Blueprint::user("/O=Grid/OU=Guests/CN=Kim").key(rsa_key());
     let guest = guest.at(SystemTime::now()).issued_by(&site.grid.authority);

@@ -41,7 +41,7 @@ fn programs_end_with_their_network() {
     assert!(!directory.exists());
 }
 
-/// Makes a network with an unguarded program, says so, and waits to be killed.
+/// Makes a network with a program without its guard, says so, and waits to be killed.
 #[test]
 #[ignore = "run by leftovers_of_a_killed_run_are_removed"]
 fn victim() {
@@ -105,7 +105,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // Where nobody but root may open the device or make namespaces, this is status 3.
+    // Where only root may open the device or make namespaces, this is status 3.
     let mut command = Command::new("setpriv");
     command
         .args([

@@ -48,8 +48,8 @@ impl Peer {
         let password = vec![(OsString::from("GODWIT_PASSWORD"), OsString::from("sesame"))];
         let finished = godwit::godwit_with(arguments, password).expect("runs");
         let code = finished.status.code();
-        let told = format!("{}--- server\n{}", finished.log(), self.server.log());
-        assert_eq!(code, Some(status), "{arguments:?}\n{told}");
+        let log = format!("{}--- server\n{}", finished.log(), self.server.log());
+        assert_eq!(code, Some(status), "{arguments:?}\n{log}");
         finished
     }
 }
@@ -109,13 +109,13 @@ fn trees_become_the_same(kind: Kind) {
     fs::create_dir(&down).expect("a directory");
     fs::write(Path::new(&down).join("extra"), "x").expect("a file");
     let url = peer.url("tree/");
-    let told = peer
+    let output = peer
         .godwit(0, &["sync", "--delete", &url, &down])
         .stderr_text();
-    assert!(told.contains("1 removed"), "{told}");
+    assert!(output.contains("1 removed"), "{output}");
     assert!(
-        told.contains("leads back to a directory above it"),
-        "{told}"
+        output.contains("leads back to a directory above it"),
+        "{output}"
     );
     let down = Path::new(&down);
     assert_has_files(down);
@@ -172,9 +172,9 @@ fn a_directory_that_may_not_be_read_is_named_and_nothing_is_removed() {
     let extra = Path::new(&down).join("extra");
     fs::write(&extra, "x").expect("a file");
     for command in [&["cp", "-r"][..], &["sync", "--delete"]] {
-        let told = peer.godwit(1, &[command, &[&url, &down]].concat());
-        let told = told.stderr_text();
-        assert!(told.contains("/tree/closed"), "{told}");
+        let output = peer.godwit(1, &[command, &[&url, &down]].concat());
+        let output = output.stderr_text();
+        assert!(output.contains("/tree/closed"), "{output}");
         assert!(extra.exists());
         assert_has_files(Path::new(&down));
     }

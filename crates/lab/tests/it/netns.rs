@@ -331,8 +331,8 @@ fn hosts_have_their_own_settings() {
 }
 
 #[test]
-fn a_congestion_control_nobody_has_is_unavailable() {
-    if !present("a_congestion_control_nobody_has_is_unavailable") {
+fn an_unknown_congestion_control_is_unavailable() {
+    if !present("an_unknown_congestion_control_is_unavailable") {
         return;
     }
     let paths = Paths::same(PathConfig::new(MBPS, 0));

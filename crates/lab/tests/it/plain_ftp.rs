@@ -17,12 +17,12 @@ const TEXT: &[u8] = b"text\r\nwith all\nkinds\rof ends\r\n";
 
 fn curl_get(site: &Site, extra: &[&str], path: &str, target: &Path) {
     let url = absolute_url(site.addr(), path);
-    site.told(plain_ftp::curl_get(extra, &url, target));
+    site.expect_ok(plain_ftp::curl_get(extra, &url, target));
 }
 
 fn curl_put(site: &Site, extra: &[&str], source: &Path, path: &str) {
     let url = absolute_url(site.addr(), path);
-    site.told(plain_ftp::curl_put(extra, source, &url));
+    site.expect_ok(plain_ftp::curl_put(extra, source, &url));
 }
 
 /// It sets up the data connection before it says that the file is no text.
@@ -108,7 +108,9 @@ fn rclone_puts_many_files_at_once_into_directories_that_are_not_there() {
             paths.push(path);
         }
     }
-    let password = site.told(RCLONE.run(["obscure", "guest"])).stdout_text();
+    let password = site
+        .expect_ok(RCLONE.run(["obscure", "guest"]))
+        .stdout_text();
     let (host, port) = (site.addr().ip().to_string(), site.addr().port().to_string());
     let source = tree.display().to_string();
     for round in 0..5 {
@@ -132,7 +134,7 @@ fn rclone_puts_many_files_at_once_into_directories_that_are_not_there() {
             &source,
             &target,
         ];
-        let copied = site.told(RCLONE.run(arguments));
+        let copied = site.expect_ok(RCLONE.run(arguments));
         assert!(copied.status.success(), "{}", copied.log());
         assert_same_tree(&paths, &tree, &site.at(&format!("put/{round}")));
     }
@@ -149,7 +151,7 @@ fn curl_lists_and_asks() {
     let run = |arguments: &[&str]| {
         let mut all = vec!["--disable", "--silent", "--show-error"];
         all.extend(arguments);
-        site.told(CURL.run(all)).stdout_text()
+        site.expect_ok(CURL.run(all)).stdout_text()
     };
     let url = format!("ftp://{}/", site.addr());
     let mut names: Vec<String> = run(&["--list-only", &url])
@@ -171,7 +173,7 @@ fn curl_lists_and_asks() {
     // Exit status 9: the directory is not there; 78: the file is not.
     let absent = |path: &str| {
         let url = format!("{url}{path}");
-        site.told(CURL.run(["--disable", "--silent", &url]))
+        site.expect_ok(CURL.run(["--disable", "--silent", &url]))
             .status
             .code()
     };
@@ -188,7 +190,7 @@ fn lftp_copies_lists_and_manages() {
     let bytes = write_noise(&site.local("f"), 2_000_003, 1);
     let run = |script: &str| {
         let script = format!("lcd {}; {script}", site.local("").display());
-        site.told(plain_ftp::lftp(site.addr(), &script))
+        site.expect_ok(plain_ftp::lftp(site.addr(), &script))
             .stdout_text()
     };
     run("put f; get f -o back; chmod 600 f");
@@ -222,7 +224,7 @@ fn lftp_mirrors_trees_both_ways() {
     }
     let run = |script: &str| {
         let script = format!("lcd {}; {script}", site.local("").display());
-        site.told(plain_ftp::lftp(site.addr(), &script))
+        site.expect_ok(plain_ftp::lftp(site.addr(), &script))
             .stdout_text()
     };
     run("mirror --reverse --parallel=3 tree there; mirror --parallel=3 there back");
@@ -244,6 +246,6 @@ fn lftp_fetches_one_file_in_parts_at_once() {
     let bytes = write_noise(&site.at("f"), 6_000_001, 1);
     let back = site.local("back");
     let script = format!("pget -n 4 f -o {}", back.display());
-    site.told(plain_ftp::lftp(site.addr(), &script));
+    site.expect_ok(plain_ftp::lftp(site.addr(), &script));
     assert_holds(&back, &bytes);
 }

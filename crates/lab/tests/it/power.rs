@@ -95,11 +95,7 @@ fn what_was_answered_with_durability_file_outlives_a_loss_of_power_and_without_i
     place.copy(&server);
     assert_eq!(place.whole_files(), SIZES.len());
     place.lose_power(server);
-    assert_eq!(
-        place.whole_files(),
-        0,
-        "the disk forgets what nobody has synced"
-    );
+    assert_eq!(place.whole_files(), 0, "the disk loses what was not synced");
     let server = place.server("file");
     place.copy(&server);
     place.lose_power(server);

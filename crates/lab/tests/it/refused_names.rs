@@ -31,12 +31,8 @@ fn start(kind: Kind, more: &[&str]) -> Option<FtpsServer> {
 fn godwit(server: &FtpsServer, status: i32, arguments: &[&str]) -> Finished {
     let password = vec![(OsString::from("GODWIT_PASSWORD"), OsString::from("sesame"))];
     let finished = godwit::godwit_with(arguments, password).expect("runs");
-    let told = format!("{}--- server\n{}", finished.log(), server.log());
-    assert_eq!(
-        finished.status.code(),
-        Some(status),
-        "{arguments:?}\n{told}"
-    );
+    let log = format!("{}--- server\n{}", finished.log(), server.log());
+    assert_eq!(finished.status.code(), Some(status), "{arguments:?}\n{log}");
     finished
 }
 
@@ -73,8 +69,8 @@ fn goes_without_dots(kind: Kind, more: &[&str], refusal: &str) {
         return;
     };
     let (_local, top, url) = prepared(&server);
-    let told = godwit(&server, 0, &["cp", "-r", "-v", &top, &url]).stderr_text();
-    assert_eq!(told.matches(NO_DOTS).count(), 1, "{told}");
+    let output = godwit(&server, 0, &["cp", "-r", "-v", &top, &url]).stderr_text();
+    assert_eq!(output.matches(NO_DOTS).count(), 1, "{output}");
     assert_has_files(&server, &["a", "b", "c", "sub/d"]);
     // What the user calls so fails alone.
     for name in [".own", ".folder/f", "later"] {
@@ -82,9 +78,9 @@ fn goes_without_dots(kind: Kind, more: &[&str], refusal: &str) {
         fs::create_dir_all(path.parent().expect("a folder")).expect("a directory");
         fs::write(path, name).expect("a file");
     }
-    let told = godwit(&server, 1, &["sync", &top, &url]).stderr_text();
+    let output = godwit(&server, 1, &["sync", &top, &url]).stderr_text();
     for words in ["/.own", "/.folder", refusal] {
-        assert!(told.contains(words), "{words:?}: {told}");
+        assert!(output.contains(words), "{words:?}: {output}");
     }
     let found = server.at("top");
     let found = if found.join("later").exists() {
@@ -92,7 +88,7 @@ fn goes_without_dots(kind: Kind, more: &[&str], refusal: &str) {
     } else {
         server.at("")
     };
-    assert!(found.join("later").exists(), "{told}");
+    assert!(found.join("later").exists(), "{output}");
     assert_eq!(temporary(&found), Vec::<OsString>::new());
 }
 
@@ -135,24 +131,24 @@ fn servers_that_rename_nothing_are_written_to_in_place_and_the_note_says_so() {
         };
         let (_local, top, url) = prepared(&server);
         for _ in 0..2 {
-            let told = godwit(&server, 0, &["cp", "-r", "-v", &top, &url]).stderr_text();
-            assert_eq!(told.matches(IN_PLACE).count(), 1, "{told}");
+            let output = godwit(&server, 0, &["cp", "-r", "-v", &top, &url]).stderr_text();
+            assert_eq!(output.matches(IN_PLACE).count(), 1, "{output}");
             assert_has_files(&server, &["a", "b", "c", "sub/d"]);
         }
     }
 }
 
 #[test]
-fn vsftpd_that_lets_nobody_write_is_a_refusal() {
+fn a_read_only_vsftpd_is_a_refusal() {
     let Some(server) = start(Kind::Vsftpd, &["anon_upload_enable=NO"]) else {
         return;
     };
     let (_local, top, url) = prepared(&server);
     let file = format!("{top}/a");
-    let told = godwit(&server, 3, &["cp", "-v", &file, &url]).stderr_text();
-    assert!(told.contains("550 Permission denied."), "{told}");
+    let output = godwit(&server, 3, &["cp", "-v", &file, &url]).stderr_text();
+    assert!(output.contains("550 Permission denied."), "{output}");
     assert!(
-        !told.contains(NO_DOTS) && !told.contains(IN_PLACE),
-        "{told}"
+        !output.contains(NO_DOTS) && !output.contains(IN_PLACE),
+        "{output}"
     );
 }

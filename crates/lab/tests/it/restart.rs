@@ -32,7 +32,7 @@ const RESTARTING: [&str; 6] = ["-rst", "-rst-retries", "50", "-rst-interval", "1
 
 #[track_caller]
 fn ends_well(client: Process, site: &Site) -> String {
-    let finished = site.told(client.wait(LONG).and_then(|finished| finished.success()));
+    let finished = site.expect_ok(client.wait(LONG).and_then(|finished| finished.success()));
     finished.stderr_text()
 }
 
@@ -92,7 +92,7 @@ fn a_copy_goes_on_where_our_server_died_as_its_destination() {
     to.come_back();
     let dialogue = ends_well(client, &to);
     assert_same(&from.at("f"), &to.at("f"));
-    // Both ends were told where to go on.
+    // Both ends got the restart point.
     let restarts = dialogue.matches("\n350 ").count();
     assert!(restarts >= 2, "{dialogue}");
 }
@@ -195,7 +195,7 @@ fn our_client_goes_on(kind: Kind, mut kill: impl FnMut(&mut Site)) {
         client
             .wait_for_line(Stream::Stderr, "try again", LONG, retries)
             .expect("tries again");
-        let finished = site.told(client.wait(LONG));
+        let finished = site.expect_ok(client.wait(LONG));
         assert!(
             finished.status.success(),
             "{}\n{}",
@@ -233,7 +233,7 @@ fn a_copy_between_servers_goes_on_where_one_of_them_died() {
         client
             .wait_for_line(Stream::Stderr, "try again", LONG, retries)
             .expect("tries again");
-        let finished = to.told(client.wait(LONG));
+        let finished = to.expect_ok(client.wait(LONG));
         let story = format!("{}\n{}\n{}", finished.log(), from.log(), to.log());
         assert!(finished.status.success(), "{story}");
         assert_same(&from.at("f"), &to.at("f"));

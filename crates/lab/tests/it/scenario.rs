@@ -288,7 +288,7 @@ fn without_a_path_both_ends_meet_on_loopback() {
 }
 
 const THIRD_PARTY: &str = r#"
-title = "Between two servers, told by a client elsewhere"
+title = "Between two servers, started by a client elsewhere"
 
 [path]
 rate = "50 Mbit/s"

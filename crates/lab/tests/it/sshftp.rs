@@ -22,7 +22,7 @@ use crate::support::{Need, am_root, assert_same, assert_same_tree, have, write_n
 const SSH: Tool = Tool::new("ssh", "openssh-client");
 const SSH_KEYGEN: Tool = Tool::new("ssh-keygen", "openssh-client");
 
-/// sshd on a port that nobody chose, with keys made here. It lets in who runs the test.
+/// sshd on an ephemeral port, with keys made here. It lets in who runs the test.
 pub(crate) struct Sshd {
     folder: TempDir,
     port: u16,
@@ -405,12 +405,16 @@ fn what_keeps_ssh_from_a_session_is_told_with_what_to_do() {
         "{talks}"
     );
 
-    // A port that nobody listens on.
+    // A port without a listener.
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = free.local_addr().expect("an address").port();
     drop(free);
-    let nobody = format!("sshftp://127.0.0.1:{port}/");
-    Sshd::fails(&sshd.godwit(&["ls", &nobody]), 4, &["Connection refused"]);
+    let unreachable = format!("sshftp://127.0.0.1:{port}/");
+    Sshd::fails(
+        &sshd.godwit(&["ls", &unreachable]),
+        4,
+        &["Connection refused"],
+    );
 }
 
 #[test]

@@ -37,7 +37,7 @@ macro_rules! against_both {
 }
 pub(crate) use against_both;
 
-/// A terminal that nobody sits at.
+/// A terminal without a user.
 const TMUX: peers::Tool = peers::Tool::new("tmux", "tmux");
 
 /// Python, whose library has a client of FTP.
@@ -170,10 +170,10 @@ impl Site {
     }
 
     /// Our server as a user who owns nothing. Only root can start it.
-    pub(crate) fn godwitd_of_nobody() -> Site {
+    pub(crate) fn unprivileged_godwitd() -> Site {
         let program = godwit::binary("godwitd").expect("present");
         Site::godwitd(|root| {
-            // Where nobody can reach it: programs and test directories may be private.
+            // Outside the tests' own directories: programs and test directories may be private.
             let copy = root.with_file_name("godwitd");
             // By another program: what is open for writing here is so in whatever other tests start
             // meanwhile, and cannot be run.
@@ -311,7 +311,7 @@ impl Site {
     where
         S: AsRef<OsStr>,
     {
-        let finished = self.told(gct::URL_COPY.run_within(limit, arguments));
+        let finished = self.expect_ok(gct::URL_COPY.run_within(limit, arguments));
         let succeeded = finished.status.success();
         assert!(succeeded, "{}", self.story(arguments, &finished));
         finished
@@ -320,7 +320,7 @@ impl Site {
     /// Runs `globus-url-copy`, which must fail; what it printed.
     #[track_caller]
     pub(crate) fn url_copy_fails<S: AsRef<OsStr>>(&self, arguments: &[S]) -> String {
-        let finished = self.told(gct::URL_COPY.run(arguments));
+        let finished = self.expect_ok(gct::URL_COPY.run(arguments));
         let failed = !finished.status.success();
         assert!(failed, "{}", self.story(arguments, &finished));
         finished.log()
@@ -329,7 +329,7 @@ impl Site {
     /// Runs `godwit`, which must succeed.
     #[track_caller]
     pub(crate) fn godwit<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Finished {
-        let finished = self.told(godwit::godwit(arguments));
+        let finished = self.expect_ok(godwit::godwit(arguments));
         let succeeded = finished.status.success();
         assert!(succeeded, "{}", self.story(arguments, &finished));
         finished
@@ -338,15 +338,15 @@ impl Site {
     /// Runs `godwit`, which must end with `status`; what it printed.
     #[track_caller]
     pub(crate) fn godwit_exits<S: AsRef<OsStr>>(&self, status: i32, arguments: &[S]) -> String {
-        let finished = self.told(godwit::godwit(arguments));
+        let finished = self.expect_ok(godwit::godwit(arguments));
         let as_wanted = finished.status.code() == Some(status);
         assert!(as_wanted, "{}", self.story(arguments, &finished));
         finished.log()
     }
 
-    /// What a peer returned; a failure is told together with what the server saw.
+    /// What a peer returned; a failure is shown together with what the server saw.
     #[track_caller]
-    pub(crate) fn told<T>(&self, result: Result<T, Error>) -> T {
+    pub(crate) fn expect_ok<T>(&self, result: Result<T, Error>) -> T {
         result.unwrap_or_else(|error| panic!("{error}\n--- server\n{}", self.log()))
     }
 
@@ -506,7 +506,7 @@ pub(crate) fn stored_below(directory: &Path) -> u64 {
     blocks.sum::<u64>() * 512
 }
 
-/// Waits until `done`; `what` is told when it takes too long.
+/// Waits until `done`; the panic names `what` when it takes too long.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;

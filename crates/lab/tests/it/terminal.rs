@@ -8,7 +8,7 @@ use godwit_lab::peers::godwit;
 
 use crate::support::{Kind, Need, Site, have, wait_until, write_noise};
 
-/// A terminal that nobody sits at. Dropping it ends what runs on it.
+/// A terminal without a user. Dropping it ends what runs on it.
 struct Terminal {
     folder: tempfile::TempDir,
 }
@@ -127,12 +127,12 @@ fn top_tells_of_what_runs_and_of_nothing_else() {
     assert_eq!(top(&[]), "");
     terminal.run(&slow_copy(&site, "-q"));
     wait_until("top tells of it", || top(&[]).contains("large -> "));
-    let mut told = serde_json::Value::Null;
+    let mut status = serde_json::Value::Null;
     wait_until("the length is known", || {
-        told = serde_json::from_str(&top(&["--json"])).unwrap();
-        told["bytes_total"] == 64_000_000
+        status = serde_json::from_str(&top(&["--json"])).unwrap();
+        status["bytes_total"] == 64_000_000
     });
-    assert_eq!(told["source"], site.url("large"));
+    assert_eq!(status["source"], site.url("large"));
     let client = godwit::binary("godwit").unwrap();
     let shown = format!("{} top; read last", text(&client));
     terminal.tmux(&["new-window", &shown]);

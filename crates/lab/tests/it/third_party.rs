@@ -147,7 +147,7 @@ fn many_small_files_share_the_channels_between_servers() {
     }
 }
 
-/// The node that `SPAS` names is each of several, or ours is the one that is told of several.
+/// The node that `SPAS` names is each of several, or ours gets several addresses.
 #[test]
 fn a_server_of_several_nodes_is_met() {
     if !have(NEEDS) {

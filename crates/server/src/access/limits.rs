@@ -348,133 +348,152 @@ mod tests {
 
     #[test]
     fn the_oldest_silent_connection_is_evicted_first() {
-        let mut gate = Admission::new(BOUNDS);
+        let mut admission = Admission::new(BOUNDS);
         for _ in 0..4 {
-            assert_eq!(gate.admit(ip(1)), Ok(None));
+            assert_eq!(admission.admit(ip(1)), Ok(None));
         }
-        gate.limits.received_first_byte(1);
-        assert_eq!(gate.admit(ip(1)), Ok(Some(2)));
+        admission.limits.received_first_byte(1);
+        assert_eq!(admission.admit(ip(1)), Ok(Some(2)));
         // The address with most makes room for another.
-        assert_eq!(gate.admit(ip(2)), Ok(None));
-        assert_eq!(gate.admit(ip(3)), Ok(Some(3)));
+        assert_eq!(admission.admit(ip(2)), Ok(None));
+        assert_eq!(admission.admit(ip(3)), Ok(Some(3)));
         for id in [4, 5] {
-            gate.limits.received_first_byte(id);
+            admission.limits.received_first_byte(id);
         }
-        assert_eq!(gate.admit(ip(4)), Ok(Some(1)));
-        assert_eq!(gate.limits.waiting, 5);
+        assert_eq!(admission.admit(ip(4)), Ok(Some(1)));
+        assert_eq!(admission.limits.waiting, 5);
     }
 
     #[test]
     fn unauthenticated_connections_evict_no_session() {
-        let mut gate = Admission::new(BOUNDS);
+        let mut admission = Admission::new(BOUNDS);
         for account in ["a", "a", "b"] {
-            gate.admit(ip(1)).unwrap();
-            gate.limits.logged_in(gate.next, &named(account)).unwrap();
+            admission.admit(ip(1)).unwrap();
+            admission
+                .limits
+                .logged_in(admission.next, &named(account))
+                .unwrap();
         }
         for last in 2..200 {
-            gate.admit(ip(last)).unwrap();
+            admission.admit(ip(last)).unwrap();
         }
         let sessions = |limits: &Limits| limits.connections.keys().filter(|id| **id <= 3).count();
-        assert_eq!(sessions(&gate.limits), 3);
-        assert_eq!(gate.limits.connections.len(), 8);
+        assert_eq!(sessions(&admission.limits), 3);
+        assert_eq!(admission.limits.connections.len(), 8);
         for last in 2..200_u8 {
-            gate.limits.left(u64::from(last) + 2);
+            admission.limits.left(u64::from(last) + 2);
         }
-        assert_eq!(gate.limits.addresses.len(), 1);
+        assert_eq!(admission.limits.addresses.len(), 1);
     }
 
     #[test]
     fn sessions_are_counted_by_address_account_and_in_all() {
-        let mut gate = Admission::new(Bounds {
+        let mut admission = Admission::new(Bounds {
             connections: 7,
             ..BOUNDS
         });
         for number in 0..6 {
-            gate.admit(ip(1)).unwrap();
+            admission.admit(ip(1)).unwrap();
             let account = format!("user{number}");
-            gate.limits.logged_in(gate.next, &named(&account)).unwrap();
+            admission
+                .limits
+                .logged_in(admission.next, &named(&account))
+                .unwrap();
         }
-        assert_eq!(gate.admit(ip(1)), Err(Refusal::Address(6)));
-        assert_eq!(gate.admit(ip(2)), Ok(None));
-        assert_eq!(gate.admit(ip(3)), Err(Refusal::Connections(7)));
-        gate.limits.left(1);
-        gate.admit(ip(1)).unwrap();
+        assert_eq!(admission.admit(ip(1)), Err(Refusal::Address(6)));
+        assert_eq!(admission.admit(ip(2)), Ok(None));
+        assert_eq!(admission.admit(ip(3)), Err(Refusal::Connections(7)));
+        admission.limits.left(1);
+        admission.admit(ip(1)).unwrap();
         let account = "user1".to_owned();
-        gate.limits.logged_in(gate.next, &named(&account)).unwrap();
-        gate.limits.left(2);
-        gate.limits.left(3);
+        admission
+            .limits
+            .logged_in(admission.next, &named(&account))
+            .unwrap();
+        admission.limits.left(2);
+        admission.limits.left(3);
         for result in [Ok(()), Err(Refusal::Account { account, limit: 2 })] {
-            gate.admit(ip(1)).unwrap();
-            assert_eq!(gate.limits.logged_in(gate.next, &named("user1")), result);
+            admission.admit(ip(1)).unwrap();
+            assert_eq!(
+                admission.limits.logged_in(admission.next, &named("user1")),
+                result
+            );
         }
     }
 
     #[test]
     fn ended_connections_leave_no_state() {
-        let mut gate = Admission::new(BOUNDS);
+        let mut admission = Admission::new(BOUNDS);
         for round in 0..50 {
-            gate.admit(ip(round)).unwrap();
+            admission.admit(ip(round)).unwrap();
             if round % 2 == 0 {
-                gate.limits.logged_in(gate.next, &named("a")).unwrap();
+                admission
+                    .limits
+                    .logged_in(admission.next, &named("a"))
+                    .unwrap();
             }
-            gate.limits.left(gate.next);
-            gate.limits.left(gate.next);
+            admission.limits.left(admission.next);
+            admission.limits.left(admission.next);
         }
-        let limits = &gate.limits;
+        let limits = &admission.limits;
         assert!(limits.connections.is_empty() && limits.addresses.is_empty());
         assert!(limits.accounts.is_empty() && limits.waiting == 0);
     }
 
     #[test]
     fn failures_make_pauses_that_grow_and_are_forgotten() {
-        let mut gate = Admission::new(BOUNDS);
+        let mut admission = Admission::new(BOUNDS);
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            gate.limits.failed(gate.now, ip(1));
-            pauses.push(match gate.limits.may_try(gate.now, ip(1)) {
+            admission.limits.failed(admission.now, ip(1));
+            pauses.push(match admission.limits.may_try(admission.now, ip(1)) {
                 Ok(()) => 0,
                 Err(Refusal::Failures(pause)) => pause.as_secs(),
                 Err(other) => panic!("{other}"),
             });
         }
         assert_eq!(pauses, [0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 64, 64]);
-        assert!(gate.admit(ip(1)).is_err());
-        assert!(gate.admit(ip(2)).is_ok());
-        gate.now += PAUSE_MAX;
-        assert!(gate.admit(ip(1)).is_ok());
+        assert!(admission.admit(ip(1)).is_err());
+        assert!(admission.admit(ip(2)).is_ok());
+        admission.now += PAUSE_MAX;
+        assert!(admission.admit(ip(1)).is_ok());
         // Two of twelve are forgotten by now: the next failure is the eleventh.
-        gate.limits.failed(gate.now, ip(1));
-        assert_eq!(gate.limits.failing[&ip(1)].count, 11);
-        gate.now += FORGIVEN_AFTER * 11;
-        gate.limits.failed(gate.now, ip(1));
-        assert_eq!(gate.limits.failing[&ip(1)].count, 1);
+        admission.limits.failed(admission.now, ip(1));
+        assert_eq!(admission.limits.failing[&ip(1)].count, 11);
+        admission.now += FORGIVEN_AFTER * 11;
+        admission.limits.failed(admission.now, ip(1));
+        assert_eq!(admission.limits.failing[&ip(1)].count, 1);
     }
 
     #[test]
     fn successful_logins_reduce_failures() {
-        let mut gate = Admission::new(BOUNDS);
+        let mut admission = Admission::new(BOUNDS);
         for _ in 0..5 {
-            gate.limits.failed(gate.now, ip(1));
+            admission.limits.failed(admission.now, ip(1));
         }
-        assert!(gate.limits.may_try(gate.now, ip(1)).is_err());
-        gate.now += PAUSE_MAX;
-        gate.admit(ip(1)).unwrap();
-        gate.limits.logged_in(gate.next, &named("a")).unwrap();
-        assert_eq!(gate.limits.failing[&ip(1)].count, 5);
-        gate.limits.proven(ip(1));
-        assert_eq!(gate.limits.failing[&ip(1)].count, 4);
+        assert!(admission.limits.may_try(admission.now, ip(1)).is_err());
+        admission.now += PAUSE_MAX;
+        admission.admit(ip(1)).unwrap();
+        admission
+            .limits
+            .logged_in(admission.next, &named("a"))
+            .unwrap();
+        assert_eq!(admission.limits.failing[&ip(1)].count, 5);
+        admission.limits.proven(ip(1));
+        assert_eq!(admission.limits.failing[&ip(1)].count, 4);
     }
 
     #[test]
     fn memory_of_failures_is_bounded_and_hosts_count_as_one() {
-        let mut gate = Admission::new(BOUNDS);
+        let mut admission = Admission::new(BOUNDS);
         for number in 0..FAILING_MAX + 100 {
             let number = u32::try_from(number).unwrap();
-            gate.now += Duration::from_millis(1);
-            gate.limits
-                .failed(gate.now, IpAddr::from(number.to_be_bytes()));
+            admission.now += Duration::from_millis(1);
+            admission
+                .limits
+                .failed(admission.now, IpAddr::from(number.to_be_bytes()));
         }
-        assert_eq!(gate.limits.failing.len(), FAILING_MAX);
+        assert_eq!(admission.limits.failing.len(), FAILING_MAX);
         let six: [IpAddr; 2] = ["2001:db8::1", "2001:db8::2:3"].map(|text| text.parse().unwrap());
         assert_eq!(network(six[0]), network(six[1]));
         let four: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
@@ -483,15 +502,18 @@ mod tests {
 
     #[test]
     fn a_token_for_root_takes_no_session_of_the_account_root() {
-        let mut gate = Admission::new(BOUNDS);
+        let mut admission = Admission::new(BOUNDS);
         let of = |issuer: &str| Principal::Bearer {
             issuer: issuer.to_owned(),
             subject: "root".to_owned(),
         };
         let mut enter = |holder: &Principal| {
-            gate.next += 1;
-            gate.limits.admit(gate.now, ip(1), gate.next).unwrap();
-            gate.limits.logged_in(gate.next, holder)
+            admission.next += 1;
+            admission
+                .limits
+                .admit(admission.now, ip(1), admission.next)
+                .unwrap();
+            admission.limits.logged_in(admission.next, holder)
         };
         for _ in 0..2 {
             enter(&of("https://a/")).unwrap();

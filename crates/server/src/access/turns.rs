@@ -61,7 +61,7 @@ enum Origin {
     /// The other end learns that the turn has ended.
     Monitor { _ended: oneshot::Sender<()> },
     /// The source of turns has ended.
-    Nobody,
+    Ended,
 }
 
 impl Turns {
@@ -114,7 +114,7 @@ impl Queue {
             match next.send(Turn(Origin::Queue(Arc::clone(&self)))) {
                 Ok(()) => return,
                 // That session has ended. The turn must not pass itself on from within its drop.
-                Err(mut turn) => turn.0 = Origin::Nobody,
+                Err(mut turn) => turn.0 = Origin::Ended,
             }
         }
     }
@@ -136,7 +136,7 @@ impl Queue {
             given
         };
         // The queue outlives us; if it did not, working at once would be the lesser harm.
-        given.await.unwrap_or(Turn(Origin::Nobody))
+        given.await.unwrap_or(Turn(Origin::Ended))
     }
 }
 
@@ -166,7 +166,7 @@ impl AccountTurns {
                 let (request, given) = oneshot::channel();
                 // Without the monitor this process is about to end.
                 drop(requests.send(request).await);
-                given.await.unwrap_or(Turn(Origin::Nobody))
+                given.await.unwrap_or(Turn(Origin::Ended))
             }
         }
     }
@@ -174,7 +174,7 @@ impl AccountTurns {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Origin::Queue(queue) = std::mem::replace(&mut self.0, Origin::Nobody) {
+        if let Origin::Queue(queue) = std::mem::replace(&mut self.0, Origin::Ended) {
             queue.pass_on();
         }
     }

@@ -117,7 +117,7 @@ fn values_out_of_range_are_refused_by_name() {
 
 #[test]
 fn metrics_stay_local_unless_remote_ones_are_allowed() {
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&[][..], None),
         (&["--metrics", "127.0.0.2:1"], Some("127.0.0.2:1")),
         (&["--metrics", "[::1]:1"], Some("[::1]:1")),
@@ -131,7 +131,10 @@ fn metrics_stay_local_unless_remote_ones_are_allowed() {
         ),
     ] {
         let settings = resolve(&[&["--anonymous", "ro"], arguments].concat()).unwrap();
-        assert_eq!(settings.metrics, told.map(|told| told.parse().unwrap()));
+        assert_eq!(
+            settings.metrics,
+            expected.map(|expected| expected.parse().unwrap())
+        );
     }
 }
 

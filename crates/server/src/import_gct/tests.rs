@@ -14,8 +14,8 @@ fn imported(text: &str) -> Result<ImportedConfig, ImportError> {
 
 fn settings(text: &str) -> (Options, bool) {
     let imported = imported(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-    let told = imported.to_string();
-    let options = toml::from_str(&told).unwrap_or_else(|error| panic!("{told}: {error}"));
+    let output = imported.to_string();
+    let options = toml::from_str(&output).unwrap_or_else(|error| panic!("{output}: {error}"));
     (options, imported.is_undecided())
 }
 
@@ -88,19 +88,19 @@ fn decisions_are_listed_with_reasons() {
         ("port_range x", "no range of ports"),
     ] {
         let imported = imported(line).unwrap_or_else(|error| panic!("{line}: {error}"));
-        let told = imported.to_string();
-        let (_, decisions) = told.split_once("# To be decided:").expect("a list");
+        let output = imported.to_string();
+        let (_, decisions) = output.split_once("# To be decided:").expect("a list");
         assert!(
             imported.is_undecided() && decisions.contains(reason),
-            "{told}"
+            "{output}"
         );
-        toml::from_str::<Options>(&told).unwrap_or_else(|error| panic!("{told}: {error}"));
+        toml::from_str::<Options>(&output).unwrap_or_else(|error| panic!("{output}: {error}"));
     }
 }
 
 #[test]
 fn settings_that_the_reference_server_refuses_are_refused() {
-    for (text, told) in [
+    for (text, output) in [
         (
             "\nno_such_option 1\n",
             "gridftp.conf:2: no_such_option: unknown option",
@@ -115,7 +115,7 @@ fn settings_that_the_reference_server_refuses_are_refused() {
         ("-no-port\n", "unknown option"),
     ] {
         let error = imported(text).expect_err(text).to_string();
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(output), "{text}: {error}");
     }
 }
 
@@ -131,10 +131,10 @@ fn a_directory_is_read_in_order_without_package_leftovers() {
     ] {
         fs::write(folder.path().join(name), text).expect("writes");
     }
-    let told = ImportedConfig::read(folder.path())
+    let output = ImportedConfig::read(folder.path())
         .expect("reads")
         .to_string();
-    assert!(told.contains("listen = [\"[::]:2\"]"), "{told}");
+    assert!(output.contains("listen = [\"[::]:2\"]"), "{output}");
     // A main file that names the directory has the last word, also where they name each other.
     let main = folder.path().with_extension("conf");
     let dir = folder.path().display();
@@ -144,10 +144,10 @@ fn a_directory_is_read_in_order_without_package_leftovers() {
         format!("-c {}\n", main.display()),
     )
     .expect("writes");
-    let told = ImportedConfig::read(&main).expect("reads").to_string();
+    let output = ImportedConfig::read(&main).expect("reads").to_string();
     fs::remove_file(&main).expect("removes");
-    assert!(told.contains("listen = [\"[::]:9\"]"), "{told}");
-    assert!(told.contains("banner = \"two\""), "{told}");
+    assert!(output.contains("listen = [\"[::]:9\"]"), "{output}");
+    assert!(output.contains("banner = \"two\""), "{output}");
     assert!(ImportedConfig::read(&main).is_err());
 }
 

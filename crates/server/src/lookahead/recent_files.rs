@@ -298,9 +298,9 @@ mod tests {
             "what follows it may have begun"
         );
         send(&RecentFiles::default());
-        let nobody_asks = RecentFiles::default();
-        send(&nobody_asks);
-        assert_eq!(nobody_asks.take(&cksm(path("/f"))), None);
+        let no_request = RecentFiles::default();
+        send(&no_request);
+        assert_eq!(no_request.take(&cksm(path("/f"))), None);
     }
 
     #[test]
@@ -417,7 +417,11 @@ mod tests {
             assert_eq!(last.take(&commit()), None, "{name} was written again");
             receive(&last, name.clone(), &file, Placement::Replace);
             file.write_all_at(9, b"0").unwrap();
-            assert_eq!(last.take(&commit()), None, "somebody has added to {name}");
+            assert_eq!(
+                last.take(&commit()),
+                None,
+                "another session has added to {name}"
+            );
         }
     }
 
@@ -438,8 +442,8 @@ mod tests {
         assert_eq!(last.take(&summed), None, "no checksum was requested");
         receive(&last, path("/f"), &file, Placement::Replace);
         assert_eq!(bytes(&last, path("/f")), Some(10), "asked by now");
-        let nobody_asks = RecentFiles::default();
-        receive(&nobody_asks, path("/f"), &file, Placement::Replace);
-        assert_eq!(bytes(&nobody_asks, path("/f")), None);
+        let no_request = RecentFiles::default();
+        receive(&no_request, path("/f"), &file, Placement::Replace);
+        assert_eq!(bytes(&no_request, path("/f")), None);
     }
 }

@@ -86,10 +86,10 @@ fn identities(
         tls = Some(server.map_err(|error| error.to_string())?);
     }
     if let Some(anchors) = anchors {
-        let front = Gsi::of_pre_login(credential, anchors);
+        let before_login = Gsi::of_pre_login(credential, anchors);
         // OpenSSL reads its settings now, and not later.
-        front.acceptor().map_err(|error| error.to_string())?;
-        gsi = Some(front);
+        before_login.acceptor().map_err(|error| error.to_string())?;
+        gsi = Some(before_login);
     }
     Ok(Identities { gsi, tls })
 }

@@ -31,8 +31,8 @@ pub(crate) async fn reap(settings: &ServerSettings, before: SystemTime) {
     };
     let swept = async {
         let mut reaper = Process::start(Role::Reaper).map_err(|error| error.to_string())?;
-        let told = reaper.link.send(&setup, &[]).await;
-        told.map_err(|error| error.to_string())?;
+        let sent = reaper.link.send(&setup, &[]).await;
+        sent.map_err(|error| error.to_string())?;
         // The process logs why it failed.
         reaper
             .process

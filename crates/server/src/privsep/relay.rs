@@ -264,17 +264,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_front_that_delegates_nonsense_gets_no_session() {
+    async fn nonsense_delegated_before_login_gets_no_session() {
         for (bytes, kind) in [
             (&[0xff; 8][..], io::ErrorKind::Other),
             (&[0, 0, 0, 9, 1], io::ErrorKind::UnexpectedEof),
             (&[0, 0], io::ErrorKind::UnexpectedEof),
         ] {
-            let (mut session, mut front) = UnixStream::pair().unwrap();
-            tokio::io::AsyncWriteExt::write_all(&mut front, bytes)
+            let (mut session, mut pre_login) = UnixStream::pair().unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut pre_login, bytes)
                 .await
                 .unwrap();
-            drop(front);
+            drop(pre_login);
             let read = read_delegated(&mut session).await;
             assert_eq!(read.unwrap_err().kind(), kind, "{bytes:?}");
         }

@@ -67,7 +67,7 @@ impl Protection {
                 .map(drop)
                 .map_err(|error| error.to_string()),
         );
-        protection.note("seccomp", syscalls::for_front().map(drop));
+        protection.note("seccomp", syscalls::for_pre_login().map(drop));
         protection
     }
 
@@ -117,7 +117,7 @@ fn renounce_everything() -> Protection {
         })
         .map(drop);
     protection.note("Landlock", files.map_err(|error| error.to_string()));
-    filter(&mut protection, syscalls::for_front());
+    filter(&mut protection, syscalls::for_pre_login());
     protection
 }
 
@@ -280,7 +280,7 @@ mod tests {
 
     impl Place {
         /// `None`, and a word on why, where it cannot be.
-        #[allow(clippy::print_stderr, reason = "a skip is told")]
+        #[allow(clippy::print_stderr, reason = "a skip is reported")]
         fn new() -> Option<Self> {
             let account = SystemAccount::find(JO);
             let complete = Protection::of_this_kernel().is_complete();
@@ -400,7 +400,7 @@ mod tests {
 
     /// Without the empty root, which is the whole process's.
     #[test]
-    fn a_front_opens_nothing_and_connects_nowhere() {
+    fn pre_login_opens_nothing_and_connects_nowhere() {
         let Some(place) = Place::new() else { return };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -230,7 +230,7 @@ const NOT_FOR_SESSIONS_OLD: &[i64] = &[
 const NOT_FOR_SESSIONS_OLD: &[i64] = &[];
 
 /// A filter, or why there is none (an architecture that it is not made for).
-pub(super) fn for_front() -> Result<BpfProgram, String> {
+pub(super) fn for_pre_login() -> Result<BpfProgram, String> {
     let mut rules = without_conditions(&[PRE_LOGIN, PRE_LOGIN_OLD]);
     // Threads, but no processes. clone3 fails as missing, and the C library falls back to clone.
     rules.insert(libc::SYS_clone, vec![thread(true)?]);
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn filters_compile_and_the_lists_do_not_overlap() {
-        assert!(!for_front().unwrap().is_empty());
+        assert!(!for_pre_login().unwrap().is_empty());
         assert!(!for_session().unwrap().is_empty());
         for call in PRE_LOGIN.iter().chain(PRE_LOGIN_OLD) {
             assert!(!NOT_FOR_SESSIONS.contains(call), "{call}");
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn calls_of_x32_are_refused_to_fronts_and_sessions() {
         let refused = u32::from(REFUSE);
-        for program in [for_front().unwrap(), for_session().unwrap()] {
+        for program in [for_pre_login().unwrap(), for_session().unwrap()] {
             for call in 0..600_i64 {
                 let says = says(&program, call | 0x4000_0000, [0; 6]);
                 assert_eq!(says, refused, "{call}");
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn calls_on_other_processes_are_refused() {
         let (refused, allowed) = (u32::from(REFUSE), u32::from(SeccompAction::Allow));
-        for program in [for_front().unwrap(), for_session().unwrap()] {
+        for program in [for_pre_login().unwrap(), for_session().unwrap()] {
             for command in [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX] {
                 let arguments = [0, u64::from(command.unsigned_abs()), 1, 0, 0, 0];
                 assert_eq!(says(&program, libc::SYS_fcntl, arguments), refused);

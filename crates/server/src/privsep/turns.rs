@@ -30,8 +30,8 @@ use super::{
 use crate::access::turns::{AccountTurns, Turn, TurnRequest};
 
 /// Longest turn of a session: many times what a step of a checksum takes
-/// (`engine::digest`). A session that needs longer waits for a slow disk, or somebody has taken it
-/// over: the next session does not wait for it.
+/// (`engine::digest`). A session that needs longer waits for a slow disk, or an attacker has
+/// taken it over: the next session does not wait for it.
 const TURN_MAX: Duration = Duration::from_millis(500);
 
 /// The monitor's side, one for each session.
@@ -91,7 +91,7 @@ async fn grant(turns: AccountTurns, granted: Arc<OwnedFd>, mut ended: oneshot::R
 }
 
 /// The session's side: gets a turn for each of `requests`, one after the other. Ends where the
-/// parent is gone.
+/// monitor is gone.
 pub(super) async fn fetch(
     link: &ChildEnd,
     granted: OwnedFd,

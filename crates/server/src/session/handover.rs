@@ -93,9 +93,9 @@ pub(crate) async fn serve_after_login(
         quota,
     } = entered;
     let socket = Control::Relay(relay);
-    let told = name.clone();
+    let user = name.clone();
     let mut session = Session::new(socket, peer, local, permit, service, |config, now| {
-        ServerPi::entered(config, told, account, channel.mechanism(), now)
+        ServerPi::entered(config, user, account, channel.mechanism(), now)
     });
     session.io.security = security;
     session.work.channels.set_quota(Arc::new(quota));

@@ -137,10 +137,10 @@ impl Session {
             entered.map_err(|why| (Class::Sessions, why))?;
             Ok(admitted)
         });
-        let told = entered.as_ref().map(|admitted| admitted.method);
+        let outcome = entered.as_ref().map(|admitted| admitted.method);
         self.record(
             self.log
-                .login(user, told.map_err(|(class, why)| (*class, why))),
+                .login(user, outcome.map_err(|(class, why)| (*class, why))),
         );
         let Admitted {
             name,

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_shared_a_sync_shares_its_failure() {
+    fn sharers_of_a_sync_share_its_failure() {
         let (verdicts, _) = run(Durability::Batch, 101, fail(2));
         assert_eq!(verdicts[0], Ok(()));
         for verdict in &verdicts[1..] {

@@ -52,7 +52,7 @@ fn make_files(root: &Path) {
     fs::write(root.join("small"), pattern(1_000_000, 1)).unwrap();
 }
 
-/// As many as the kernel and the server take: nobody reads the replies.
+/// As many as the kernel and the server take: the client reads no reply.
 fn pile_up_commands(socket: &TcpStream) {
     let commands = "NOOP\r\n".repeat(COMMANDS);
     let mut rest = commands.as_bytes();
@@ -127,7 +127,7 @@ fn is_idle(program: &Program) -> bool {
     program.children("privsep-").len() == processes && ticks(program) < before + 10
 }
 
-#[allow(clippy::print_stderr, reason = "figures for whoever wants them")]
+#[allow(clippy::print_stderr, reason = "figures for the reader of the log")]
 fn survive(program: &Program, root: &Path, sessions: usize) {
     make_files(root);
     for long in ALL {

@@ -46,7 +46,7 @@ fn serves_the_socket_that_was_handed_over_and_says_when() {
     };
     let socket = listen();
     let address = socket.local_addr().unwrap();
-    // It waits in the kernel until somebody serves.
+    // It waits in the kernel until a server accepts it.
     let early = connect(address);
     let mut child = godwitd(socket, &["--root", root.to_str().unwrap()])
         .env("NOTIFY_SOCKET", &manager_path)

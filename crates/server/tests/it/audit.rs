@@ -120,7 +120,7 @@ fn the_transfer_log_has_the_format_of_the_reference_server() {
     ftp.expect_end();
     server.begin_shutdown();
     server.join();
-    let told = |path| -> Vec<String> {
+    let logged = |path| -> Vec<String> {
         let text = fs::read_to_string(path).unwrap();
         let lines = text.lines().map(|line| {
             let (_, from_user) = line.split_once(" USER=").unwrap();
@@ -134,6 +134,6 @@ fn the_transfer_log_has_the_format_of_the_reference_server() {
              DEST=[127.0.0.1] TYPE={command} CODE=226 TASKID=none"
         )
     };
-    assert_eq!(told(&old), [line(3, "STOR"), line(2, "ERET")]);
-    assert_eq!(told(&log), [line(3, "RETR")]);
+    assert_eq!(logged(&old), [line(3, "STOR"), line(2, "ERET")]);
+    assert_eq!(logged(&log), [line(3, "RETR")]);
 }

@@ -71,7 +71,7 @@ fn blocks_of_many_channels_in_any_order_make_the_file() {
         &mut b,
         &[block(0, 0, 77, b""), block(EOD, 50, 600, &bytes[600..650])],
     );
-    // What is over sooner is told no markers.
+    // A shorter transfer has no markers.
     std::thread::sleep(Duration::from_millis(250));
     write(&mut a, &[block(EOD, 300, 0, &bytes[..300])]);
     let (markers, reply) = ftp.final_reply();
@@ -415,7 +415,7 @@ fn a_hole_is_a_safe_range_of_zeros() {
     );
     let (markers, reply) = ftp.final_reply();
     assert_eq!(reply.code, 226, "{reply:?}");
-    // Too quick for markers, which are told at the end only where the transfer failed.
+    // Too quick for markers, which are sent at the end only where the transfer failed.
     assert!(ranges(&markers).is_empty() || ranges(&markers) == [(0, 201_000), (250_000, 650_000)]);
     let mut want = vec![0xff; 500_000];
     want[100_000..101_000].copy_from_slice(&bytes);

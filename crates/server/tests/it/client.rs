@@ -137,7 +137,7 @@ impl Ftp {
         connect(self.pasv())
     }
 
-    /// A listener of ours that the server has been told of.
+    /// A listener of ours that the server knows.
     pub(crate) fn active(&mut self) -> TcpListener {
         let listener = listen();
         self.expect(&port_command(listener.local_addr().unwrap()), 200);

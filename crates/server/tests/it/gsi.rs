@@ -204,8 +204,8 @@ fn unauthenticated_users_are_anonymous_or_refused() {
     let site = Site::new(Anonymous::Off);
     let mut ftp = Ftp::connect(site.server.address);
     ftp.await_code(220);
-    let told = ftp.expect("USER anonymous", 530);
-    assert!(told.text().contains("Must perform GSSAPI"), "{told:?}");
+    let reply = ftp.expect("USER anonymous", 530);
+    assert!(reply.text().contains("Must perform GSSAPI"), "{reply:?}");
     ftp.expect("MKD /f", 530);
     ftp.expect("AUTH GSSAPI", 334);
     ftp.expect("ADAT WloxMjM0NTY3ODkw", 535);
@@ -219,12 +219,12 @@ fn unauthenticated_users_are_anonymous_or_refused() {
     ftp.expect("PROT P", 536);
     ftp.expect("DCAU A", 504);
     ftp.expect("MKD /f", 550);
-    // An identity is no way to become anonymous, or somebody else.
+    // An identity is no way to become anonymous, or another user.
     let mut jo = site.prove(None, "");
     for user in ["anonymous", "ftp", "root"] {
         jo.expect(&format!("USER {user}"), "331 ");
-        let told = jo.expect("PASS x", "530 ");
-        assert!(told.contains("may not log in as"), "{told}");
+        let reply = jo.expect("PASS x", "530 ");
+        assert!(reply.contains("may not log in as"), "{reply}");
     }
     jo.log_in();
     jo.expect("MKD /f", "257 ");
@@ -236,8 +236,8 @@ fn data_channels_have_the_requested_protection_or_fail() {
     // DCAU A is in force, and nothing was delegated.
     let mut jo = site.prove(None, "");
     jo.log_in();
-    let told = jo.expect("PASV", "425 ");
-    assert!(told.contains("no delegated credential"), "{told}");
+    let reply = jo.expect("PASV", "425 ");
+    assert!(reply.contains("no delegated credential"), "{reply}");
     jo.expect("PROT P", "200 ");
     jo.expect("DCAU N", "200 ");
     jo.expect("PASV", "534 ");
@@ -250,11 +250,11 @@ fn data_channels_have_the_requested_protection_or_fail() {
     let mut data = connect(crate::client::comma_address(&address));
     data.write_all(b"bytes in clear, and more than a record's header")
         .unwrap();
-    let told = jo.call("STOR /f");
-    assert!(told.starts_with("425-"), "{told}");
+    let reply = jo.call("STOR /f");
+    assert!(reply.starts_with("425-"), "{reply}");
     assert!(
-        told.contains("DATA_CHANNEL_AUTHENTICATION_FAILURE"),
-        "{told}"
+        reply.contains("DATA_CHANNEL_AUTHENTICATION_FAILURE"),
+        "{reply}"
     );
     // Where the file was opened first, nothing is in it.
     let left = fs::read(site.server.path("f")).unwrap_or_default();

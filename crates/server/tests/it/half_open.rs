@@ -1,5 +1,5 @@
-//! Strangers who begin a login and never end it: whoever is honest comes in all the same, each of
-//! them holds little, and all of it is given back.
+//! Clients that begin a login and never end it: other users still log in, each such client holds
+//! little, and the server releases all of it.
 
 use std::{
     fs,

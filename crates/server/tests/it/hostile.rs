@@ -220,8 +220,8 @@ fn idle_connections_do_not_prevent_logins() {
     }
     let mut first = Ftp::of(crowd.swap_remove(0));
     first.await_code(220);
-    let told = first.await_code(421);
-    assert!(told.text().contains("have not logged in"), "{told:?}");
+    let reply = first.await_code(421);
+    assert!(reply.text().contains("have not logged in"), "{reply:?}");
     first.expect_end();
 }
 
@@ -231,7 +231,7 @@ fn who_guesses_must_pause() {
     let mut user = server.login();
     // Each failure beyond makes the pause longer, so that one is met however slow this goes.
     let mut failures = 0;
-    let told = loop {
+    let reply = loop {
         let mut ftp = Ftp::connect(server.address);
         let reply = ftp.reply();
         if reply.code == 421 {
@@ -242,9 +242,9 @@ fn who_guesses_must_pause() {
         ftp.expect("PASS x", 530);
         failures += 1;
     };
-    assert!(told.text().contains("failed logins"), "{told:?}");
+    assert!(reply.text().contains("failed logins"), "{reply:?}");
     assert!(failures >= 5, "{failures}");
-    // Whoever has a session keeps it.
+    // Sessions that exist are kept.
     user.expect("NOOP", 200);
 }
 
@@ -271,7 +271,7 @@ fn guesses_side_by_side_are_no_more_than_guesses_one_by_one() {
 fn anonymous_logins_make_up_for_no_guess() {
     let server = TestServer::with(|s| s.bounds.free_failures = 4);
     // As above, a pause is met however slow this goes.
-    let told = (0..40).find_map(|_| {
+    let reply = (0..40).find_map(|_| {
         let mut ftp = Ftp::connect(server.address);
         let greeting = ftp.reply();
         if greeting.code == 421 {
@@ -283,6 +283,6 @@ fn anonymous_logins_make_up_for_no_guess() {
         let reply = ftp.call("PASS x");
         (reply.code != 230).then_some(reply)
     });
-    let told = told.expect("a pause");
-    assert!(told.text().contains("failed logins"), "{told:?}");
+    let reply = reply.expect("a pause");
+    assert!(reply.text().contains("failed logins"), "{reply:?}");
 }

@@ -1,5 +1,5 @@
-//! Processes that somebody has taken over, and their parent. The tests write in their name: they
-//! take a descriptor out of a running front or session, as only root may.
+//! Processes that an attacker has taken over, and the monitor. The tests write in their name: they
+//! take a descriptor out of a running pre-login process or session, as only root may.
 
 use std::{
     fs::{self, File},
@@ -18,8 +18,8 @@ use rustix::{
 
 use crate::{client::Ftp, harness::eventually, privsep::JO, separated_logins::Site};
 
-/// Descriptors of a process: what the parent says comes in by the first, what it hears goes out by
-/// the second.
+/// Descriptors of a process: messages of the monitor come in by the first and messages to it go out
+/// by the second.
 const DOWN: i32 = 0;
 const UP: i32 = 1;
 
@@ -52,7 +52,7 @@ fn framed(message: &str) -> Vec<u8> {
     [&length.to_be_bytes()[..], message.as_bytes()].concat()
 }
 
-/// What neither a front nor a session may say.
+/// What neither pre-login nor a session may send.
 fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("no length that can be", vec![0xff; 64]),
@@ -81,20 +81,20 @@ fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 impl Site {
-    /// A client whose front has begun, and the front.
-    fn with_front(&self) -> (Ftp, u32) {
+    /// A client before its login, and its pre-login process.
+    fn with_pre_login(&self) -> (Ftp, u32) {
         self.await_no_processes();
         let mut ftp = Ftp::connect(self.program.address);
         ftp.await_code(220);
         ftp.call("NOOP");
-        let [front] = self.program.children("privsep-front")[..] else {
-            panic!("one front")
+        let [pre_login] = self.program.children("privsep-front")[..] else {
+            panic!("one pre-login process")
         };
-        (ftp, front)
+        (ftp, pre_login)
     }
 
     fn with_session(&self) -> (Ftp, u32) {
-        let (mut ftp, _) = self.with_front();
+        let (mut ftp, _) = self.with_pre_login();
         log_in(&mut ftp);
         let [session] = self.program.children("privsep-session")[..] else {
             panic!("one session")
@@ -108,7 +108,7 @@ impl Site {
         });
     }
 
-    /// Somebody else logs in and stores a file.
+    /// Another user logs in and stores a file.
     fn serves(&self) {
         let mut ftp = Ftp::connect(self.program.address);
         ftp.await_code(220);
@@ -118,7 +118,7 @@ impl Site {
         ftp.expect("QUIT", 221);
     }
 
-    /// Descriptors of the parent when nobody is there.
+    /// Descriptors of the monitor without sessions.
     fn descriptors(&self) -> usize {
         self.await_no_processes();
         let folder = format!("/proc/{}/fd", self.program.child.id());
@@ -138,7 +138,7 @@ fn log_in(ftp: &mut Ftp) {
 }
 
 #[test]
-fn a_front_that_breaks_the_rules_ends_with_its_connection_alone() {
+fn a_corrupt_pre_login_ends_only_its_own_connection() {
     let Some(site) = site() else { return };
     site.serves();
     let before = site.descriptors();
@@ -165,9 +165,9 @@ fn a_front_that_breaks_the_rules_ends_with_its_connection_alone() {
         ),
     ]);
     for (what, bytes) in all {
-        let (mut ftp, front) = site.with_front();
+        let (mut ftp, pre_login) = site.with_pre_login();
         // It may be gone before it has said all of it.
-        let _ = File::from(taken(front, UP)).write_all(&bytes);
+        let _ = File::from(taken(pre_login, UP)).write_all(&bytes);
         assert_eq!(ftp.try_reply(), None, "{what}");
         site.serves();
     }
@@ -179,9 +179,9 @@ fn half_a_message_delays_only_its_sender() {
     let Some(site) = site() else { return };
     let before = site.descriptors();
     for cut in [1, 4, 9] {
-        let (mut ftp, front) = site.with_front();
+        let (mut ftp, pre_login) = site.with_pre_login();
         let half = &framed(LOGIN)[..cut];
-        File::from(taken(front, UP)).write_all(half).unwrap();
+        File::from(taken(pre_login, UP)).write_all(half).unwrap();
         site.serves();
         ftp.expect("QUIT", 221);
         let (mut ftp, session) = site.with_session();
@@ -204,8 +204,8 @@ fn a_session_that_breaks_the_rules_ends_with_its_connection_alone() {
     all.extend([
         ("that it begins", framed("\"Ready\"")),
         ("that it cannot begin", framed(r#"{"Unable":{"why":"x"}}"#)),
-        ("a front's message", framed(LOGIN)),
-        ("a login of somebody", framed(forged)),
+        ("a message of pre-login", framed(LOGIN)),
+        ("a login of another user", framed(forged)),
         (
             "an event of another",
             framed(&PUT.replace("\"path\"", "\"session\":1,\"path\"")),
@@ -229,7 +229,7 @@ fn a_session_that_breaks_the_rules_ends_with_its_connection_alone() {
 }
 
 #[test]
-fn no_process_sends_its_parent_descriptors() {
+fn no_process_sends_the_monitor_descriptors() {
     let Some(site) = site() else { return };
     let sends = |process: u32| {
         let file = File::open("/dev/null").unwrap();
@@ -243,17 +243,17 @@ fn no_process_sends_its_parent_descriptors() {
         let up = sendmsg(taken(process, UP), &bytes, &mut control, flags);
         (down, up)
     };
-    let (mut ftp, front) = site.with_front();
-    assert_eq!(sends(front), (Err(Errno::PIPE), Err(Errno::NOTSOCK)));
+    let (mut ftp, pre_login) = site.with_pre_login();
+    assert_eq!(sends(pre_login), (Err(Errno::PIPE), Err(Errno::NOTSOCK)));
     log_in(&mut ftp);
     let session = site.program.children("privsep-session")[0];
     assert_eq!(sends(session), (Err(Errno::PIPE), Err(Errno::NOTSOCK)));
     ftp.expect("NOOP", 200);
 }
 
-/// More than the parent has threads, so that each of them would be stopped.
+/// More than the monitor has threads, so that each of them would be stopped.
 #[test]
-fn numbers_that_cannot_be_stop_no_parent() {
+fn impossible_numbers_do_not_stop_the_monitor() {
     let Some(site) = site() else { return };
     let before = site.descriptors();
     for _ in 0..8 {
@@ -292,7 +292,7 @@ fn a_flood_of_messages_takes_no_login_from_others() {
     for _ in 0..10 {
         site.serves();
     }
-    // What it asks for it does not read, so its parent ends it; else it ends with its client.
+    // What it asks for it does not read, so the monitor ends it; else it ends with its client.
     ftp.send("QUIT");
     drop(ftp);
     floods.join().unwrap();
@@ -352,7 +352,7 @@ fn turns_that_are_asked_for_and_not_read_stop_no_checksum() {
 fn the_log_is_not_theirs_to_close_or_cut() {
     let Some(site) = site() else { return };
     let log = || fs::read(site.program.log.path()).unwrap();
-    let (mut ftp, front) = site.with_front();
+    let (mut ftp, pre_login) = site.with_pre_login();
     let before = log();
     assert!(!before.is_empty());
     let spoils = |process: u32| {
@@ -363,7 +363,7 @@ fn the_log_is_not_theirs_to_close_or_cut() {
         lines.write_all(b"forged \x1b]0;title\x07\n").unwrap();
         lines.write_all(&[b'x'; 100_000]).unwrap();
     };
-    spoils(front);
+    spoils(pre_login);
     log_in(&mut ftp);
     spoils(site.program.children("privsep-session")[0]);
     ftp.expect("QUIT", 221);

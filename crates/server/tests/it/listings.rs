@@ -251,15 +251,15 @@ fn special_files_are_listed_by_kind() {
     let _socket = std::os::unix::net::UnixListener::bind(server.path("socket")).unwrap();
     let mut ftp = server.login();
     for (name, letter) in [("fifo", "p"), ("socket", "s")] {
-        let told = format!("Type=OS.unix={name};");
+        let fact = format!("Type=OS.unix={name};");
         let reply = ftp.expect(&format!("MLST /{name}"), 250);
-        assert!(reply.lines[1].contains(&told), "{reply:?}");
+        assert!(reply.lines[1].contains(&fact), "{reply:?}");
         for command in ["MLSD /", "MLSR /"] {
             let lines = String::from_utf8(ftp.get(command)).unwrap();
             let line = lines
                 .lines()
                 .find(|line| line.ends_with(&format!(" {name}")));
-            assert!(line.unwrap().contains(&told), "{command}: {lines}");
+            assert!(line.unwrap().contains(&fact), "{command}: {lines}");
         }
         let lines = String::from_utf8(ftp.get("LIST /")).unwrap();
         let line = lines

@@ -106,7 +106,7 @@ fn channels_come_and_go_while_data_flows() {
         let n = wanted.next().unwrap_or(1);
         ftp.call(&format!("SITE GODWIT CHANNELS {n} 1"))
     };
-    // Nobody reads, so the transfer cannot end here.
+    // No peer reads, so the transfer cannot end here.
     for _ in 0..60 {
         let reply = change(&mut ftp);
         assert_eq!(reply.code, 258, "{reply:?}");

@@ -1,4 +1,4 @@
-//! What monitoring is told, and what SIGUSR1 tells the log; in one process and in many.
+//! What monitoring reads, and what SIGUSR1 logs; in one process and in many.
 
 use std::{
     fs,
@@ -107,7 +107,7 @@ fn numbers_grow_while_bytes_flow_and_each_is_counted_once() {
         ftp.expect_end();
         let mut stranger = crate::client::Ftp::connect(program.address);
         stranger.await_code(220);
-        stranger.expect("USER nobody-knows", 331);
+        stranger.expect("USER unknown-user", 331);
         stranger.expect("PASS hunter2", 530);
         drop(stranger);
         becomes(program, "godwitd_sessions{method=\"anonymous\"}", 0.0);
@@ -218,7 +218,7 @@ fn expect_given_up(socket: &mut TcpStream) {
 }
 
 #[test]
-fn sigusr1_tells_the_log_who_does_what_and_ends_nobody() {
+fn sigusr1_logs_the_sessions_and_ends_none() {
     in_both_ways(|program| {
         let mut idle = program.login();
         let mut ftp = program.login();
@@ -237,7 +237,7 @@ fn sigusr1_tells_the_log_who_does_what_and_ends_nobody() {
         }
         program.signal("USR1");
         let log = || fs::read_to_string(program.log.path()).unwrap();
-        eventually("the status is told", || {
+        eventually("the status is logged", || {
             log().contains(" status connections=")
         });
         drop(data);
@@ -271,17 +271,17 @@ fn dashboard_and_alerts_use_existing_metrics() {
     let root = root.path().to_str().unwrap();
     let arguments = ["--anonymous", "ro", "--root", root, "--privsep=false"];
     let program = Program::start(&[&arguments[..], &["--metrics", "127.0.0.1:0"]].concat());
-    let told = scrape(&program);
+    let scraped = scrape(&program);
     let asked = asked_for(&["godwitd_", "process_"]);
     let unknown: Vec<_> = asked
         .iter()
-        .filter(|name| !told.names().contains(name.as_str()))
+        .filter(|name| !scraped.names().contains(name.as_str()))
         .collect();
     assert!(
         unknown.is_empty() && asked.len() > 15,
         "{unknown:?} of {asked:?}"
     );
-    let unasked: Vec<_> = told
+    let unasked: Vec<_> = scraped
         .names()
         .into_iter()
         .filter(|name| !asked.contains(*name))

@@ -1,7 +1,7 @@
 //! Privilege separation, seen from outside: what users can do to each other, and what the kernel
 //! says of the processes.
 //!
-//! It needs root, and two accounts that every Debian has and nobody uses.
+//! It needs root, and two accounts that every Debian has and no program uses.
 
 use std::{
     fs,
@@ -130,7 +130,7 @@ impl Site {
 /// False, and a word on why, where there is neither root nor the accounts.
 #[allow(
     clippy::print_stderr,
-    reason = "whoever runs the tests should see what was left out"
+    reason = "the tester should see what was left out"
 )]
 pub(crate) fn can_separate() -> bool {
     let is_root = fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
@@ -235,11 +235,11 @@ fn users_have_their_own_files_and_not_those_of_others() {
     kim.expect(&format!("USER {JO}"), "331 ");
     kim.expect("PASS x", "530 ");
     kim.expect("MKD /jo/d", "530 ");
-    // Nobody becomes root, whatever the gridmap says.
+    // No user becomes root, whatever the gridmap says.
     let mut root = site.prove(&site.root, None);
     root.expect("USER :globus-mapping:", "331 ");
-    let told = root.expect("PASS x", "530 ");
-    assert!(told.contains("no session runs as root"), "{told}");
+    let reply = root.expect("PASS x", "530 ");
+    assert!(reply.contains("no session runs as root"), "{told}");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn the_kernel_reports_dropped_privileges() {
         if complete {
             assert_eq!(field(&status, "Seccomp"), "2", "{role}");
         }
-        // State, parent, group, session, terminal: nobody can type for root where the server was
+        // State, parent, group, session, terminal: no user can type for root where the server was
         // started.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let (_, stat) = stat.rsplit_once(") ").unwrap();
@@ -278,9 +278,9 @@ fn the_kernel_reports_dropped_privileges() {
         let key = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
         assert!(!String::from_utf8_lossy(&key).contains("PRIVATE KEY"));
     }
-    let front = site.processes("privsep-front")[0];
-    let seen = fs::read_dir(format!("/proc/{front}/root/")).unwrap();
-    assert_eq!(seen.count(), 0, "a front has an empty root");
+    let pre_login = site.processes("privsep-front")[0];
+    let seen = fs::read_dir(format!("/proc/{pre_login}/root/")).unwrap();
+    assert_eq!(seen.count(), 0, "pre-login has an empty root");
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn commands_behind_the_login_are_the_sessions() {
         let reply = jo.reply();
         assert!(reply.starts_with(code), "{reply}");
     }
-    // A login that fails is the front's, and so is what comes behind it, up to the next.
+    // Pre-login answers a login that fails, and the commands behind it up to the next login.
     let mut jo = site.prove(&site.jo, None);
     let lines = [
         "USER root",
@@ -407,8 +407,8 @@ fn the_monitor_counts_connections_and_logins() {
     let mut kim = site.prove(&site.kim, None);
     kim.expect("USER games", "331 ");
     kim.expect("PASS x", "530 ");
-    eventually("all was told", || {
-        let told = crate::metrics::scrape(&site.program);
+    eventually("all was counted", || {
+        let scraped = crate::metrics::scrape(&site.program);
         [
             ("godwitd_sessions{method=\"gsi\"}", 1.0),
             ("godwitd_connections_waiting", 1.0),
@@ -417,7 +417,7 @@ fn the_monitor_counts_connections_and_logins() {
             ("godwitd_transfer_bytes_total{direction=\"in\"}", 4.0),
         ]
         .iter()
-        .all(|(what, value)| told.value(what) == *value)
+        .all(|(what, value)| scraped.value(what) == *value)
     });
 }
 
@@ -454,7 +454,7 @@ fn a_process_that_dies_takes_its_connection_along_and_nothing_else() {
         site.processes("privsep-front").len() == 1 && site.processes("privsep-session").len() == 1
     });
     bystander.expect("NOOP", "200 ");
-    // The parent hears of an end a moment after the process is gone.
+    // The monitor learns of an end a moment after the process is gone.
     eventually("the audit log has three logins and three ends", || {
         let log = fs::read_to_string(site.folder.path().join("audit")).unwrap();
         ["login", "logout"].iter().all(|event| {
@@ -489,7 +489,7 @@ fn the_server_ends_with_all_its_processes() {
         all.iter()
             .all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
     });
-    // Cut off without a word, it leaves nobody behind either.
+    // Cut off without QUIT, it leaves no process behind either.
     let Some(mut site) = Site::new(&[]) else {
         return;
     };
@@ -553,7 +553,7 @@ fn ten_thousand_connections_do_not_prevent_logins() {
 }
 
 #[test]
-fn a_hidden_role_without_a_parent_is_nothing() {
+fn a_hidden_role_without_a_monitor_does_nothing() {
     for role in ["privsep-front", "privsep-session"] {
         let output = godwitd()
             .arg(role)

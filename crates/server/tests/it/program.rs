@@ -27,7 +27,7 @@ pub(crate) fn godwitd() -> Command {
 
 impl Program {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        // A file: nobody would read a pipe, and a server that logs would wait for ever.
+        // A file: a pipe has no reader here, and a server that logs would wait for ever.
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut child = godwitd()
             .args(["--listen", "127.0.0.1:0"])

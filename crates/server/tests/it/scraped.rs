@@ -11,12 +11,12 @@ impl Scraped {
     /// Where it is not well formed.
     pub(crate) fn of(text: &str) -> Self {
         assert!(text.ends_with('\n') && !text.contains('\r'), "{text:?}");
-        let (mut values, mut told) = (BTreeMap::new(), BTreeSet::new());
+        let (mut values, mut seen) = (BTreeMap::new(), BTreeSet::new());
         let (mut name, mut kind) = ("", "");
         for line in text.lines() {
             if let Some(help) = line.strip_prefix("# HELP ") {
                 let (of, help) = help.split_once(' ').unwrap();
-                assert!(told.insert(of), "twice: {of}");
+                assert!(seen.insert(of), "twice: {of}");
                 assert!(help.ends_with('.'), "{line}");
                 (name, kind) = (of, "");
             } else if let Some(of) = line.strip_prefix("# TYPE ") {

@@ -1,5 +1,5 @@
 //! Logins without a grid where sessions have processes of their own: whose files they have, and
-//! what the parent lets nobody do.
+//! what the monitor forbids to all.
 
 use std::{
     fs,
@@ -267,7 +267,7 @@ fn passwords_in_clear_need_permission() {
     ftp.expect("TYPE I", 200);
     assert_eq!(ftp.put("STOR /jo/f", b"abc").code, 226);
     assert_eq!(site.owner("jo/f"), uid(JO));
-    // A token is a secret of a kind that nobody allows in clear.
+    // A token is a secret that no setting allows in clear.
     let mut ftp = Ftp::connect(site.program.address);
     ftp.await_code(220);
     ftp.expect("USER :token:", 331);
@@ -276,7 +276,7 @@ fn passwords_in_clear_need_permission() {
 
 #[test]
 fn a_shared_account_of_pre_login_processes_is_logged() {
-    let told = "pre-login processes and users without an account have one account";
+    let warning = "pre-login processes and users without an account have one account";
     for (front, anonymous, shares) in [
         ("nobody", "ro", true),
         ("nobody", "off", false),
@@ -288,7 +288,7 @@ fn a_shared_account_of_pre_login_processes_is_logged() {
             return;
         };
         let log = fs::read_to_string(site.program.log.path()).unwrap();
-        assert_eq!(log.contains(told), shares, "{front}: {log}");
+        assert_eq!(log.contains(warning), shares, "{front}: {log}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Paths of sessions with processes of their own, against somebody who changes directories and
-//! links beneath them, and against `/proc`.
+//! Paths of sessions with processes of their own, against a user who changes directories and links
+//! beneath them, and against `/proc`.
 
 use std::{
     fs,
@@ -106,9 +106,9 @@ fn the_systems_own_files_tell_nothing_of_the_server() {
     let [session] = site.program.children("privsep-session")[..] else {
         panic!("one session")
     };
-    let front = site.program.children("privsep-front")[0];
-    let parent = site.program.child.id();
-    let processes = [session, front, parent].map(|pid| pid.to_string());
+    let pre_login = site.program.children("privsep-front")[0];
+    let monitor = site.program.child.id();
+    let processes = [session, pre_login, monitor].map(|pid| pid.to_string());
     for process in ["self", "1"]
         .into_iter()
         .chain(processes.iter().map(String::as_str))

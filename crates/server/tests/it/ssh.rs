@@ -43,7 +43,7 @@ fn any_name_is_the_user_and_a_root_of_its_own_is_all_there_is() {
     let (child, mut ftp) = start(&["--root", root.path().to_str().unwrap()]);
     ftp.await_code(220);
     ftp.expect("PWD", 530);
-    ftp.expect("USER somebody", 331);
+    ftp.expect("USER jane", 331);
     ftp.expect("PASS nothing", 230);
     ftp.expect("TYPE I", 200);
     ftp.expect("SIZE /here", 213);

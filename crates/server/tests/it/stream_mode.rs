@@ -120,7 +120,7 @@ fn announced_address_can_differ() {
     let server = TestServer::with(|s| s.data_address = addresses.to_vec());
     let mut ftp = server.login();
     assert_eq!(ftp.pasv().ip().to_string(), "192.0.2.7");
-    // Whether the client's host connects could not be told.
+    // Whether the client's host connects cannot be decided.
     ftp.expect("EPSV 2", 522);
     let server = TestServer::with(|s| {
         s.data_address = addresses.to_vec();
@@ -133,7 +133,7 @@ fn announced_address_can_differ() {
 
 #[test]
 fn ports_stay_in_the_range_and_come_free_again() {
-    // A port that is free just now, and that nobody gets who asks for any: those begin at 32768.
+    // A port that is free just now and not ephemeral: the kernel's choices begin at 32768.
     let first = 20_000 + u16::try_from(std::process::id() % 12_000).unwrap();
     let free = (first..32_768)
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())

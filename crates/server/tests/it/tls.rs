@@ -160,7 +160,7 @@ fn run(mut command: Command) -> Option<Output> {
     match output {
         Ok(output) => Some(output),
         Err(error) => {
-            #[allow(clippy::print_stderr, reason = "a skip is told")]
+            #[allow(clippy::print_stderr, reason = "a skip is reported")]
             {
                 eprintln!("skipped: {name}: {error}");
             }
@@ -208,7 +208,7 @@ fn curl_puts_and_gets_with_a_password() {
     let listed = succeeded(&site.curl("kim:se cret", "", &["--list-only"]).unwrap());
     assert!(listed.lines().any(|line| line == "up"), "{listed}");
     refused(&site.curl("kim:secret", "up", &[]).unwrap(), "denied");
-    refused(&site.curl("nobody:se cret", "up", &[]).unwrap(), "denied");
+    refused(&site.curl("stranger:se cret", "up", &[]).unwrap(), "denied");
     refused(&site.curl("anonymous:x", "up", &[]).unwrap(), "denied");
 }
 
@@ -412,7 +412,7 @@ fn passwords_are_not_heard_in_clear_unless_that_is_allowed() {
 fn bytes_before_the_handshake_are_not_protected() {
     let site = Site::new(Wishes::default());
     clear_text_behind_auth_tls_is_refused(site.server.address);
-    // What is no handshake ends the session; replies in clear would be believed by nobody.
+    // What is no handshake ends the session: no client would trust a reply in clear.
     let mut ftp = site.server.connect();
     ftp.expect("AUTH TLS", 234);
     ftp.send("USER kim");

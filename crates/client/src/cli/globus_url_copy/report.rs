@@ -148,7 +148,7 @@ impl UrlCopyReporter {
         self.lock().errors
     }
 
-    /// Where nobody reads it any more, there is nothing to be done.
+    /// A closed stream is ignored: there is no other place to report it.
     pub(crate) fn say(&self, stream: Stream, text: &str) {
         let _ = (self.say)(stream, text.as_bytes());
     }

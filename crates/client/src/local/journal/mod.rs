@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_file_is_not_touched() {
+    fn files_of_other_users_are_not_touched() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("thesis");
         fs::write(&file, "chapter 1\n").unwrap();

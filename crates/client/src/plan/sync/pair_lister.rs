@@ -243,8 +243,8 @@ async fn list_there(
     side: &mut DirectoryContents,
 ) -> std::result::Result<(), AttemptError> {
     let mut unclear = false;
-    side.complete = gather(retrying, &at.endpoint, &at.path, |told| {
-        match told {
+    side.complete = gather(retrying, &at.endpoint, &at.path, |listed| {
+        match listed {
             ListingItem::Again => *side = DirectoryContents::new(side.listing.like()),
             ListingItem::Name(Ok(DirectoryEntry { name, facts })) => {
                 let facts = essential(facts);

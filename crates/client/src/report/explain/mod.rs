@@ -272,8 +272,8 @@ mod tests {
             "files_failed":0,"exit":0}"#
                 .replace('\n', ""),
         ];
-        let told = explain(&log.join("\n"));
-        let run = &told.runs[0];
+        let explanation = explain(&log.join("\n"));
+        let run = &explanation.runs[0];
         assert_eq!(
             (run.phases.len(), run.bytes, run.exit),
             (2, 4_000_000, Some(0))
@@ -283,7 +283,7 @@ mod tests {
             run.limits[0].advice,
             Some(Bottleneck::ReceiveWindow.advice())
         );
-        let text = told.to_string();
+        let text = explanation.to_string();
         for part in [
             "godwit cp a b",
             "8.00 Mbit/s",
@@ -307,12 +307,12 @@ mod tests {
             epoch(7, 3, "cpu"),
             r#"{"t":8,"event":"summ"#.to_owned(),
         ];
-        let told = explain(&log.join("\n"));
-        assert_eq!((told.runs.len(), told.lines_ignored), (2, 2));
-        assert_eq!(told.runs[0].limits[0].advice, None);
-        let cut = &told.runs[1];
+        let explanation = explain(&log.join("\n"));
+        assert_eq!((explanation.runs.len(), explanation.lines_ignored), (2, 2));
+        assert_eq!(explanation.runs[0].limits[0].advice, None);
+        let cut = &explanation.runs[1];
         assert_eq!((cut.exit, cut.bytes, cut.seconds), (None, 1_000_000, 7.0));
-        assert!(told.to_string().contains("ends before the run did"));
+        assert!(explanation.to_string().contains("ends before the run did"));
         for nonsense in [
             "{}",
             r#"{"event":"epoch"}"#,

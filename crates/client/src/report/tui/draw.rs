@@ -35,8 +35,8 @@ pub(crate) fn one(frame: &mut Frame<'_>, area: Rect, history: &TransferHistory, 
     draw_gauge(frame, gauge, history);
     frame.render_widget(Paragraph::new(facts_of(history)), facts);
     draw_graph(frame, graph, history);
-    let told = Paragraph::new(tuner_of(history)).wrap(Wrap { trim: true });
-    frame.render_widget(told, tuner);
+    let text = Paragraph::new(tuner_of(history)).wrap(Wrap { trim: true });
+    frame.render_widget(text, tuner);
     draw_files(frame, files, history);
     let foot_text = match &history.warning {
         Some(warning) => Line::styled(cut(warning, foot.width.into()), BAD),

@@ -26,7 +26,7 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct LiveStatus {
     observer: Arc<dyn Observer>,
     presence: Presence,
-    told: Mutex<StatusState>,
+    state: Mutex<StatusState>,
 }
 
 struct StatusState {
@@ -43,7 +43,7 @@ impl LiveStatus {
             Ok(presence) => Arc::new(Self {
                 observer,
                 presence,
-                told: Mutex::new(StatusState {
+                state: Mutex::new(StatusState {
                     history: TransferHistory {
                         pid: std::process::id(),
                         ..TransferHistory::default()
@@ -62,9 +62,9 @@ impl LiveStatus {
 
 impl Observer for LiveStatus {
     fn on_event(&self, event: &Event) {
-        let mut told = self.told.lock();
-        told.history.on_event(event);
-        drop(told);
+        let mut state = self.state.lock();
+        state.history.on_event(event);
+        drop(state);
         self.observer.on_event(event);
     }
 
@@ -78,12 +78,12 @@ impl Observer for LiveStatus {
 
     fn on_progress(&self, progress: Option<&Snapshot>) {
         if let Some(now) = progress {
-            let mut told = self.told.lock();
+            let mut state = self.state.lock();
             let StatusState {
                 history,
                 began,
                 last,
-            } = &mut *told;
+            } = &mut *state;
             history.on_progress(now, began.elapsed().as_secs_f64());
             if last.is_none_or(|last| last.elapsed() >= EVERY) {
                 *last = Some(Instant::now());

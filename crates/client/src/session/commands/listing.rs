@@ -469,7 +469,7 @@ impl LineSplitterState {
             bytes,
         };
         let sent = queue.lines.send(lines);
-        sent.map_err(|_| io::Error::other("nobody reads this listing any more"))
+        sent.map_err(|_| io::Error::other("no task reads this listing any more"))
     }
 }
 
@@ -495,7 +495,7 @@ impl Write for LineSplitter {
                 "a line of the listing is longer than {LINE_BYTES_MAX} bytes"
             )));
         }
-        // Little at a time only to somebody who has nothing to do.
+        // Little at a time only to a reader that has nothing to do.
         let idle = cut.outlet.queue.allo_command.available_permits() == WAITING_BYTES_MAX;
         if whole > 0 && (idle || cut.kept.len() >= LINES_BYTES) {
             let rest = cut.kept.split_off(whole);

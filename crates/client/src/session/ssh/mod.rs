@@ -40,8 +40,8 @@ use crate::{
     error::{Error, Result},
 };
 
-/// How long a certificate for data channels is valid: longer than copies last. Nobody else ever
-/// hears of it.
+/// How long a certificate for data channels is valid: longer than copies last. It never
+/// leaves the two ends.
 const OWN_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Starts ssh and waits for the greeting of what it leads to.
@@ -71,9 +71,8 @@ pub(super) async fn connect(
 }
 
 impl PendingSession<'_> {
-    /// Gives both ends of data channels an identity that only they know: ssh says who we are to the
-    /// server, and to nobody else. `None`: the server takes none, and nobody has asked for
-    /// protection.
+    /// Gives both ends of data channels an identity that only they know: ssh authenticates us to
+    /// the server only. `None`: the server takes none, and the user has not asked for protection.
     pub(super) async fn set_up_identity(
         &mut self,
         protect: Option<MinProtection>,

@@ -106,14 +106,14 @@ impl Session {
             [Ok(Some(here)), Ok(Some(there))] => (here, there),
             [Err(error), _] | [_, Err(error)] => return Err(error),
             [Ok(here), Ok(_)] => {
-                let (guarded, open) = match here {
+                let (protected, open) = match here {
                     Some(_) => (&*self, &*source),
                     None => (&*source, &*self),
                 };
                 return Err(Error::Usage(format!(
                     "{} proves on its data channels who it is, {} cannot: use gsiftp:// for both, \
                      or --protect clear",
-                    guarded.endpoint.name(),
+                    protected.endpoint.name(),
                     open.endpoint.name()
                 )));
             }
@@ -187,7 +187,7 @@ impl Session {
         }
     }
 
-    /// `to` listens, and this server is told where. False where one of them refuses: the lesson is
+    /// `to` listens, and this server gets the address. False where one of them refuses: the lesson is
     /// learned.
     async fn connect_to(
         &mut self,

@@ -5,8 +5,8 @@
 //!   here ┤                                      │               ▲ ▲ ▲ data
 //!        └─ MODE OPTS ─────────── PORT ─► 200 ──┴─ RETR ────► 150 ............. 226   sender
 //! ```
-//! Success takes two: the 2xx of both. What the receiver calls safe need not be sent again, whoever
-//! failed.
+//! Success takes two: the 2xx of both. What the receiver calls safe need not be sent again,
+//! whichever end failed.
 
 mod channels;
 pub(crate) mod state;
@@ -109,7 +109,7 @@ impl SessionPair {
     }
 
     /// A transfer between the two need not end for other channels, and when it is called off, the
-    /// receiver has told what it has, as servers of ours do.
+    /// receiver has reported what it has, as servers of ours do.
     pub(crate) fn can_call_off(&self) -> bool {
         let sender = self.sender.as_ref();
         self.server.features.live_channels && sender.is_some_and(|s| s.changes_channels())
@@ -279,14 +279,14 @@ impl ThirdPartyTransfer<'_> {
         self.abort(Role::Sender, &mut asked);
         while !asked.is_empty() || self.relaying.is_due(Role::Receiver) {
             let waits = |of| asked.iter().any(|(side, _)| *side == of);
-            let (sender, told) = (waits(Role::Sender), waits(Role::Receiver));
+            let (sender, reported) = (waits(Role::Sender), waits(Role::Receiver));
             let due = self.relaying.is_due(Role::Receiver);
             let (side, spoken) = tokio::select! {
-                heard = self.receiver.control.next_event(), if told || due => {
+                heard = self.receiver.control.next_event(), if reported || due => {
                     (Role::Receiver, heard)
                 }
                 heard = self.sender.control.next_event(), if sender => (Role::Sender, heard),
-                () = sleep_until(arrived), if due && !told => {
+                () = sleep_until(arrived), if due && !reported => {
                     self.abort(Role::Receiver, &mut asked);
                     continue;
                 }

@@ -34,7 +34,7 @@ impl Role {
 pub(crate) struct ThirdPartyState {
     receiver: RoleState,
     sender: RoleState,
-    told: ReceiverProgress,
+    progress: ReceiverProgress,
     /// In the order in which they came.
     failures: Vec<(Role, Error)>,
 }
@@ -47,7 +47,7 @@ struct RoleState {
     over: bool,
 }
 
-/// What the receiver has told of its progress.
+/// What the receiver has reported of its progress.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiverProgress {
     stripes: BTreeMap<u32, u64>,
@@ -63,8 +63,8 @@ impl ReceiverProgress {
             .values()
             .copied()
             .fold(0_u64, u64::saturating_add);
-        let told = !self.stripes.is_empty() || !self.safe.is_empty();
-        told.then(|| of_stripes.max(self.safe.covered()))
+        let has_reported = !self.stripes.is_empty() || !self.safe.is_empty();
+        has_reported.then(|| of_stripes.max(self.safe.covered()))
     }
 
     fn take(&mut self, marker: &Reply) {
@@ -85,9 +85,9 @@ impl ThirdPartyState {
     /// A 1xx. True where it is news: a server has begun, or bytes have arrived.
     pub(crate) fn on_preliminary(&mut self, side: Role, preliminary: &Reply) -> bool {
         if side == Role::Receiver && matches!(preliminary.code.get(), 111 | 112) {
-            let before = self.told.bytes();
-            self.told.take(preliminary);
-            return self.told.bytes() != before;
+            let before = self.progress.bytes();
+            self.progress.take(preliminary);
+            return self.progress.bytes() != before;
         }
         let half = self.half(side);
         !std::mem::replace(&mut half.begun, true)
@@ -139,7 +139,7 @@ impl ThirdPartyState {
 
     /// Bytes that the receiver has; `None` where it tells nothing.
     pub(crate) fn bytes(&self) -> Option<u64> {
-        self.told.bytes()
+        self.progress.bytes()
     }
 
     /// Its last word is still due.
@@ -160,7 +160,7 @@ impl ThirdPartyState {
     /// how far it is and still gets bytes, or it has ended and the sender has nothing more to send.
     pub(crate) fn silence_tells(&self) -> bool {
         let begun = self.receiver.begun && self.sender.begun;
-        let is_counted = self.receiver.over || self.told.bytes().is_some();
+        let is_counted = self.receiver.over || self.progress.bytes().is_some();
         !begun || !self.sender.over && is_counted
     }
 
@@ -181,7 +181,7 @@ impl ThirdPartyState {
         sender_failed && self.sender.begun && !self.receiver.over
     }
 
-    /// The most telling failure, and what the receiver has told.
+    /// The most telling failure, and what the receiver has reported.
     pub(crate) fn end(self) -> (Option<Error>, ReceiverProgress) {
         let tells_why = |error: &Error| match error {
             Error::Refused { reply, .. } => !matches!(
@@ -194,7 +194,7 @@ impl ThirdPartyState {
         let mut failures: Vec<_> = self.failures.into_iter().map(|(_, error)| error).collect();
         let telling = failures.iter().position(tells_why).unwrap_or(0);
         let failure = (!failures.is_empty()).then(|| failures.swap_remove(telling));
-        (failure, self.told)
+        (failure, self.progress)
     }
 
     fn half(&mut self, side: Role) -> &mut RoleState {
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_sender_is_not_waited_for_without_end_once_the_receiver_has_ended() {
         let mut relaying = flowing();
-        assert!(!relaying.silence_tells(), "nobody tells what moves");
+        assert!(!relaying.silence_tells(), "no server reports what moves");
         relaying.on_final_reply(Role::Receiver, reply(226, "Done"), "put y");
         assert!(!relaying.is_over() && relaying.silence_tells());
     }
@@ -278,15 +278,15 @@ mod tests {
         assert!(relaying.on_preliminary(Role::Receiver, &reply(111, "Range Marker 0-8,10-12")));
         relaying.on_final_reply(Role::Receiver, reply(552, "Disk full"), "put y");
         assert!(relaying.is_over());
-        let (error, told) = relaying.end();
+        let (error, progress) = relaying.end();
         assert!(error.unwrap().to_string().contains("Disk full"));
-        assert_eq!(told.bytes(), Some(10));
+        assert_eq!(progress.bytes(), Some(10));
     }
 
     #[test]
     fn markers_add_up_and_never_go_back() {
         let mut relaying = flowing();
-        assert!(relaying.told.bytes().is_none());
+        assert!(relaying.progress.bytes().is_none());
         assert!(
             relaying.on_preliminary(Role::Receiver, &perf(0, 0)),
             "it tells"
@@ -296,7 +296,7 @@ mod tests {
         assert!(relaying.on_preliminary(Role::Receiver, &perf(10, 1)));
         assert!(!relaying.on_preliminary(Role::Receiver, &perf(90, 0)));
         assert!(!relaying.on_preliminary(Role::Receiver, &perf(7, STRIPES_MAX)));
-        assert_eq!(relaying.told.bytes(), Some(110));
+        assert_eq!(relaying.progress.bytes(), Some(110));
         assert!(relaying.silence_tells());
         relaying.on_final_reply(Role::Sender, reply(226, "Done"), "get x");
         assert!(!relaying.silence_tells(), "storage may take its time");

@@ -7,8 +7,8 @@
 //! then the server may have other hosts that move its data. They never lead to ports of well-known
 //! services.
 //!
-//! The same holds for the client's own data ports: whoever connected first could supply the content
-//! of a file that the client gets.
+//! The same holds for the client's own data ports: a host that connects first could supply the
+//! content of a file that the client gets.
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -41,7 +41,7 @@ use crate::{
 /// wait, not a hang.
 pub(super) const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time that a server has to end a transfer that the user has interrupted: whoever waits at the
+/// Time that a server has to end a transfer that the user has interrupted: the user at the
 /// terminal shall not wait long.
 pub(super) const CALLING_OFF_LIMIT: Duration = Duration::from_secs(2);
 

@@ -137,8 +137,8 @@ impl Session {
         }
     }
 
-    /// The command that went ahead, if it is this one. Another is a transfer that nobody wants any
-    /// more: the session is of no use then.
+    /// The command that went ahead, if it is this one. Another one belongs to a transfer that
+    /// was given up: the session is of no use then.
     pub(crate) fn take_pipelined(&mut self, plan: &TransferPlan<'_>) -> Option<Prefetched> {
         let prefetched = self.prefetched.take()?;
         match &prefetched.reply {

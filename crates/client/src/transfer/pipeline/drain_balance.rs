@@ -119,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
-        // Whatever is left is in somebody's hands, and not all can have too much of it.
+    fn no_session_waits_for_ever() {
+        // Sessions hold all that is left, and not all of them can hold too much of it.
         let left = 30e6;
         let sessions = [(20e6, 10e6), (9e6, 50e6), (1e6, 1e6)];
         let sum: f64 = sessions.iter().map(|(_, rate)| rate).sum();

@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(
             in_flight_files.on_reply(CommandId(1), reply(550)),
             None,
-            "its check is nobody's"
+            "its check belongs to no file"
         );
         in_flight_files.on_reply(CommandId(2), None);
         assert_eq!(in_flight_files.next_to_flow(), Some(&'b'));

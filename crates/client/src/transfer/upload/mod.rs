@@ -197,8 +197,8 @@ impl Upload {
         })
     }
 
-    /// Which bytes of `range` are not at the server, `None`: of the whole file. `None` where nobody
-    /// can tell.
+    /// Which bytes of `range` are not at the server, `None`: of the whole file. `None` where
+    /// neither end can tell.
     async fn missing_of(
         &self,
         session: &mut SessionPair,

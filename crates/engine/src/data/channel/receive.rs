@@ -149,7 +149,7 @@ impl Receiving {
     ) -> TurnResult {
         loop {
             if self.handle.is_finished_hint() {
-                // Aborted, failed or complete on another channel: the mover will soon be told to
+                // Aborted, failed or complete on another channel: the mover will soon get the command to
                 // close this one or to let it go idle.
                 return TurnResult::Wait;
             }

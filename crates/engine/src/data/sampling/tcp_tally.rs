@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(account.totals(start), None);
         account.joined(addresses(1), true, at(0));
         account.joined(addresses(2), false, at(0));
-        assert_eq!(account.queued(), None, "nobody has answered");
+        assert_eq!(account.queued(), None, "the kernel has not answered");
         account.update(&[seen(1, 100, 500), seen(2, 1000, 700)], at(4));
         let totals = account.totals(at(10)).unwrap();
         assert_eq!(

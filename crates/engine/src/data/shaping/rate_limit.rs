@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nobody_waits() {
+    fn without_a_limit_no_channel_waits() {
         let limit = RateLimit::default();
         limit.spend(u64::MAX);
         assert_eq!(limit.grant(), Ok(u64::MAX));

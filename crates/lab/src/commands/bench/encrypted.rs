@@ -195,8 +195,8 @@ fn encrypted_url(url: &str) -> String {
     url.replacen("ftp://", "gsiftp://", 1)
 }
 
-/// What all processors of this machine can encrypt and decrypt again, bit/s; `None` where nobody
-/// tells.
+/// What all processors of this machine can encrypt and decrypt again, bit/s; `None` where it
+/// is not known.
 fn both_ways_bps(cipher: &str) -> Option<f64> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let arguments = ["speed", "-seconds", "1", "-bytes", RECORD_BYTES, "-multi"];

@@ -110,11 +110,11 @@ struct Servers<'a> {
     http: Option<HttpServer>,
     xrootd: Option<XrootdServer>,
     ssh: Option<SshServer>,
-    guarded: Option<(Grid, Godwitd)>,
+    encrypted: Option<(Grid, Godwitd)>,
 }
 
 /// Measures both cells. `folder` holds the file, and is opened to all: servers that may not be root
-/// read it as somebody else.
+/// read it as another user.
 pub(super) fn run(
     testbed: &mut Testbed<'_>,
     files: &mut Files,
@@ -127,7 +127,7 @@ pub(super) fn run(
         http: None,
         xrootd: None,
         ssh: None,
-        guarded: None,
+        encrypted: None,
     };
     for (name, all) in [
         ("peers/clear", &CLEAR[..]),
@@ -190,7 +190,7 @@ impl Servers<'_> {
             | ForeignTool::Lftp
             | ForeignTool::RcloneHttp => self.http.as_ref().map(HttpServer::usage),
             ForeignTool::Xrdcp => self.xrootd.as_ref().map(XrootdServer::usage),
-            ForeignTool::GodwitPrivate => self.guarded.as_ref().map(|(_, server)| server.usage()),
+            ForeignTool::GodwitPrivate => self.encrypted.as_ref().map(|(_, server)| server.usage()),
             ForeignTool::Scp | ForeignTool::RcloneSftp => self.ssh.as_ref().map(SshServer::usage),
         }
         .unwrap_or_default()
@@ -216,7 +216,7 @@ impl Servers<'_> {
                 command
             }
             ForeignTool::GodwitPrivate => {
-                let (grid, server) = started(&mut self.guarded, || {
+                let (grid, server) = started(&mut self.encrypted, || {
                     let grid = Grid::new(&[ip])?;
                     let server = grid.of_godwitd(Godwitd::serving("/").ip(ip)).start()?;
                     Ok((grid, server))
@@ -347,7 +347,7 @@ fn godwit_cp() -> Result<Command, Error> {
     Ok(command)
 }
 
-/// Without its user's settings; nobody verifies here, and no file is looked at twice.
+/// Without its user's settings; no contender verifies here, and no file is looked at twice.
 fn rclone() -> Result<Command, Error> {
     let mut command = RCLONE.command()?;
     command.args([

@@ -297,7 +297,7 @@ pub(super) mod tests {
         assert_eq!((other.runs, other.value), (3, [40.0, 10.0, 50.0]));
         assert_eq!(other.ours_has, Some([1.5, 1.0, 2.0]));
         assert_eq!(all[0].row("godwit").unwrap().ours_has, None);
-        assert_eq!(all[0].row("nobody"), None);
+        assert_eq!(all[0].row("unknown"), None);
         let table = all[0].table();
         assert_eq!(
             table[0],

@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(count(&source).expect("counted"), 1002);
         let last = source.join("d0001/f0001001");
         assert_eq!(fs::read(last).expect("read"), b"ggg");
-        make(&source, 1, 3).expect("made anew");
+        make(&source, 1, 3).expect("made again");
         assert_eq!(count(&source).expect("counted"), 1);
     }
 }

@@ -95,8 +95,8 @@ impl<'a> Testbed<'a> {
         })
     }
 
-    /// One run of each contender in each round. One of somebody else's that fails is left out from
-    /// then on, and it is said.
+    /// One run of each contender in each round. A foreign one that fails is left out from then on,
+    /// and the output says so.
     ///
     /// # Errors
     /// Ours fails, or the report cannot be written.
@@ -136,7 +136,7 @@ impl<'a> Testbed<'a> {
         self.show(&name)
     }
 
-    /// Notes that somebody has no part in a cell.
+    /// Notes that a contender has no part in a cell.
     pub(super) fn leave_out(&mut self, cell: &str, who: &str, why: &str) -> Result<(), BenchError> {
         let line = self.left_out(cell, who, why)?;
         self.keep(line)

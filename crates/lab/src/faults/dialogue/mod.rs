@@ -198,7 +198,7 @@ impl Dialogues {
                 let (sender, next) = (sender.clone(), &next);
                 let work = move || {
                     while let Some(fault) = next() {
-                        // Nobody listens any more where another fault could not be run.
+                        // The receiver is gone where another fault could not be run.
                         if sender.send(self.run(&fault)).is_err() {
                             return;
                         }

@@ -12,7 +12,7 @@ pub struct Method {
     pub name: String,
     /// What figures call it.
     pub label: String,
-    /// The program that is told what to move.
+    /// The program that gets the transfer as arguments.
     pub client: Client,
     /// The program that serves.
     pub server: Server,
@@ -27,7 +27,7 @@ pub struct Method {
     /// must leave alone.
     #[serde(default)]
     pub parallelism: Option<u32>,
-    /// `godwit --tuner`: `apt:n0=4`. Then nobody else chooses the channels, and the method runs for
+    /// `godwit --tuner`: `apt:n0=4`. Then only the tuner chooses the channels, and the method runs for
     /// [`super::RunSpec::evolve`].
     #[serde(default)]
     pub tuner: Option<String>,
@@ -101,7 +101,7 @@ pub enum Direction {
     Get,
     /// From the client to the server.
     Put,
-    /// From server to server, told by a client elsewhere.
+    /// From server to server, started by a client elsewhere.
     ThirdParty,
 }
 
@@ -111,9 +111,9 @@ pub enum Direction {
 pub enum Protect {
     /// Both ends have proven who they are; data travels as it is.
     Identity,
-    /// And nobody can change it.
+    /// And no third party can change it.
     Integrity,
-    /// And nobody can read it.
+    /// And no third party can read it.
     Private,
 }
 
@@ -157,7 +157,7 @@ impl EpochMode {
     }
 }
 
-/// Programs that are told what to move.
+/// Programs that get transfers as arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Client {

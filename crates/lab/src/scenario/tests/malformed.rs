@@ -1,4 +1,4 @@
-//! What is wrong with a scenario is told with its line, its field and the reason.
+//! Errors in a scenario name the line, the field and the reason.
 
 use super::super::parse;
 use super::MINIMAL;

@@ -20,7 +20,7 @@ pub(super) fn columns(grounds: &Grounds) -> Vec<Column<'_>> {
     let column = |name: &'static str,
                   need: &'static [Need],
                   package: &'static str,
-                  [login, guarded]: [Login; 2],
+                  [login, protected]: [Login; 2],
                   way: fn(Operation) -> Way,
                   speak: Speak| Column {
         name,
@@ -29,7 +29,7 @@ pub(super) fn columns(grounds: &Grounds) -> Vec<Column<'_>> {
         grounds,
         servers,
         login,
-        guarded,
+        protected,
         way,
         by_us: false,
         speak,
@@ -85,9 +85,9 @@ const DOTS: &str = "`arccp -r` takes `.` and `..` for files where MLSD lists the
                     reference server does, too: all is copied, and the status is 1.";
 const ONE_EACH: &str =
     "A session has one data channel; `pget` opens several sessions for one file.";
-const N_IS_ONE: &str = "Told to use four (`-n 4`) it uses one, where one end is a file.";
-const THREADS_ARE_ONE: &str = "Told to use four (`;threads=4`) it uses one.";
-const BY_PROGRAM: &str = "Left to whoever calls it, file by file.";
+const N_IS_ONE: &str = "Asked for four connections (`-n 4`) it uses one, where one end is a file.";
+const THREADS_ARE_ONE: &str = "Asked for four threads (`;threads=4`) it uses one.";
+const BY_PROGRAM: &str = "Left to the calling program, file by file.";
 
 fn of_url_copy(operation: Operation) -> Way {
     match operation {

@@ -38,7 +38,7 @@ pub(super) struct Column<'a> {
     pub(super) servers: [Option<&'a Server>; 2],
     /// How users are let in where that is not what is tried; and where data is to be encrypted.
     pub(super) login: Login,
-    pub(super) guarded: Login,
+    pub(super) protected: Login,
     pub(super) way: fn(Operation) -> Way,
     /// The client is ours.
     pub(super) by_us: bool,
@@ -77,7 +77,7 @@ impl Column<'_> {
     fn run(&self, operation: Operation, words: &str) -> Result<(), String> {
         let login = match operation {
             Operation::LogIn(login) => login,
-            Operation::Private | Operation::Resumed => self.guarded,
+            Operation::Private | Operation::Resumed => self.protected,
             _ => self.login,
         };
         let [server, other] = self.servers.map(|server| server.expect("it is here"));
@@ -92,10 +92,10 @@ impl Column<'_> {
             let command = (self.speak)(&place, line);
             let finished = process::run(command, RUN_TIMEOUT).map_err(|e| e.to_string())?;
             let failed = !finished.status.success();
-            let told = format!("{line}: {}\n{}", finished.status, finished.log());
+            let report = format!("{line}: {}\n{}", finished.status, finished.log());
             said.push(finished);
             if failed {
-                return Err(told);
+                return Err(report);
             }
         }
         operation.check(&place, &said).map_err(|why| {

@@ -88,7 +88,7 @@ fn the_page_says_who_works_with_whom() {
     let differing = now.lines().zip(then.lines()).find(|(a, b)| a != b);
     assert!(
         now == then,
-        "{} is not what was found; to write it anew: GODWIT_GOLDEN=write cargo test -p godwit-lab \
+        "{} is not what was found; to write it again: GODWIT_GOLDEN=write cargo test -p godwit-lab \
          --test it compatibility\n{differing:#?}",
         path.display()
     );
@@ -167,7 +167,7 @@ fn table<'a>(
     let heads = columns.iter().map(|column| {
         let version = match column.is_here() {
             true => column.version(),
-            false => told(page, "", column.name).unwrap_or_default(),
+            false => recorded(page, "", column.name).unwrap_or_default(),
         };
         format!("{}{VERSION}{version}", column.name)
     });
@@ -179,7 +179,7 @@ fn table<'a>(
             let why = match found.get(&(column.name, *operation)) {
                 Some(Outcome::Works) => return "yes".to_owned(),
                 Some(Outcome::Fails(why)) => (*why).to_owned(),
-                None => match told(page, operation.text(), column.name) {
+                None => match recorded(page, operation.text(), column.name) {
                     Some(cell) if cell != "yes" => reason(page, &cell),
                     Some(cell) => return cell,
                     None => return "?".to_owned(),
@@ -196,7 +196,7 @@ fn table<'a>(
 const VERSION: &str = "<br>";
 
 /// What a page says in a row and a column: of the row without a name, the version.
-fn told(page: &str, row: &str, column: &str) -> Option<String> {
+fn recorded(page: &str, row: &str, column: &str) -> Option<String> {
     fn cells(line: &str) -> Vec<&str> {
         line.split('|').map(str::trim).collect()
     }

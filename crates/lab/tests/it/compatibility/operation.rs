@@ -355,14 +355,16 @@ fn channels(place: &Place<'_>) -> u32 {
     let file = place.there(FILE);
     let file = file.strip_prefix(place.server.root(place.login));
     let path = format!("/{}", file.expect("is below").display());
-    let told = || {
+    let channels_logged = || {
         let log = place.log();
         let lines = log.lines().filter(|line| line.contains(&path));
-        let told = lines.filter_map(|line| line.split_once(" channels="));
-        told.map(|(_, count)| number(count)).max()
+        let channels_logged = lines.filter_map(|line| line.split_once(" channels="));
+        channels_logged.map(|(_, count)| number(count)).max()
     };
-    wait_until("the server tells of its transfer", || told().is_some());
-    told().unwrap_or(0)
+    wait_until("the server logs its transfer", || {
+        channels_logged().is_some()
+    });
+    channels_logged().unwrap_or(0)
 }
 
 fn ok(is_so: bool, else_say: impl std::fmt::Display) -> Result<(), String> {

@@ -40,7 +40,7 @@ pub(super) fn columns<'a>(grounds: &'a Grounds, others: &'a Others) -> Vec<Colum
     let column = |name: &'static str,
                   version: Box<dyn Fn() -> String + Sync>,
                   server: Option<&'a Server>,
-                  [login, guarded]: [Login; 2],
+                  [login, protected]: [Login; 2],
                   way: fn(Operation) -> Way| Column {
         name,
         needs: &[],
@@ -55,7 +55,7 @@ pub(super) fn columns<'a>(grounds: &'a Grounds, others: &'a Others) -> Vec<Colum
             },
         ],
         login,
-        guarded,
+        protected,
         way,
         by_us: true,
         speak: ours,

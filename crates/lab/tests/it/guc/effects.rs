@@ -10,7 +10,7 @@ use godwit_lab::peers::Finished;
 use super::{NEEDS, Ours, field::Field, original};
 use crate::support::{Kind, Site, against_both, assert_holds, have, noise};
 
-/// What both programs are told. Those after the first `;` are said when the first has ended.
+/// Arguments of both programs. Those after the first `;` are for a second run.
 const LINES: &[&str] = &[
     "{here}f {there}new",
     "{there}f {here}new",

@@ -40,8 +40,8 @@ fn both_agree(kind: Kind) {
         let theirs = process::run(command, RUN_TIMEOUT).expect("runs");
         let ours = ours.run_with(&words, &variables);
         for finished in [theirs, ours] {
-            let told = finished.log();
-            assert_eq!(finished.status.success(), succeeds, "{options:?}: {told}");
+            let output = finished.log();
+            assert_eq!(finished.status.success(), succeeds, "{options:?}: {output}");
         }
         if succeeds {
             assert_holds(&secure.site.local("new"), &noise(70_000, 1));

@@ -86,9 +86,9 @@ fn the_page_has_every_option_of_the_reference_client() {
     }
     let help = original(&["-help"]);
     let (ours, rows) = (Ours::new(), rows());
-    let told = ours.run(&["-help"]);
-    assert_eq!((told.status.code(), told.stdout.len()), (Some(1), 0));
-    assert_eq!(help.status.code(), told.status.code());
+    let output = ours.run(&["-help"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert_eq!(help.status.code(), output.status.code());
     let help = help.stderr_text();
     let options = help.lines().filter(|line| line.starts_with("  -"));
     let words = options.flat_map(|line| line.split(['|', ' ', '\t']));
@@ -105,8 +105,8 @@ fn the_page_has_every_option_of_the_reference_client() {
         for name in row.names.iter().filter(|name| !listed.contains(*name)) {
             let words = [name, "7"];
             let refused = original(&words[..if row.has_argument { 2 } else { 1 }]);
-            let told = refused.stderr_text();
-            assert!(!told.contains("unknown option"), "{name}: {told}");
+            let output = refused.stderr_text();
+            assert!(!output.contains("unknown option"), "{name}: {output}");
         }
     }
 }
@@ -123,14 +123,16 @@ fn what_is_refused_names_itself_and_the_reason() {
             words.extend(row.has_argument.then_some("7"));
             words.extend(["ftp://127.0.0.1:9/a", "ftp://127.0.0.1:9/b"]);
             let finished = ours.run(&words);
-            let told = finished.stderr_text();
-            assert_eq!(finished.status.code(), Some(1), "{told}");
+            let output = finished.stderr_text();
+            assert_eq!(finished.status.code(), Some(1), "{output}");
             let names = [name, &row.names[0]];
             assert!(
-                names.iter().any(|name| told.contains(&format!("{name}: "))),
-                "{told}"
+                names
+                    .iter()
+                    .any(|name| output.contains(&format!("{name}: "))),
+                "{output}"
             );
-            assert!(!told.contains("connect"), "{told}");
+            assert!(!output.contains("connect"), "{output}");
         }
     }
 }

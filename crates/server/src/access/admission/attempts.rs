@@ -44,7 +44,7 @@ struct WaitingLogin {
 
 /// A login attempt. It fails unless it is reported as succeeded.
 pub(crate) struct Attempt {
-    gate: Arc<Admission>,
+    admission: Arc<Admission>,
     address: IpAddr,
     costly: bool,
     /// `None`: it has failed.
@@ -62,9 +62,9 @@ impl Attempt {
     /// The costly part has ended: the next attempt may start.
     pub(crate) fn verified(&mut self) {
         if std::mem::take(&mut self.costly) {
-            let handed_on = self.gate.with_attempts(|attempts, limits| {
+            let handed_on = self.admission.with_attempts(|attempts, limits| {
                 attempts.costly -= 1;
-                attempts.grant_next(&self.gate, limits, Instant::now())
+                attempts.grant_next(&self.admission, limits, Instant::now())
             });
             deliver(handed_on);
         }
@@ -82,14 +82,14 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         let (now, address) = (Instant::now(), self.address);
-        let handed_on = self.gate.with_attempts(|attempts, limits| {
+        let handed_on = self.admission.with_attempts(|attempts, limits| {
             match self.success {
                 None => limits.failed(now, address),
                 Some(Success::Proven) => limits.proven(address),
                 Some(Success::Anonymous) => {}
             }
             attempts.end(address, self.costly);
-            attempts.grant_next(&self.gate, limits, now)
+            attempts.grant_next(&self.admission, limits, now)
         });
         deliver(handed_on);
     }
@@ -102,8 +102,8 @@ pub(crate) type GrantedAttempts = Vec<(
 )>;
 
 pub(crate) fn deliver(handed_on: GrantedAttempts) {
-    for (turn, told) in handed_on {
-        drop(turn.send(told));
+    for (turn, decision) in handed_on {
+        drop(turn.send(decision));
     }
 }
 
@@ -146,7 +146,7 @@ impl Attempts {
     /// The attempts whose turn has come, one of each address after the other.
     pub(crate) fn grant_next(
         &mut self,
-        gate: &Arc<Admission>,
+        admission: &Arc<Admission>,
         limits: &Limits,
         now: Instant,
     ) -> GrantedAttempts {
@@ -172,7 +172,7 @@ impl Attempts {
                     self.costly += usize::from(costly);
                     *self.running.entry(address).or_default() += 1;
                     let attempt = Attempt {
-                        gate: Arc::clone(gate),
+                        admission: Arc::clone(admission),
                         address,
                         costly,
                         success: None,
@@ -200,9 +200,9 @@ mod tests {
     use super::*;
     use crate::config::Bounds;
 
-    type Told = oneshot::Receiver<Result<Attempt, Refusal>>;
+    type PendingAttempt = oneshot::Receiver<Result<Attempt, Refusal>>;
 
-    fn gate(free_failures: u32) -> Arc<Admission> {
+    fn admission(free_failures: u32) -> Arc<Admission> {
         Admission::new(Bounds {
             free_failures,
             ..Bounds::default()
@@ -214,24 +214,28 @@ mod tests {
     }
 
     /// An attempt as a [`crate::access::admission::ConnectionPermit`] begins it.
-    fn begin(gate: &Arc<Admission>, address: IpAddr, costly: bool) -> Result<Told, Refusal> {
-        let (turn, told) = oneshot::channel();
+    fn begin(
+        admission: &Arc<Admission>,
+        address: IpAddr,
+        costly: bool,
+    ) -> Result<PendingAttempt, Refusal> {
+        let (turn, decision) = oneshot::channel();
         let mut begun = Ok(());
-        let handed_on = gate.with_attempts(|attempts, limits| {
+        let handed_on = admission.with_attempts(|attempts, limits| {
             let now = Instant::now();
             begun = attempts.begin(limits, now, address, costly, turn);
-            attempts.grant_next(gate, limits, now)
+            attempts.grant_next(admission, limits, now)
         });
         deliver(handed_on);
-        begun.map(|()| told)
+        begun.map(|()| decision)
     }
 
     /// Those whose turn has come.
-    fn running(all: &mut Vec<Told>) -> Vec<Result<Attempt, Refusal>> {
+    fn running(all: &mut Vec<PendingAttempt>) -> Vec<Result<Attempt, Refusal>> {
         let mut come = Vec::new();
-        all.retain_mut(|told| match told.try_recv() {
-            Ok(told) => {
-                come.push(told);
+        all.retain_mut(|decision| match decision.try_recv() {
+            Ok(decision) => {
+                come.push(decision);
                 false
             }
             Err(_) => true,
@@ -241,13 +245,13 @@ mod tests {
 
     #[test]
     fn guesses_side_by_side_are_no_more_than_guesses_one_by_one() {
-        let gate = gate(10);
-        let all = (0..250).map(|_| begin(&gate, ip(1), false).unwrap());
-        let mut all: Vec<Told> = all.collect();
+        let admission = admission(10);
+        let all = (0..250).map(|_| begin(&admission, ip(1), false).unwrap());
+        let mut all: Vec<PendingAttempt> = all.collect();
         let mut tried = 0;
         loop {
             let mut come = running(&mut all);
-            assert!(come.iter().filter(|told| told.is_ok()).count() <= 10);
+            assert!(come.iter().filter(|decision| decision.is_ok()).count() <= 10);
             let Some(Ok(attempt)) = come.pop() else { break };
             tried += 1;
             // It fails; the others that run are looked at in the next round.
@@ -260,23 +264,23 @@ mod tests {
             tried, 11,
             "ten that are free, and one that makes them pause"
         );
-        assert!(begin(&gate, ip(1), false).is_err());
-        assert!(begin(&gate, ip(2), false).is_ok());
+        assert!(begin(&admission, ip(1), false).is_err());
+        assert!(begin(&admission, ip(2), false).is_ok());
     }
 
     #[test]
     fn successful_logins_cause_no_pause() {
-        let gate = gate(2);
+        let admission = admission(2);
         for round in 0..50 {
-            let told = begin(&gate, ip(1), true).unwrap().try_recv().unwrap();
-            told.unwrap().succeeded(round % 2 == 0);
+            let decision = begin(&admission, ip(1), true).unwrap().try_recv().unwrap();
+            decision.unwrap().succeeded(round % 2 == 0);
         }
-        let all = (0..50).map(|_| begin(&gate, ip(1), false).unwrap());
-        let mut all: Vec<Told> = all.collect();
+        let all = (0..50).map(|_| begin(&admission, ip(1), false).unwrap());
+        let mut all: Vec<PendingAttempt> = all.collect();
         let mut succeeded = 0;
         while !all.is_empty() {
-            for told in running(&mut all) {
-                told.unwrap().succeeded(true);
+            for decision in running(&mut all) {
+                decision.unwrap().succeeded(true);
                 succeeded += 1;
             }
         }
@@ -285,13 +289,13 @@ mod tests {
 
     #[test]
     fn addresses_take_turns() {
-        let gate = gate(1000);
-        let mut crowd: Vec<Told> = (0..200)
-            .map(|_| begin(&gate, ip(1), true).unwrap())
+        let admission = admission(1000);
+        let mut crowd: Vec<PendingAttempt> = (0..200)
+            .map(|_| begin(&admission, ip(1), true).unwrap())
             .collect();
         let mut run = running(&mut crowd);
         assert_eq!(run.len(), slots());
-        let mut other = vec![begin(&gate, ip(2), true).unwrap()];
+        let mut other = vec![begin(&admission, ip(2), true).unwrap()];
         assert!(running(&mut other).is_empty());
         drop(run.pop());
         let next = running(&mut other).pop().or_else(|| {
@@ -299,27 +303,33 @@ mod tests {
             drop(running(&mut crowd));
             running(&mut other).pop()
         });
-        assert!(next.is_some_and(|told| told.is_ok()));
+        assert!(next.is_some_and(|decision| decision.is_ok()));
     }
 
     #[test]
     fn excess_and_abandoned_logins_do_not_wait() {
-        let gate = gate(1000);
-        let first: Vec<_> = (0..slots()).map(|_| begin(&gate, ip(1), true)).collect();
+        let admission = admission(1000);
+        let first: Vec<_> = (0..slots())
+            .map(|_| begin(&admission, ip(1), true))
+            .collect();
         let gone: Vec<_> = (0..WAITING_MAX)
-            .map(|_| begin(&gate, ip(1), true))
+            .map(|_| begin(&admission, ip(1), true))
             .collect();
         assert_eq!(
-            begin(&gate, ip(1), true).err(),
+            begin(&admission, ip(1), true).err(),
             Some(Refusal::Attempts(WAITING_MAX))
         );
-        assert!(begin(&gate, ip(2), true).is_ok());
+        assert!(begin(&admission, ip(2), true).is_ok());
         drop(gone);
-        let mut last = vec![begin(&gate, ip(1), true).unwrap()];
+        let mut last = vec![begin(&admission, ip(1), true).unwrap()];
         // A turn that is dropped before it is taken is handed on.
         drop(first);
-        assert!(running(&mut last).pop().is_some_and(|told| told.is_ok()));
-        gate.with_attempts(|attempts, _| {
+        assert!(
+            running(&mut last)
+                .pop()
+                .is_some_and(|decision| decision.is_ok())
+        );
+        admission.with_attempts(|attempts, _| {
             assert_eq!((attempts.costly, attempts.running.len()), (0, 0));
             Vec::new()
         });
@@ -327,9 +337,9 @@ mod tests {
 
     #[test]
     fn a_password_that_is_verified_makes_room_for_the_next() {
-        let gate = gate(1000);
-        let begun = (0..=slots()).map(|_| begin(&gate, ip(1), true).unwrap());
-        let mut all: Vec<Told> = begun.collect();
+        let admission = admission(1000);
+        let begun = (0..=slots()).map(|_| begin(&admission, ip(1), true).unwrap());
+        let mut all: Vec<PendingAttempt> = begun.collect();
         let mut run = running(&mut all);
         assert_eq!((run.len(), all.len()), (slots(), 1));
         run[0].as_mut().unwrap().verified();

@@ -45,7 +45,7 @@ struct Inner {
 
 /// The permit of one connection. Dropping it makes room.
 pub(crate) struct ConnectionPermit {
-    gate: Arc<Admission>,
+    admission: Arc<Admission>,
     /// Its key in the limits.
     place: u64,
     /// For the log.
@@ -86,7 +86,7 @@ impl Admission {
         let mut inner = self.lock();
         let id = inner.next_id;
         let admitted = inner.limits.admit(Instant::now(), address, id);
-        let goes = admitted.inspect_err(|why| self.metrics.turned_away(why))?;
+        let goes = admitted.inspect_err(|why| self.metrics.refused(why))?;
         if let Some(notify) = goes.and_then(|id| inner.waiting.remove(&id)) {
             notify.notify_one();
         }
@@ -95,7 +95,7 @@ impl Admission {
         inner.waiting.insert(id, Arc::clone(&must_go));
         inner.begun.insert(id, SystemTime::now());
         Ok(ConnectionPermit {
-            gate: Arc::clone(self),
+            admission: Arc::clone(self),
             place: id,
             number: id,
             address,
@@ -148,11 +148,11 @@ impl ConnectionPermit {
     }
 
     pub(crate) fn received_first_byte(&self) {
-        self.gate.lock().limits.received_first_byte(self.place);
+        self.admission.lock().limits.received_first_byte(self.place);
     }
 
     pub(crate) fn may_try(&self) -> Result<(), Refusal> {
-        self.gate
+        self.admission
             .lock()
             .limits
             .may_try(Instant::now(), self.address)
@@ -160,7 +160,10 @@ impl ConnectionPermit {
 
     /// An authentication failed.
     pub(crate) fn failed(&self) {
-        self.gate.lock().limits.failed(Instant::now(), self.address);
+        self.admission
+            .lock()
+            .limits
+            .failed(Instant::now(), self.address);
     }
 
     /// Ready when a login may be tried, or is refused. `costly`: it verifies a password, which
@@ -169,24 +172,24 @@ impl ConnectionPermit {
         &self,
         costly: bool,
     ) -> impl Future<Output = Result<Attempt, Refusal>> + Send + use<> {
-        let (turn, told) = oneshot::channel();
-        let (gate, address, now) = (Arc::clone(&self.gate), self.address, Instant::now());
+        let (turn, decision) = oneshot::channel();
+        let (admission, address, now) = (Arc::clone(&self.admission), self.address, Instant::now());
         let mut begun = Ok(());
-        let handed_on = gate.with_attempts(|attempts, limits| {
+        let handed_on = admission.with_attempts(|attempts, limits| {
             begun = attempts.begin(limits, now, address, costly, turn);
-            attempts.grant_next(&gate, limits, now)
+            attempts.grant_next(&admission, limits, now)
         });
         deliver(handed_on);
         async move {
             begun?;
             // The other side answers, or is dropped with the admission control.
-            told.await.unwrap_or(Err(Refusal::Descriptors))
+            decision.await.unwrap_or(Err(Refusal::Descriptors))
         }
     }
 
     /// From now on it cannot be evicted.
     pub(crate) fn logged_in(&self, account: &Principal) -> Result<(), Refusal> {
-        let mut inner = self.gate.lock();
+        let mut inner = self.admission.lock();
         inner.limits.logged_in(self.place, account)?;
         inner.waiting.remove(&self.place);
         Ok(())
@@ -194,7 +197,7 @@ impl ConnectionPermit {
 
     /// The part of a session of `account` in the data channels of that and of its address.
     pub(crate) fn quota(&self, account: &Principal) -> Result<ChannelQuota, Refusal> {
-        let mut inner = self.gate.lock();
+        let mut inner = self.admission.lock();
         let bounds = inner.limits.bounds();
         let account = account.clone();
         let account = pool(&mut inner.accounts, account, bounds.channels_per_account);
@@ -228,7 +231,7 @@ fn pool<K: Hash + Eq>(
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut inner = self.gate.lock();
+        let mut inner = self.admission.lock();
         inner.limits.left(self.place);
         inner.waiting.remove(&self.place);
         inner.begun.remove(&self.place);

@@ -72,7 +72,7 @@ pub(crate) struct Cache {
 pub(crate) struct Passwords {
     entries: HashMap<String, Entry>,
     /// Verified for unknown names, so that they take as long as known ones. No user has it.
-    nobody: String,
+    unknown_user: String,
     memory: Arc<Memory>,
 }
 
@@ -256,11 +256,11 @@ impl Passwords {
             };
             faults.push(Fault { line: at + 1, what });
         }
-        let nobody = hash_with(cost.unwrap_or_default(), b"", &[0; SALT_BYTES]);
+        let unknown_user = hash_with(cost.unwrap_or_default(), b"", &[0; SALT_BYTES]);
         let memory = Arc::default();
         let passwords = Self {
             entries,
-            nobody,
+            unknown_user,
             memory,
         };
         (passwords, faults)
@@ -271,11 +271,11 @@ impl Passwords {
         self.entries.is_empty()
     }
 
-    /// The user whose password this is. Takes as long for names that nobody has as for the first
+    /// The user whose password this is. Takes as long for unknown names as for the first
     /// user of the file, and some ten milliseconds and megabytes in any case.
     pub(crate) fn verify(&self, user: &str, password: &[u8]) -> Option<&Entry> {
         let entry = self.entries.get(user);
-        let hash = entry.map_or(&self.nobody, |entry| &entry.hash);
+        let hash = entry.map_or(&self.unknown_user, |entry| &entry.hash);
         let is_right = self.is_right(hash, password)?;
         entry.filter(|_| is_right)
     }
@@ -440,10 +440,16 @@ mod tests {
     fn unknown_users_take_as_long_as_known_ones() {
         let (passwords, _) = Passwords::parse(&format!("jo:{}", cheap("secret")));
         let cost = |hash: &str| Params::try_from(&PasswordHash::new(hash).unwrap()).unwrap();
-        assert_eq!(cost(&passwords.nobody), cost(&passwords.entries["jo"].hash));
+        assert_eq!(
+            cost(&passwords.unknown_user),
+            cost(&passwords.entries["jo"].hash)
+        );
         let (none, _) = Passwords::parse("");
         assert!(none.is_empty());
-        assert_eq!(cost(&none.nobody).m_cost(), Params::default().m_cost());
+        assert_eq!(
+            cost(&none.unknown_user).m_cost(),
+            Params::default().m_cost()
+        );
     }
 
     #[test]

@@ -321,7 +321,7 @@ mod tests {
         let record = |name: &str| {
             audit.record(&who(), &Entry::new(What::Login).to(name));
         };
-        record("nobody listens");
+        record("without a listener");
         audit.open(&to(&path)).unwrap();
         record("one");
         std::fs::rename(&path, &old).unwrap();
@@ -333,6 +333,6 @@ mod tests {
         let lines = |path| std::fs::read_to_string(path).unwrap();
         let texts = [lines(&old), lines(&path)].map(|text| text.lines().count());
         assert_eq!(texts, [2, 2]);
-        assert!(lines(&old).contains("\"to\":\"two\"") && !lines(&old).contains("nobody"));
+        assert!(lines(&old).contains("\"to\":\"two\"") && !lines(&old).contains("listener"));
     }
 }

@@ -221,17 +221,17 @@ mod tests {
         let (lines, writes) = gathered();
         lines.carry();
         lines.carry();
-        let told: Vec<String> = (0..100).map(|n| format!("{n}\n")).collect();
-        for line in &told {
+        let written: Vec<String> = (0..100).map(|n| format!("{n}\n")).collect();
+        for line in &written {
             lines.put(line.as_bytes(), false);
         }
-        let told = told.concat();
+        let written = written.concat();
         let mut seen = String::new();
-        while seen.len() < told.len() {
+        while seen.len() < written.len() {
             let more = writes.recv_timeout(Duration::from_secs(60));
             seen.push_str(&more.expect("lines that wait are sent"));
         }
-        assert_eq!(seen, told);
+        assert_eq!(seen, written);
     }
 
     #[test]
@@ -243,7 +243,10 @@ mod tests {
             assert_eq!(writes.try_recv(), Err(mpsc::TryRecvError::Empty));
             tracing::error!("second");
         });
-        let told = writes.try_iter().collect::<Vec<_>>().concat();
-        assert!(told.contains("first") && told.contains("second"), "{told}");
+        let written = writes.try_iter().collect::<Vec<_>>().concat();
+        assert!(
+            written.contains("first") && written.contains("second"),
+            "{written}"
+        );
     }
 }

@@ -79,7 +79,7 @@ pub(crate) struct Metrics {
     errors: Counters<Class, { Class::COUNT }>,
     channels_opened: Counter,
     retransmitted: Counter,
-    visits: Mutex<BTreeMap<u64, Arc<Mutex<ConnectionState>>>>,
+    connections: Mutex<BTreeMap<u64, Arc<Mutex<ConnectionState>>>>,
 }
 
 /// Transfers of one direction.
@@ -151,7 +151,7 @@ impl Default for Metrics {
             errors: Counters::default(),
             channels_opened: Counter::default(),
             retransmitted: Counter::default(),
-            visits: Mutex::default(),
+            connections: Mutex::default(),
         }
     }
 }
@@ -169,7 +169,7 @@ impl Metrics {
             bytes: Default::default(),
             transfers: 0,
         }));
-        lock(&self.visits).insert(number, Arc::clone(&seen));
+        lock(&self.connections).insert(number, Arc::clone(&seen));
         ConnectionMetrics {
             metrics: Arc::clone(self),
             number,
@@ -178,7 +178,7 @@ impl Metrics {
     }
 
     /// A connection was refused.
-    pub(crate) fn turned_away(&self, why: &Refusal) {
+    pub(crate) fn refused(&self, why: &Refusal) {
         self.refused.add(match why {
             Refusal::Address(_) => ConnectionRefusal::Address,
             Refusal::Failures(_) => ConnectionRefusal::Failures,
@@ -190,22 +190,22 @@ impl Metrics {
     }
 
     /// The present connections, in the order of their numbers. Their state may change meanwhile.
-    fn visits(&self) -> Vec<(u64, Arc<Mutex<ConnectionState>>)> {
-        let visits = lock(&self.visits);
-        visits
+    fn connections(&self) -> Vec<(u64, Arc<Mutex<ConnectionState>>)> {
+        let connections = lock(&self.connections);
+        connections
             .iter()
             .map(|(number, seen)| (*number, Arc::clone(seen)))
             .collect()
     }
 
     fn moved(&self, direction: Direction, seen: &mut ConnectionState, flow: Flow) {
-        let told = seen.doing.as_ref().map(|doing| doing.running.flow);
-        let told = told.unwrap_or_default();
-        let bytes = growth(flow.bytes, told.bytes);
+        let counted = seen.doing.as_ref().map(|doing| doing.running.flow);
+        let counted = counted.unwrap_or_default();
+        let bytes = growth(flow.bytes, counted.bytes);
         self.moves[direction as usize].bytes.add(bytes);
         seen.bytes[direction as usize] = seen.bytes[direction as usize].saturating_add(bytes);
         self.retransmitted
-            .add(growth(flow.retransmitted, told.retransmitted));
+            .add(growth(flow.retransmitted, counted.retransmitted));
     }
 
     fn channels(&self, seen: &mut ConnectionState, channels: Channels) {
@@ -291,7 +291,7 @@ impl ConnectionMetrics {
 
 impl Drop for ConnectionMetrics {
     fn drop(&mut self) {
-        lock(&self.metrics.visits).remove(&self.number);
+        lock(&self.metrics.connections).remove(&self.number);
     }
 }
 
@@ -337,8 +337,8 @@ impl Kind for ConnectionRefusal {
 }
 
 /// By how much a running total has grown, within plausible bounds.
-fn growth(now: u64, told: u64) -> u64 {
-    now.saturating_sub(told).min(AT_ONCE_MAX)
+fn growth(now: u64, counted: u64) -> u64 {
+    now.saturating_sub(counted).min(AT_ONCE_MAX)
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -360,10 +360,10 @@ mod tests {
         assert_in_order::<ConnectionRefusal>();
     }
 
-    fn visit() -> (Arc<Metrics>, ConnectionMetrics) {
+    fn connection() -> (Arc<Metrics>, ConnectionMetrics) {
         let metrics = Arc::new(Metrics::default());
-        let visit = metrics.enter(7, Ipv4Addr::LOCALHOST.into());
-        (metrics, visit)
+        let connection = metrics.enter(7, Ipv4Addr::LOCALHOST.into());
+        (metrics, connection)
     }
 
     fn who() -> Who {
@@ -408,37 +408,37 @@ mod tests {
 
     #[test]
     fn reported_progress_is_counted_once() {
-        let (metrics, visit) = visit();
-        visit.progress(&far(10, 1, 2));
-        visit.progress(&far(30, 1, 3));
+        let (metrics, connection) = connection();
+        connection.progress(&far(10, 1, 2));
+        connection.progress(&far(30, 1, 3));
         assert_eq!(counts(&metrics), [30, 1, 3, 0]);
         // Begun ahead and given up: it is no end of what moves.
-        visit.observe(&who(), &Entry::new(What::Put).ended(Some("cut short")));
-        visit.progress(&far(40, 1, 3));
-        visit.observe(&who(), &ended(50, 2, 4));
+        connection.observe(&who(), &Entry::new(What::Put).ended(Some("cut short")));
+        connection.progress(&far(40, 1, 3));
+        connection.observe(&who(), &ended(50, 2, 4));
         assert_eq!(counts(&metrics), [50, 2, 4, 1_500_000]);
-        visit.observe(&who(), &ended(5, 0, 4));
+        connection.observe(&who(), &ended(5, 0, 4));
         assert_eq!(counts(&metrics), [55, 2, 4, 3_000_000]);
     }
 
     #[test]
     fn lies_of_a_session_are_bounded_and_take_nothing_back() {
-        let (metrics, visit) = visit();
+        let (metrics, connection) = connection();
         for _ in 0..3 {
-            visit.progress(&far(u64::MAX, u64::MAX, u64::MAX));
-            visit.progress(&far(0, 0, 0));
+            connection.progress(&far(u64::MAX, u64::MAX, u64::MAX));
+            connection.progress(&far(0, 0, 0));
         }
         let most = 3 * AT_ONCE_MAX;
         assert_eq!(counts(&metrics), [most, most, most, 0]);
         let mut entry = ended(1, 0, 0);
         for seconds in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
             entry.seconds = Some(seconds);
-            visit.observe(&who(), &entry);
+            connection.observe(&who(), &entry);
         }
         // Reports of a session's process say nothing of logins.
         for what in [What::Login, What::Prove] {
             let entry = Entry::new(what).by(Method::Gsi).class(Some(Class::Pause));
-            visit.observe(&who(), &entry.bounded());
+            connection.observe(&who(), &entry.bounded());
         }
         assert_eq!(metrics.logins.of(Method::Gsi), 0);
         assert_eq!(metrics.logins_refused.of(Class::Pause), 0);
@@ -446,11 +446,11 @@ mod tests {
 
     #[test]
     fn who_has_left_is_not_there() {
-        let (metrics, visit) = visit();
-        visit.observe(&who(), &Entry::new(What::Login).by(Method::Token));
-        assert_eq!(metrics.visits().len(), 1);
-        drop(visit);
-        assert!(metrics.visits().is_empty());
+        let (metrics, connection) = connection();
+        connection.observe(&who(), &Entry::new(What::Login).by(Method::Token));
+        assert_eq!(metrics.connections().len(), 1);
+        drop(connection);
+        assert!(metrics.connections().is_empty());
         assert_eq!(metrics.logins.of(Method::Token), 1);
     }
 }

@@ -21,7 +21,7 @@ impl Metrics {
         let mut sessions = vec![0_u64; Method::ALL.len()];
         let (mut waiting, mut channels) = (0_u64, 0_u64);
         let mut transfers = [0_u64; Direction::COUNT];
-        for (_, seen) in self.visits() {
+        for (_, seen) in self.connections() {
             let seen = lock(&seen);
             match &seen.login {
                 Some(login) => sessions[login.method.index()] += 1,

@@ -14,16 +14,19 @@ impl Metrics {
     /// One line each, and one on all. Names and paths are escaped as everywhere in the log.
     pub(crate) fn log_status(&self) {
         let now = SystemTime::now();
-        let visits = self.visits();
-        for (number, seen) in visits.iter().take(TOLD_MAX) {
+        let connections = self.connections();
+        for (number, seen) in connections.iter().take(TOLD_MAX) {
             lock(seen).log(*number, now);
         }
-        if visits.len() > TOLD_MAX {
-            info!(connections = visits.len() - TOLD_MAX, "status: and others");
+        if connections.len() > TOLD_MAX {
+            info!(
+                connections = connections.len() - TOLD_MAX,
+                "status: and others"
+            );
         }
         let [in_, out, list] = DIRECTIONS.map(|direction| &self.moves[direction as usize]);
         info!(
-            connections = visits.len(),
+            connections = connections.len(),
             connections_total = self.connections.count(),
             received = in_.done.count(),
             received_bytes = in_.bytes.count(),

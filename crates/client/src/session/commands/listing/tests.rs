@@ -227,10 +227,10 @@ fn neither_a_line_nor_a_listing_goes_on_for_ever() {
 }
 
 #[test]
-fn a_listing_that_nobody_reads_ends() {
+fn a_listing_without_a_reader_ends() {
     let (queue, reader) = queue();
     drop(reader);
     let mut cutter = LineSplitter::new(LineSink::new(queue, 0), ListingForm::Facts);
     let error = cutter.write_all(b"Type=file; a\r\n").unwrap_err();
-    assert!(error.to_string().contains("nobody reads"), "{error}");
+    assert!(error.to_string().contains("no task reads"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Guarded data channels: who is let in, and what protects the bytes.
+//! Protected data channels: who is let in, and what protects the bytes.
 
 use std::{
     collections::BTreeSet,
@@ -56,20 +56,20 @@ impl Users {
     }
 
     pub(crate) fn security(&self, protection: Protection) -> GsiSecurity {
-        self.guard_of(&self.jo, protection)
+        self.security_of(&self.jo, protection)
     }
 
-    fn guard_of(&self, credential: &Credential, protection: Protection) -> GsiSecurity {
+    fn security_of(&self, credential: &Credential, protection: Protection) -> GsiSecurity {
         let anchors = Arc::new(self.grid.anchors());
         GsiSecurity::own_identity(credential.clone(), anchors, protection)
     }
 
-    fn somebody(&self, name: &str) -> Blueprint {
+    fn user(&self, name: &str) -> Blueprint {
         Blueprint::user(name).at(SystemTime::now())
     }
 }
 
-pub(crate) fn guarded(security: GsiSecurity, params: ChannelParams) -> ChannelParams {
+pub(crate) fn protected(security: GsiSecurity, params: ChannelParams) -> ChannelParams {
     ChannelParams {
         security: Some(security.into()),
         ..params
@@ -110,8 +110,8 @@ fn every_protection_carries_every_mode_in_both_versions() {
                     ..users.security(protection)
                 };
                 for size in [0, 1, 16 << 10, 300_007, 3_000_000] {
-                    let guarded = guarded(security.clone(), params(4, 100_000));
-                    let both = pair(guarded.clone(), guarded);
+                    let protected = protected(security.clone(), params(4, 100_000));
+                    let both = pair(protected.clone(), protected);
                     // Cached channels stay what they are.
                     for round in 0..3 {
                         let (sent, got) = both.copy(pattern(size), Mode::ExtendedBlock).await;
@@ -129,8 +129,8 @@ fn every_protection_carries_every_mode_in_both_versions() {
 fn every_protection_carries_holes() {
     let users = Users::new();
     for protection in LEVELS {
-        let guarded = guarded(users.security(protection), knowing(2));
-        assert_carries_holes(&pair(guarded.clone(), guarded));
+        let protected = protected(users.security(protection), knowing(2));
+        assert_carries_holes(&pair(protected.clone(), protected));
     }
 }
 
@@ -138,14 +138,14 @@ fn every_protection_carries_holes() {
 fn protected_transfers_bypass_the_page_cache() {
     let users = Users::new();
     for protection in [Protection::Safe, Protection::Private] {
-        let guarded = |channels| guarded(users.security(protection), params(channels, 1 << 20));
-        let pair = |channels| pair(guarded(channels), guarded(channels));
+        let protected = |channels| protected(users.security(protection), params(channels, 1 << 20));
+        let pair = |channels| pair(protected(channels), protected(channels));
         assert_copies(&data_direct::Place::new(), pair);
     }
 }
 
 #[test]
-fn stream_mode_is_guarded_whoever_connects() {
+fn stream_mode_is_protected_from_either_end() {
     let users = Users::new();
     run(async {
         for versions in [Versions::Tls12, Versions::Tls13] {
@@ -156,8 +156,8 @@ fn stream_mode_is_guarded_whoever_connects() {
                             versions,
                             ..users.security(protection)
                         };
-                        let guarded = guarded(security, params(1, 100_000));
-                        let mut both = pair(guarded.clone(), guarded);
+                        let protected = protected(security, params(1, 100_000));
+                        let mut both = pair(protected.clone(), protected);
                         if !sender_connects {
                             std::mem::swap(&mut both.receiver, &mut both.sender);
                         }
@@ -174,14 +174,14 @@ fn stream_mode_is_guarded_whoever_connects() {
 /// Bytes that wait behind the handshake, or in a record, are looked at as those from the socket
 /// are.
 #[test]
-fn a_guarded_stream_writes_nothing_behind_its_region() {
+fn a_protected_stream_writes_nothing_behind_its_region() {
     const BASE: u64 = 10;
     const REGION: u64 = 100_000;
     let users = Users::new();
     run(async {
         for protection in LEVELS {
-            let guarded = guarded(users.security(protection), params(1, 1 << 20));
-            let both = pair(guarded.clone(), guarded);
+            let protected = protected(users.security(protection), params(1, 1 << 20));
+            let both = pair(protected.clone(), protected);
             let (source, target) = (Bytes::new(pattern(300_000)), Bytes::new(Vec::new()));
             let sink = TransferJob::Receive(Sink::File {
                 file: target.clone(),
@@ -226,12 +226,12 @@ fn refusal(report: &TransferReport) -> &str {
 fn another_identity_is_refused_at_once() {
     let users = Users::new();
     let authority = &users.grid.authority;
-    let kim = users.somebody("/O=Grid/CN=Kim").issued_by(authority);
-    let late = users.somebody("/O=Grid/CN=Jo").valid(-2 * DAY, -HOUR);
+    let kim = users.user("/O=Grid/CN=Kim").issued_by(authority);
+    let late = users.user("/O=Grid/CN=Jo").valid(-2 * DAY, -HOUR);
     let late = late.issued_by(authority);
     let stranger = Blueprint::authority("/O=Else/CN=CA").at(SystemTime::now());
     let stranger = users
-        .somebody("/O=Grid/CN=Jo")
+        .user("/O=Grid/CN=Jo")
         .issued_by(&stranger.self_signed());
     run(async {
         for (who, word) in [
@@ -244,10 +244,10 @@ fn another_identity_is_refused_at_once() {
                 // They expect Jo, so that only we have something against them.
                 let theirs = GsiSecurity {
                     peer: ours.peer.clone(),
-                    ..users.guard_of(who, protection)
+                    ..users.security_of(who, protection)
                 };
-                let ours = guarded(ours, params(2, 1 << 20));
-                let theirs = guarded(theirs, params(2, 1 << 20));
+                let ours = protected(ours, params(2, 1 << 20));
+                let theirs = protected(theirs, params(2, 1 << 20));
                 let [received, sent] = copy_between(ours.clone(), theirs.clone()).await;
                 assert!(refusal(&received).contains(word), "{received:?}");
                 // With TLS 1.3 the sender may have written all before it can hear of that.
@@ -261,23 +261,23 @@ fn another_identity_is_refused_at_once() {
 }
 
 #[test]
-fn a_named_subject_may_be_somebody_else() {
+fn the_expected_subject_can_be_named() {
     let users = Users::new();
     let kim = users
-        .somebody("/O=Grid/CN=Kim")
+        .user("/O=Grid/CN=Kim")
         .issued_by(&users.grid.authority);
     run(async {
         let jo = users.security(Protection::Private);
-        let kim = users.guard_of(&kim, Protection::Private);
+        let kim = users.security_of(&kim, Protection::Private);
         let (for_jo, for_kim) = (jo.peer.clone(), kim.peer.clone());
-        let jo = guarded(
+        let jo = protected(
             GsiSecurity {
                 peer: for_kim,
                 ..jo
             },
             params(2, 10_000),
         );
-        let kim = guarded(
+        let kim = protected(
             GsiSecurity {
                 peer: for_jo,
                 ..kim
@@ -296,11 +296,11 @@ fn quick(security: GsiSecurity) -> ChannelParams {
     ChannelParams {
         connect_limit: limit,
         stall_limit: limit,
-        ..guarded(security, params(1, 1 << 20))
+        ..protected(security, params(1, 1 << 20))
     }
 }
 
-/// What becomes of a receipt when somebody connects and does `script`.
+/// How a receipt ends when a peer connects and does `script`.
 async fn receive_from(
     security: GsiSecurity,
     script: impl FnOnce(TcpStream) + Send + 'static,
@@ -354,7 +354,7 @@ fn peers_that_do_not_shake_hands_are_told_apart() {
             ),
             "{why:?}"
         );
-        // The same, and then it goes away: nobody has said a word against anybody.
+        // The same, and then it goes away: neither end has sent an error.
         let leaves = receive_from(security(), |mut stream| {
             stream.write_all(&[22, 3, 1, 1, 0]).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -431,18 +431,18 @@ async fn copy_past_a_tap(
     security: GsiSecurity,
     place: Option<usize>,
 ) -> (TransferReport, Vec<u8>, bool) {
-    let params = guarded(security, params(1, 1 << 20));
+    let params = protected(security, params(1, 1 << 20));
     let (inner, to) = listener();
     let (outer, at) = listener();
     let seen = Arc::new(AtomicBool::new(false));
-    let (mut passed, told) = (0, Arc::clone(&seen));
+    let (mut passed, flag) = (0, Arc::clone(&seen));
     Tap {
         listener: outer,
         to,
     }
     .run(move |bytes| {
         if bytes.windows(8).any(|part| part == b"secretly") {
-            told.store(true, Ordering::Relaxed);
+            flag.store(true, Ordering::Relaxed);
         }
         if let Some(place) = place.and_then(|place| place.checked_sub(passed))
             && let Some(byte) = bytes.get_mut(place)
@@ -501,9 +501,12 @@ fn handshakes_leave_running_channels_their_turns() {
         // handshakes, which take their time. At full speed 64 channels would leave little of a
         // processor to them.
         let mover = [Mover::spawn("m").unwrap()];
-        let kim = users.somebody("/O=Grid/CN=Kim").key(rsa_key());
+        let kim = users.user("/O=Grid/CN=Kim").key(rsa_key());
         let kim = kim.issued_by(&users.grid.authority);
-        let params = guarded(users.guard_of(&kim, Protection::Clear), params(1, 1 << 20));
+        let params = protected(
+            users.security_of(&kim, Protection::Clear),
+            params(1, 1 << 20),
+        );
         params.rate.set(Some(2_000_000_000));
         let (inner, at) = listener();
         let receiver = ChannelSet::passive(&mover, inner, params.clone()).unwrap();
@@ -578,7 +581,7 @@ fn no_ticket_is_on_the_wire() {
             versions,
             ..users.security(protection)
         };
-        let params = guarded(security, params(1, 1 << 20));
+        let params = protected(security, params(1, 1 << 20));
         let (listener, to) = listener();
         let (at, capture) = Capture::before(to);
         let mover = |name| [Mover::spawn(name).unwrap()];
@@ -608,7 +611,7 @@ fn no_ticket_is_on_the_wire() {
 #[test]
 fn an_unreadable_file_does_not_harm_earlier_ones() {
     let users = Users::new();
-    let parameters = guarded(users.security(Protection::Private), params(2, 1 << 20));
+    let parameters = protected(users.security(Protection::Private), params(2, 1 << 20));
     let both = pair(parameters.clone(), parameters);
     let unreadable = || {
         let refused = (0..8).map(|nth| Fault::Fail {
