@@ -1,6 +1,6 @@
 //! A decision is a page: context, decision, consequences, when to look again.
 
-use super::{Fault, Text, place_of};
+use super::{Fault, Text};
 
 const RULE: &str = "a decision is a page; runs and figures belong to docs/results";
 /// Of 100 columns, tables and code included.
@@ -11,7 +11,6 @@ pub(super) fn check(text: &Text, faults: &mut Vec<Fault>) {
     if path.starts_with("docs/adr/") && lines > LINES_MAX {
         faults.push(Fault {
             rule: RULE,
-            place: place_of(path),
             text: format!("{path}: {lines} lines, {LINES_MAX} are a page"),
         });
     }

@@ -28,7 +28,6 @@ fn check_but(name: &str, tree: &Tree, stay: &[(&str, &[&str], &str)], faults: &m
         if !stays {
             faults.push(Fault {
                 rule: RULE,
-                place: name.to_owned(),
                 text: format!("{name}: {}", names(&circle.path).join(" -> ")),
             });
         }

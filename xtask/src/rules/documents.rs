@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{Fault, Text, place_of};
+use super::{Fault, Text};
 use crate::source;
 
 const RULE: &str = "a document names what is not in the tree";
@@ -30,7 +30,6 @@ pub(super) fn check(root: &Path, texts: &[Text], faults: &mut Vec<Fault>) {
         };
         faults.extend(missing.into_iter().map(|name| Fault {
             rule: RULE,
-            place: place_of(path),
             text: format!("{path}: there is no {name}"),
         }));
     }

@@ -1,7 +1,6 @@
 //! Rules of names, lines and pages. Each takes texts, so that its test can show it fail.
 
 mod adr;
-mod allowed;
 mod bytes;
 mod circles;
 mod columns;
@@ -9,7 +8,7 @@ mod documents;
 mod types;
 mod words;
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use crate::{
     files::{collect, read},
@@ -20,8 +19,6 @@ use crate::{
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     rule: &'static str,
-    /// The crate, or the folder at the root.
-    place: String,
     text: String,
 }
 
@@ -56,13 +53,12 @@ impl Text {
     fn fault(&self, rule: &'static str, line: usize, what: &str) -> Fault {
         Fault {
             rule,
-            place: place_of(&self.path),
             text: format!("{}:{line}: {what}", self.path),
         }
     }
 }
 
-/// Checks the tree. Breaches that [`allowed`] counts are left out.
+/// Checks the tree.
 pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
     let mut found = Vec::new();
     for folder in crate::modules::all_crates(root)? {
@@ -79,22 +75,11 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String>
         adr::check(text, &mut found);
     }
     documents::check(root, &texts, &mut found);
-    let mut by_place: BTreeMap<(&str, &str), Vec<&Fault>> = BTreeMap::new();
-    for fault in &found {
-        by_place
-            .entry((fault.rule, &fault.place))
-            .or_default()
-            .push(fault);
-    }
-    for ((rule, place), breaches) in by_place {
-        if breaches.len() > allowed::count(rule, place) {
-            faults.extend(
-                breaches
-                    .iter()
-                    .map(|fault| format!("{}: {rule}", fault.text)),
-            );
-        }
-    }
+    faults.extend(
+        found
+            .iter()
+            .map(|fault| format!("{}: {}", fault.text, fault.rule)),
+    );
     Ok(())
 }
 

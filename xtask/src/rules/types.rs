@@ -46,7 +46,6 @@ pub(super) fn check(name: &str, root: &Path, tree: &Tree, faults: &mut Vec<Fault
     for (found, places) in places.into_iter().filter(|(_, places)| places.len() > 1) {
         faults.push(Fault {
             rule: RULE,
-            place: name.to_owned(),
             text: format!("{found} in {}", places.join(", ")),
         });
     }
