@@ -36,7 +36,7 @@ use std::{
     time::SystemTime,
 };
 
-use godwit_engine::storage::digest::Digest;
+use godwit_engine::{host::line_log::LineLog, storage::digest::Digest};
 use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -89,11 +89,9 @@ pub(crate) struct Journal {
 #[derive(Debug, Default)]
 struct JournalWriter {
     /// Opened with the first written line.
-    file: Option<File>,
+    file: Option<LineLog<File>>,
     /// Whole lines.
     waiting: Vec<u8>,
-    /// The last write failed, perhaps in the middle of a line.
-    torn: bool,
     /// Directories whose `parts` line this run has written.
     directories: HashSet<PathBuf>,
 }
@@ -381,24 +379,12 @@ impl JournalWriter {
         }
         let file = match &mut self.file {
             Some(file) => Ok(file),
-            None => create(path).map(|file| self.file.insert(file)),
+            None => create(path).map(|file| self.file.insert(LineLog::new(file, false))),
         };
-        // One write, since another run of the same job appends whole lines, too.
-        let written = file.and_then(|file| append(file, &self.waiting, &mut self.torn));
+        let written = file.and_then(|file| file.append(&self.waiting));
         self.waiting.clear();
         written
     }
-}
-
-/// Appends whole lines. If the last write may have left part of a line (`torn`), that line is ended
-/// first.
-fn append(file: &mut impl Write, lines: &[u8], torn: &mut bool) -> io::Result<()> {
-    let written = match *torn {
-        true => file.write_all(&[b"\n", lines].concat()),
-        false => file.write_all(lines),
-    };
-    *torn = written.is_err();
-    written
 }
 
 /// True for a name that only this program gives.
@@ -597,43 +583,6 @@ mod tests {
         drop(journal);
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.ends_with("2 2 a b .\n") && !text.contains("1 1 a b"));
-    }
-
-    #[test]
-    fn a_line_that_a_full_disk_has_torn_does_not_join_the_next() {
-        /// Accepts this many bytes, then fails until the disk has space again.
-        struct Disk(Vec<u8>, usize);
-        impl Write for Disk {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                let taken = bytes.len().min(self.1);
-                if taken == 0 && !bytes.is_empty() {
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
-                self.1 -= taken;
-                self.0.extend_from_slice(&bytes[..taken]);
-                Ok(taken)
-            }
-
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let lines = "part /d/a /d/.godwit-0123456789abcdef.part .\n1 2 /s/a /d/a .\n";
-        for room in 0..lines.len() {
-            let mut disk = Disk(format!("{HEAD}\n").into(), room);
-            let mut torn = false;
-            assert!(append(&mut disk, lines.as_bytes(), &mut torn).is_err());
-            disk.1 = usize::MAX;
-            append(&mut disk, b"3 4 /s/b /d/b .\n", &mut torn).unwrap();
-            append(&mut disk, b"5 6 /s/c /d/c .\n", &mut torn).unwrap();
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("journal");
-            fs::write(&file, &disk.0).unwrap();
-            let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
-            for noted in ["3 4 /s/b /d/b", "5 6 /s/c /d/c"] {
-                assert!(has(&journal, noted), "{room} bytes were written");
-            }
-        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use std::{
     time::SystemTime,
 };
 
+use godwit_engine::host::line_log::LineLog;
 use godwit_proto::timestamp::Timestamp;
 use serde::Serialize;
 use tracing::{debug, error};
@@ -38,22 +39,15 @@ pub(crate) struct Audit {
 
 /// The transfer log, and the name of this host in it.
 struct TransferLog {
-    log: Log<File>,
+    log: LineLog<File>,
     host: String,
-}
-
-/// A file to which lines are appended.
-struct Log<W> {
-    file: W,
-    /// It ends in part of a line, after a full disk or a crash.
-    torn: bool,
 }
 
 #[derive(Default)]
 enum Target {
     #[default]
     Nothing,
-    File(Log<File>),
+    File(LineLog<File>),
     /// The monitor, which has the file.
     Monitor(Arc<dyn Report>),
 }
@@ -118,7 +112,7 @@ impl Audit {
     pub(crate) fn record(&self, who: &Who, event: &Entry) {
         if let Some(TransferLog { log, host }) = &mut *lock(&self.transfers)
             && let Some(line) = transfers::line(SystemTime::now(), host, who, event)
-            && let Err(error) = log.append(&line)
+            && let Err(error) = log.append(line.as_bytes())
         {
             error!(%error, line, "the transfer log cannot be written");
         }
@@ -126,7 +120,7 @@ impl Audit {
             Target::Nothing => {}
             Target::File(log) => {
                 let line = line(SystemTime::now(), who, event);
-                if let Err(error) = log.append(&line) {
+                if let Err(error) = log.append(line.as_bytes()) {
                     error!(%error, line, "the audit log cannot be written");
                 }
             }
@@ -148,25 +142,12 @@ impl Audit {
     }
 }
 
-impl<W: io::Write> Log<W> {
-    /// One write a line. Part of an earlier line ends first: no line may look like the rest of
-    /// another.
-    fn append(&mut self, line: &str) -> io::Result<()> {
-        let written = match self.torn {
-            true => self.file.write_all(format!("\n{line}").as_bytes()),
-            false => self.file.write_all(line.as_bytes()),
-        };
-        self.torn = written.is_err();
-        written
-    }
-}
-
 fn lock<T>(log: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic leaves a line cut short at worst.
     log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn append(path: &Path) -> Result<Log<File>, AuditError> {
+fn append(path: &Path) -> Result<LineLog<File>, AuditError> {
     let file = OpenOptions::new()
         .append(true)
         .create(true)
@@ -177,7 +158,7 @@ fn append(path: &Path) -> Result<Log<File>, AuditError> {
         error,
     })?;
     let torn = ends_in_part_of_a_line(path, &file);
-    Ok(Log { file, torn })
+    Ok(LineLog::new(file, torn))
 }
 
 /// Of a regular file; false where it cannot be read.
@@ -269,42 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_a_full_disk_or_a_crash_has_torn_does_not_join_the_next() {
-        /// Has so much room.
-        struct Disk(Vec<u8>, usize);
-        impl io::Write for Disk {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                let taken = bytes.len().min(self.1);
-                if taken == 0 {
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
-                self.1 -= taken;
-                self.0.extend_from_slice(&bytes[..taken]);
-                Ok(taken)
-            }
-
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        for room in 0..4 {
-            let mut log = Log {
-                file: Disk(Vec::new(), room),
-                torn: false,
-            };
-            assert!(log.append("one\n").is_err());
-            assert!(log.append("two\n").is_err());
-            log.file.1 = 100;
-            log.append("three\n").unwrap();
-            log.append("four\n").unwrap();
-            let text = String::from_utf8(log.file.0).unwrap();
-            assert!(text.ends_with("\nthree\nfour\n"), "{text:?}");
-        }
+    fn a_line_that_a_crash_has_torn_does_not_join_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         for (before, after) in [("", "x\n"), ("a\n", "a\nx\n"), ("a\nb", "a\nb\nx\n")] {
             std::fs::write(&path, before).unwrap();
-            append(&path).unwrap().append("x\n").unwrap();
+            append(&path).unwrap().append(b"x\n").unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
         }
     }

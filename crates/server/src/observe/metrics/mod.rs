@@ -79,7 +79,7 @@ pub(crate) struct Metrics {
     errors: Counters<Class, { Class::COUNT }>,
     channels_opened: Counter,
     retransmitted: Counter,
-    connections: Mutex<BTreeMap<u64, Arc<Mutex<ConnectionState>>>>,
+    present: Mutex<BTreeMap<u64, Arc<Mutex<ConnectionState>>>>,
 }
 
 /// Transfers of one direction.
@@ -151,7 +151,7 @@ impl Default for Metrics {
             errors: Counters::default(),
             channels_opened: Counter::default(),
             retransmitted: Counter::default(),
-            connections: Mutex::default(),
+            present: Mutex::default(),
         }
     }
 }
@@ -169,7 +169,7 @@ impl Metrics {
             bytes: Default::default(),
             transfers: 0,
         }));
-        lock(&self.connections).insert(number, Arc::clone(&seen));
+        lock(&self.present).insert(number, Arc::clone(&seen));
         ConnectionMetrics {
             metrics: Arc::clone(self),
             number,
@@ -191,7 +191,7 @@ impl Metrics {
 
     /// The present connections, in the order of their numbers. Their state may change meanwhile.
     fn connections(&self) -> Vec<(u64, Arc<Mutex<ConnectionState>>)> {
-        let connections = lock(&self.connections);
+        let connections = lock(&self.present);
         connections
             .iter()
             .map(|(number, seen)| (*number, Arc::clone(seen)))
@@ -291,7 +291,7 @@ impl ConnectionMetrics {
 
 impl Drop for ConnectionMetrics {
     fn drop(&mut self) {
-        lock(&self.metrics.connections).remove(&self.number);
+        lock(&self.metrics.present).remove(&self.number);
     }
 }
 
