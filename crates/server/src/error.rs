@@ -1,6 +1,8 @@
 //! Why a server cannot start.
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{fmt, io, net::SocketAddr, path::PathBuf};
+
+use rustix::io::Errno;
 
 use crate::{access::gsi::GsiError, observe::audit::AuditError};
 
@@ -79,4 +81,75 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
+}
+
+/// Who must act on an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhoActs {
+    /// The administrator of the server: a setting, or a file that a setting names.
+    Administrator,
+    /// The administrator of the machine: its limits, memory or disks.
+    Machine,
+    /// The administrator and the developers: a process of the server broke the rules, because an
+    /// attacker controls it or because it has a bug.
+    Security,
+}
+
+impl fmt::Display for WhoActs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Administrator => "check the settings",
+            Self::Machine => "check this machine",
+            Self::Security => "an attacker controls one of its processes, or godwitd has a bug",
+        })
+    }
+}
+
+impl ServerError {
+    /// Who must act so that the server starts. [`crate::config::ConfigError`] is always the
+    /// administrator's.
+    pub fn who(&self) -> WhoActs {
+        match self {
+            Self::Listen { error, .. } | Self::Metrics { error, .. } if is_exhausted(error) => {
+                WhoActs::Machine
+            }
+            Self::Ssh { .. } => WhoActs::Machine,
+            Self::Listen { .. }
+            | Self::HandedOver { .. }
+            | Self::ListenTwice
+            | Self::Root { .. }
+            | Self::Keys { .. }
+            | Self::Passwords { .. }
+            | Self::Gsi(_)
+            | Self::Separation(_)
+            | Self::Audit(_)
+            | Self::Metrics { .. } => WhoActs::Administrator,
+        }
+    }
+}
+
+/// The machine has no more descriptors or memory.
+fn is_exhausted(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        errno,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_blamed_only_for_what_it_lacks() {
+        let listen = |errno: Errno| ServerError::Listen {
+            address: "[::]:2811".parse().unwrap(),
+            error: errno.into(),
+        };
+        assert_eq!(listen(Errno::ADDRINUSE).who(), WhoActs::Administrator);
+        assert_eq!(listen(Errno::ACCESS).who(), WhoActs::Administrator);
+        assert_eq!(listen(Errno::MFILE).who(), WhoActs::Machine);
+        assert_eq!(ServerError::ListenTwice.who(), WhoActs::Administrator);
+    }
 }

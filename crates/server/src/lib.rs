@@ -60,7 +60,7 @@ pub use self::{
         PasswdArguments, PasswordSettings, Separation, ServerSettings, SshSettings, TlsSettings,
         TokenSettings, Verb,
     },
-    error::ServerError,
+    error::{ServerError, WhoActs},
     import_gct::{ImportError, ImportedConfig},
     listener::{Reloader, Server, Status},
     observe::audit::AuditError,

@@ -127,7 +127,7 @@ async fn serve(
     };
     let server = match server {
         Ok(server) => server,
-        Err(error) => return fail(EXIT_FAILED, &error),
+        Err(error) => return fail(EXIT_FAILED, &format_args!("{error} ({})", error.who())),
     };
     let signals = [
         SignalKind::terminate(),

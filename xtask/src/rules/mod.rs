@@ -65,7 +65,7 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String>
         let tree = crate::modules::tree::read_crate(&folder)?;
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         circles::check(&name, &tree, &mut found);
-        types::check(&name, root, &tree, &mut found);
+        types::check(root, &tree, &mut found);
     }
     let texts = texts(root)?;
     for text in &texts {

@@ -31,7 +31,7 @@ const OF_THEIR_MODULES: &[(&str, &str)] = &[
     ("Step", "of the state machine of the module"),
 ];
 
-pub(super) fn check(name: &str, root: &Path, tree: &Tree, faults: &mut Vec<Fault>) {
+pub(super) fn check(root: &Path, tree: &Tree, faults: &mut Vec<Fault>) {
     let mut places: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for module in &tree.modules {
         let file = module.file.strip_prefix(root).unwrap_or(&module.file);

@@ -32,7 +32,10 @@ use tokio::{
 use super::messages::{
     BadMessage, FromPreLogin, FromSession, MonitorReply, PACKET_MAX, decode, encode,
 };
-use crate::access::identity::{LoginRequest, Monitor};
+use crate::{
+    access::identity::{LoginRequest, Monitor},
+    error::WhoActs,
+};
 
 /// Descriptors beside a message.
 const DESCRIPTORS_MAX: usize = 8;
@@ -68,6 +71,17 @@ pub(crate) enum LinkError {
     Unread,
     #[error("descriptors are missing")]
     Descriptors,
+}
+
+impl LinkError {
+    /// Who must act: the other end broke the rules, or this machine failed.
+    pub(crate) fn who(&self) -> WhoActs {
+        match self {
+            Self::Message(_) | Self::Descriptors => WhoActs::Security,
+            // The kernel ended a process, or it has no time for it.
+            Self::Closed | Self::Unread | Self::Io(_) => WhoActs::Machine,
+        }
+    }
 }
 
 impl From<Errno> for LinkError {

@@ -36,6 +36,7 @@ use super::{
 
 use crate::{
     access::{admission::ConnectionPermit, channel_quota::ChannelQuota},
+    error::WhoActs,
     observe::{
         class::Class,
         event::{Entry, What, Who},
@@ -88,6 +89,18 @@ enum ConnectionError {
     Turns,
 }
 
+impl ConnectionError {
+    fn who(&self) -> WhoActs {
+        match self {
+            Self::Link(error) => error.who(),
+            Self::Start(_) | Self::Io(_) | Self::Slow => WhoActs::Machine,
+            Self::Questions | Self::Session | Self::ProgressFlood | Self::Turns => {
+                WhoActs::Security
+            }
+        }
+    }
+}
+
 impl From<BadMessage> for ConnectionError {
     fn from(error: BadMessage) -> Self {
         Self::Link(error.into())
@@ -132,7 +145,9 @@ pub(crate) async fn serve_connection(
     let seconds = connection.begun.elapsed().as_secs();
     match ended {
         Ok(()) => info!(session, %peer, seconds, "connection ends"),
-        Err(why) => warn!(session, %peer, seconds, %why, "connection ended"),
+        Err(why) => {
+            warn!(session, %peer, seconds, %why, "connection ended: {}", why.who());
+        }
     }
 }
 
