@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_closed_connections_moved_still_counts() {
+    fn bytes_of_closed_connections_still_count() {
         let connection = TcpConnection {
             cookie: 1,
             bytes_received: 12_345,

@@ -59,7 +59,7 @@ mod tests {
     use crate::modules::tree::read_crate;
 
     #[test]
-    fn one_name_of_two_types_is_told() {
+    fn one_name_of_two_types_is_a_fault() {
         let folder = tempfile::tempdir().unwrap();
         let src = folder.path().join("src");
         fs::create_dir(&src).unwrap();
@@ -73,7 +73,7 @@ mod tests {
         let faults = || {
             let mut faults = Vec::new();
             let tree = read_crate(folder.path()).unwrap();
-            check("one", folder.path(), &tree, &mut faults);
+            check(folder.path(), &tree, &mut faults);
             faults
                 .into_iter()
                 .map(|fault| fault.text)

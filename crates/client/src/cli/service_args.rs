@@ -33,7 +33,7 @@ GODWIT_SERVICE_TOKEN, else the one that `godwit-service serve` stored for this u
 /// Which service.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// The service, as https://fts.example.org:8447
+    /// The service, as `https://fts.example.org:8447`
     #[arg(long, value_name = "URL")]
     service: Option<String>,
     /// The first line of FILE is the token that logs in there

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_in_is_in_and_nothing_else() {
+    fn a_set_contains_exactly_what_was_inserted() {
         let mut set = CompactSet::default();
         for i in 0..100_000_u32 {
             assert!(!set.contains(&i));

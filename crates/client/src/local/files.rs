@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_run_has_written_is_not_replaced_and_what_was_there_before_is() {
+    fn only_files_of_earlier_runs_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let (path, other) = (dir.path().join("f"), dir.path().join("F"));
         fs::write(&path, "old").unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_a_new_directory_meanwhile_is_replaced_unless_this_run_wrote_it() {
+    fn foreign_files_in_a_new_directory_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let (path, durability) = (dir.path().join("f"), LocalDurability::default());
         let beside = |path: &Path| path.with_file_name(temporary_name());
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_is_told_with_its_numbers() {
+    fn a_full_disk_is_reported_with_its_numbers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("not/there/yet");
         assert_eq!(shortage(&path, 0), None);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_left_is_removed() {
+    fn files_of_dead_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let presence = Presence::join(folder.path(), "all").unwrap();
         let dead = presence.folder.join("1-00000000.alive");

@@ -411,7 +411,7 @@ impl PendingSession<'_> {
                 235 => true,
                 _ => {
                     let delegating = delegates && sent >= TOKENS_TO_PROVE;
-                    return Err(self.not_believed(&identity, delegating, reply));
+                    return Err(self.not_trusted(&identity, delegating, reply));
                 }
             };
             let text = reply.text();
@@ -458,7 +458,7 @@ impl PendingSession<'_> {
     }
 
     /// The server does not believe us.
-    fn not_believed(&self, identity: &Identity, delegating: bool, reply: Reply) -> Error {
+    fn not_trusted(&self, identity: &Identity, delegating: bool, reply: Reply) -> Error {
         let key = identity.credential.info().key;
         if delegating && key.starts_with("EC") && !reply.code.is_transient() {
             return self.unproven(format!(

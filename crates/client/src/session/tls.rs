@@ -78,8 +78,8 @@ impl PendingSession<'_> {
         }
     }
 
-    /// The user's token, where the URL names no other user and the server takes tokens. One that was
-    /// named must do.
+    /// The user's token, where the URL names no other user and the server takes tokens. A named one
+    /// must do.
     pub(super) async fn with_token(&mut self) -> Result<Option<Credentials>> {
         if self.endpoint.user().is_some() {
             return Ok(None);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_called_off_leaves_what_the_receiver_has_not() {
+    fn a_cancelled_range_leaves_the_missing_bytes() {
         let range = ByteRange::new(1000, 2000).unwrap();
         let mut safe = RangeSet::new();
         safe.insert(ByteRange::new(0, 300).unwrap());

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_fixes_wins_over_every_tuner() {
+    fn user_settings_win_over_every_tuner() {
         for method in Method::NAMES {
             let bounds = Bounds {
                 concurrency: Some(2),

@@ -416,8 +416,8 @@ fn a_server_that_says_nothing_is_4() {
         let arguments = [&arguments[..], &limit].concat();
         let limit = match verb {
             "STOR" => "2 s",
-            // The data connection, which is as silent, may be what the message names: its limit is 1 s,
-            // and the answer's comes right behind.
+            // The data connection, which is as silent, may be what the message names: its
+            // limit is 1 s, and the answer's comes right behind.
             "RETR" => " s",
             _ => "1 s",
         };

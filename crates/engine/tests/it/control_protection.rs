@@ -110,7 +110,7 @@ fn a_reply_may_come_whole_in_one_line_with_a_nul_behind_it() {
 }
 
 #[test]
-fn commands_in_clear_are_told_apart_in_their_turn() {
+fn commands_in_clear_are_distinguished_in_order() {
     let (mut client, mut server) = protected();
     let mut sealed = Vec::new();
     client.seal(b"NOOP\r\n", &mut sealed).expect("seals");

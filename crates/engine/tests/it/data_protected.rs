@@ -324,7 +324,7 @@ fn read_out(mut stream: TcpStream) {
 }
 
 #[test]
-fn peers_that_do_not_shake_hands_are_told_apart() {
+fn failed_handshakes_are_distinguished() {
     let users = Users::new();
     run(async {
         let security = || users.security(Protection::Clear);

@@ -13,9 +13,9 @@ use crate::{
     pki::Blueprint,
 };
 
-/// OpenSSL sends tickets behind a handshake unless it is set not to, and a peer that only sends does not
-/// read them. A connection that is closed on them is reset, and what the peer had not yet taken is
-/// lost.
+/// OpenSSL sends tickets behind a handshake unless it is set not to, and a peer that only sends
+/// does not read them. A connection that is closed on them is reset, and what the peer had not yet
+/// taken is lost.
 #[test]
 fn unread_tickets_do_not_lose_stream_bytes() {
     let now = SystemTime::now();

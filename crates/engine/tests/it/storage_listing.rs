@@ -195,7 +195,7 @@ impl Storage for Endless {
 }
 
 #[test]
-fn a_large_directory_tells_its_count_last() {
+fn a_large_directory_gives_its_count_last() {
     const ENTRIES: u64 = 5000;
     let storage: Arc<dyn Storage> = Arc::new(Endless(NullStorage::new(1), ENTRIES));
     let found = facts(&storage, "/", FACTS);
@@ -291,7 +291,7 @@ fn links_to_one_another_do_not_multiply() {
 }
 
 #[test]
-fn mlsr_tells_what_it_cannot_read() {
+fn mlsr_reports_what_it_cannot_read() {
     let inner = tree(&["a/", "a/f", "b/", "b/g"]);
     // The first listing is that of the top.
     let fault = Fault::Fail {

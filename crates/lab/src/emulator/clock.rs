@@ -183,8 +183,8 @@ pub(super) fn become_realtime() -> bool {
 /// virtual machine 20 us after half a millisecond, over 100 us after twenty. Each end of a path
 /// wakes up for each packet of a quiet connection, so round trips would be that much too long, and
 /// no timer of the emulator can make up for what happens in the hosts. The kernel offers this
-/// switch (`Documentation/power/pm_qos_interface.rst`) to programs that may open the node; it falls back
-/// when the descriptor is closed, also by a kill.
+/// switch (`Documentation/power/pm_qos_interface.rst`) to programs that may open the node; it falls
+/// back when the descriptor is closed, also by a kill.
 #[derive(Debug)]
 pub(super) struct AwakeProcessors {
     _held: File,

@@ -2,8 +2,8 @@
 //!
 //! Each wake-up costs some microseconds of a processor that the endpoints need, and each frame
 //! handed over costs the host that gets it a way through its network stack. What may be late by a
-//! share of a long delay need not be measured as finely as what takes a tenth of a millisecond: network
-//! interfaces gather frames for as long before they interrupt.
+//! share of a long delay need not be measured as finely as what takes a tenth of a millisecond:
+//! network interfaces gather frames for as long before they interrupt.
 
 /// Shortest sleep while packets flow, ns, where delays are short, and at most.
 const QUANTUM_NS: std::ops::RangeInclusive<u64> = 40_000..=100_000;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_delays_are_told_less_finely() {
+    fn long_delays_are_measured_less_finely() {
         let quantum = |delay_ms: u64| Pace::of(delay_ms * 1_000_000).quantum_ns();
         assert_eq!(
             [0, 1, 10, 20, 30, 100].map(quantum),

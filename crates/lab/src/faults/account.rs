@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_listeners_wait_for_is_not_unread() {
+    fn backlogs_of_listeners_are_not_unread_bytes() {
         let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt";
         assert_eq!(unread_of(head), None);
         let listener = "   0: 0100007F:0AFB 00000000:0000 0A 00000000:00000003 00:00000000 0";
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_tells() {
+    fn this_kernel_reports_unread_bytes() {
         let [simple, more] = ["snmp", "netstat"]
             .map(|name| fs::read_to_string(format!("/proc/self/net/{name}")).unwrap());
         assert!(payload(&simple, &more).is_some());

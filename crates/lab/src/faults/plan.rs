@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_sent_again_is_a_hundredth_and_a_block_a_channel() {
+    fn one_hundredth_and_a_block_a_channel_may_be_resent() {
         let fault = Fault {
             number: 0,
             kind: Kind::Cut,

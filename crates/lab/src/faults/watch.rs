@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_place_or_removed_is_found() {
+    fn files_written_in_place_or_removed_are_found() {
         let findings = found(|target| fs::write(target.join("a"), "content").unwrap());
         let in_place = "a was written to under its final name".to_owned();
         assert!(findings.contains(&in_place), "{findings:?}");

@@ -538,8 +538,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_argument_is_told() {
-        if present("a_refused_argument_is_told", SERVER.available()).is_none() {
+    fn a_refused_argument_is_reported() {
+        if present("a_refused_argument_is_reported", SERVER.available()).is_none() {
             return;
         }
         let (_directory, root) = served();

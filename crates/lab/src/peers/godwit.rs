@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_to_start_is_told() {
+    fn a_refusal_to_start_is_reported() {
         let directory = TempDir::new().expect("a directory");
         let error = Godwitd::serving("/srv/data")
             .binary(stand_in(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_is_missing() {
+    fn unbuilt_programs_are_missing() {
         let missing = binary("godwit-no-such-program").expect_err("it does not exist");
         assert!(missing.package.contains("cargo build"), "{missing}");
     }

@@ -175,8 +175,8 @@ pub fn present<T>(test: &str, found: Result<T, Missing>) -> Option<T> {
             let required = std::env::var_os(REQUIRE_PEERS_ENV).is_some_and(|v| v == "1");
             assert!(!required, "{test}: {missing}");
             // Written to the stream itself: the test runner hides what the print macros say in
-            // tests that pass, and a skip that is not seen is a test that is gone. A closed standard
-            // error is no reason to fail.
+            // tests that pass, and a skip that is not seen is a test that is gone. A closed
+            // standard error is no reason to fail.
             let _ = writeln!(io::stderr().lock(), "skipped {test}: {missing}");
             None
         }

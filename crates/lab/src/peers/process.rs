@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_killed_with_its_children() {
+    fn slow_programs_are_killed_with_their_children() {
         let command = shell("sleep 1000 & echo $$; sleep 1000");
         let options = Options::default();
         let mut process = Process::spawn(command, options).expect("starts");

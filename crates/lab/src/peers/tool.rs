@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_names_its_package() {
+    fn a_missing_program_names_its_package() {
         let tool = Tool::new("godwit-no-such-program", "no-such-package");
         let missing = tool.available().expect_err("it does not exist");
         assert_eq!(missing.package, "the package no-such-package");

@@ -26,8 +26,8 @@ pub struct XrootdServer {
 }
 
 impl XrootdServer {
-    /// Serves `root` under its own name. It refuses to run as root: it is the account `nobody` then,
-    /// which needs access.
+    /// Serves `root` under its own name. It refuses to run as root: it is the account `nobody`
+    /// then, which needs access.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`], [`Error::TimedOut`].

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_records_are_read_back() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let loaded = scenario::load("apt-impl/evolution").expect("is embedded");
         let scenario = loaded.scenario.clone();

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_is_counted_by_name_and_length() {
+    fn arrived_files_are_counted_by_name_and_length() {
         let mut set = FileSet::create().expect("a folder");
         set.prepare(&cell(3, 5000)).expect("made");
         assert_eq!(fs::read_dir(set.source()).expect("there").count(), 3);

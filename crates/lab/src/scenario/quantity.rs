@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_or_a_wrong_one_is_refused() {
+    fn quantities_with_a_wrong_or_no_unit_are_refused() {
         for text in [
             "10", "", "ms", "ten ms", "-1 ms", "1 h", "1 ms ms", "1e3 ms",
         ] {

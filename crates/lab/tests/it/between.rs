@@ -87,7 +87,7 @@ fn parts_arrive_in_their_place() {
 }
 
 #[test]
-fn what_fails_stops_no_other() {
+fn a_failed_file_stops_no_other() {
     with_each_pair(|from, to| {
         let bytes = noise(80_000, 4);
         for n in [0, 1, 3, 4] {

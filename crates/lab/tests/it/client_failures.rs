@@ -36,7 +36,7 @@ pub(crate) fn says(said: &str, words: &[&str]) {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_files_are_named() {
     if !have(NEEDS) {
         return;
     }

@@ -291,7 +291,7 @@ fn bad_files_of_ours_fail_alone_at_godwitd() {
 
 /// The machine of the client was without power for a moment: its kernel had files that its disk
 /// does not have.
-fn what_was_finished_before_a_loss_of_power_is_compared(kind: Kind) {
+fn files_finished_before_a_power_loss_are_compared(kind: Kind) {
     let Some(site) = site(kind) else { return };
     let paths = write_many(&site.at("many"), 300);
     let (back, journal) = (site.local("back"), site.local("journal"));
@@ -326,11 +326,11 @@ fn what_was_finished_before_a_loss_of_power_is_compared(kind: Kind) {
 }
 
 #[test]
-fn what_was_finished_before_a_loss_of_power_is_compared_with_the_reference_server() {
-    what_was_finished_before_a_loss_of_power_is_compared(Kind::Gct);
+fn files_finished_before_a_power_loss_are_compared_with_the_reference_server() {
+    files_finished_before_a_power_loss_are_compared(Kind::Gct);
 }
 
 #[test]
-fn what_was_finished_before_a_loss_of_power_is_compared_with_godwitd() {
-    what_was_finished_before_a_loss_of_power_is_compared(Kind::Godwitd);
+fn files_finished_before_a_power_loss_are_compared_with_godwitd() {
+    files_finished_before_a_power_loss_are_compared(Kind::Godwitd);
 }

@@ -84,7 +84,7 @@ fn fifty_commands_in_one_packet_and_in_single_bytes_are_answered_in_order() {
 }
 
 #[test]
-fn features_are_told_before_and_after_login_and_unknown_verbs_are_refused() {
+fn features_are_listed_before_and_after_login_and_unknown_verbs_are_refused() {
     let Some((_site, mut session)) = session() else {
         return;
     };

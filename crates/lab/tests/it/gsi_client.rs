@@ -162,7 +162,7 @@ against_both![
     files_travel_between_servers_under_every_protection,
     every_kind_of_proxy_logs_in,
     a_server_of_another_name_is_refused,
-    who_is_not_trusted_is_refused,
+    untrusted_peers_are_refused,
     policies_and_revocations_count,
 ];
 
@@ -345,7 +345,7 @@ fn a_server_of_another_name_is_refused(kind: Kind) {
     assert!(said.contains("elsewhere.example.org"), "{said}");
 }
 
-fn who_is_not_trusted_is_refused(kind: Kind) {
+fn untrusted_peers_are_refused(kind: Kind) {
     let Some(secure) = Secure::start(kind) else {
         return;
     };

@@ -275,7 +275,7 @@ fn proxies_of_every_kind_are_let_in() {
 }
 
 #[test]
-fn who_is_not_known_or_not_believed_is_refused() {
+fn unknown_and_untrusted_users_are_refused() {
     if !have(NEEDS) {
         return;
     }

@@ -50,7 +50,7 @@ fn a_bit_that_turns_costs_the_whole_file_once_more() {
 
 /// CKSM of its parts tells what of a file is there already.
 #[test]
-fn what_was_begun_is_gone_on_with_by_checksums_of_parts() {
+fn partial_files_are_resumed_by_block_checksums() {
     if !have(&[Need::Godwit, Need::Gct]) {
         return;
     }

@@ -100,7 +100,7 @@ fn leftovers_of_a_killed_run_are_removed() {
 }
 
 #[test]
-fn an_ordinary_user_is_told_what_is_missing() {
+fn an_ordinary_user_learns_what_is_missing() {
     let program = env!("CARGO_BIN_EXE_godwit-lab");
     if !rustix::process::geteuid().is_root() {
         return;

@@ -78,11 +78,11 @@ fn goes_on_after_a_kill(kind: Kind, get: bool) {
     assert!(!target.exists());
     fs::remove_file(&log).expect("removes");
     let finished: Finished = run(&[]).wait(LONG).expect("ends");
-    let log = format!("{}--- server\n{}", finished.log(), server.log());
-    assert!(finished.status.success(), "{log}");
+    let output = format!("{}--- server\n{}", finished.log(), server.log());
+    assert!(finished.status.success(), "{output}");
     assert_holds(&target, &bytes);
-    assert!(moved(&log) <= LENGTH as u64 - MOVED, "{log}");
-    assert_eq!(begun(&folder), None, "{log}");
+    assert!(moved(&log) <= LENGTH as u64 - MOVED, "{output}");
+    assert_eq!(begun(&folder), None, "{output}");
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Place {
 const SIZES: [usize; 6] = [0, 1, 1000, 70_000, 300_001, 3_000_001];
 
 #[test]
-fn what_was_answered_with_durability_file_outlives_a_loss_of_power_and_without_it_does_not() {
+fn files_acknowledged_by_the_server_survive_power_loss_only_with_durability_file() {
     let Some(place) = Place::new() else { return };
     for (i, size) in SIZES.into_iter().enumerate() {
         place.write(&format!("f{i}"), size);
@@ -137,7 +137,7 @@ fn after_a_loss_of_power_in_the_middle_the_same_command_makes_every_file_whole()
 }
 
 #[test]
-fn what_arrived_here_with_durability_file_outlives_a_loss_of_power_and_without_it_does_not() {
+fn files_received_by_the_client_survive_power_loss_only_with_durability_file() {
     let Some(place) = Place::new() else { return };
     for (i, size) in SIZES.into_iter().enumerate() {
         place.write(&format!("f{i}"), size);

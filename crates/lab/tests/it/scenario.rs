@@ -315,8 +315,8 @@ direction = "third-party"
 "#;
 
 #[test]
-fn a_third_host_tells_two_servers() {
-    let test = "a_third_host_tells_two_servers";
+fn a_third_host_directs_two_servers() {
+    let test = "a_third_host_directs_two_servers";
     if !present(test) || peers::present(test, gct::URL_COPY.available()).is_none() {
         return;
     }

@@ -348,7 +348,7 @@ fn a_script_of_the_user_says_what_serves() {
 }
 
 #[test]
-fn what_keeps_ssh_from_a_session_is_told_with_what_to_do() {
+fn ssh_failures_are_reported_with_advice() {
     if !ready(OURS) {
         return;
     }

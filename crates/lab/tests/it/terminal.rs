@@ -85,7 +85,7 @@ fn slow_copy(site: &Site, how: &str) -> String {
 }
 
 #[test]
-fn a_screen_tells_goodput_setting_limit_and_files_and_q_ends_the_copy() {
+fn a_screen_shows_goodput_setting_limit_and_files_and_q_ends_the_copy() {
     if !have(&[Need::Godwit, Need::Godwitd, Need::Tmux]) {
         return;
     }
@@ -112,7 +112,7 @@ fn a_screen_that_has_no_terminal_is_refused() {
 }
 
 #[test]
-fn top_tells_of_what_runs_and_of_nothing_else() {
+fn top_shows_exactly_the_running_copies() {
     if !have(&[Need::Godwit, Need::Godwitd, Need::Tmux]) {
         return;
     }

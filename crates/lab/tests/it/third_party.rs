@@ -175,7 +175,7 @@ fn a_server_of_several_nodes_is_met() {
 }
 
 #[test]
-fn a_store_that_fails_at_once_is_told_and_stops_no_other() {
+fn a_store_that_fails_at_once_is_reported_and_stops_no_other() {
     if !have(NEEDS) {
         return;
     }

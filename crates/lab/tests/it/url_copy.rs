@@ -481,7 +481,7 @@ fn a_greeting_of_several_lines_is_one_reply() {
 }
 
 #[test]
-fn failures_are_told_and_leave_nothing() {
+fn failures_are_reported_and_leave_no_file() {
     if !have(NEEDS) {
         return;
     }

@@ -226,7 +226,7 @@ fn idle_connections_do_not_prevent_logins() {
 }
 
 #[test]
-fn who_guesses_must_pause() {
+fn guessing_clients_must_pause() {
     let server = TestServer::with(|s| s.bounds.free_failures = 4);
     let mut user = server.login();
     // Each failure beyond makes the pause longer, so that one is met however slow this goes.

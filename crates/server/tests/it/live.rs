@@ -155,7 +155,7 @@ fn a_change_at_the_very_end_of_a_transfer_harms_nothing() {
 }
 
 #[test]
-fn a_report_tells_the_senders_side() {
+fn a_report_describes_the_senders_side() {
     let server = TestServer::start();
     let bytes = pattern(30_000_000, 3);
     server.write("f", &bytes);

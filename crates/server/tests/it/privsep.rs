@@ -239,7 +239,7 @@ fn users_have_their_own_files_and_not_those_of_others() {
     let mut root = site.prove(&site.root, None);
     root.expect("USER :globus-mapping:", "331 ");
     let reply = root.expect("PASS x", "530 ");
-    assert!(reply.contains("no session runs as root"), "{told}");
+    assert!(reply.contains("no session runs as root"), "{reply}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub(super) fn new_token() -> Result<Zeroizing<String>, SecretError> {
         .map_err(|_| SecretError::Random)?;
     let mut text = Zeroizing::new(String::with_capacity(64));
     text.push_str(TOKEN_PREFIX);
-    URL_SAFE_NO_PAD.encode_string(&*bytes, &mut text);
+    URL_SAFE_NO_PAD.encode_string(bytes.as_slice(), &mut text);
     Ok(text)
 }
 

@@ -69,8 +69,13 @@ impl Limits {
         if entry.tokens < 1.0 {
             let wait = ((1.0 - entry.tokens) / self.rate.per_second).ceil();
             let detail = format!("at most {} requests a second", self.rate.per_second);
-            // A fraction of a second, or a few.
-            return Err(ApiError::new(Kind::RateLimit, detail).after(wait.max(1.0) as u64));
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a few seconds at most"
+            )]
+            let seconds = wait.max(1.0) as u64;
+            return Err(ApiError::new(Kind::RateLimit, detail).after(seconds));
         }
         entry.tokens -= 1.0;
         Ok(())

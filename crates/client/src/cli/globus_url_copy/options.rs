@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_as_the_original_does() {
+    fn errors_have_the_texts_of_the_original() {
         for (line, told) in [
             ("-bogus x y", "Error, argument #1 (-bogus) : unknown option"),
             (
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_names_option_and_reason() {
+    fn refusals_name_option_and_reason() {
         for row in OPTIONS.iter().filter(|row| row.class == Class::Refused) {
             // Not refused where both ends are not known yet.
             if row.word == Meaning::NoThirdParty {

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_finished_before_the_machine_was_started_is_told_apart() {
+    fn files_finished_before_the_last_boot_are_marked() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
         let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_there_the_next_time_and_gone_when_all_is_done() {
+    fn records_last_until_the_job_is_done() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("deep/journal");
         let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_and_not_finished_is_found_unless_its_run_lives() {
+    fn partial_files_of_dead_runs_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
         let open = || Journal::open(Some(&file), "", false).unwrap().unwrap();
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finished_waits_for_what_is_begun_for_enough_of_it_or_to_be_flushed() {
+    fn finished_files_are_buffered_until_a_part_or_a_flush() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
         let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_noted_is_told_and_does_not_pile_up() {
+    fn records_that_cannot_be_written_fail_and_are_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
         let journal = Journal::open(Some(&file), "", false).unwrap().unwrap();

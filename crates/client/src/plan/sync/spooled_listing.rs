@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_with_odd_names_too() {
+    fn entries_come_back_in_order_with_odd_names_too() {
         let (mut one, other) = SpooledListing::pair();
         let names = [" blank ", "semi;colon=x; y", "ünï", "%41", "\t"];
         for (i, name) in (0..).zip(names) {

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_with_settings_limits_and_advice() {
+    fn a_run_is_explained_with_settings_limits_and_advice() {
         let log = [
             START.to_owned(),
             r#"{"t":0.0,"event":"decision","to":{"pipelining":32},"reason":"default"}"#.to_owned(),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_named() {
+    fn files_that_are_no_log_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "hello\n").unwrap();

@@ -187,8 +187,8 @@ impl Session {
         }
     }
 
-    /// `to` listens, and this server gets the address. False where one of them refuses: the lesson is
-    /// learned.
+    /// `to` listens, and this server gets the address. False where one of them refuses: the
+    /// lesson is learned.
     async fn connect_to(
         &mut self,
         settings: Vec<Command>,

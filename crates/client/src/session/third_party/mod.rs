@@ -241,7 +241,7 @@ impl ThirdPartyTransfer<'_> {
             let stall_due = self.last_activity + stall_limit;
             let later = Instant::now() + stall_limit;
             let explained = explanation_due.unwrap_or(later);
-            let silence_tells = self.relaying.silence_tells();
+            let silence_means_idle = self.relaying.silence_means_idle();
             let receives = self.relaying.is_due(Role::Receiver);
             let sends = self.relaying.is_due(Role::Sender) || self.live_requests.is_waiting();
             tokio::select! {
@@ -257,7 +257,7 @@ impl ThirdPartyTransfer<'_> {
                     self.cut = self.plan.may_be_cut && !target.includes(self.receiver.data.place);
                 }
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
-                () = sleep_until(stall_due), if silence_tells => self.stalled = true,
+                () = sleep_until(stall_due), if silence_means_idle => self.stalled = true,
                 () = sleep_until(explained), if explanation_due.is_some() => return,
                 () = stop.wait() => self.stopped = true,
             }

@@ -158,7 +158,7 @@ impl ThirdPartyState {
 
     /// Silence means that nothing moves: one of them has not begun, the receiver is one that tells
     /// how far it is and still gets bytes, or it has ended and the sender has nothing more to send.
-    pub(crate) fn silence_tells(&self) -> bool {
+    pub(crate) fn silence_means_idle(&self) -> bool {
         let begun = self.receiver.begun && self.sender.begun;
         let is_counted = self.receiver.over || self.progress.bytes().is_some();
         !begun || !self.sender.over && is_counted
@@ -236,7 +236,7 @@ mod tests {
 
     fn flowing() -> ThirdPartyState {
         let mut relaying = ThirdPartyState::default();
-        assert!(relaying.silence_tells() && !relaying.flows());
+        assert!(relaying.silence_means_idle() && !relaying.flows());
         assert!(relaying.on_preliminary(Role::Sender, &reply(150, "Begins")));
         assert!(relaying.on_preliminary(Role::Receiver, &reply(125, "Begins")));
         assert!(relaying.flows());
@@ -256,13 +256,16 @@ mod tests {
     #[test]
     fn a_sender_is_not_waited_for_without_end_once_the_receiver_has_ended() {
         let mut relaying = flowing();
-        assert!(!relaying.silence_tells(), "no server reports what moves");
+        assert!(
+            !relaying.silence_means_idle(),
+            "no server reports what moves"
+        );
         relaying.on_final_reply(Role::Receiver, reply(226, "Done"), "put y");
-        assert!(!relaying.is_over() && relaying.silence_tells());
+        assert!(!relaying.is_over() && relaying.silence_means_idle());
     }
 
     #[test]
-    fn who_fails_before_it_begins_is_not_waited_for_nor_the_other() {
+    fn an_end_that_fails_before_its_start_ends_the_wait() {
         for side in [Role::Sender, Role::Receiver] {
             let mut relaying = ThirdPartyState::default();
             relaying.on_final_reply(side, reply(550, "No such file"), "x");
@@ -297,13 +300,13 @@ mod tests {
         assert!(!relaying.on_preliminary(Role::Receiver, &perf(90, 0)));
         assert!(!relaying.on_preliminary(Role::Receiver, &perf(7, STRIPES_MAX)));
         assert_eq!(relaying.progress.bytes(), Some(110));
-        assert!(relaying.silence_tells());
+        assert!(relaying.silence_means_idle());
         relaying.on_final_reply(Role::Sender, reply(226, "Done"), "get x");
-        assert!(!relaying.silence_tells(), "storage may take its time");
+        assert!(!relaying.silence_means_idle(), "storage may take its time");
     }
 
     #[test]
-    fn who_could_not_connect_is_known_by_its_words() {
+    fn the_end_that_could_not_connect_is_known_by_its_reply() {
         let gct =
             "Command failed. : callback failed.\nglobus_xio: Unable to connect to 192.0.2.1:51209";
         let ours = "GlobusError: v=1 c=DATA_CHANNEL_COMMUNICATION_FAILURE";

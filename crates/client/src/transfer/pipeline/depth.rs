@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_fixed_stays() {
+    fn a_depth_of_the_user_stays() {
         let mut depth_controller = DepthController::new(Some(3), 100 * MS, 200, DEPTH_MAX);
         let mut now = Instant::now();
         for _ in 0..1000 {

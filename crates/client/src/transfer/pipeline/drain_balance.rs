@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gone_counts_no_more() {
+    fn sessions_that_ended_no_longer_count() {
         let counters = Arc::new(Counters::default());
         counters.bytes_found.store(1000, Ordering::Relaxed);
         let mut slow = RateSlot::new(&counters, Duration::ZERO);

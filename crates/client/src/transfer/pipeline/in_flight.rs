@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn from_a_sure_server_gets_read_at_once_and_its_answer_tells_why_nothing_came() {
+    fn gets_from_our_server_read_at_once_and_its_reply_explains_a_lack_of_data() {
         let mut in_flight_files = three(Direction::Get);
         in_flight_files.reads_ahead = true;
         for load in ['a', 'b', 'c'] {

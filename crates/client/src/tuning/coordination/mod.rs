@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_are_told_once_and_by_weight() {
+    fn changes_are_reported_once_and_by_weight() {
         let view = |leads, part, total| GroupView {
             leads,
             part,

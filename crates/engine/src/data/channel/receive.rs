@@ -149,8 +149,8 @@ impl Receiving {
     ) -> TurnResult {
         loop {
             if self.handle.is_finished_hint() {
-                // Aborted, failed or complete on another channel: the mover will soon get the command to
-                // close this one or to let it go idle.
+                // Aborted, failed or complete on another channel: the mover will soon get the
+                // command to close this one or to let it go idle.
                 return TurnResult::Wait;
             }
             if self.is_cut && self.left == 0 {

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_openssl_says_is_read() {
+    fn the_output_of_openssl_is_read() {
         let text = "version: 3.0.17\nThe 'numbers' are in 1000s of bytes per second processed.\n\
                     type          16384 bytes\nAES-128-GCM   9876543.21k\n";
         assert_eq!(encrypted_per_second(text), Some(9_876_543_210.0));

@@ -269,8 +269,8 @@ fn alone(ends: Programs, work: &TransferTask) -> Result<Command, BenchError> {
     Ok(command)
 }
 
-/// One download, from start to end of the client's process. No contender verifies: GCT's client does
-/// not by default.
+/// One download, from start to end of the client's process. No contender verifies: GCT's client
+/// does not by default.
 fn fetch(ends: Programs, url: &str, work: &TransferTask) -> Result<Command, BenchError> {
     let (p, length) = (work.channels.to_string(), work.bytes.to_string());
     let mut command;

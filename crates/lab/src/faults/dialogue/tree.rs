@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_right() {
+    fn a_complete_tree_is_right() {
         let all = [("a", "new"), ("b", "b"), ("x", "extra")];
         let copied = &all[..2];
         let none = Vec::<String>::new();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_with_status_0_is_found() {
+    fn files_missing_with_status_0_are_found() {
         assert_eq!(
             found(&[("a", "new"), ("x", "extra")], Extras::Stay, 0).len(),
             1
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_run_left_goes() {
+    fn leftovers_of_an_earlier_run_are_removed() {
         let source = tree(&[("a", "new")]);
         let before = tree(&[("a", "old"), (".godwit-0.part", "ne")]);
         let ended = Ended {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_found() {
+    fn lost_files_are_found() {
         assert_eq!(
             found(&[("x", "extra")], Extras::Stay, 1),
             ["a was there and is not any more"]

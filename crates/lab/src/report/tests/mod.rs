@@ -177,7 +177,7 @@ fn a_page_has_all_its_parts_in_order() {
 }
 
 #[test]
-fn what_names_and_errors_hold_cannot_break_a_page() {
+fn names_and_errors_cannot_break_a_page() {
     let mut results = results("apt-impl/evolution");
     results.scenario.title = "<b>&\"'".into();
     results.scenario.method[0].label = "</table><script>".into();

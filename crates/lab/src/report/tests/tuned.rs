@@ -164,7 +164,7 @@ fn tuners_are_held_against_the_best_static_setting_of_each_phase() {
 }
 
 #[test]
-fn what_evolves_is_drawn_told_and_judged() {
+fn evolutions_are_drawn_described_and_judged() {
     let results = tuned();
     let files = svgs(&results, "x");
     let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();

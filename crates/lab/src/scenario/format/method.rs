@@ -27,8 +27,8 @@ pub struct Method {
     /// must leave alone.
     #[serde(default)]
     pub parallelism: Option<u32>,
-    /// `godwit --tuner`: `apt:n0=4`. Then only the tuner chooses the channels, and the method runs for
-    /// [`super::RunSpec::evolve`].
+    /// `godwit --tuner`: `apt:n0=4`. Then only the tuner chooses the channels, and the method runs
+    /// for [`super::RunSpec::evolve`].
     #[serde(default)]
     pub tuner: Option<String>,
     /// `godwit --epoch`. Default: the program's.

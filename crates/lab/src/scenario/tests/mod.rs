@@ -73,7 +73,7 @@ fn no_scenario_file_is_forgotten() {
 }
 
 #[test]
-fn what_is_nowhere_is_told() {
+fn unknown_scenarios_are_reported() {
     let error = load("no/such").expect_err("is nowhere");
     assert!(error.to_string().contains("--list"), "{error}");
 }

@@ -112,7 +112,7 @@ fn the_page_has_every_option_of_the_reference_client() {
 }
 
 #[test]
-fn what_is_refused_names_itself_and_the_reason() {
+fn refused_options_are_named_with_the_reason() {
     if !have(&[Need::Godwit]) {
         return;
     }

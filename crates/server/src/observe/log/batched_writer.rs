@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_carried() {
+    fn waiting_lines_are_written() {
         let (lines, writes) = gathered();
         lines.carry();
         lines.carry();

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_is_not_there() {
+    fn closed_connections_are_not_listed() {
         let (metrics, connection) = connection();
         connection.observe(&who(), &Entry::new(What::Login).by(Method::Token));
         assert_eq!(metrics.connections().len(), 1);

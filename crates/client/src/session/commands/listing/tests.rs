@@ -206,7 +206,7 @@ fn only_a_listing_that_was_understood_and_read_is_complete() {
 }
 
 #[test]
-fn what_memory_has_no_room_for_waits_elsewhere_and_in_order() {
+fn a_large_listing_waits_outside_memory_in_order() {
     let text: Vec<u8> = (0..2_000_000)
         .flat_map(|i| format!("Type=file; {i}\n").into_bytes())
         .collect();
