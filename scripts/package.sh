@@ -30,7 +30,8 @@ for tool in dpkg-deb dpkg-shlibdeps strip objdump; do
     }
 done
 
-programs="godwit godwitd godwit-lab"
+programs="godwit godwitd godwit-service godwit-lab"
+units="godwitd.service godwitd.socket godwit-service.service godwit-agent.service"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 architecture=$(dpkg --print-architecture)
 # Files are as old as what they were made from, so that who packs the same gets the same.
@@ -46,7 +47,7 @@ else
     # Left to find OpenSSL by itself, openssl-sys takes what lies below /usr as shared libraries all the same.
     OPENSSL_STATIC=1 OPENSSL_LIB_DIR=$(pkg-config --variable=libdir openssl) \
         OPENSSL_INCLUDE_DIR=$(pkg-config --variable=includedir openssl) ${CARGO:-cargo} build --locked --release --target-dir "$target/static" \
-        -p godwit-client -p godwit-server -p godwit-lab --bins
+        -p godwit-client -p godwit-server -p godwit-service -p godwit-lab --bins
     dynamic=$target/release
     static=$target/static/release
 fi
@@ -66,7 +67,7 @@ stage() {
         strip -o "$tree$prefix/bin/$program" "$from/$program"
     done
     cp -R "$work/share/." "$tree$prefix/share/"
-    install -m 644 packaging/godwitd.toml "$tree/etc/godwit/"
+    install -m 644 packaging/godwitd.toml packaging/service.toml packaging/agent.conf "$tree/etc/godwit/"
     install -m 644 packaging/logrotate "$tree/etc/logrotate.d/godwitd"
     install -d "$tree$prefix/share/doc/godwit/examples"
     install -m 644 packaging/sysctl.conf packaging/grafana/godwit.json packaging/prometheus/godwit.rules.yml \
@@ -79,7 +80,9 @@ find "$work/share/man" -type f -exec gzip -9n {} +
 deb="$work/deb"
 stage "$deb" "$dynamic" /usr
 install -d "$deb/lib/systemd/system" "$deb/DEBIAN"
-install -m 644 packaging/godwitd.service packaging/godwitd.socket "$deb/lib/systemd/system/"
+for unit in $units; do
+    install -m 644 "packaging/$unit" "$deb/lib/systemd/system/"
+done
 {
     echo "godwit $version, $(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml | head -n 1). Libraries it holds: THIRD-PARTY.txt."
     echo
@@ -99,12 +102,13 @@ Depends: $depends
 Suggests: ca-certificates, openssh-client
 Section: net
 Priority: optional
-Description: GridFTP client, server and lab
+Description: GridFTP client, server, transfer service and lab
  Moves large data over long fat networks: godwit copies and compares files
  and trees, tunes itself while data flows and verifies every file; godwitd
- serves them, with grid identities, TLS, passwords, tokens or ssh; godwit-lab
- emulates networks and measures. They work with the servers and clients of
- the Grid Community Toolkit.
+ serves them, with grid identities, TLS, passwords, tokens or ssh;
+ godwit-service queues transfers of many users and has agents do them;
+ godwit-lab emulates networks and measures. They work with the servers and
+ clients of the Grid Community Toolkit.
 CONTROL
 (cd "$deb" && find etc -type f -printf '/%p\n' | sort) >"$deb/DEBIAN/conffiles"
 install -m 755 packaging/debian/postinst packaging/debian/prerm "$deb/DEBIAN/"
@@ -116,7 +120,7 @@ name="godwit-$version-$(uname -m)-linux"
 tree="$work/$name"
 stage "$tree" "$static" ""
 install -d "$tree/lib/systemd/system"
-for unit in godwitd.service godwitd.socket; do
+for unit in $units; do
     sed 's|/usr/bin/|/usr/local/bin/|' packaging/$unit >"$tree/lib/systemd/system/$unit"
 done
 install -m 644 LICENSE "$tree/"

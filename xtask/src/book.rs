@@ -83,7 +83,16 @@ fn leads_somewhere(page: &Path, link: &str) -> bool {
 /// All that our programs can say, in one text.
 fn messages(root: &Path) -> Result<String, String> {
     let mut files = Vec::new();
-    for name in ["client", "engine", "gsi", "proto", "server"] {
+    for name in [
+        "client",
+        "engine",
+        "gsi",
+        "proto",
+        "scheduler",
+        "server",
+        "service",
+        "service-api",
+    ] {
         collect(
             &root.join("crates").join(name).join("src"),
             "rs",

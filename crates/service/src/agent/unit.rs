@@ -38,6 +38,9 @@ const CLEANING_LIMIT: Duration = Duration::from_secs(20);
 /// Over which the rate of a unit is taken.
 const RATE_TIME: Duration = Duration::from_secs(2);
 
+/// Of a unit's thread: as of a main thread, on which jobs of the client run elsewhere.
+const STACK_BYTES: usize = 8 << 20;
+
 /// What a unit's thread tells.
 pub(super) enum Event {
     File(Lease, FileOutcome),
@@ -156,7 +159,9 @@ pub(super) fn start(
             }),
         },
     };
-    let thread = std::thread::Builder::new().name("godwit-unit".to_owned());
+    let thread = std::thread::Builder::new()
+        .name("godwit-unit".to_owned())
+        .stack_size(STACK_BYTES);
     // Where there is no thread the runner is dropped, and that is its end.
     if let Err(error) = thread.spawn(move || runner.run(grant)) {
         tracing::error!(%error, "no thread for a unit");
