@@ -21,6 +21,8 @@ pub(crate) struct Domain {
 pub(crate) enum At {
     /// The slot of an agent.
     Slots,
+    /// The same, for the first queue of another line in which something was freed.
+    Freed,
     /// Room at an endpoint.
     Endpoint(u32),
     /// Room on a link.
@@ -56,7 +58,7 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new(lane: Lane, at: At, group: u32) -> Self {
         let endpoint = match at {
-            At::Slots | At::Node(_) => None,
+            At::Slots | At::Freed | At::Node(_) => None,
             At::Endpoint(endpoint) | At::Link((_, endpoint)) => Some(endpoint),
         };
         let domain = Domain {

@@ -1,8 +1,7 @@
 //! The scheduler: its state, and the step that hands out what is free.
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
@@ -18,7 +17,7 @@ use crate::{
         LeaseReport, QueueKey, QueueState, Share, StartedLease,
     },
     places::{LinkId, Place, Places},
-    tree::{NodeName, Reached, Tree, Turn},
+    tree::{NodeName, Reached, Tree},
     why::{Reason, TakenLimit},
 };
 
@@ -72,10 +71,10 @@ impl Queue {
         }
     }
 
-    fn waits_in(&mut self, lane: Lane) -> &mut Option<At> {
+    fn waits_in(&self, lane: Lane) -> Option<At> {
         match lane {
-            Lane::Fast => &mut self.first_waits_at,
-            Lane::Fair | Lane::Scavenger => &mut self.waits_at,
+            Lane::Fast => self.first_waits_at,
+            Lane::Fair | Lane::Scavenger => self.waits_at,
         }
     }
 }
@@ -396,7 +395,11 @@ impl Scheduler {
         let Some(queue) = self.queues.get_mut(&id) else {
             return;
         };
-        let from = std::mem::replace(queue.waits_in(lane), to);
+        let seat = match lane {
+            Lane::Fast => &mut queue.first_waits_at,
+            Lane::Fair | Lane::Scavenger => &mut queue.waits_at,
+        };
+        let from = std::mem::replace(seat, to);
         if from == to {
             return;
         }
@@ -476,16 +479,18 @@ impl Scheduler {
         group
     }
 
-    /// Sees which groups have an idle agent.
-    fn find_open(&mut self) {
+    /// Sees which groups have an idle agent; says whether that has changed.
+    fn find_open(&mut self) -> bool {
         let idle = self.agents.idle();
         if *idle == self.open_for {
-            return;
+            return false;
         }
         self.open_for.clone_from(idle);
         let groups = (0_u32..).zip(&self.groups);
         let open = groups.filter(|(_, classes)| classes.iter().any(|class| idle.contains(class)));
-        self.open = open.map(|(group, _)| group).collect();
+        let open = open.map(|(group, _)| group).collect();
+        let before = std::mem::replace(&mut self.open, open);
+        before != self.open
     }
 
     /// Counts a unit that runs already, e.g. after a restart of the caller.
@@ -698,79 +703,93 @@ impl Scheduler {
         }
     }
 
-    /// Grants to the queues of a lane until none can start anything. The first queues of all lines
-    /// compete for slots.
+    /// Grants to the queues of a lane until none can start anything. For slots, the first queue of
+    /// each line that was freed competes with those that wait for nothing else.
     fn hand_out(&mut self, lane: Lane, grants: &mut Vec<Grant>) {
         let freed = self
             .freed
             .range((lane, At::Slots)..=(lane, At::Node(NodeId::MAX)));
-        let mut places: Vec<At> = freed.map(|(_, at)| *at).collect();
-        places.push(At::Slots);
-        let mut heads = BinaryHeap::new();
+        let places: Vec<At> = freed.map(|(_, at)| *at).collect();
+        let mut heads = BTreeMap::new();
         self.find_open();
-        for at in places {
-            heads.extend(self.head(lane, at));
+        for at in &places {
+            self.represent(lane, *at, &mut heads);
         }
-        while let Some(Reverse((standing, at))) = heads.pop() {
-            self.find_open();
-            let Some(head) = self.head(lane, at) else {
-                continue;
-            };
-            // It may be behind others since it was looked at.
-            if head.0.0 > standing && heads.peek().is_some_and(|next| *next > head) {
-                heads.push(head);
-                continue;
-            }
-            let Some(id) = self.next_at(lane, at) else {
-                continue;
-            };
+        while let Some(leaf) = self.tree.first(lane, &[At::Slots, At::Freed], &self.open) {
+            let id = self.next_with(lane, leaf);
+            let queue = &self.queues[&id];
+            let (link, at) = (queue.link, queue.waits_in(lane));
             match self.check(id, lane) {
                 Ok(opening) => {
                     let grant = self.grant(id, opening, lane);
                     grants.push(grant);
                 }
+                // The idle agents of its group are there by the choice of the queue.
+                Err(Blocked::Agents(_)) => break,
                 Err(blocked) => self.blocked(id, lane, &blocked),
             }
-            self.find_open();
-            heads.extend(self.head(lane, at));
+            if self.find_open() {
+                for at in &places {
+                    self.represent(lane, *at, &mut heads);
+                }
+            }
+            let ends = [At::Endpoint(link.0), At::Endpoint(link.1), At::Link(link)];
+            for at in ends.into_iter().chain(at) {
+                self.represent(lane, at, &mut heads);
+            }
+        }
+        for leaf in heads.into_values() {
+            self.tree.leave(leaf, self.line_of_head(lane, leaf));
         }
     }
 
-    /// The first queue that waits there and has an idle agent, by where it stands for slots.
-    fn head(&mut self, lane: Lane, at: At) -> Option<Reverse<(Vec<Turn>, At)>> {
-        if at != At::Slots && !self.freed.contains(&(lane, at)) {
-            return None;
-        }
-        let Some(leaf) = self.tree.first(lane, at, &self.open) else {
-            if !self.tree.has_waiting(lane, at) {
+    /// The first queue that waits where something was freed, and that has an idle agent, competes
+    /// for slots.
+    fn represent(&mut self, lane: Lane, at: At, heads: &mut BTreeMap<At, NodeId>) {
+        let mut head = None;
+        if self.freed.contains(&(lane, at)) {
+            head = self.tree.first(lane, &[at], &self.open);
+            if head.is_none() && !self.tree.has_waiting(lane, at) {
                 self.freed.remove(&(lane, at));
             }
-            return None;
+        }
+        let before = match head {
+            Some(leaf) => heads.insert(at, leaf),
+            None => heads.remove(&at),
         };
-        let slots = Domain {
-            endpoint: None,
-            scavenger: lane == Lane::Scavenger,
-        };
-        Some(Reverse((self.tree.standing(leaf, &slots), at)))
+        if before == head {
+            return;
+        }
+        if let Some(leaf) = before {
+            self.tree.leave(leaf, self.line_of_head(lane, leaf));
+        }
+        if let Some(leaf) = head {
+            self.tree.join(leaf, self.line_of_head(lane, leaf));
+        }
     }
 
-    /// The queue whose turn it is there; where others wait for an end of it, too, their order is
-    /// kept.
-    fn next_at(&self, lane: Lane, at: At) -> Option<u32> {
-        let leaf = self.tree.first(lane, at, &self.open)?;
+    fn line_of_head(&self, lane: Lane, leaf: NodeId) -> Line {
         let queue = &self.queues[&self.by_leaf[&leaf]];
-        let ends = queue.domains[1..].iter().filter_map(|domain| {
-            let end = At::Endpoint(domain.endpoint?);
-            (end != at && self.freed.contains(&(lane, end))).then_some((domain, end))
-        });
-        for (domain, end) in ends {
-            if let Some(other) = self.tree.first(lane, end, &self.open)
+        Line::new(lane, At::Freed, queue.group)
+    }
+
+    /// The queue whose turn it is; where others wait for an end of it that was freed, their order
+    /// is kept.
+    fn next_with(&self, lane: Lane, leaf: NodeId) -> u32 {
+        let id = self.by_leaf[&leaf];
+        let queue = &self.queues[&id];
+        for domain in &queue.domains[1..] {
+            let Some(end) = domain.endpoint.map(At::Endpoint) else {
+                continue;
+            };
+            if self.freed.contains(&(lane, end))
+                && let Some(other) = self.tree.first(lane, &[end], &self.open)
                 && self.tree.standing(other, domain) < self.tree.standing(leaf, domain)
             {
-                return Some(self.by_leaf[&other]);
+                return self.by_leaf[&other];
             }
         }
-        Some(self.by_leaf[&leaf])
+        id
     }
 
     /// The queue waits for what it has not got.
@@ -1307,7 +1326,7 @@ fn waited_for(lane: Lane, at: At) -> impl Iterator<Item = u32> {
             let other = (source != destination).then_some(destination);
             [Some(source), other]
         }
-        At::Slots | At::Node(_) => [None, None],
+        At::Slots | At::Freed | At::Node(_) => [None, None],
     };
     let counts = lane == Lane::Fair;
     ends.into_iter().flatten().filter(move |_| counts)

@@ -353,13 +353,18 @@ impl Tree {
         self.node(ROOT).lines.range(lines).next().is_some()
     }
 
-    /// Whose turn it is of those that wait there and can go to agents of these groups.
-    pub(crate) fn first(&self, lane: Lane, at: At, groups: &[u32]) -> Option<NodeId> {
+    /// Whose turn it is of those that wait there and can go to agents of these groups. The places
+    /// are ordered by one domain.
+    pub(crate) fn first(&self, lane: Lane, places: &[At], groups: &[u32]) -> Option<NodeId> {
         let mut node = ROOT;
         loop {
-            let of_group = |group: &u32| self.node(node).lines.get(&Line::new(lane, at, *group));
-            let found = groups.iter().filter_map(of_group);
-            match found.filter_map(|children| children.first()).min() {
+            let lines = &self.node(node).lines;
+            let keys = places.iter().flat_map(|at| {
+                let of_group = |group: &u32| Line::new(lane, *at, *group);
+                groups.iter().map(of_group)
+            });
+            let found = keys.filter_map(|line| lines.get(&line)?.first()).min();
+            match found {
                 Some(turn) => node = turn.node,
                 None => return (node != ROOT).then_some(node),
             }

@@ -33,7 +33,7 @@ fn bytes_follow_weights() {
         };
         world.set_queue(&key(job, "s", "d"), state);
     }
-    world.run_until(2000.0);
+    world.run_until(1000.0);
     assert!((ratio(&world, "o/b", "o/a") / 2.0 - 1.0).abs() < 0.05);
     assert!((ratio(&world, "o/c", "o/a") / 4.0 - 1.0).abs() < 0.05);
 }
@@ -45,7 +45,7 @@ fn a_group_pays_for_all_its_users() {
     for (job, user) in [(1, "x/a"), (2, "y/b"), (3, "y/c"), (4, "y/d")] {
         world.set_queue(&key(job, "s", "d"), queue(user, 1_000_000));
     }
-    world.run_until(2000.0);
+    world.run_until(1000.0);
     assert!((ratio(&world, "x/a", "y/b") / 3.0 - 1.0).abs() < 0.05);
 }
 
@@ -188,7 +188,7 @@ fn urgent_jobs_weigh_twice_and_near_deadlines_up_to_four_times() {
         ..queue("c", 100_000)
     };
     world.set_queue(&key(3, "s", "d"), late);
-    world.run_until(2000.0);
+    world.run_until(1000.0);
     assert!((ratio(&world, "b", "a") / 2.0 - 1.0).abs() < 0.05);
     assert!((ratio(&world, "c", "a") / 4.0 - 1.0).abs() < 0.05);
 }

@@ -1,6 +1,8 @@
 //! Claims about the scheduler as a whole.
 
 mod basics;
+mod budgets;
+mod day;
 mod fairness;
 mod random_calls;
 mod reasons;
