@@ -37,3 +37,8 @@ fn identities_work() {
 fn troubles_are_as_they_are_told() {
     play("docs/troubleshooting.md");
 }
+
+#[test]
+fn the_transfer_service_works() {
+    play("docs/service.md");
+}

@@ -52,7 +52,13 @@ fn packed(extension: &str) -> PathBuf {
 }
 
 fn can_pack() -> bool {
-    let ours = ["godwit", "godwitd", "godwit-lab", "godwit-dist"];
+    let ours = [
+        "godwit",
+        "godwitd",
+        "godwit-service",
+        "godwit-lab",
+        "godwit-dist",
+    ];
     let tools = [("dpkg-deb", "dpkg"), ("dpkg-shlibdeps", "dpkg-dev")];
     have(&ours, &tools)
 }
@@ -71,6 +77,7 @@ fn both_hold_programs_manuals_units_and_settings() {
     for (path, in_tar) in [
         ("./usr/bin/godwit", "bin/godwit"),
         ("./usr/bin/godwitd", "bin/godwitd"),
+        ("./usr/bin/godwit-service", "bin/godwit-service"),
         ("./usr/bin/godwit-lab", "bin/godwit-lab"),
         (
             "./usr/share/man/man1/godwit-cp.1.gz",
@@ -92,6 +99,16 @@ fn both_hold_programs_manuals_units_and_settings() {
             "./lib/systemd/system/godwitd.socket",
             "lib/systemd/system/godwitd.socket",
         ),
+        (
+            "./lib/systemd/system/godwit-service.service",
+            "lib/systemd/system/godwit-service.service",
+        ),
+        (
+            "./lib/systemd/system/godwit-agent.service",
+            "lib/systemd/system/godwit-agent.service",
+        ),
+        ("./etc/godwit/service.toml", "etc/godwit/service.toml"),
+        ("./etc/godwit/agent.conf", "etc/godwit/agent.conf"),
         ("./etc/godwit/godwitd.toml", "etc/godwit/godwitd.toml"),
         ("./etc/logrotate.d/godwitd", "etc/logrotate.d/godwitd"),
         (
@@ -140,6 +157,43 @@ fn every_log_of_the_settings_is_rotated() {
     for log in logs {
         let file = log.split('"').nth(1).unwrap();
         assert!(rotated.contains(&file), "{file}");
+    }
+}
+
+#[test]
+fn the_service_accepts_its_settings_and_the_flags_of_its_units() {
+    if !have(&["godwit-service"], &[]) {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let read = |name: &str| fs::read_to_string(tree().join("packaging").join(name)).unwrap();
+    let program = programs().join("godwit-service");
+    // What stands behind `#` is there to be switched on.
+    let is_setting = |line: &&str| line.contains(" = ") || line.starts_with("[[");
+    let text = read("service.toml");
+    let lines = text.lines().map(|line| line.trim_start_matches('#'));
+    let settings: Vec<&str> = lines.filter(is_setting).collect();
+    assert!(settings.len() > 8, "{settings:?}");
+    let settings = settings.join("\n").replace("0.0.0.0", "127.0.0.1");
+    fs::write(at("service.toml"), settings).unwrap();
+    let mut migrate = within(60, &program);
+    migrate
+        .arg("migrate")
+        .arg("--config")
+        .arg(at("service.toml"));
+    let database = format!("sqlite:{}?mode=rwc", at("service.db").display());
+    migrate.args(["--database", &database]);
+    said(migrate.arg("--key-file").arg(at("key")));
+    for unit in ["godwit-service.service", "godwit-agent.service"] {
+        let text = read(unit);
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix("ExecStart=/usr/bin/godwit-service"));
+        // The help comes where all flags before it are known.
+        let script = format!(". \"$2\"; exec \"$1\" {} --help", line.unwrap());
+        let mut shell = within(60, "sh");
+        shell.args(["-euc", &script, "-"]).arg(&program);
+        said(shell.arg(tree().join("packaging/agent.conf")));
     }
 }
 

@@ -22,7 +22,7 @@ const PROBE: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && 
 
 /// Whether there can be a stage here; told as a skip of the running test where not.
 pub(crate) fn is_possible() -> bool {
-    let ours = ["godwit", "godwitd", "godwit-lab"];
+    let ours = ["godwit", "godwitd", "godwit-service", "godwit-lab"];
     let tools = [("unshare", "util-linux"), ("ip", "iproute2")];
     if !have(&ours, &tools) || !am_root() {
         return false;
