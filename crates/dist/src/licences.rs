@@ -13,7 +13,12 @@ use serde_json::Value;
 use crate::{Error, put};
 
 /// The crates whose programs are handed out.
-const OURS: [&str; 3] = ["godwit-client", "godwit-server", "godwit-lab"];
+const OURS: [&str; 4] = [
+    "godwit-client",
+    "godwit-server",
+    "godwit-service",
+    "godwit-lab",
+];
 
 /// What is done about a tree that is not ours.
 const ELSEWHERE: &str = "run it in the tree that the programs were built from";

@@ -59,11 +59,12 @@ fn write_all(folder: &Path) -> Result<(), Error> {
     licences::write(folder)
 }
 
-fn programs() -> [Program; 3] {
+fn programs() -> [Program; 4] {
     let of = |command, section| Program { command, section };
     [
         of(godwit_client::cli::command(), "1"),
         of(godwit_server::Arguments::command(), "8"),
+        of(godwit_service::config::Arguments::command(), "8"),
         of(godwit_lab::commands::Cli::command(), "1"),
     ]
 }

@@ -59,7 +59,9 @@ fn page(command: &Command, program: &Program) -> io::Result<Vec<u8>> {
     }
     let mut others = Roff::default();
     others.control("SH", ["SEE ALSO"]);
-    others.text([roman("godwit(1), godwitd(8), godwit-lab(1)")]);
+    others.text([roman(
+        "godwit(1), godwitd(8), godwit-service(8), godwit-lab(1)",
+    )]);
     others.to_writer(&mut out)?;
     Ok(out)
 }

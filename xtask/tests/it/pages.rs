@@ -64,7 +64,19 @@ fn each_command_has_a_page_that_man_shows_without_a_warning() {
             "{name}: {ordinary:?}"
         );
     }
-    assert_eq!(names(&administrators), ["godwitd-passwd.8", "godwitd.8"]);
+    assert_eq!(
+        names(&administrators),
+        [
+            "godwit-service-agent.8",
+            "godwit-service-doctor.8",
+            "godwit-service-enroll.8",
+            "godwit-service-migrate.8",
+            "godwit-service-serve.8",
+            "godwit-service.8",
+            "godwitd-passwd.8",
+            "godwitd.8",
+        ]
+    );
     for (name, word) in [
         ("man1/godwit.1", ".SH EXAMPLES"),
         ("man1/godwit.1", ".SH \"EXIT STATUS\""),
@@ -73,6 +85,8 @@ fn each_command_has_a_page_that_man_shows_without_a_warning() {
         ("man1/godwit-cp.1", ".SH NOTES"),
         ("man8/godwitd.8", "\\-\\-max\\-sessions\\-per\\-address"),
         ("man8/godwitd.8", "godwitd\\-passwd(8)"),
+        ("man8/godwit-service.8", ".SH EXAMPLES"),
+        ("man8/godwit-service-serve.8", "\\-\\-database\\-file"),
     ] {
         let text = fs::read_to_string(share.path().join("man").join(name)).unwrap();
         assert!(text.contains(word), "{name} lacks {word}");
@@ -113,8 +127,9 @@ fn bash_completes_commands_and_options() {
     assert_eq!(completed("godwit", "godwit proxy in"), "init info");
     assert_eq!(completed("godwitd", "godwitd --anonymous r"), "ro rw");
     assert_eq!(completed("godwit-lab", "godwit-lab tour"), "tournament");
+    assert_eq!(completed("godwit-service", "godwit-service doc"), "doctor");
     for folder in ["zsh/site-functions", "fish/vendor_completions.d"] {
-        assert_eq!(files_in(&share.path().join(folder)).len(), 3, "{folder}");
+        assert_eq!(files_in(&share.path().join(folder)).len(), 4, "{folder}");
     }
 }
 
