@@ -13,6 +13,7 @@ use godwit_client::{
     spec::{Connections, Rates, Ssh, bits_per_second},
 };
 use godwit_gsi::{cert::files::Locations, ftps::Authorities};
+use godwit_service_api::agent::LEASE_SECONDS;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
@@ -180,6 +181,10 @@ pub struct Options {
     #[arg(long)]
     pub no_agent: bool,
 
+    /// Seconds that leases of agents last, so that a test need not wait a minute for each
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    pub lease_seconds: Option<u64>,
+
     /// Issuers whose tokens users may log in with: tables `[[issuer]]` of the file.
     #[arg(skip)]
     pub issuer: Vec<IssuerSettings>,
@@ -214,6 +219,7 @@ impl Options {
             max_jobs: self.max_jobs.or(other.max_jobs),
             max_files: self.max_files.or(other.max_files),
             no_agent: self.no_agent || other.no_agent,
+            lease_seconds: self.lease_seconds.or(other.lease_seconds),
             issuer: other.issuer,
         }
     }
@@ -230,6 +236,8 @@ pub struct ServeSettings {
     pub listen: Vec<SocketAddr>,
     /// TLS; `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
+    /// How long leases of agents last.
+    pub lease: Duration,
     /// Of the API.
     pub api: ApiSettings,
     /// Issuers whose tokens are accepted.
@@ -363,6 +371,7 @@ impl Options {
             key,
             listen,
             tls,
+            lease: Duration::from_secs(self.lease_seconds.unwrap_or(LEASE_SECONDS)),
             api: ApiSettings {
                 policy: EndpointPolicy {
                     endpoints,

@@ -84,6 +84,7 @@ impl Server {
             }
             None => Store::open(&settings.database).await?,
         };
+        let store = store.with_lease(settings.lease);
         let key = settings.key.read()?;
         let tls = settings.tls.as_ref().map(acceptor).transpose()?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
