@@ -1,6 +1,8 @@
 //! `godwit-lab faults`: kills programs, cuts links, corrupts dialogues, and checks that every file
 //! still arrives.
 
+mod service;
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::faults::service::Database;
 use crate::faults::{self, Campaign, Dialogues, Fault, Kind, Outcome, Row, kinds_here, summarise};
 use crate::network;
 use crate::report::trials;
@@ -25,7 +28,8 @@ const PAGE_FILE: &str = "faults.md";
                         godwit-lab faults --seed 7 --count 1000 --out results/faults\n  \
                         godwit-lab faults --seed 7 --only 41        (that fault again, and nothing \
                         else)\n  \
-                        godwit-lab faults --dialogues --count 300\n\n\
+                        godwit-lab faults --dialogues --count 300\n  \
+                        godwit-lab faults --service postgres --count 100 --jobs 4\n\n\
                         Needs emulated networks (see calibrate) and may mount file systems of its \
                         own.")]
 pub struct Options {
@@ -49,8 +53,12 @@ pub struct Options {
     /// the like
     #[arg(long)]
     pub dialogues: bool,
-    /// Faults of dialogues that are run at the same time: most of their time is waiting
-    #[arg(long, default_value_t = 8, value_name = "N", requires = "dialogues",
+    /// Only faults of the transfer service over this database. Each of --count is a service of its
+    /// own that meets several
+    #[arg(long, value_name = "DATABASE", conflicts_with_all = ["dialogues", "kinds"])]
+    pub service: Option<Database>,
+    /// Faults of dialogues or services that are run at the same time: most of their time is waiting
+    #[arg(long, default_value_t = 8, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: u32,
     /// Only the fault of this number
@@ -101,6 +109,9 @@ impl FaultsError {
 /// # Errors
 /// [`FaultsError`]; outcomes until then are kept.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), FaultsError> {
+    if let Some(database) = options.service {
+        return service::run(options, database, out);
+    }
     let here = Environment::of_ours("faults", options.quick);
     let mut file = options.out.as_deref().map(create).transpose()?;
     let mut outcomes = Vec::new();
@@ -154,13 +165,17 @@ impl Options {
         }
     }
 
+    /// When no further fault begins.
+    fn until(&self) -> Option<Instant> {
+        (self.minutes).map(|minutes| Instant::now() + Duration::from_secs(60 * minutes))
+    }
+
     /// The faults, as long as there is time for another.
     fn faults(&self) -> impl Iterator<Item = Fault> + Send {
-        let until =
-            (self.minutes).map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+        let until = self.until();
         let (seed, kinds) = (self.seed, self.kinds());
         self.numbers()
-            .take_while(move |_| until.is_none_or(|until| Instant::now() < until))
+            .take_while(move |_| is_before(until))
             .map(move |number| Fault::draw(seed, number, &kinds))
     }
 
@@ -192,6 +207,10 @@ impl Options {
         }
         words
     }
+}
+
+fn is_before(until: Option<Instant>) -> bool {
+    until.is_none_or(|until| Instant::now() < until)
 }
 
 fn create(folder: &Path) -> io::Result<File> {

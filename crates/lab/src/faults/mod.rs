@@ -11,7 +11,7 @@
 //! sent is counted by the kernels of the hosts, and compared with the same command undisturbed.
 //!
 //! Faults of what client and server say to each other, `dialogue`, have trees and commands of their
-//! own, and other promises.
+//! own, and other promises. So have those of the transfer service, `service`.
 //!
 //! Programs that are killed share a host and talk over its loopback; what concerns the path happens
 //! on an emulated one of 1 Gbit/s and 2 ms.
@@ -21,8 +21,10 @@ mod campaign;
 mod dialogue;
 mod durable;
 mod forgetful_disk;
+mod memory_disk;
 mod outcome;
 pub mod plan;
+pub mod service;
 mod stage;
 mod store;
 mod summary;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use tempfile::TempDir;
 
 use super::Error;
 use super::account;
+use super::memory_disk::MemoryDisk;
 use super::plan::Shape;
 use super::store::Store;
 use crate::file_error::io_error;
@@ -45,20 +45,9 @@ pub(super) struct Stage {
     // Dropped first: programs that run there use what follows.
     network: Network,
     target: PathBuf,
-    disk: Mounted,
+    disk: MemoryDisk,
     folder: TempDir,
     _owned: OwnedFolder,
-}
-
-/// A file system in memory.
-#[derive(Debug)]
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // It ends with the view of the last process that sees it, too.
-        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
-    }
 }
 
 impl Stage {
@@ -82,7 +71,7 @@ impl Stage {
         let owned = OwnedFolder::note(folder.path()).map_err(io_error(folder.path()))?;
         let disk = folder.path().join("disk");
         fs::create_dir(&disk).map_err(io_error(&disk))?;
-        let mounted = mount(&disk).map_err(io_error(&disk))?;
+        let mounted = MemoryDisk::mount(&disk, TARGET_BYTES).map_err(io_error(&disk))?;
         let target = disk.join("target");
         for path in [
             &target,
@@ -142,19 +131,12 @@ impl Stage {
 
     /// Leaves no room at the target.
     pub(super) fn fill(&self) -> Result<(), Error> {
-        loop {
-            let used = self.used()?;
-            match resize(&self.disk.0, used) {
-                // More was written meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
-                other => return Ok(other.map_err(io_error(&self.disk.0))?),
-            }
-        }
+        Ok(self.disk.fill().map_err(io_error(self.target()))?)
     }
 
     /// Gives it all its room again.
     pub(super) fn unfill(&self) -> Result<(), Error> {
-        Ok(resize(&self.disk.0, TARGET_BYTES).map_err(io_error(&self.disk.0))?)
+        Ok(self.disk.unfill().map_err(io_error(self.target()))?)
     }
 
     /// What the client keeps between runs.
@@ -179,9 +161,7 @@ impl Stage {
 
     /// Bytes that the file system of the target holds, temporary files and all.
     pub(super) fn used(&self) -> Result<u64, Error> {
-        let stat = rustix::fs::statvfs(self.target())
-            .map_err(|errno| io_error(self.target())(errno.into()))?;
-        Ok((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
+        Ok(self.disk.used().map_err(io_error(self.target()))?)
     }
 
     /// Payload that both hosts have sent so far.
@@ -221,24 +201,6 @@ impl Stage {
         }
         Ok(self.left()?.spawn(command, Options::default())?)
     }
-}
-
-/// Our own view of what is mounted, then a file system in memory at `path` that ends with us.
-fn mount(path: &Path) -> io::Result<Mounted> {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)?;
-    let ours = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", ours)?;
-    let options = std::ffi::CString::new(format!("size={TARGET_BYTES},mode=777"))?;
-    let flags = MountFlags::NODEV | MountFlags::NOSUID;
-    rustix::mount::mount("faults", path, "tmpfs", flags, options.as_c_str())?;
-    Ok(Mounted(path.to_owned()))
-}
-
-fn resize(disk: &Path, bytes: u64) -> io::Result<()> {
-    let options = std::ffi::CString::new(format!("size={bytes}"))?;
-    let flags = MountFlags::NODEV | MountFlags::NOSUID;
-    rustix::mount::mount_remount(disk, flags, options.as_c_str())?;
-    Ok(())
 }
 
 /// Files of noise, so that no byte is like its neighbours and none can be left out.

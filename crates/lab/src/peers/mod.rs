@@ -50,6 +50,7 @@ pub mod http;
 pub mod iperf3;
 pub mod jglobus;
 pub mod plain_ftp;
+pub mod postgres;
 pub mod process;
 pub mod service;
 pub mod ssh;

@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 
+use godwit_lab::faults::service::{Database, ServiceCampaign};
 use godwit_lab::faults::{Campaign, Dialogues, Error, Fault, Kind, Shape};
-use godwit_lab::peers::gct;
+use godwit_lab::peers::{self, gct, postgres};
 
 use crate::netns::present;
 use crate::support::{Need, have};
@@ -74,4 +75,33 @@ fn nothing_is_lost_whatever_a_server_says() {
         all.unwrap();
     }
     assert!(happened > 0);
+}
+
+/// Plans of a service with PostgreSQL; one more has SQLite.
+const SERVICE_PLANS: u64 = 2;
+
+#[test]
+fn every_job_of_a_service_ends_whatever_dies_meanwhile() {
+    let test = "every_job_of_a_service_ends_whatever_dies_meanwhile";
+    if !have(&[Need::Godwitd, Need::Service]) {
+        return;
+    }
+    let mut plans = vec![(Database::Sqlite, 0)];
+    if peers::present(test, postgres::programs()).is_some() {
+        plans.extend((0..SERVICE_PLANS).map(|number| (Database::Postgres, number)));
+    }
+    std::thread::scope(|scope| {
+        let runs = plans.into_iter().map(|(database, number)| {
+            scope.spawn(move || {
+                let campaign = ServiceCampaign::new(SEED, database).unwrap();
+                let plan = campaign.plan(number);
+                let findings = campaign.run(&plan).unwrap().findings.join("\n");
+                assert!(findings.is_empty(), "{plan}: {findings}");
+            })
+        });
+        // All begin before the first is waited for.
+        for run in runs.collect::<Vec<_>>() {
+            run.join().unwrap();
+        }
+    });
 }

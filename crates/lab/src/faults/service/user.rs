@@ -1,0 +1,183 @@
+//! Who submits jobs, and asks what became of them.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use godwit_service_api::IDEMPOTENCY_KEY;
+use godwit_service_api::job::{FileView, JobRequest, JobView};
+use godwit_service_api::page::Page;
+use serde_json::{Value, json};
+
+use super::balancer::Nodes;
+
+/// Longest wait for an answer. A process that stands still gives none.
+const ANSWER_LIMIT: Duration = Duration::from_secs(4);
+
+/// A user with a token.
+#[derive(Debug)]
+pub(super) struct User {
+    nodes: Nodes,
+    token: String,
+    turn: usize,
+    /// What no answer may hold.
+    secrets: Vec<String>,
+    /// Answers that held it.
+    pub(super) leaks: Vec<String>,
+}
+
+/// Status and body.
+type Answer = (u16, Vec<u8>);
+
+impl User {
+    pub(super) fn new(nodes: Nodes, token: String, secrets: Vec<String>) -> User {
+        User {
+            nodes,
+            token,
+            turn: 0,
+            secrets,
+            leaks: Vec::new(),
+        }
+    }
+
+    /// Stores a password for an endpoint; whether it is stored.
+    pub(super) fn lend(&mut self, endpoint: &str, user: &str, password: &str) -> bool {
+        let secret = json!({"password": {"user": user, "password": password}});
+        let body = json!({"endpoint": endpoint, "secret": secret});
+        let stored = self.ask("POST", "/api/v1/credentials", Some(&body), None);
+        stored.is_some_and(|(status, _)| (200..300).contains(&status))
+    }
+
+    /// Submits a job once, however often it is called with this key. `Err`: it is refused.
+    pub(super) fn submit(
+        &mut self,
+        request: &JobRequest,
+        key: &str,
+    ) -> Result<Option<JobView>, String> {
+        let body = serde_json::to_value(request).map_err(|error| error.to_string())?;
+        match self.ask("POST", "/api/v1/jobs", Some(&body), Some(key)) {
+            Some((200 | 201, body)) => match serde_json::from_slice(&body) {
+                Ok(job) => Ok(Some(job)),
+                Err(error) => Err(format!("the answer is no job: {error}")),
+            },
+            Some((status @ (400..=428 | 431..=499), body)) => {
+                Err(format!("{status}: {}", String::from_utf8_lossy(&body)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Cancels a job; whether the service has heard it.
+    pub(super) fn cancel(&mut self, id: &str) -> bool {
+        let path = format!("/api/v1/jobs/{id}/cancel");
+        let answer = self.ask("POST", &path, None, None);
+        // 409: it has ended.
+        answer.is_some_and(|(status, _)| status == 409 || (200..300).contains(&status))
+    }
+
+    pub(super) fn job(&mut self, id: &str) -> Option<JobView> {
+        self.get(&format!("/api/v1/jobs/{id}"))
+    }
+
+    /// All files of a job.
+    pub(super) fn files(&mut self, id: &str) -> Option<Vec<FileView>> {
+        let (mut files, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let place = cursor.map_or(String::new(), |cursor| format!("&cursor={cursor}"));
+            let page: Page<FileView> =
+                self.get(&format!("/api/v1/jobs/{id}/files?limit=100{place}"))?;
+            files.extend(page.items);
+            cursor = page.next;
+            if cursor.is_none() {
+                return Some(files);
+            }
+        }
+    }
+
+    /// Whatever else answers, for what it may not hold.
+    pub(super) fn look_around(&mut self) {
+        for path in [
+            "jobs?all=true&limit=1000",
+            "agents",
+            "credentials",
+            "endpoints",
+            "shares",
+            "tokens",
+            "audit",
+        ] {
+            self.ask("GET", &format!("/api/v1/{path}"), None, None);
+        }
+    }
+
+    fn get<T: serde::de::DeserializeOwned>(&mut self, path: &str) -> Option<T> {
+        match self.ask("GET", path, None, None)? {
+            (200, body) => serde_json::from_slice(&body).ok(),
+            _ => None,
+        }
+    }
+
+    /// The answer of one of the processes that serve.
+    fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> Option<Answer> {
+        let nodes = self.nodes.lock().clone();
+        for _ in 0..nodes.len() {
+            self.turn += 1;
+            let node = nodes[self.turn % nodes.len()];
+            let Ok((status, answer)) = exchange(node, &self.token, method, path, body, key) else {
+                continue;
+            };
+            let text = String::from_utf8_lossy(&answer);
+            for secret in &self.secrets {
+                if text.contains(secret.as_str()) {
+                    self.leaks
+                        .push(format!("the answer to {method} {path} has a secret"));
+                }
+            }
+            return Some((status, answer));
+        }
+        None
+    }
+}
+
+fn exchange(
+    node: SocketAddr,
+    token: &str,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+    key: Option<&str>,
+) -> io::Result<Answer> {
+    let mut connection = TcpStream::connect(node)?;
+    connection.set_read_timeout(Some(ANSWER_LIMIT))?;
+    let body = body.map_or(String::new(), Value::to_string);
+    let key = key.map_or(String::new(), |key| format!("{IDEMPOTENCY_KEY}: {key}\r\n"));
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {node}\r\nauthorization: Bearer {token}\r\n{key}\
+         connection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    connection.write_all(head.as_bytes())?;
+    connection.write_all(body.as_bytes())?;
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer)?;
+    let odd = || io::Error::from(io::ErrorKind::InvalidData);
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    let body = answer.split_off(end.ok_or_else(odd)? + 4);
+    let head = String::from_utf8_lossy(&answer);
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    Ok((status.ok_or_else(odd)?, body))
+}
+
+/// The text at a URL without a login.
+pub(super) fn fetch(address: SocketAddr, path: &str) -> io::Result<String> {
+    let (_, body) = exchange(address, "none", "GET", path, None, None)?;
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
