@@ -11,6 +11,9 @@ use crate::why::Why;
 /// Most bytes of a URL.
 pub const MAX_URL_BYTES: usize = 8192;
 
+/// Largest file: a pebibyte. Sums over files are bounded by it.
+pub const MAX_FILE_BYTES: u64 = 1 << 50;
+
 /// Most files of a submission as one JSON object. Longer lists are sent as a stream of lines.
 pub const MAX_INLINE_FILES: usize = 10_000;
 

@@ -15,7 +15,7 @@ use godwit_proto::{
     url::{Location, RemoteUrl, Scheme},
 };
 use godwit_scheduler::matches;
-use godwit_service_api::job::{FileRequest, MAX_METADATA_BYTES, MAX_URL_BYTES};
+use godwit_service_api::job::{FileRequest, MAX_FILE_BYTES, MAX_METADATA_BYTES, MAX_URL_BYTES};
 use reqwest::Url;
 
 use crate::problem::{Answer, ApiError, Kind};
@@ -47,6 +47,10 @@ impl EndpointPolicy {
         if let (Location::Local(_), Location::Local(_)) = (source, destination) {
             let error = ApiError::new(Kind::Url, "one end must be a server");
             return Err(error.at("/destination"));
+        }
+        if file.bytes.is_some_and(|bytes| bytes > MAX_FILE_BYTES) {
+            let detail = format!("at most {MAX_FILE_BYTES}");
+            return Err(ApiError::new(Kind::Invalid, detail).at("/bytes"));
         }
         if let Some(checksum) = &file.checksum {
             check_checksum(checksum).map_err(|error| error.at("/checksum"))?;
@@ -321,6 +325,22 @@ mod tests {
             "gsiftp://a.example.org/x\n",
         ] {
             assert!(policy.check_url(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn no_file_is_so_large_that_sums_overflow() {
+        let policy = EndpointPolicy::default();
+        let mut file = FileRequest {
+            source: "ftp://a.example.org/x".to_owned(),
+            destination: "ftp://b.example.org/x".to_owned(),
+            bytes: Some(MAX_FILE_BYTES),
+            ..FileRequest::default()
+        };
+        assert!(policy.check_file(&file).is_ok());
+        for bytes in [MAX_FILE_BYTES + 1, u64::MAX] {
+            file.bytes = Some(bytes);
+            assert!(policy.check_file(&file).is_err());
         }
     }
 

@@ -3,6 +3,11 @@
 //! A poll renews the agent's lease and counts its results, in one transaction; then it is held back
 //! while there is nothing to say. A grant of the leader of this process wakes it; what another node
 //! granted is found by looking every second. A poll changes nothing when it comes twice.
+//!
+//! # Map
+//! - `bounds`: texts and numbers of agents, made short and plain
+
+mod bounds;
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +19,9 @@ use axum::{
 };
 use godwit_service_api::{
     AGENT_API,
-    agent::{Grant, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Share, Work},
+    agent::{
+        Grant, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Share, UnitProgress, Work,
+    },
     site::Role,
 };
 use tokio::time::Instant;
@@ -72,8 +79,9 @@ async fn poll(
     request: Request,
 ) -> Answer<Json<PollResponse>> {
     let read = Json::<PollRequest>::from_request(request, &()).await;
-    let Json(request) = read.map_err(|error| ApiError::new(Kind::Body, error.body_text()))?;
+    let Json(mut request) = read.map_err(|error| ApiError::new(Kind::Body, error.body_text()))?;
     check(&request, &name)?;
+    bounds::apply(&mut request);
     gateway.poll(request).await.map(Json)
 }
 
@@ -118,9 +126,12 @@ impl Gateway {
         tokio::pin!(woken);
         // Before looking, so that no grant falls between.
         woken.as_mut().enable();
-        self.board
-            .polled(&request.agent, request.free_slots, &request.units);
         let polled = self.store.poll(&request).await?;
+        // What it says of units that it does not hold is not believed.
+        let is_held = |unit: &&UnitProgress| polled.stop.iter().all(|s| s.lease != unit.lease);
+        let units: Vec<UnitProgress> = request.units.iter().filter(is_held).cloned().collect();
+        self.board
+            .polled(&request.agent, request.free_slots, &units);
         if polled.more_work || !polled.acknowledged.is_empty() || request.free_slots > 0 {
             self.board.wake_leader();
         }

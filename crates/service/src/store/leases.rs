@@ -63,7 +63,8 @@ impl Store {
             FROM (SELECT job, link,
                     SUM(CASE WHEN not_before <= {now} THEN 1 ELSE 0 END) AS ready,
                     SUM(CASE WHEN not_before > {now} THEN 1 ELSE 0 END) AS waiting,
-                    CAST(SUM(files) AS bigint) AS files, CAST(SUM(bytes) AS bigint) AS bytes,
+                    CAST(SUM(files) AS bigint) AS files, CAST(CASE WHEN SUM(CAST(bytes AS double precision)) > 9e15 THEN 9e15
+                        ELSE SUM(CAST(bytes AS double precision)) END AS bigint) AS bytes,
                     MIN(CASE WHEN not_before <= {now} THEN id END) AS next,
                     MIN(CASE WHEN not_before > {now} THEN not_before END) AS not_before
                 FROM unit WHERE agent IS NULL GROUP BY job, link) AS q

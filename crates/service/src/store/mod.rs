@@ -5,6 +5,7 @@
 //! - `database`: the two engines, the only place that tells them apart
 //! - `manifest`: codecs of segments
 //! - `submission`: a job comes in; `jobs`: lists, files, cancel, pause, retry
+//! - `found`: what a listing may add to its job
 //! - `units`: what becomes of a unit and its files, within a transaction
 //! - `leases`: leader, queues, grants, expiry; `polls`: an agent's report
 //! - `site`: endpoints, shares, users, credentials, audit; `upkeep`: retention and deadlines
@@ -18,6 +19,7 @@
 //!   agent takes at once, and its row lives only until it ended.
 
 mod database;
+mod found;
 mod jobs;
 mod leases;
 mod manifest;

@@ -2,15 +2,15 @@
 
 use godwit_service_api::{
     agent::{Lease, PollRequest, Stop, StopReason, UnitResult},
-    job::{FileRequest, JobState},
+    job::JobState,
 };
 
 use super::{
     Store, StoreError,
     database::{Columns as _, Work, json},
+    found,
     leases::{self, micros},
     model::Polled,
-    submission::endpoint_of,
     units::{self, Changes, End, UNIT, UnitRow},
 };
 
@@ -157,35 +157,21 @@ async fn take_result(
         std::cmp::Ordering::Greater => return Ok(Taken::OutOfOrder),
         std::cmp::Ordering::Equal => {}
     }
+    let mut believed = Ok(());
     if unit.directories && !result.found.is_empty() {
-        units::stage(work, &unit, &found_files(result)).await?;
+        let directory = units::directory(work, &unit).await?;
+        match found::placed(&directory, &result.found) {
+            Ok(files) => units::stage(work, &unit, &files).await?,
+            Err(error) => believed = Err(error),
+        }
     }
-    let end = result.last.then_some(End {
-        error: result.error.as_ref(),
-        listed: result.error.is_none(),
+    let error = believed.as_ref().err().or(result.error.as_ref());
+    let end = (result.last || believed.is_err()).then_some(End {
+        error,
+        listed: error.is_none(),
     });
     units::take_results(work, &unit, &agent.name, &result.files, end, changes).await?;
     Ok(Taken::Counted)
-}
-
-/// Found entries with their endpoints. One whose URL cannot be read is left out: agents make URLs
-/// of entries below one that the service gave them.
-fn found_files(result: &UnitResult) -> Vec<(String, String, FileRequest)> {
-    let found = result.found.iter().filter_map(|found| {
-        let ends = (
-            endpoint_of(&found.source)?,
-            endpoint_of(&found.destination)?,
-        );
-        let file = FileRequest {
-            source: found.source.clone(),
-            destination: found.destination.clone(),
-            recursive: found.directory,
-            bytes: found.bytes,
-            ..FileRequest::default()
-        };
-        Some((ends.0, ends.1, file))
-    });
-    found.collect()
 }
 
 /// Units that the agent works on and must not.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use godwit_service_api::{
     agent::{FileEnd, FileOutcome},
     event::JobEventKind,
-    job::{FileError, FileRequest, JobOptions, JobState, WhoActs},
+    job::{FileError, FileRequest, JobOptions, JobState, MAX_FILE_BYTES, WhoActs},
 };
 use sqlx::any::AnyRow;
 use uuid::Uuid;
@@ -21,6 +21,13 @@ use super::{
 
 /// Events of failed files that one transaction adds to a job; the files themselves tell the rest.
 const MAX_FAILURE_EVENTS: usize = 20;
+
+/// Counters of bytes stop there: servers and agents say how large files are, and a sum that
+/// overflows would be an error of the database for ever.
+const BYTES_MAX: i64 = 1 << 62;
+
+/// Most that one transaction adds to a counter of bytes.
+const CHANGE_MAX: i64 = 1 << 60;
 
 /// Files of one pair of endpoints that become part of a job.
 pub(super) struct NewSegment<'a> {
@@ -94,15 +101,20 @@ async fn publish(work: &mut Work, segment: &NewSegment<'_>, seq: i64) -> Result<
         true => (0, count),
         false => (count, 0),
     };
-    let bytes: u64 = sizes.iter().flatten().sum();
+    let bytes = sizes
+        .iter()
+        .flatten()
+        .fold(0_u64, |all, size| all.saturating_add(*size));
     let text = "UPDATE job SET total = total + $2, listings = listings + $3,
-        bytes_total = bytes_total + $4 WHERE number = $1";
+        bytes_total = CASE WHEN bytes_total > $5 - $4 THEN $5 ELSE bytes_total + $4 END
+        WHERE number = $1";
     let query = work
         .query(text)
         .bind(segment.job)
         .bind(files)
         .bind(listings)
-        .bind(bytes as i64);
+        .bind(bytes.min(CHANGE_MAX as u64) as i64)
+        .bind(BYTES_MAX);
     query.execute(work.connection()).await?;
     Ok(())
 }
@@ -400,7 +412,8 @@ impl Changes {
         for (job, change) in self.jobs {
             let text = "UPDATE job SET total = total + $2, finished = finished + $3,
                 skipped = skipped + $4, failed = failed + $5, listings = listings + $6,
-                bytes_total = bytes_total + $7, bytes_done = bytes_done + $8
+                bytes_total = CASE WHEN bytes_total > $9 - $7 THEN $9 ELSE bytes_total + $7 END,
+                bytes_done = CASE WHEN bytes_done > $9 - $8 THEN $9 ELSE bytes_done + $8 END
                 WHERE number = $1
                 RETURNING id, state, total - finished - skipped - failed, listings, failed,
                 finished + skipped";
@@ -412,8 +425,9 @@ impl Changes {
                 .bind(change.skipped)
                 .bind(change.failed)
                 .bind(change.listings)
-                .bind(change.bytes_total)
-                .bind(change.bytes_done);
+                .bind(change.bytes_total.clamp(-CHANGE_MAX, CHANGE_MAX))
+                .bind(change.bytes_done.clamp(-CHANGE_MAX, CHANGE_MAX))
+                .bind(BYTES_MAX);
             let row = query.fetch_one(work.connection()).await?;
             for (code, files) in change.errors {
                 let text = "INSERT INTO job_error (job, code, files) VALUES ($1, $2, $3)
@@ -529,15 +543,16 @@ pub(super) async fn take_results(
             FileEnd::Finished { size, checksum } => {
                 segment.set(place, Outcome::Finished);
                 change.finished += 1;
-                change.bytes_done = change.bytes_done.saturating_add(*size as i64);
+                let size = (*size).min(MAX_FILE_BYTES);
+                change.bytes_done = change.bytes_done.saturating_add(size as i64);
                 let known = match &segment.files {
                     Some(files) => files.get(place as usize).and_then(|f| f.bytes),
-                    None => Some(*size),
+                    None => Some(size),
                 };
-                let more = *size as i64 - known.unwrap_or(0) as i64;
+                let more = size as i64 - known.unwrap_or(0) as i64;
                 change.bytes_total = change.bytes_total.saturating_add(more);
-                if checksum.is_some() || known != Some(*size) {
-                    segment.receipts.insert(place, (*size, checksum.clone()));
+                if checksum.is_some() || known != Some(size) {
+                    segment.receipts.insert(place, (size, checksum.clone()));
                     segment.new_receipts = true;
                 }
             }
@@ -914,6 +929,14 @@ pub(super) async fn lose(
             delete(work, unit).await
         }
     }
+}
+
+/// The directory that a unit lists. Locks its segment, as what follows locks the job.
+pub(super) async fn directory(work: &mut Work, unit: &UnitRow) -> Result<FileRequest, StoreError> {
+    let segment = Segment::lock(work, unit).await?;
+    let mut directories = segment.files.unwrap_or_default().into_iter();
+    let directory = directories.nth(unit.first as usize);
+    directory.ok_or_else(|| StoreError::Corrupt("a unit is not in its segment".to_owned()))
 }
 
 /// Adds what a listing found, as segments that wait for its end.

@@ -358,6 +358,54 @@ async fn trees_are_listed_and_what_they_hold_moves(fixture) {
     assert_eq!((job.state, job.files.total, job.listed), (JobState::Finished, 2, true));
 }
 
+async fn a_listing_that_leads_elsewhere_is_not_believed(fixture) {
+    let store = &fixture.store;
+    let id = submit_with(store, vec![tree()], &JobOptions::default()).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    let mut part = result(unit.lease, 0, Vec::new());
+    (part.found, part.last) = (vec![found("a", false)], false);
+    agent.poll(store, &[unit.lease], vec![part.clone()]).await;
+    let mut evil = found("b", false);
+    evil.destination = "gsiftp://b.example.org/home/alice/.ssh/b".into();
+    (part.sequence, part.found) = (1, vec![found("c", false), evil]);
+    let polled = agent.poll(store, &[unit.lease], vec![part]).await;
+    assert_eq!(polled.acknowledged, [(unit.lease, 1)]);
+    assert_eq!(polled.stop[0].why, StopReason::Fenced);
+    let job = store.job(id).await.unwrap();
+    assert_eq!((job.files.total, job.listed), (0, false));
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM segment").await, 1);
+    // It is listed again later.
+    assert_eq!(store.queues().await.unwrap()[0].waiting, 1);
+}
+
+async fn sizes_that_servers_invent_do_not_stop_the_service(fixture) {
+    let store = &fixture.store;
+    let id = submit_with(store, vec![tree()], &JobOptions::default()).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    for sequence in 0..20 {
+        let mut part = result(unit.lease, sequence, Vec::new());
+        let names = (0..1000).map(|n| found(&format!("{sequence}-{n}"), false));
+        part.found = names.collect();
+        part.found.iter_mut().for_each(|file| file.bytes = Some(u64::MAX));
+        part.last = sequence == 19;
+        agent.poll(store, &[unit.lease], vec![part]).await;
+    }
+    let job = store.job(id).await.unwrap();
+    assert_eq!((job.files.total, job.bytes_total), (20_000, 1 << 62));
+    assert_eq!(store.queues().await.unwrap()[0].files, 20_000);
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    let mut done = all_finished(&unit);
+    for file in &mut done.files {
+        file.end = FileEnd::Finished { size: u64::MAX, checksum: None };
+    }
+    agent.poll(store, &[], vec![done]).await;
+    assert!(store.job(id).await.unwrap().files.finished > 0);
+}
+
 async fn sizes_and_checksums_of_agents_are_kept(fixture) {
     let store = &fixture.store;
     let mut unknown = file(0);
