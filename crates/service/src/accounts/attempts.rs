@@ -54,6 +54,14 @@ impl Attempts {
             *record = (left(record, now) + 1.0, now);
         }
     }
+
+    /// What was counted as a failure was none.
+    pub(super) fn forgive(&self, who: Option<&str>) {
+        let mut failures = self.failures.lock();
+        if let Some(record) = who.and_then(|who| failures.get_mut(who)) {
+            record.0 = (record.0 - 1.0).max(0.0);
+        }
+    }
 }
 
 fn left((failures, at): &(f64, Instant), now: Instant) -> f64 {
@@ -76,6 +84,8 @@ mod tests {
             attempts.check(Some("a")),
             Err(AccessError::TooMany(1..=16))
         ));
+        attempts.forgive(Some("a"));
+        assert!(attempts.check(Some("a")).is_ok());
         assert!(attempts.check(Some("b")).is_ok());
         assert!(attempts.check(None).is_ok());
     }

@@ -127,6 +127,9 @@ impl Accounts {
         let name = format!("user {user}");
         self.attempts.check(from.as_deref())?;
         self.attempts.check(Some(&name))?;
+        // Before the password is verified: many logins at the same time are no way round the limit.
+        self.attempts.failed(from.as_deref());
+        self.attempts.failed(Some(&name));
         let principal = match self.store.principal(user).await {
             Ok(principal) => Some(principal),
             Err(StoreError::NotFound) => None,
@@ -137,9 +140,11 @@ impl Accounts {
             .as_ref()
             .and_then(|principal| principal.password_hash.clone());
         let is_right = self.verify(hash, password).await;
+        if is_right {
+            self.attempts.forgive(from.as_deref());
+            self.attempts.forgive(Some(&name));
+        }
         let Some(principal) = principal.filter(|_| is_right) else {
-            self.attempts.failed(from.as_deref());
-            self.attempts.failed(Some(&name));
             self.store
                 .audit(user, "login.failed", user, from.as_deref().unwrap_or(""))
                 .await?;

@@ -327,6 +327,11 @@ impl Api {
         }
     }
 
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "casts of floats saturate"
+    )]
     pub(super) fn view(&self, job: JobRecord) -> JobView {
         let pace = match job.state.is_final() {
             true => Pace::default(),
@@ -346,7 +351,6 @@ impl Api {
             bytes_done,
             listed: job.listed,
             goodput: pace.goodput,
-            // Casts of floats saturate.
             eta_seconds: moves.then(|| (left / pace.goodput).ceil() as u64),
             errors: job.errors,
             created: job.created,

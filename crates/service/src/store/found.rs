@@ -1,5 +1,6 @@
-//! What a listing may add to its job. Agents are not trusted: an entry lies right below the directory
-//! that was listed, under the same name at both ends, so it leads to no other endpoint or path.
+//! What a listing may add to its job. Agents are not trusted: an entry lies right below the
+//! directory that was listed, under the same name at both ends, so it leads to no other endpoint or
+//! path.
 
 use godwit_proto::{FtpPath, url::in_url};
 use godwit_service_api::{
@@ -10,7 +11,7 @@ use godwit_service_api::{
 use super::submission::endpoint_of;
 
 /// A file with its endpoints.
-pub(super) type Placed = (String, String, FileRequest);
+pub(super) type FoundBelow = (String, String, FileRequest);
 
 /// Entries that were found in `directory`, with their endpoints.
 ///
@@ -19,7 +20,7 @@ pub(super) type Placed = (String, String, FileRequest);
 pub(super) fn placed(
     directory: &FileRequest,
     found: &[FoundFile],
-) -> Result<Vec<Placed>, FileError> {
+) -> Result<Vec<FoundBelow>, FileError> {
     let placed = found.iter().map(|found| {
         let name = name_below(&directory.source, &found.source)?;
         if name_below(&directory.destination, &found.destination)? != name {
@@ -62,7 +63,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
     while let Some(byte) = bytes.next() {
         let digit = |digit: Option<u8>| char::from(digit?).to_digit(16);
         decoded.push(match byte {
-            b'%' => (digit(bytes.next())? * 16 + digit(bytes.next())?) as u8,
+            b'%' => u8::try_from(digit(bytes.next())? * 16 + digit(bytes.next())?).ok()?,
             byte => byte,
         });
     }

@@ -54,7 +54,8 @@ impl Store {
 
     /// All queues with units that wait.
     pub async fn queues(&self) -> Result<Vec<QueueRecord>, StoreError> {
-        // The next unit of a queue is the one with the lowest number, as `grant` takes it.
+        // The next unit of a queue is the one with the lowest number, as `grant` takes it. Bytes
+        // are summed as floats, which sizes that servers invent do not overflow.
         let text = "SELECT q.job, q.link, job.id, job.owner, link.source, link.destination,
                 q.ready, q.waiting, q.files, q.bytes, COALESCE(next.files, 0),
                 COALESCE(next.bytes, 0), q.not_before, job.state,
@@ -63,7 +64,8 @@ impl Store {
             FROM (SELECT job, link,
                     SUM(CASE WHEN not_before <= {now} THEN 1 ELSE 0 END) AS ready,
                     SUM(CASE WHEN not_before > {now} THEN 1 ELSE 0 END) AS waiting,
-                    CAST(SUM(files) AS bigint) AS files, CAST(CASE WHEN SUM(CAST(bytes AS double precision)) > 9e15 THEN 9e15
+                    CAST(SUM(files) AS bigint) AS files,
+                    CAST(CASE WHEN SUM(CAST(bytes AS double precision)) > 9e15 THEN 9e15
                         ELSE SUM(CAST(bytes AS double precision)) END AS bigint) AS bytes,
                     MIN(CASE WHEN not_before <= {now} THEN id END) AS next,
                     MIN(CASE WHEN not_before > {now} THEN not_before END) AS not_before

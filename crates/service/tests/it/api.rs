@@ -747,12 +747,18 @@ async fn a_password_gives_a_token_until_it_is_guessed_too_often() {
     let user = json!({"name": "alice", "role": "user", "groups": ["g"]});
     site.operator().ok(Method::PUT, "/users", user).await;
     assert_eq!(login("correct horse").await.status(), StatusCode::CREATED);
-    for _ in 0..20 {
-        assert_eq!(
-            problem(login("wrong horse").await).await,
-            refusal(401, "unauthenticated")
-        );
+    // Many at the same time are no way round the limit.
+    let mut logins = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let (client, url) = (site.client.clone(), format!("{}/api/v1/login", site.url));
+        let body = json!({"user": "alice", "password": "wrong horse"});
+        let login = client.post(url).json(&body).send();
+        logins.spawn(async { login.await.unwrap().status() });
     }
+    let statuses = logins.join_all().await;
+    let tried = statuses.iter().filter(|s| **s == StatusCode::UNAUTHORIZED);
+    // One may be forgiven meanwhile.
+    assert!((20..=24).contains(&tried.count()), "{statuses:?}");
     assert_eq!(
         problem(login("correct horse").await).await,
         refusal(429, "too_many_logins")
