@@ -99,7 +99,7 @@ pub struct UnitProgress {
 }
 
 /// What a unit may use; the sum over an endpoint is what the service tunes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Share {
     /// Sessions with data channels, at least 1.

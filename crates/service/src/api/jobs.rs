@@ -20,10 +20,9 @@ use super::{
     submit::{check_name, check_priority},
 };
 use crate::problem::{Answer, ApiError, Kind};
-use crate::scheduling::Pace;
 use crate::store::{
     StoreError,
-    model::{JobFilter, JobRecord},
+    model::{JobFilter, JobNow, JobRecord},
 };
 
 pub(super) fn routes(routes: &mut Routes) {
@@ -303,9 +302,9 @@ impl Api {
         }
     }
 
-    /// Why a job waits or is slow: what the leader says, where it is in this process.
+    /// Why a job waits or is slow, as the leader says.
     pub(super) fn reasons(&self, job: &JobRecord) -> Vec<Why> {
-        let of_leader = self.board.why(job.id);
+        let of_leader = self.board.job(job.id).why;
         if !of_leader.is_empty() && matches!(job.state, JobState::Queued | JobState::Active) {
             return of_leader;
         }
@@ -334,8 +333,8 @@ impl Api {
     )]
     pub(super) fn view(&self, job: JobRecord) -> JobView {
         let pace = match job.state.is_final() {
-            true => Pace::default(),
-            false => self.board.pace(job.id),
+            true => JobNow::default(),
+            false => self.board.job(job.id),
         };
         let bytes_done = job.bytes_done.saturating_add(pace.bytes);
         let left = job.bytes_total.saturating_sub(bytes_done) as f64;

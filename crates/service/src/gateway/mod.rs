@@ -19,9 +19,7 @@ use axum::{
 };
 use godwit_service_api::{
     AGENT_API,
-    agent::{
-        Grant, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Share, UnitProgress, Work,
-    },
+    agent::{Grant, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Work},
     site::Role,
 };
 use tokio::time::Instant;
@@ -42,12 +40,6 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Between two looks at what other nodes have granted.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Where nothing says otherwise, a unit begins with so much.
-const FIRST_SHARE: Share = Share {
-    concurrency: 2,
-    parallelism: 4,
-};
 
 /// Most units, results and files that a poll may name.
 const UNITS_MAX: usize = 10_000;
@@ -127,11 +119,6 @@ impl Gateway {
         // Before looking, so that no grant falls between.
         woken.as_mut().enable();
         let polled = self.store.poll(&request).await?;
-        // What it says of units that it does not hold is not believed.
-        let is_held = |unit: &&UnitProgress| polled.stop.iter().all(|s| s.lease != unit.lease);
-        let units: Vec<UnitProgress> = request.units.iter().filter(is_held).cloned().collect();
-        self.board
-            .polled(&request.agent, request.free_slots, &units);
         if polled.more_work || !polled.acknowledged.is_empty() || request.free_slots > 0 {
             self.board.wake_leader();
         }
@@ -142,10 +129,11 @@ impl Gateway {
             acknowledged,
             stop,
             mut undelivered,
+            shares,
             drain,
             ..
         } = polled;
-        let shares = self.board.take_shares(&request.agent);
+        let shares = self.board.untold(&request.agent, shares);
         let is_news = !(acknowledged.is_empty() && stop.is_empty() && shares.is_empty());
         if !is_news && !drain {
             let known: Vec<Lease> = request.units.iter().map(|unit| unit.lease).collect();
@@ -182,7 +170,7 @@ impl Gateway {
             job: unit.job,
             work: unit.work,
             options: unit.options,
-            share: self.board.share(unit.lease).unwrap_or(FIRST_SHARE),
+            share: unit.share,
             next_result: unit.results,
             // Without them the unit fails by the endpoint's refusal, which says whose turn it is.
             credentials: found.unwrap_or_else(|error| {

@@ -1,24 +1,16 @@
 //! What the leader, the gateway and the API of one process tell each other, in memory.
 //!
 //! Nothing here must outlive the process: what is lost comes again with the next polls of agents
-//! and the next step of the leader. On a node that does not lead, the reasons and shares are empty.
+//! and the next look at the database.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use godwit_service_api::{
-    agent::{Lease, Share, UnitProgress},
-    why::Why,
-};
+use godwit_service_api::agent::{Lease, Share};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 use uuid::Uuid;
 
-/// A report that is older says nothing any more.
-const REPORT_LIFE: Duration = Duration::from_secs(10);
+use crate::store::model::JobNow;
 
 /// Changed jobs that a slow reader may be behind.
 const CHANGES: usize = 1024;
@@ -27,29 +19,16 @@ const CHANGES: usize = 1024;
 pub struct Board {
     leader: Notify,
     changes: broadcast::Sender<Uuid>,
-    state: Mutex<State>,
+    state: Mutex<Boarded>,
 }
 
 #[derive(Default)]
-struct State {
+struct Boarded {
     leads: bool,
     agents: HashMap<String, Arc<Notify>>,
-    free_slots: HashMap<String, u32>,
-    shares: HashMap<Lease, Share>,
-    /// Shares that the agent was not told yet.
-    untold: HashMap<String, BTreeMap<Lease, Share>>,
-    jobs: HashMap<Lease, Uuid>,
-    reports: HashMap<Lease, (Instant, UnitProgress)>,
-    why: HashMap<Uuid, Vec<Why>>,
-}
-
-/// What the agents of a job report of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
-    /// Bytes safe at the destination that no result has counted.
-    pub bytes: u64,
-    /// Bytes a second.
-    pub goodput: f64,
+    /// What agents were told that their units may use.
+    told: HashMap<String, Vec<(Lease, Share)>>,
+    jobs: HashMap<Uuid, JobNow>,
 }
 
 impl Default for Board {
@@ -88,28 +67,14 @@ impl Board {
         self.changes.subscribe()
     }
 
-    /// Why a job waits or is slow.
-    pub fn why(&self, job: Uuid) -> Vec<Why> {
-        self.state.lock().why.get(&job).cloned().unwrap_or_default()
-    }
-
-    /// How fast a job is.
-    pub fn pace(&self, job: Uuid) -> Pace {
-        let state = self.state.lock();
-        let of_job = state.jobs.iter().filter(|(_, of)| **of == job);
-        of_job.fold(Pace::default(), |pace, (lease, _)| {
-            match state
-                .reports
-                .get(lease)
-                .filter(|(at, _)| at.elapsed() < REPORT_LIFE)
-            {
-                Some((_, report)) => Pace {
-                    bytes: pace.bytes.saturating_add(report.bytes),
-                    goodput: pace.goodput + report.goodput,
-                },
-                None => pace,
-            }
-        })
+    /// Why a job waits or is slow, and how fast it is, as the leader said within the last seconds.
+    pub fn job(&self, job: Uuid) -> JobNow {
+        self.state
+            .lock()
+            .jobs
+            .get(&job)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// This process leads.
@@ -131,79 +96,21 @@ impl Board {
         self.agent(name).notify_waiters();
     }
 
-    /// What a poll says.
-    pub(crate) fn polled(&self, agent: &str, free_slots: u32, units: &[UnitProgress]) {
-        let mut state = self.state.lock();
-        state.free_slots.insert(agent.to_owned(), free_slots);
-        let now = Instant::now();
-        for unit in units {
-            state.reports.insert(unit.lease, (now, unit.clone()));
-        }
-    }
-
-    /// Units that an agent could take, as its last poll to this process says.
-    pub(crate) fn free_slots(&self, agent: &str) -> Option<u32> {
-        self.state.lock().free_slots.get(agent).copied()
-    }
-
-    /// The share of a unit that is granted.
-    pub(crate) fn share(&self, lease: Lease) -> Option<Share> {
-        self.state.lock().shares.get(&lease).copied()
-    }
-
     /// Shares that changed since the agent was told.
-    pub(crate) fn take_shares(&self, agent: &str) -> Vec<(Lease, Share)> {
-        let untold = self.state.lock().untold.remove(agent);
-        untold.unwrap_or_default().into_iter().collect()
-    }
-
-    /// A unit began with this share.
-    pub(crate) fn granted(&self, lease: Lease, job: Uuid, share: Share) {
+    pub(crate) fn untold(&self, agent: &str, shares: Vec<(Lease, Share)>) -> Vec<(Lease, Share)> {
         let mut state = self.state.lock();
-        state.shares.insert(lease, share);
-        state.jobs.insert(lease, job);
+        let told = state.told.entry(agent.to_owned()).or_default();
+        let untold = shares.iter().filter(|share| !told.contains(share));
+        let untold = untold.copied().collect();
+        *told = shares;
+        untold
     }
 
-    pub(crate) fn share_changed(&self, agent: &str, lease: Lease, share: Share) {
-        let mut state = self.state.lock();
-        state.shares.insert(lease, share);
-        state
-            .untold
-            .entry(agent.to_owned())
-            .or_default()
-            .insert(lease, share);
-    }
-
-    /// Leases that are no more are forgotten.
-    pub(crate) fn keep(&self, is_held: impl Fn(&Lease) -> bool) {
-        let mut state = self.state.lock();
-        state.shares.retain(|lease, _| is_held(lease));
-        state.jobs.retain(|lease, _| is_held(lease));
-        state
-            .reports
-            .retain(|lease, (at, _)| is_held(lease) || at.elapsed() < REPORT_LIFE);
-        for untold in state.untold.values_mut() {
-            untold.retain(|lease, _| is_held(lease));
-        }
-    }
-
-    /// What agents reported since the last call.
-    pub(crate) fn reports_since(&self, since: Instant) -> Vec<UnitProgress> {
-        let state = self.state.lock();
-        let fresh = state.reports.values().filter(|(at, _)| *at >= since);
-        fresh.map(|(_, report)| report.clone()).collect()
-    }
-
-    pub(crate) fn set_why(&self, why: HashMap<Uuid, Vec<Why>>) {
-        self.state.lock().why = why;
+    pub(crate) fn set_jobs(&self, jobs: HashMap<Uuid, JobNow>) {
+        self.state.lock().jobs = jobs;
     }
 
     pub(crate) fn set_leads(&self, leads: bool) {
-        let mut state = self.state.lock();
-        state.leads = leads;
-        if !leads {
-            (state.shares, state.untold) = Default::default();
-            state.why.clear();
-        }
+        self.state.lock().leads = leads;
     }
 }

@@ -21,7 +21,8 @@ use super::Board;
 use crate::store::{
     Store, StoreError,
     model::{
-        AgentRecord, GrantOrder, GrantedUnit, Held, JobFilter, Leadership, QueueKey, QueueRecord,
+        AgentRecord, GrantOrder, GrantedUnit, Held, JobFilter, JobNow, Leadership, LeasedUnit,
+        QueueKey, QueueRecord,
     },
 };
 
@@ -31,7 +32,10 @@ const SETTINGS: Duration = Duration::from_secs(5);
 /// Between two decisions about shares.
 const SHARES: Duration = Duration::from_secs(1);
 
-/// Jobs that are read at a time.
+/// A report that is older says nothing any more.
+const REPORT_LIFE: Duration = Duration::from_secs(10);
+
+/// Jobs that are read or written at a time.
 const JOBS_TOGETHER: usize = 500;
 
 /// What the scheduler is told and what it said, for as long as one node leads.
@@ -43,15 +47,22 @@ pub(super) struct Books {
     queues: HashMap<QueueKey, scheduler::QueueKey>,
     jobs: HashMap<Uuid, Facts>,
     agents: HashSet<String>,
+    /// Last polls of agents that the scheduler has heard of.
+    heard: HashMap<String, Timestamp>,
+    /// What the database has.
+    written: HashMap<Uuid, JobNow>,
     settings_read: Option<Instant>,
     shares_decided: Instant,
 }
 
 struct Granted {
     id: LeaseId,
+    /// What others say of it is not trusted.
     agent: String,
+    job: Uuid,
     bytes: u64,
     files: u32,
+    share: Share,
 }
 
 /// What is needed of a job.
@@ -70,6 +81,8 @@ impl Books {
             queues: HashMap::new(),
             jobs: HashMap::new(),
             agents: HashSet::new(),
+            heard: HashMap::new(),
+            written: store.jobs_now().await?,
             settings_read: None,
             shares_decided: Instant::now(),
         })
@@ -93,13 +106,14 @@ impl Books {
             self.settings_read = Some(Instant::now());
         }
         let agents = store.agents().await?;
-        self.agents_are(&agents, board);
+        self.agents_are(&agents);
         let queues = store.queues().await?;
         let leased = store.leased().await?;
         let links: BTreeMap<QueueKey, &QueueRecord> =
             queues.iter().map(|queue| (queue.key, queue)).collect();
-        self.learn_jobs(store, queues.iter().map(|queue| queue.job))
-            .await?;
+        let jobs = queues.iter().map(|queue| queue.job);
+        let jobs = jobs.chain(leased.iter().map(|unit| unit.job));
+        self.learn_jobs(store, jobs).await?;
         for (key, record) in &links {
             self.queue_is(*key, record);
         }
@@ -111,24 +125,16 @@ impl Books {
                 self.scheduler.remove_queue(&key);
             }
         }
-        self.leases_are(store, board, &leased).await?;
-        let now = self.now();
-        for report in board.reports_since(self.shares_decided) {
-            if let Some(running) = self.leases.get(&report.lease) {
-                let report = scheduler::LeaseReport {
-                    goodput: report.goodput,
-                    setting: of_api(report.setting),
-                    limited_by: report.limited_by,
-                };
-                self.scheduler.lease_report(running.id, report, now);
-            }
-        }
+        self.leases_are(store, &leased).await?;
+        self.reported(&agents);
         self.hand_out(store, board, leader, &agents).await?;
+        let jobs = self.jobs_now(&agents, &queues);
         if self.shares_decided.elapsed() >= SHARES {
             self.shares_decided = Instant::now();
-            self.decide_shares(board);
+            self.decide_shares(store, leader).await?;
+            self.write_jobs(store, leader, &jobs).await?;
         }
-        self.explain(board, &queues);
+        board.set_jobs(jobs);
         Ok(())
     }
 
@@ -160,12 +166,12 @@ impl Books {
         Ok(())
     }
 
-    fn agents_are(&mut self, agents: &[AgentRecord], board: &Board) {
+    fn agents_are(&mut self, agents: &[AgentRecord]) {
         let alive = agents.iter().filter(|agent| agent.alive);
         let mut seen = HashSet::new();
         for agent in alive {
             let free = agent.description.slots.saturating_sub(agent.units);
-            let said = board.free_slots(&agent.name).unwrap_or(free);
+            let said = agent.report.free_slots;
             let state = scheduler::AgentState {
                 host: agent.description.host.clone(),
                 labels: agent.description.labels.clone(),
@@ -249,12 +255,7 @@ impl Books {
     }
 
     /// Leases that ended are told, and those that an earlier leader granted.
-    async fn leases_are(
-        &mut self,
-        store: &Store,
-        board: &Board,
-        leased: &[crate::store::model::LeasedUnit],
-    ) -> Result<(), StoreError> {
+    async fn leases_are(&mut self, store: &Store, leased: &[LeasedUnit]) -> Result<(), StoreError> {
         let now = self.now();
         let held: HashSet<Lease> = leased.iter().map(|unit| unit.lease).collect();
         let ended: Vec<Lease> = (self.leases.keys().filter(|lease| !held.contains(lease)))
@@ -268,7 +269,6 @@ impl Books {
                 self.scheduler.lease_ended(id, bytes, files, now);
             }
         }
-        board.keep(|lease| held.contains(lease));
         if leased
             .iter()
             .all(|unit| self.leases.contains_key(&unit.lease))
@@ -283,29 +283,28 @@ impl Books {
             if self.leases.contains_key(&unit.lease) {
                 continue;
             }
-            let share = Share {
-                concurrency: 1,
-                parallelism: 1,
-            };
+            let options = self.jobs.get(&unit.job).map(|facts| &facts.options);
             let started = scheduler::StartedLease {
                 queue: scheduler::QueueKey {
-                    // Its job matters for turns alone, and those are over.
-                    job: u128::from(unit.queue.job.unsigned_abs()),
+                    job: unit.job.as_u128(),
                     source: Arc::from(link.source.as_str()),
                     destination: Arc::from(link.destination.as_str()),
                 },
-                path: String::new(),
-                class: scheduler::Class::Normal,
+                path: (options.and_then(|options| options.share.clone()))
+                    .unwrap_or_else(|| unit.owner.clone()),
+                class: class(options.map(|options| options.class).unwrap_or_default()),
                 agent: unit.agent.clone(),
-                share: of_api(share),
+                share: of_api(unit.share),
                 bytes: unit.bytes,
                 files: unit.files,
             };
             let running = Granted {
                 id: self.scheduler.lease_started(started, now),
                 agent: unit.agent.clone(),
+                job: unit.job,
                 bytes: unit.bytes,
                 files: unit.files,
+                share: unit.share,
             };
             self.leases.insert(unit.lease, running);
         }
@@ -331,8 +330,7 @@ impl Books {
                 .map(|(key, _)| *key)
         };
         let mut orders = Vec::with_capacity(grants.len());
-        let mut waiting: HashMap<(String, QueueKey), Vec<(LeaseId, scheduler::Share)>> =
-            HashMap::new();
+        let mut waiting: HashMap<(String, QueueKey, Share), Vec<LeaseId>> = HashMap::new();
         let mut idle = Vec::new();
         for grant in grants {
             let agent = agents.iter().find(|agent| agent.name == grant.agent);
@@ -344,26 +342,26 @@ impl Books {
                 queue,
                 agent: agent.name.clone(),
                 incarnation: agent.incarnation,
+                share: to_api(grant.share),
             });
-            let of_order = waiting.entry((grant.agent, queue)).or_default();
-            of_order.push((grant.lease, grant.share));
+            let order = (grant.agent, queue, to_api(grant.share));
+            waiting.entry(order).or_default().push(grant.lease);
         }
         let granted = store.grant(leader, &orders).await;
         for unit in granted.iter().flatten() {
-            let order = (unit.agent.clone(), unit.queue);
-            let Some((id, share)) = waiting.get_mut(&order).and_then(Vec::pop) else {
-                continue;
-            };
-            self.started(unit, id, share, board);
+            let order = (unit.agent.clone(), unit.queue, unit.share);
+            if let Some(id) = waiting.get_mut(&order).and_then(Vec::pop) {
+                self.started(unit, id, board);
+            }
         }
         // Nothing started for these.
-        idle.extend(waiting.into_values().flatten().map(|(id, _)| id));
+        idle.extend(waiting.into_values().flatten());
         idle.into_iter()
             .for_each(|id| self.scheduler.lease_ended(id, 0, 0, now));
         granted.map(|_| ())
     }
 
-    fn started(&mut self, unit: &GrantedUnit, id: LeaseId, share: scheduler::Share, board: &Board) {
+    fn started(&mut self, unit: &GrantedUnit, id: LeaseId, board: &Board) {
         let files = match &unit.work {
             godwit_service_api::agent::Work::Copy(files) => files.len(),
             godwit_service_api::agent::Work::List { .. } => 1,
@@ -371,27 +369,62 @@ impl Books {
         let running = Granted {
             id,
             agent: unit.agent.clone(),
+            job: unit.job,
             bytes: unit.bytes,
             files: u32::try_from(files).unwrap_or(u32::MAX),
+            share: unit.share,
         };
         self.leases.insert(unit.lease, running);
-        board.granted(unit.lease, unit.job, to_api(share));
         board.wake_agent(&unit.agent);
         board.job_changed(unit.job);
     }
 
-    fn decide_shares(&mut self, board: &Board) {
-        let shares: HashMap<LeaseId, scheduler::Share> =
-            self.scheduler.shares(self.now()).into_iter().collect();
-        for (lease, running) in &self.leases {
-            if let Some(share) = shares.get(&running.id) {
-                board.share_changed(&running.agent, *lease, to_api(*share));
+    /// Reports of polls that the scheduler has not heard.
+    fn reported(&mut self, agents: &[AgentRecord]) {
+        let now = self.now();
+        for agent in agents {
+            if self.heard.insert(agent.name.clone(), agent.seen) == Some(agent.seen) {
+                continue;
+            }
+            for report in &agent.report.units {
+                let running = self.leases.get(&report.lease);
+                if let Some(running) = running.filter(|running| running.agent == agent.name) {
+                    let report = scheduler::LeaseReport {
+                        goodput: report.goodput,
+                        setting: of_api(report.setting),
+                        limited_by: report.limited_by.clone(),
+                    };
+                    self.scheduler.lease_report(running.id, report, now);
+                }
             }
         }
     }
 
-    fn explain(&self, board: &Board, queues: &[QueueRecord]) {
-        let mut why: HashMap<Uuid, Vec<Why>> = HashMap::new();
+    async fn decide_shares(&mut self, store: &Store, leader: Leadership) -> Result<(), StoreError> {
+        let decided = self.scheduler.shares(self.now()).into_iter();
+        let decided: HashMap<LeaseId, Share> =
+            decided.map(|(id, share)| (id, to_api(share))).collect();
+        let mut changed = Vec::new();
+        for (lease, running) in &self.leases {
+            if let Some(share) = decided.get(&running.id).filter(|s| **s != running.share) {
+                changed.push((*lease, *share));
+            }
+        }
+        if changed.is_empty() {
+            return Ok(());
+        }
+        store.set_shares(leader, &changed).await?;
+        for (lease, share) in changed {
+            if let Some(running) = self.leases.get_mut(&lease) {
+                running.share = share;
+            }
+        }
+        Ok(())
+    }
+
+    /// Why jobs wait, and how fast they are.
+    fn jobs_now(&self, agents: &[AgentRecord], queues: &[QueueRecord]) -> HashMap<Uuid, JobNow> {
+        let mut jobs: HashMap<Uuid, JobNow> = HashMap::new();
         for queue in queues {
             let Some(name) = self.queues.get(&queue.key) else {
                 continue;
@@ -400,14 +433,54 @@ impl Books {
                 code: code(reason.code()),
                 text: reason.to_string(),
             });
-            let of_job = why.entry(queue.job).or_default();
+            let why = &mut jobs.entry(queue.job).or_default().why;
             for reason in reasons {
-                if !of_job.contains(&reason) {
-                    of_job.push(reason);
+                if !why.contains(&reason) {
+                    why.push(reason);
                 }
             }
         }
-        board.set_why(why);
+        let now = self.now();
+        let fresh = |agent: &&AgentRecord| now.saturating_sub(since_1970(agent.seen)) < REPORT_LIFE;
+        for agent in agents.iter().filter(fresh) {
+            for report in &agent.report.units {
+                let running = self.leases.get(&report.lease);
+                if let Some(running) = running.filter(|running| running.agent == agent.name) {
+                    let job = jobs.entry(running.job).or_default();
+                    job.bytes = job.bytes.saturating_add(report.bytes);
+                    job.goodput += report.goodput;
+                }
+            }
+        }
+        jobs
+    }
+
+    /// Writes what has changed, for the other nodes.
+    async fn write_jobs(
+        &mut self,
+        store: &Store,
+        leader: Leadership,
+        jobs: &HashMap<Uuid, JobNow>,
+    ) -> Result<(), StoreError> {
+        let changed = jobs
+            .iter()
+            .filter(|(id, now)| self.written.get(id) != Some(now));
+        let changed = changed.map(|(id, now)| (*id, Some(now.clone())));
+        let gone = self.written.keys().filter(|id| !jobs.contains_key(id));
+        let changed = changed.chain(gone.map(|id| (*id, None)));
+        // The rest follows in the next second.
+        let changed: Vec<_> = changed.take(JOBS_TOGETHER).collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        store.set_jobs_now(leader, &changed).await?;
+        for (id, now) in changed {
+            match now {
+                Some(now) => drop(self.written.insert(id, now)),
+                None => drop(self.written.remove(&id)),
+            }
+        }
+        Ok(())
     }
 }
 

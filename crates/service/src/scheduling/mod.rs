@@ -15,7 +15,7 @@ mod books;
 
 use std::time::{Duration, Instant};
 
-pub use self::board::{Board, Pace};
+pub use self::board::Board;
 use self::books::Books;
 use crate::store::{
     Store, StoreError,
@@ -92,6 +92,8 @@ async fn look(
         let asked = Instant::now();
         let Some(leadership) = store.lead(node, TERM).await? else {
             *term = None;
+            // What the leader says is told here, too.
+            board.set_jobs(store.jobs_now().await?);
             return Ok(LOOK);
         };
         match term {

@@ -1,9 +1,12 @@
 //! Who leads, what waits, who gets it, and what becomes of leases that end without their agent.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use godwit_service_api::{
-    agent::{GrantOptions, Lease, UnitFile, Work as AgentWork},
+    agent::{GrantOptions, Lease, Share, UnitFile, Work as AgentWork},
     event::JobEventKind,
     job::{JobOptions, JobState},
 };
@@ -14,10 +17,14 @@ use super::{
     database::{Columns as _, Work, json},
     manifest::{self, Outcomes},
     model::{
-        GrantOrder, GrantedUnit, Held, Leadership, LeasedUnit, LostUnit, QueueKey, QueueRecord,
+        GrantOrder, GrantedUnit, Held, JobNow, Leadership, LeasedUnit, LostUnit, QueueKey,
+        QueueRecord,
     },
     units::{self, Changes, UNIT, UnitRow},
 };
+
+/// An agent by number, with the sessions and channels of the unit that it gets.
+type Taker = (i64, u32, u32);
 
 /// Units that one transaction takes back.
 const MAX_LOST: i64 = 500;
@@ -109,7 +116,8 @@ impl Store {
     /// All units that agents hold.
     pub async fn leased(&self) -> Result<Vec<LeasedUnit>, StoreError> {
         let text = "SELECT agent.name, unit.id, unit.epoch, unit.job, unit.link, unit.files,
-            unit.bytes FROM unit JOIN agent ON agent.number = unit.agent
+            unit.bytes, job.id, job.owner, unit.concurrency, unit.parallelism
+            FROM unit JOIN agent ON agent.number = unit.agent JOIN job ON job.number = unit.job
             WHERE unit.agent IS NOT NULL ORDER BY unit.id";
         let query = self.database.query(text);
         let rows = query.fetch_all(self.database.reader()).await?;
@@ -127,6 +135,12 @@ impl Store {
                     },
                     files: row.small(5)?,
                     bytes: row.count(6)?,
+                    job: row.uuid(7)?,
+                    owner: row.text(8)?,
+                    share: Share {
+                        concurrency: row.small(9)?,
+                        parallelism: row.small(10)?,
+                    },
                 })
             })
             .collect()
@@ -142,7 +156,7 @@ impl Store {
         let mut work = self.database.begin().await?;
         check_leader(&mut work, leader).await?;
         let mut agents: BTreeMap<&str, Option<i64>> = BTreeMap::new();
-        let mut queues: BTreeMap<QueueKey, Vec<i64>> = BTreeMap::new();
+        let mut queues: BTreeMap<QueueKey, Vec<Taker>> = BTreeMap::new();
         for order in orders {
             let number = match agents.get(order.agent.as_str()) {
                 Some(number) => *number,
@@ -153,10 +167,15 @@ impl Store {
                 }
             };
             if let Some(number) = number {
-                queues.entry(order.queue).or_default().push(number);
+                let Share {
+                    concurrency,
+                    parallelism,
+                } = order.share;
+                let taker = (number, concurrency, parallelism);
+                queues.entry(order.queue).or_default().push(taker);
             }
         }
-        let mut taken: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+        let mut taken: BTreeMap<Taker, Vec<i64>> = BTreeMap::new();
         for (queue, takers) in &queues {
             let text = "SELECT id FROM unit WHERE job = $1 AND link = $2 AND agent IS NULL
                 AND not_before <= {now}
@@ -171,10 +190,12 @@ impl Store {
             }
         }
         let mut ids: Vec<i64> = Vec::new();
-        for (agent, units) in &taken {
-            let text = "UPDATE unit SET agent = $2, epoch = epoch + 1, results = 0
-                WHERE id IN {list}";
+        for ((agent, concurrency, parallelism), units) in &taken {
+            let text = "UPDATE unit SET agent = $2, epoch = epoch + 1, results = 0,
+                concurrency = $3, parallelism = $4 WHERE id IN {list}";
             let query = work.query(text).bind(json(units)?).bind(*agent);
+            let query = query.bind(i64::from(*concurrency));
+            let query = query.bind(i64::from(*parallelism));
             query.execute(work.connection()).await?;
             ids.extend(units);
         }
@@ -182,6 +203,71 @@ impl Store {
         start_jobs(&mut work, &granted).await?;
         work.commit().await?;
         Ok(granted)
+    }
+
+    /// Changes what running units may use.
+    pub async fn set_shares(
+        &self,
+        leader: Leadership,
+        shares: &[(Lease, Share)],
+    ) -> Result<(), StoreError> {
+        let mut work = self.database.begin().await?;
+        check_leader(&mut work, leader).await?;
+        for (lease, share) in shares {
+            let text = "UPDATE unit SET concurrency = $3, parallelism = $4
+                WHERE id = $1 AND epoch = $2";
+            let query = work.query(text).bind(lease.unit).bind(lease.epoch);
+            let query = query.bind(i64::from(share.concurrency));
+            let query = query.bind(i64::from(share.parallelism));
+            query.execute(work.connection()).await?;
+        }
+        work.commit().await
+    }
+
+    /// What the leader says of jobs.
+    pub async fn jobs_now(&self) -> Result<HashMap<Uuid, JobNow>, StoreError> {
+        let query = self
+            .database
+            .query("SELECT id, why, bytes, goodput FROM job_now");
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter()
+            .map(|row| {
+                let now = JobNow {
+                    why: row.json(1)?,
+                    bytes: row.count(2)?,
+                    goodput: row.real(3)?,
+                };
+                Ok((row.uuid(0)?, now))
+            })
+            .collect()
+    }
+
+    /// Sets what the leader says of jobs; `None`: no more.
+    pub async fn set_jobs_now(
+        &self,
+        leader: Leadership,
+        jobs: &[(Uuid, Option<JobNow>)],
+    ) -> Result<(), StoreError> {
+        let mut work = self.database.begin().await?;
+        check_leader(&mut work, leader).await?;
+        for (id, now) in jobs {
+            let query = match now {
+                Some(now) => {
+                    let text = "INSERT INTO job_now (id, why, bytes, goodput)
+                        VALUES ($1, $2, $3, $4)
+                        ON CONFLICT (id) DO UPDATE SET why = $2, bytes = $3, goodput = $4";
+                    let query = work.query(text).bind(id.to_string());
+                    let query = query.bind(json(&now.why)?).bind(now.bytes as i64);
+                    query.bind(now.goodput)
+                }
+                None => {
+                    let query = work.query("DELETE FROM job_now WHERE id = $1");
+                    query.bind(id.to_string())
+                }
+            };
+            query.execute(work.connection()).await?;
+        }
+        work.commit().await
     }
 
     /// Units that an agent holds, but for those that it knows of.
@@ -311,6 +397,29 @@ async fn start_jobs(work: &mut Work, granted: &[GrantedUnit]) -> Result<(), Stor
     Ok(())
 }
 
+/// What units of an agent may use.
+pub(super) async fn read_shares(
+    work: &mut Work,
+    agent: i64,
+) -> Result<Vec<(Lease, Share)>, StoreError> {
+    let text = "SELECT id, epoch, concurrency, parallelism FROM unit WHERE agent = $1";
+    let query = work.query(text).bind(agent);
+    let rows = query.fetch_all(work.connection()).await?;
+    rows.iter()
+        .map(|row| {
+            let lease = Lease {
+                unit: row.int(0)?,
+                epoch: row.int(1)?,
+            };
+            let share = Share {
+                concurrency: row.small(2)?,
+                parallelism: row.small(3)?,
+            };
+            Ok((lease, share))
+        })
+        .collect()
+}
+
 /// Units of an agent that it does not name.
 pub(super) async fn read_held(
     work: &mut Work,
@@ -354,10 +463,10 @@ async fn read_granted(
     rows.iter()
         .map(|row| {
             let unit = UnitRow::read(row)?;
-            let options: JobOptions = row.json(18)?;
-            let base = row.count(19)?;
-            let mut files = manifest::decode(&row.bytes(20)?)?;
-            let open = unit.open(&Outcomes::from_bytes(row.bytes(21)?));
+            let options: JobOptions = row.json(20)?;
+            let base = row.count(21)?;
+            let mut files = manifest::decode(&row.bytes(22)?)?;
+            let open = unit.open(&Outcomes::from_bytes(row.bytes(23)?));
             let picked = open.iter().filter_map(|place| {
                 let file = files.get_mut(*place as usize).map(std::mem::take)?;
                 let index = base + u64::from(*place);
@@ -375,7 +484,7 @@ async fn read_granted(
                 }
             };
             Ok(GrantedUnit {
-                agent: row.text(15)?,
+                agent: row.text(17)?,
                 lease: Lease {
                     unit: unit.id,
                     epoch: unit.epoch,
@@ -384,8 +493,8 @@ async fn read_granted(
                     job: unit.job,
                     link: unit.link,
                 },
-                job: row.uuid(16)?,
-                owner: row.text(17)?,
+                job: row.uuid(18)?,
+                owner: row.text(19)?,
                 work: what,
                 bytes: unit.bytes,
                 options: GrantOptions {
@@ -395,6 +504,7 @@ async fn read_granted(
                     class: options.class,
                 },
                 results: unit.results,
+                share: unit.share,
             })
         })
         .collect()

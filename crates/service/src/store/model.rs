@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use godwit_service_api::{
-    agent::{AgentDescription, GrantOptions, Lease, Stop, Work},
+    agent::{AgentDescription, GrantOptions, Lease, Share, Stop, UnitProgress, Work},
     job::{FileCounts, JobOptions, JobState},
     site::{EndpointState, Limits, Role},
+    why::Why,
 };
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// A job as the database has it. What agents report of its pace is in memory elsewhere.
@@ -114,6 +116,8 @@ pub struct GrantOrder {
     pub agent: String,
     /// Of its state directory; another takes nothing.
     pub incarnation: Uuid,
+    /// What the unit may use.
+    pub share: Share,
 }
 
 /// A unit that an agent holds.
@@ -137,6 +141,8 @@ pub struct GrantedUnit {
     pub options: GrantOptions,
     /// Results of this grant that were counted.
     pub results: u64,
+    /// What it may use.
+    pub share: Share,
 }
 
 /// A unit that is leased, without its files.
@@ -152,6 +158,12 @@ pub struct LeasedUnit {
     pub files: u32,
     /// Bytes when it was granted.
     pub bytes: u64,
+    /// Name of the job for users.
+    pub job: Uuid,
+    /// Who submitted it.
+    pub owner: String,
+    /// What it may use.
+    pub share: Share,
 }
 
 /// What a poll changed, and what its answer must say.
@@ -163,6 +175,8 @@ pub struct Polled {
     pub stop: Vec<Stop>,
     /// Units that it holds and does not know of: an earlier answer was lost.
     pub undelivered: Vec<GrantedUnit>,
+    /// What its units may use.
+    pub shares: Vec<(Lease, Share)>,
     /// Jobs with new events.
     pub changed: Vec<Uuid>,
     /// Units became ready: retries, listings, or what an agent gave back.
@@ -206,6 +220,29 @@ pub struct AgentRecord {
     pub units: u32,
     /// Its last poll.
     pub seen: Timestamp,
+    /// What that poll said.
+    pub report: AgentReport,
+}
+
+/// What an agent says of itself with each poll.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentReport {
+    /// Units that it could take.
+    pub free_slots: u32,
+    /// Units that it has.
+    pub units: Vec<UnitProgress>,
+}
+
+/// What the leader says of a job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobNow {
+    /// Why it waits or is slow.
+    pub why: Vec<Why>,
+    /// Bytes safe at the destination that no result has counted.
+    pub bytes: u64,
+    /// Bytes a second.
+    pub goodput: f64,
 }
 
 /// An endpoint that an operator has set, or that a job named.

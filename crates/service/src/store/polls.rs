@@ -10,7 +10,7 @@ use super::{
     database::{Columns as _, Work, json},
     found,
     leases::{self, micros},
-    model::Polled,
+    model::{AgentReport, Polled},
     units::{self, Changes, End, UNIT, UnitRow},
 };
 
@@ -49,6 +49,7 @@ impl Store {
         let reported = poll.results.iter().map(|result| result.lease);
         let known: Vec<Lease> = known.into_iter().chain(reported).collect();
         polled.undelivered = leases::read_held(&mut work, agent.number, &known).await?;
+        polled.shares = leases::read_shares(&mut work, agent.number).await?;
         polled.more_work = changes.more_work;
         polled.changed = changes.write(&mut work).await?;
         work.commit().await?;
@@ -68,16 +69,21 @@ impl Store {
         let query = work.query(text).bind(poll.agent.clone());
         let incarnation = poll.incarnation.to_string();
         let description = json(&poll.description)?;
+        let report = json(&AgentReport {
+            free_slots: poll.free_slots,
+            units: poll.units.clone(),
+        })?;
         let lease = micros(self.lease);
         let Some(row) = query.fetch_optional(work.connection()).await? else {
             let text = "INSERT INTO agent
-                (name, incarnation, description, sequence, lease_until, seen)
-                VALUES ($1, $2, $3, $4, {now} + $5, {now}) RETURNING number";
+                (name, incarnation, description, sequence, lease_until, seen, report)
+                VALUES ($1, $2, $3, $4, {now} + $5, {now}, $6) RETURNING number";
             let query = work.query(text).bind(poll.agent.clone()).bind(incarnation);
             let query = query
                 .bind(description)
                 .bind(poll.sequence as i64)
-                .bind(lease);
+                .bind(lease)
+                .bind(report);
             let number = query.fetch_one(work.connection()).await?.int(0)?;
             return Ok(PollingAgent {
                 number,
@@ -99,13 +105,13 @@ impl Store {
         }
         let draining = row.flag(3)?;
         let text = "UPDATE agent SET incarnation = $2, description = $3, sequence = $4,
-            lease_until = {now} + $5, seen = {now} WHERE number = $1";
+            lease_until = {now} + $5, seen = {now}, report = $6 WHERE number = $1";
         let query = work
             .query(text)
             .bind(number)
             .bind(incarnation)
             .bind(description);
-        let query = query.bind(poll.sequence as i64).bind(lease);
+        let query = query.bind(poll.sequence as i64).bind(lease).bind(report);
         query.execute(work.connection()).await?;
         Ok(PollingAgent {
             number,

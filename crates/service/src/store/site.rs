@@ -134,7 +134,7 @@ impl Store {
     pub async fn agents(&self) -> Result<Vec<AgentRecord>, StoreError> {
         let text = "SELECT name, incarnation, description,
             CASE WHEN lease_until >= {now} THEN 1 ELSE 0 END, draining,
-            (SELECT COUNT(*) FROM unit WHERE unit.agent = agent.number), seen
+            (SELECT COUNT(*) FROM unit WHERE unit.agent = agent.number), seen, report
             FROM agent ORDER BY name";
         let read = |row: &AnyRow| {
             Ok(AgentRecord {
@@ -145,6 +145,7 @@ impl Store {
                 draining: row.flag(4)?,
                 units: row.small(5)?,
                 seen: row.time(6)?,
+                report: row.json(7)?,
             })
         };
         self.list(self.database.query(text), read).await

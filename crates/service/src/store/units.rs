@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_service_api::{
-    agent::{FileEnd, FileOutcome},
+    agent::{FileEnd, FileOutcome, Share},
     event::JobEventKind,
     job::{FileError, FileRequest, JobOptions, JobState, MAX_FILE_BYTES, WhoActs},
 };
@@ -304,12 +304,13 @@ pub(super) struct UnitRow {
     attempts: u32,
     pub(super) directories: bool,
     picks: Option<Vec<u32>>,
+    pub(super) share: Share,
 }
 
 /// Columns of [`UnitRow::read`].
 pub(super) const UNIT: &str = "unit.id, unit.job, unit.link, unit.segment, unit.first, unit.past,
     unit.files, unit.bytes, unit.agent, unit.epoch, unit.results, unit.losses, unit.attempts,
-    unit.directories, unit.picks";
+    unit.directories, unit.picks, unit.concurrency, unit.parallelism";
 
 impl UnitRow {
     pub(super) fn read(row: &AnyRow) -> Result<UnitRow, StoreError> {
@@ -333,6 +334,10 @@ impl UnitRow {
             attempts: row.small(12)?,
             directories: row.flag(13)?,
             picks,
+            share: Share {
+                concurrency: row.small(15)?,
+                parallelism: row.small(16)?,
+            },
         })
     }
 
@@ -358,6 +363,7 @@ impl UnitRow {
             attempts: 0,
             directories,
             picks: None,
+            share: Share::default(),
         }
     }
 

@@ -141,7 +141,7 @@ async fn a_canceled_job_stops_within_two_seconds_and_leaves_nothing_begun() {
     let here = format!("file://{}", local.path().join("long").display());
     let files = vec![file(one.url("/long"), here)];
     let job = service.submit(files, JobOptions::default()).await;
-    let moves = |_: &JobRecord| service.board.pace(job).bytes > 0;
+    let moves = |_: &JobRecord| service.board.job(job).bytes > 0;
     service.until(job, Duration::from_secs(20), moves).await;
     service.store.cancel(job, "enough").await.unwrap();
     service.board.job_steered(job);

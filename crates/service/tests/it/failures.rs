@@ -10,6 +10,7 @@ use godwit_service_api::{
     },
     event::JobEventKind,
     job::{JobOptions, JobState, Verify},
+    why::WhyCode,
 };
 use uuid::Uuid;
 
@@ -33,7 +34,7 @@ async fn another_agent_ends_what_a_killed_process_held() {
         ..JobOptions::default()
     };
     let job = service.submit(files, options).await;
-    let moves = |_: &JobRecord| service.board.pace(job).bytes > 0;
+    let moves = |_: &JobRecord| service.board.job(job).bytes > 0;
     service.until(job, Duration::from_secs(20), moves).await;
     process.kill().unwrap();
     process.wait().unwrap();
@@ -177,4 +178,39 @@ async fn files_are_tried_again_when_their_server_is_back() {
     let record = service.ended(job).await;
     assert_eq!(record.state, JobState::Finished, "{record:?}");
     assert_eq!(fs::read(other.path("f")).unwrap(), b"content");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_node_says_why_and_leads_on_with_the_same_leases() {
+    let one = Served::start();
+    let service = Service::start().await;
+    let local = tempfile::tempdir().unwrap();
+    let slow = |config: &mut _| slow(config, local.path());
+    let _agent = service.agent("a", slow).await;
+    one.write("long", &bytes(64 << 20, 5));
+    let here = format!("file://{}", local.path().join("long").display());
+    let files = vec![file(one.url("/long"), here)];
+    let job = service.submit(files, JobOptions::default()).await;
+    let labelled = JobOptions {
+        labels: vec!["nobody has it".to_owned()],
+        ..JobOptions::default()
+    };
+    let files = vec![file(one.url("/long"), "ftp://b/f".to_owned())];
+    let waiting = service.submit(files, labelled).await;
+    let (next, _stop) = service.node("next");
+    let follows = |_: &JobRecord| next.job(job).bytes > 0 && !next.job(waiting).why.is_empty();
+    service.until(job, Duration::from_secs(20), follows).await;
+    assert!(!next.leads());
+    assert_eq!(next.job(waiting).why[0].code, WhyCode::NoAgent);
+    let before = service.store.leased().await.unwrap();
+    service.stop_leading();
+    let leads = |_: &JobRecord| next.leads();
+    service.until(job, Duration::from_secs(10), leads).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let after = service.store.leased().await.unwrap();
+    assert_eq!(after.len(), 1);
+    assert_eq!(
+        (after[0].lease, after[0].share),
+        (before[0].lease, before[0].share)
+    );
 }

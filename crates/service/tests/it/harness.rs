@@ -116,7 +116,6 @@ impl Service {
         let url = format!("sqlite:{}?mode=rwc", folder.path().join("db").display());
         let store = Store::migrate(&url).await.unwrap().with_lease(LEASE);
         let board = Arc::<Board>::default();
-        let (stop, stopped) = watch::channel(false);
         let accounts = Arc::new(Accounts::new(store.clone(), Issuers::default()));
         let key = KeySource::File(folder.path().join("key")).read().unwrap();
         let gateway = Gateway {
@@ -128,14 +127,7 @@ impl Service {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(serve(listener, gateway::router(gateway)));
-        let (leading, of_leader) = (store.clone(), Arc::clone(&board));
-        let mut stopped = stopped;
-        tokio::spawn(async move {
-            let stop = async move {
-                let _ = stopped.wait_for(|stop| *stop).await;
-            };
-            scheduling::run(leading, &of_leader, "node", stop).await;
-        });
+        let stop = lead(&store, &board, "first");
         Self {
             store,
             board,
@@ -144,6 +136,18 @@ impl Service {
             stop,
             _folder: folder,
         }
+    }
+
+    /// Another node of the service. It follows until nobody leads, and ends with what is returned.
+    pub(crate) fn node(&self, name: &'static str) -> (Arc<Board>, watch::Sender<bool>) {
+        let board = Arc::<Board>::default();
+        let stop = lead(&self.store, &board, name);
+        (board, stop)
+    }
+
+    /// The node that leads ends; its gateway goes on.
+    pub(crate) fn stop_leading(&self) {
+        self.stop.send_replace(true);
     }
 
     pub(crate) async fn submit(&self, files: Vec<FileRequest>, options: JobOptions) -> Uuid {
@@ -177,7 +181,7 @@ impl Service {
             if is_so(&record) {
                 return record;
             }
-            let why = self.board.why(job);
+            let why = self.board.job(job).why;
             assert!(began.elapsed() < limit, "waits: {record:?} {why:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -256,6 +260,18 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.stop.send_replace(true);
     }
+}
+
+fn lead(store: &Store, board: &Arc<Board>, node: &'static str) -> watch::Sender<bool> {
+    let (stop, mut stopped) = watch::channel(false);
+    let (store, board) = (store.clone(), Arc::clone(board));
+    tokio::spawn(async move {
+        let stop = async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        scheduling::run(store, &board, node, stop).await;
+    });
+    stop
 }
 
 async fn serve(listener: tokio::net::TcpListener, router: axum::Router) {

@@ -187,6 +187,10 @@ impl Agent {
             queue,
             agent: self.name.clone(),
             incarnation: self.incarnation,
+            share: godwit_service_api::agent::Share {
+                concurrency: 2,
+                parallelism: 4,
+            },
         }
     }
 }
