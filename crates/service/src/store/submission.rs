@@ -30,7 +30,9 @@ pub struct Submission {
     store: Store,
     number: i64,
     id: Uuid,
-    held: HashMap<Pair, Vec<FileRequest>>,
+    /// With the number of the first of them in the submission.
+    held: HashMap<Pair, (u64, Vec<FileRequest>)>,
+    pushed: u64,
     count: usize,
     links: HashMap<(String, String), i64>,
     first: bool,
@@ -94,6 +96,7 @@ impl Store {
             number,
             id,
             held: HashMap::new(),
+            pushed: 0,
             count: 0,
             links: HashMap::new(),
             first: true,
@@ -110,15 +113,17 @@ impl Submission {
     /// Adds a file, or a tree. Writes when a segment is full.
     pub async fn push(&mut self, file: FileRequest) -> Result<(), StoreError> {
         let pair = pair_of(&file)?;
-        let files = self.held.entry(pair.clone()).or_default();
+        let new = || (self.pushed, Vec::new());
+        let (_, files) = self.held.entry(pair.clone()).or_insert_with(new);
         files.push(file);
+        self.pushed += 1;
         self.count += 1;
         // The first unit starts while the rest comes in, as soon as the job is complete.
         if files.len() == SEGMENT_FILES {
             return self.write(pair).await;
         }
         if self.count > MAX_HELD {
-            let longest = self.held.iter().max_by_key(|(_, files)| files.len());
+            let longest = self.held.iter().max_by_key(|(_, (_, files))| files.len());
             if let Some(pair) = longest.map(|(pair, _)| pair.clone()) {
                 return self.write(pair).await;
             }
@@ -127,7 +132,7 @@ impl Submission {
     }
 
     async fn write(&mut self, pair: Pair) -> Result<(), StoreError> {
-        let files = self.held.remove(&pair).unwrap_or_default();
+        let (_, files) = self.held.remove(&pair).unwrap_or_default();
         self.count -= files.len();
         let (source, destination, directories) = pair;
         let mut work = self.store.database.begin().await?;
@@ -163,8 +168,9 @@ impl Submission {
 
     /// Ends the list: the job is accepted, and the work can start.
     pub async fn finish(mut self) -> Result<Uuid, StoreError> {
-        while let Some(pair) = self.held.keys().next().cloned() {
-            self.write(pair).await?;
+        // Files of a short job have the numbers of their lines, as far as pairs of ends allow.
+        while let Some((pair, _)) = self.held.iter().min_by_key(|(_, (first, _))| *first) {
+            self.write(pair.clone()).await?;
         }
         let mut work = self.store.database.begin().await?;
         let text = "SELECT options, total + listings FROM job

@@ -77,7 +77,7 @@ async fn a_file_that_is_missing_fails_alone_and_says_why() {
         let error = views.items[index].error.as_ref();
         error.map(|error| error.code.clone()).unwrap_or_default()
     };
-    assert_eq!(views.items[0].state, FileState::Finished);
+    assert_eq!(views.items[0].state, FileState::Finished, "{views:?}");
     assert_eq!(code(1), "not_found", "{views:?}");
     assert_eq!(code(2), "exists", "{views:?}");
     assert_eq!(code(3), "refused", "{views:?}");
