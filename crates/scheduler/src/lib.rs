@@ -5,7 +5,7 @@
 //! - [`Scheduler`]: the state, [`Scheduler::step`], [`Scheduler::shares`], [`Scheduler::why`]
 //! - [`Config`], [`AgentState`], [`QueueKey`], [`QueueState`]: what goes in
 //! - [`Grant`], [`LeaseId`], [`Share`]: what comes out
-//! - [`Reason`]: why a queue waits; [`matches`]: patterns of endpoints
+//! - [`Reason`]: why a queue waits; [`matches()`]: patterns of endpoints
 //! - `tree`: start-time fair queueing over the tree of shares; `line`: what queues wait for
 //! - `places`, `budget`: endpoints and links, what they take and what is in use
 //! - `agents`: which agent reaches what, and which is least loaded

@@ -3,7 +3,7 @@
 //!
 //! # Map
 //! - [`held`]: the units that it holds, and what they have to report
-//! - [`unit`]: one unit as jobs of the client, on a thread of its own
+//! - [`mod@unit`]: one unit as jobs of the client, on a thread of its own
 //! - [`plan`]: what a grant asks of the client; [`listing`]: one level of a directory
 //! - [`results`]: results on disk until the service has acknowledged them
 //! - [`link`]: one poll over HTTP; [`file_error`]: errors as the service keeps them
