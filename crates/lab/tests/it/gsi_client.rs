@@ -329,7 +329,7 @@ fn every_kind_of_proxy_logs_in(kind: Kind) {
     if kind == Kind::Gct {
         let said = secure.godwit(3, &["cp", &source, &url]).stderr_text();
         assert!(
-            said.contains("EC 256") && said.contains("want RSA"),
+            said.contains("EC 256") && said.contains("need RSA"),
             "{said}"
         );
     } else {

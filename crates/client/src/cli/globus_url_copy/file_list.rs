@@ -176,14 +176,15 @@ impl PairGroup {
 }
 
 /// Puts neighbours together that go from one end to one other: they are files of one list, with
-/// sessions in common.
-pub(crate) fn group(pairs: Vec<UrlPair>) -> Vec<PairGroup> {
+/// sessions in common. Where the first failure ends the list, only those of one directory.
+pub(crate) fn group(pairs: Vec<UrlPair>, continues: bool) -> Vec<PairGroup> {
     let mut groups: Vec<PairGroup> = Vec::new();
     for pair in pairs {
         let split = split(&pair);
         if let (Some(group), Some(split)) = (groups.last_mut(), &split)
             && let Some(listed) = &mut group.listed
             && (&listed.source, &listed.destination) == (&split.source, &split.destination)
+            && (continues || group.pairs.last().map(directories) == Some(directories(&pair)))
         {
             listed.names.extend(split.names.iter().cloned());
             group.pairs.push(pair);
@@ -198,6 +199,18 @@ pub(crate) fn group(pairs: Vec<UrlPair>) -> Vec<PairGroup> {
         group.listed = group.listed.take().filter(|_| group.pairs.len() > 1);
     }
     groups
+}
+
+/// Both ends of a pair without the parts that their paths have in common at the end.
+fn directories(pair: &UrlPair) -> (&[u8], &[u8]) {
+    let (mut from, mut to) = (&pair.source[..], &pair.destination[..]);
+    let cut = |path: &[u8]| path.iter().rposition(|byte| *byte == b'/');
+    while let (Some(a), Some(b)) = (cut(from), cut(to))
+        && from[a..] == to[b..]
+    {
+        (from, to) = (&from[..a], &to[..b]);
+    }
+    (from, to)
 }
 
 /// A pair of whole files below the tops of its ends; `None` where it is none, or may be more.
@@ -286,13 +299,16 @@ mod tests {
     #[test]
     fn neighbours_between_the_same_ends_are_one_job() {
         let pair = |a: &str, b: &str| UrlPair::new(a.as_bytes(), b.as_bytes());
-        let groups = group(vec![
-            pair("ftp://h/d/run/a", "file:///c/run/a"),
-            pair("ftp://h/d/b%20c", "file:///other"),
-            pair("ftp://g/d/run/a", "file:///c/run/a"),
-            pair("ftp://g/~/a", "file:///c/a"),
-            pair("ftp://h/d/*", "file:///c/"),
-        ]);
+        let groups = group(
+            vec![
+                pair("ftp://h/d/run/a", "file:///c/run/a"),
+                pair("ftp://h/d/b%20c", "file:///other"),
+                pair("ftp://g/d/run/a", "file:///c/run/a"),
+                pair("ftp://g/~/a", "file:///c/a"),
+                pair("ftp://h/d/*", "file:///c/"),
+            ],
+            true,
+        );
         let sizes: Vec<_> = groups.iter().map(|group| group.pairs.len()).collect();
         assert_eq!(sizes, [2, 1, 1, 1]);
         let listed = groups[0].listed.as_ref().unwrap();

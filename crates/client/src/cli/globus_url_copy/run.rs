@@ -118,7 +118,7 @@ impl Runner<'_> {
     async fn all(&mut self, pairs: Vec<UrlPair>) {
         let groups = match self.options.sync || self.options.dump_only.is_some() {
             true => pairs.into_iter().map(PairGroup::alone).collect(),
-            false => group(pairs),
+            false => group(pairs, self.options.continues),
         };
         for group in groups {
             if self.stop.is_set() {
