@@ -23,8 +23,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a database below `directory` and starts the server, which is that of `nobody` where we
-    /// are root: PostgreSQL refuses root.
+    /// Makes a database below `directory` and starts the server. PostgreSQL refuses root, so where
+    /// this process is root the server runs as the account `nobody`.
     ///
     /// # Errors
     /// [`Error::Missing`] without the programs; it does not start.

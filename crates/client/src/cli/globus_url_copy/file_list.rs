@@ -324,6 +324,22 @@ mod tests {
     }
 
     #[test]
+    fn only_files_of_one_directory_are_one_job_where_a_failure_ends_the_list() {
+        let pair = |a: &str, b: &str| UrlPair::new(a.as_bytes(), b.as_bytes());
+        let groups = group(
+            vec![
+                pair("ftp://h/d/run/a", "file:///c/run/a"),
+                pair("ftp://h/d/b", "file:///c/b"),
+                pair("ftp://h/d/c", "file:///c/other"),
+                pair("ftp://h/e/d", "file:///c/d"),
+            ],
+            false,
+        );
+        let sizes: Vec<_> = groups.iter().map(|group| group.pairs.len()).collect();
+        assert_eq!(sizes, [2, 1, 1]);
+    }
+
+    #[test]
     fn names_begin_at_the_root_or_at_the_home() {
         let pair = UrlPair::new(b"ftp://h/~/a/b", b"ftp://g/a/c");
         let listed = split(&pair).unwrap();

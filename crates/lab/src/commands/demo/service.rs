@@ -1,5 +1,5 @@
-//! The part of the demo in which nobody waits at a command: a service with two agents copies a tree
-//! from server to server, and one agent is killed.
+//! The demo of the transfer service: two agents copy a tree from server to server, and one agent is
+//! killed.
 
 use std::{
     fs,

@@ -146,7 +146,7 @@ fn table(outcomes: &[ServiceOutcome]) -> String {
         .filter(|outcome| !outcome.findings.is_empty());
     page += &format!(
         "| all | {faults} | {} | {} |\n\n{} files and {:.1} MB arrived; {:.1} MB were sent again, \
-         of {:.1} MB that nobody had acknowledged when something went wrong.\n",
+         of {:.1} MB that were unacknowledged when a fault began or ended.\n",
         outcomes.len(),
         broken.count(),
         all(|outcome| outcome.files),

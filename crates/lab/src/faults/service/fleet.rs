@@ -111,7 +111,7 @@ pub(super) struct Fleet {
     folder: PathBuf,
     sources: PathBuf,
     database: String,
-    /// Processes that ended although nobody killed them.
+    /// Processes that ended without a kill by the campaign.
     pub(super) findings: Vec<String>,
 }
 

@@ -102,7 +102,7 @@ impl Judge {
         }
     }
 
-    /// A fault begins or ends: what nobody acknowledged until now may be sent again.
+    /// A fault begins or ends: what is unacknowledged until now may be sent again.
     pub(super) fn disturbed(&mut self) {
         self.resent_max += std::mem::take(&mut self.unacknowledged);
     }

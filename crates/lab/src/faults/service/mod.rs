@@ -4,8 +4,8 @@
 //! The promises, for every plan:
 //! - each job that was accepted ends;
 //! - each file that is reported finished equals its source, and so does whatever has a final name;
-//! - the bytes that were sent twice are at most those that nobody had acknowledged when something
-//!   went wrong;
+//! - the bytes that were sent twice are at most those that were unacknowledged when a fault began
+//!   or ended;
 //! - no log, file or answer holds a secret, and no process ends by itself.
 //!
 //! [`plan`] draws what happens; `work` is what there is to do; `fleet` has the processes,
