@@ -351,7 +351,7 @@ impl Job {
         if let Err(error) = synced {
             self.record(error.exit());
             self.context.reporter.warn(error.explained());
-            // Nothing of it is to be believed the next time.
+            // The next run must not rely on it.
             if let Some(journal) = self.context.local.journal.get() {
                 journal.remove();
             }

@@ -1,9 +1,9 @@
-//! Servers that know the user by different credentials. On data channels each believes who is the
-//! same as itself (DCAU A), so one of them is given what the other has, with the CAs above it (DCSC
-//! P).
+//! Servers that know the user by different credentials. On data channels each trusts only a peer
+//! with its own identity (DCAU A), so the client gives one of them a proxy of the other's identity,
+//! with the CAs above it (DCSC P).
 //!
-//! It is never taken back: a session that has a partner keeps it for life, and our own end of its
-//! data channels proves the same.
+//! The client never revokes it: a session keeps its partner until its end, and the client's own end
+//! of its data channels uses the same identity.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl Session {
-    /// Sees to it that both servers are the same on data channels, where they prove anything there.
+    /// Gives both servers one identity on data channels, where those are authenticated.
     pub(super) async fn share_credential(&mut self, source: &mut Session) -> Result<()> {
         let (Some(here), Some(there)) = (self.identity(), source.identity()) else {
             return Ok(());
@@ -38,7 +38,7 @@ impl Session {
         if here.peer == there.peer && issuer(&here) == issuer(&there) {
             return Ok(());
         }
-        // What ssh has let in has an identity that no other server can verify.
+        // No other server can verify the identity of a server that is reached by ssh.
         let (from_source, from_here) = (!source.endpoint.is_ssh(), !self.endpoint.is_ssh());
         if from_source && self.install_credential(&there, source).await? {
             return Ok(());
@@ -51,8 +51,7 @@ impl Session {
             feature: "DCSC".to_owned(),
             consequence: format!(
                 "nor has {}, and they know you by other certificates, {} of {} and {} of {}, so \
-                 that neither believes the other: use one \
-                 proxy for both, or --protect clear",
+                 that neither trusts the other: use one proxy for both, or --protect clear",
                 source.endpoint.name(),
                 here.peer,
                 issuer(&here),
@@ -69,8 +68,8 @@ impl Session {
         }
     }
 
-    /// This server proves on data channels what `other` does, whose guard is `theirs`. False where
-    /// it takes nothing of the kind.
+    /// Gives this server, for data channels, the identity that `other` has by `theirs`. False where
+    /// the server supports no such identity.
     async fn install_credential(&mut self, theirs: &GsiSecurity, other: &Session) -> Result<bool> {
         if !self.server.features.dcsc {
             return Ok(false);
@@ -136,9 +135,8 @@ fn issuer(security: &GsiSecurity) -> &DistinguishedName {
     top.unwrap_or(credential.certificate()).issuer()
 }
 
-/// A proxy of its own below `credential`, and all that a server needs to prove itself with it and
-/// to believe the same of another. The key goes to the server, so it is none that exists elsewhere.
-/// Blocks.
+/// A new proxy below `credential`, and what a server needs to authenticate with it and to verify a
+/// peer that does the same. The key goes to the server, so it is a new one. Blocks.
 fn bundle(
     credential: &Credential,
     anchors: &dyn Anchors,
@@ -151,7 +149,7 @@ fn bundle(
     )?;
     let mut pem = proxy.to_pem()?;
     let top = proxy.chain().last().unwrap_or(proxy.certificate());
-    // Where we have none that could be read, the server may believe the CA anyway.
+    // Where the client can read none, the server may trust the CA anyway.
     let authorities = anchors.authorities(top.issuer_hash()).unwrap_or_default();
     for authority in authorities
         .iter()

@@ -452,12 +452,12 @@ impl PendingSession<'_> {
         clear.ok_or_else(|| self.unproven("the server does not keep to GSI: it protects no reply"))
     }
 
-    /// We do not believe the server.
+    /// The client does not trust the server.
     fn not_proven(&self, error: &ContextError) -> Error {
         self.unproven(format!("identity of the server: {error}"))
     }
 
-    /// The server does not believe us.
+    /// The server does not trust the client.
     fn not_trusted(&self, identity: &Identity, delegating: bool, reply: Reply) -> Error {
         let key = identity.credential.info().key;
         if delegating && key.starts_with("EC") && !reply.code.is_transient() {

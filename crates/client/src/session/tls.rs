@@ -61,7 +61,7 @@ impl PendingSession<'_> {
         let limit = self.context.connections.stall_limit;
         let shown = self.control.start_tls(handshake, limit).await;
         let shown = shown.map_err(|error| match error {
-            // Whom to believe is the user's affair, not the network's.
+            // The user decides whom to trust; a retry over the network changes nothing.
             ControlError::Protection {
                 error: ProtectionError::Handshake(why),
                 ..
@@ -158,7 +158,7 @@ fn client(context: &RunContext) -> std::result::Result<Client, String> {
     let connections = &context.connections;
     let shown = identity::credential(&connections.locations, SystemTime::now()).ok();
     let client = Client::new(shown.as_ref(), &connections.authorities);
-    let client = client.map_err(|error| format!("whom to believe (--ca): {error}"))?;
+    let client = client.map_err(|error| format!("trusted CAs (--ca): {error}"))?;
     if shown.is_some() {
         return Ok(client);
     }

@@ -3,9 +3,9 @@
 //! record of the safe bytes is needed.
 //!
 //! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order:
-//! what is there of one is its beginning ([`is_in_order`]). That beginning is believed where this
-//! command has moved it, or where the journal of an earlier one names the same [`SourceVersion`] of
-//! the source; else the file begins at its first byte.
+//! an existing part of one is its beginning ([`is_in_order`]). The client relies on that beginning
+//! where this command has moved it, or where the journal of an earlier one names the same
+//! [`SourceVersion`] of the source; else the file begins at its first byte.
 
 use godwit_engine::storage::{FileRef, digest};
 use godwit_proto::{

@@ -530,7 +530,7 @@ fn servers_without_mutual_trust_are_named_with_their_subjects_of_the_user() {
         "of /O=Grid/CN=Other CA",
     ];
     ran.expect(4, &words);
-    // One credential for both is believed by one server alone.
+    // With one credential for both, one server alone trusts it.
     let ran = here.run(&["cp", &source.url("/f"), &target_url]);
     ran.expect(3, &[target_url.trim_end_matches("/new"), "530"]);
 }

@@ -200,7 +200,7 @@ fn a_refused_peer_learns_nothing_more() {
         assert!(initiator.outcome().is_none());
         assert_eq!(initiator.handle_input(now(), b"x"), Err(ContextError::Over));
 
-        // The server does not believe the client: no NUL, no Finished.
+        // The server does not trust the client: no NUL, no Finished.
         let expired = proxy::create(
             &ends.grid.user,
             &ProxyRequest {

@@ -1,7 +1,7 @@
 //! What the fuzz targets do with bytes, one function a target; the test of the corpora replays
 //! through the same.
 //!
-//! Nothing may panic, nobody may be believed, and what was understood must survive being written
+//! No input may cause a panic or prove an identity, and what was parsed must survive being written
 //! and read again.
 
 use std::sync::{Mutex, OnceLock};
@@ -43,21 +43,21 @@ pub(crate) fn adat(bytes: &[u8]) {
     }
 }
 
-/// Bearer tokens, whose signatures nobody has made, and sets of keys, which are those of others.
+/// Bearer tokens without a valid signature, and sets of foreign keys.
 pub(crate) fn token(bytes: &[u8]) {
     const KEYS: &[u8] = br#"{"keys":[{"kty":"OKP","crv":"Ed25519",
         "x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
     let keys = KeySet::parse(KEYS).expect("a key");
     let text = String::from_utf8_lossy(bytes);
     if let Ok(token) = Token::parse(text.trim()) {
-        assert!(token.verify(&keys).is_err(), "it was believed");
+        assert!(token.verify(&keys).is_err(), "it was accepted");
     }
     if let (Ok(keys), Ok(token)) = (KeySet::parse(bytes), Token::parse(RFC_8037_TOKEN)) {
         let _ = token.verify(&keys);
     }
 }
 
-/// RFC 8037 §A.4 has the key; claims of ours, and a signature of nobody.
+/// RFC 8037 §A.4 has the key; the claims are ours, and the signature is of no key.
 const RFC_8037_TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.eyJpc3MiOiJpIiwiZXhwIjoxfQ.AAAA";
 
 /// Certificates, their verification, and requests for proxies.

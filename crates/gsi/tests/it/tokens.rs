@@ -72,9 +72,9 @@ fn only_tokens_signed_by_the_issuer_are_accepted() {
     let rsa = Issuer::rs256("r", 2048);
     for issuer in [&Issuer::es256("e"), &rsa, &Issuer::ed25519("d")] {
         let token = issuer.token(&claims());
-        let believed = verified(&token, &issuer.keys());
+        let accepted = verified(&token, &issuer.keys());
         assert_eq!(
-            believed.as_deref(),
+            accepted.as_deref(),
             Ok("storage.read:/a openid"),
             "{}",
             issuer.algorithm

@@ -28,7 +28,7 @@ use super::durable::Durable;
 const DEVICE: &str = "/dev/fuse";
 /// How long the kernel may cache the attributes of a file: not at all, for others change the
 /// directory too.
-const BELIEVED: Duration = Duration::ZERO;
+const ATTRIBUTES_VALID: Duration = Duration::ZERO;
 /// What a slow disk takes for a read or a write.
 const SLOW: Duration = Duration::from_millis(50);
 
@@ -215,14 +215,14 @@ fn shown(ino: u64, found: &Metadata) -> FileAttr {
 impl Filesystem for FaultyView {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.look(name) {
-            Ok(attributes) => reply.entry(&BELIEVED, &attributes, Generation(0)),
+            Ok(attributes) => reply.entry(&ATTRIBUTES_VALID, &attributes, Generation(0)),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(ino, handle) {
-            Ok(attributes) => reply.attr(&BELIEVED, &attributes),
+            Ok(attributes) => reply.attr(&ATTRIBUTES_VALID, &attributes),
             Err(errno) => reply.error(errno),
         }
     }
@@ -264,7 +264,7 @@ impl Filesystem for FaultyView {
             Ok(shown(ino.0, &file.metadata()?))
         };
         match set() {
-            Ok(attributes) => reply.attr(&BELIEVED, &attributes),
+            Ok(attributes) => reply.attr(&ATTRIBUTES_VALID, &attributes),
             Err(errno) => reply.error(errno),
         }
     }
@@ -336,7 +336,7 @@ impl Filesystem for FaultyView {
         match create() {
             Ok((file, attributes)) => {
                 let (handle, flags) = (self.keep(file), FopenFlags::empty());
-                reply.created(&BELIEVED, &attributes, Generation(0), handle, flags);
+                reply.created(&ATTRIBUTES_VALID, &attributes, Generation(0), handle, flags);
             }
             Err(errno) => reply.error(errno),
         }

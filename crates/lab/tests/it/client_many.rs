@@ -258,7 +258,7 @@ fn bad_files_of_ours_fail_alone(kind: Kind) {
     assert!(bad.iter().all(|b| said.contains(b)), "{said}");
     assert_same_tree(&paths, &many, &site.at("there"));
     assert_eq!(files_below(&site.at("there")), 300, "{said}");
-    // Removed or replaced at the server since: the journal alone is not believed.
+    // Removed or replaced at the server since: the client does not trust the journal alone.
     fs::remove_file(site.at("there").join(&paths[7])).expect("removed");
     fs::write(site.at("there").join(&paths[9]), "something else").expect("written");
     let said = site.godwit_exits(1, &command);

@@ -22,7 +22,7 @@ fn copies_between(from: Kind, to: Kind) {
     let Some(to) = Secure::under(THERE, to, &hosts, &[]) else {
         return;
     };
-    // The client believes both.
+    // The client trusts both.
     for entry in fs::read_dir(to.grid.path()).expect("a directory") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name").to_owned();

@@ -391,7 +391,8 @@ fn abort_at_any_moment() {
     }
 }
 
-/// §8 row 38: wherever the line breaks, both ends notice, and nothing is believed that was not so.
+/// §8 row 38: wherever the line breaks, both ends notice, and no upload counts as complete that is
+/// not.
 #[test]
 fn cut_at_any_byte() {
     let mut whole = 0;
@@ -412,8 +413,8 @@ fn cut_at_any_byte() {
                 .iter()
                 .any(|(i, reply)| *i == id && reply.code.is_success())
         };
-        let believed = ids.iter().filter(|id| known(**id)).count();
-        assert!(believed <= pair.shell.received.len(), "cut at {passes}");
+        let completed = ids.iter().filter(|id| known(**id)).count();
+        assert!(completed <= pair.shell.received.len(), "cut at {passes}");
         if pair.failed.is_none() {
             // More bytes than the dialogue has, and the slow one still runs.
             whole += 1;

@@ -25,7 +25,7 @@ pub struct Authentication {
     pub token: Option<Zeroizing<String>>,
     /// Certificate chain and key, PEM.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whom to believe about the service, PEM; `None`: whom the system believes.
+    /// CAs that the agent trusts for the service, PEM; `None`: the system's.
     pub authority: Option<PathBuf>,
 }
 

@@ -16,7 +16,7 @@ pub(super) type FoundBelow = (String, String, FileRequest);
 /// Entries that were found in `directory`, with their endpoints.
 ///
 /// # Errors
-/// One of them lies elsewhere: nothing of this listing is believed.
+/// One of them lies elsewhere: then no entry of this listing is used.
 pub(super) fn placed(
     directory: &FileRequest,
     found: &[FoundFile],

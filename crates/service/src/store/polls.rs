@@ -163,16 +163,16 @@ async fn take_result(
         std::cmp::Ordering::Greater => return Ok(Taken::OutOfOrder),
         std::cmp::Ordering::Equal => {}
     }
-    let mut believed = Ok(());
+    let mut placed = Ok(());
     if unit.directories && !result.found.is_empty() {
         let directory = units::directory(work, &unit).await?;
         match found::placed(&directory, &result.found) {
             Ok(files) => units::stage(work, &unit, &files).await?,
-            Err(error) => believed = Err(error),
+            Err(error) => placed = Err(error),
         }
     }
-    let error = believed.as_ref().err().or(result.error.as_ref());
-    let end = (result.last || believed.is_err()).then_some(End {
+    let error = placed.as_ref().err().or(result.error.as_ref());
+    let end = (result.last || placed.is_err()).then_some(End {
         error,
         listed: error.is_none(),
     });

@@ -358,7 +358,7 @@ async fn trees_are_listed_and_what_they_hold_moves(fixture) {
     assert_eq!((job.state, job.files.total, job.listed), (JobState::Finished, 2, true));
 }
 
-async fn a_listing_that_leads_elsewhere_is_not_believed(fixture) {
+async fn a_listing_that_leads_elsewhere_is_refused(fixture) {
     let store = &fixture.store;
     let id = submit_with(store, vec![tree()], &JobOptions::default()).await;
     let leader = lead(store).await;

@@ -91,9 +91,9 @@ impl PendingSession<'_> {
                 known.get_or_init(|| credential).clone()
             })
             .and_then(|credential| {
-                // Once as what proves, and once as what is believed.
-                let believed = credential.certificate().as_x509().to_pem()?;
-                Ok(([credential.to_pem()?, believed].concat(), credential))
+                // Once as the credential, and once as the trusted certificate.
+                let trusted = credential.certificate().as_x509().to_pem()?;
+                Ok(([credential.to_pem()?, trusted].concat(), credential))
             });
         let (pem, credential) = made.map_err(|error| self.unproven(error))?;
         let token = Token::new(adat::encode(&pem));

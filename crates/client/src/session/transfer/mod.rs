@@ -577,7 +577,7 @@ impl Session {
                 Ok(())
             }
             Some(error) => {
-                // Both ends may believe different things of the connections now: begin again.
+                // The two ends may differ about the connections now: start with new ones.
                 self.server.forget();
                 Err(error)
             }

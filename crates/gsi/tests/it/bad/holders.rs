@@ -1,4 +1,4 @@
-//! Persons and hosts, the CAs above them, and the files that say whom to believe.
+//! Persons and hosts, the CAs above them, and the files that name the trusted CAs.
 
 use openssl::hash::MessageDigest;
 

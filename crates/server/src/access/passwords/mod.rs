@@ -505,7 +505,7 @@ mod tests {
         assert!(!format!("{:?}", passwords.entries).contains("argon2"));
     }
 
-    /// A file whose last change is old enough to be believed.
+    /// A file whose last change is old enough that its time shows the next one.
     fn settled(path: &Path, text: &str) {
         files::write_private(path, text.as_bytes()).unwrap();
         let file = File::options().write(true).open(path).unwrap();

@@ -1,5 +1,5 @@
-//! One connection as the privileged monitor sees it: it reads nothing of the client's, and believes
-//! a pre-login process only what the gridmap and the limits allow.
+//! One connection as the privileged monitor sees it: it reads no data of the client, and grants a
+//! pre-login process only what the gridmap and the limits allow.
 
 mod login;
 
