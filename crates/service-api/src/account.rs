@@ -161,6 +161,32 @@ pub struct CredentialView {
     pub created: Timestamp,
 }
 
+/// What a user has delegated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DelegationView {
+    /// When the delegated proxy ends; `None`: there is none.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub expires: Option<Timestamp>,
+}
+
+/// A request for a proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DelegationRequest {
+    /// PKCS#10, PEM.
+    pub request: String,
+}
+
+/// A proxy that was signed for the request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DelegatedChain {
+    /// The proxy, then its issuer with the issuer's chain, PEM. It holds no key.
+    pub chain: String,
+}
+
 /// Who did what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -144,7 +144,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
 
-    /// CAs whose certificates users may log in with (PEM)
+    /// CAs whose certificates and proxies users may log in with: a file (PEM), or a directory as
+    /// /etc/grid-security/certificates
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub client_ca: Option<PathBuf>,
 

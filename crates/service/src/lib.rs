@@ -1,7 +1,8 @@
 //! The transfer service: people submit jobs, agents do them with the client's library.
 //!
 //! # Map
-//! - [`config`]: flags and file; [`serve`]: a process of the service; [`doctor`]: checks its parts
+//! - [`config`]: flags and file; [`serve`]: a process of the service; `tls`: its connections;
+//!   [`doctor`]: checks its parts
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
 //! - `problem`: errors of requests
@@ -21,5 +22,6 @@ mod problem;
 pub mod scheduling;
 pub mod serve;
 pub mod store;
+mod tls;
 
 pub use error::ServiceError;

@@ -137,7 +137,7 @@ impl From<StoreError> for ApiError {
 impl From<AccessError> for ApiError {
     fn from(error: AccessError) -> Self {
         match error {
-            AccessError::Missing | AccessError::Refused => {
+            AccessError::Missing | AccessError::Refused | AccessError::Certificate(_) => {
                 Self::new(Kind::Unauthenticated, error.to_string())
             }
             AccessError::TooMany(seconds) => {

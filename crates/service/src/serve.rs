@@ -6,20 +6,18 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use axum::{Extension, Router};
-use godwit_gsi::name::DistinguishedName;
 use godwit_service_api::site::Role;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use openssl::ssl::{Ssl, SslAcceptor, SslFiletype, SslMethod, SslVerifyMode};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -27,20 +25,20 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
-use tokio_openssl::SslStream;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::{
     ServiceError,
-    accounts::{Accounts, Evidence, Peer, oidc::Issuers},
+    accounts::{Accounts, Evidence, Peer, Shown, oidc::Issuers},
     agent::{self, Authentication},
     api::{self, Api},
-    config::{self, LOCAL_AGENT, Personal, ServeSettings, TlsFiles},
+    config::{self, LOCAL_AGENT, Personal, ServeSettings},
     credentials::Vault,
     gateway::{self, Gateway},
     scheduling::{self, Board},
     store::{Store, StoreError},
+    tls::Tls,
 };
 
 /// Connections at a time; more wait in the kernel.
@@ -60,7 +58,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// A process that listens. Connections wait in the kernel until [`Server::run`].
 pub struct Server {
-    listeners: Vec<(TcpListener, Option<SslAcceptor>)>,
+    listeners: Vec<(TcpListener, Option<Tls>)>,
     addresses: Vec<SocketAddr>,
     url: String,
     router: Router,
@@ -86,7 +84,7 @@ impl Server {
         };
         let store = store.with_lease(settings.lease);
         let key = settings.key.read()?;
-        let tls = settings.tls.as_ref().map(acceptor).transpose()?;
+        let tls = settings.tls.as_ref().map(Tls::new).transpose()?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for address in &settings.listen {
             let (listener, bound) = listen(*address).await?;
@@ -210,7 +208,7 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Servic
 
 async fn accept(
     listener: TcpListener,
-    tls: Option<SslAcceptor>,
+    tls: Option<Tls>,
     router: Router,
     permits: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
@@ -258,14 +256,14 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream, tls: Option<SslAcceptor>) {
+    async fn serve(self, stream: TcpStream, tls: Option<Tls>) {
         // Only a matter of speed.
         let _ = stream.set_nodelay(true);
-        let Some(acceptor) = tls else {
-            return self.exchange(stream, None).await;
+        let Some(tls) = tls else {
+            return self.exchange(stream, Shown::Nothing).await;
         };
-        match timeout(HANDSHAKE_LIMIT, handshake(&acceptor, stream)).await {
-            Ok(Ok((stream, certificate))) => self.exchange(stream, certificate).await,
+        match timeout(HANDSHAKE_LIMIT, tls.accept(stream)).await {
+            Ok(Ok((stream, shown))) => self.exchange(stream, shown).await,
             Ok(Err(error)) => {
                 tracing::debug!(address = %self.address, %error, "no handshake of TLS");
             }
@@ -276,7 +274,7 @@ impl Connection {
     async fn exchange(
         mut self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        certificate: Option<String>,
+        certificate: Shown,
     ) {
         let peer = Peer {
             address: Some(self.address.ip()),
@@ -303,32 +301,6 @@ impl Connection {
             tracing::debug!(address = %self.address, %error, "a connection broke");
         }
     }
-}
-
-async fn handshake(
-    acceptor: &SslAcceptor,
-    stream: TcpStream,
-) -> Result<(SslStream<TcpStream>, Option<String>), openssl::ssl::Error> {
-    let mut stream = SslStream::new(Ssl::new(acceptor.context())?, stream)?;
-    Pin::new(&mut stream).accept().await?;
-    let certificate = stream.ssl().peer_certificate();
-    let name = certificate.map(|found| DistinguishedName::from_x509(found.subject_name()));
-    let name = name.filter(|name| !name.is_ambiguous());
-    Ok((stream, name.map(|name| name.as_str().to_owned())))
-}
-
-fn acceptor(files: &TlsFiles) -> Result<SslAcceptor, ServiceError> {
-    let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
-    builder.set_certificate_chain_file(&files.certificate)?;
-    builder.set_private_key_file(&files.key, SslFiletype::PEM)?;
-    builder.check_private_key()?;
-    if let Some(authorities) = &files.client_authorities {
-        builder.set_ca_file(authorities)?;
-        builder.set_session_id_context(b"godwit-service")?;
-        // Users with tokens have no certificate.
-        builder.set_verify(SslVerifyMode::PEER);
-    }
-    Ok(builder.build())
 }
 
 fn make_private(directory: &Path) -> Result<(), ServiceError> {

@@ -3,6 +3,7 @@
 use std::{env, ffi::OsString, path::PathBuf};
 
 use clap::{Args, ValueEnum};
+use godwit_gsi::cert::files::{Locations, effective_uid};
 use godwit_service_api::{
     DEFAULT_PORT,
     job::{Class, FileRequest, JobOptions, JobState, Overwrite, Verify},
@@ -102,6 +103,9 @@ pub(crate) struct SubmitArgs {
     /// The same key gives the same job, however often it is submitted
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// The service does not get a proxy signed by yours, as it does for gsiftp URLs
+    #[arg(long)]
+    no_delegation: bool,
     /// Wait for the end, and show progress
     #[arg(short, long)]
     watch: bool,
@@ -245,6 +249,10 @@ impl SubmitArgs {
             options,
             idempotency_key: self.idempotency_key,
             watch: self.watch && !self.dry_run,
+            proxy: (!self.no_delegation && !self.dry_run).then(|| {
+                let locations = Locations::new(|name| env::var_os(name), effective_uid());
+                locations.proxy
+            }),
         };
         Ok(self
             .target

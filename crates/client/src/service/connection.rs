@@ -139,6 +139,13 @@ impl Connection {
         Ok(Connection { client, url, token })
     }
 
+    /// The other end has proven to be the service, or is on this machine.
+    pub(super) fn is_protected(&self) -> bool {
+        let local = ["http://127.0.0.1:", "http://[::1]:", "http://localhost:"];
+        let is_local = local.iter().any(|prefix| self.url.starts_with(prefix));
+        self.url.starts_with("https://") || is_local
+    }
+
     /// A request below the prefix of the API.
     pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self

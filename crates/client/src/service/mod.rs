@@ -2,10 +2,11 @@
 //!
 //! # Map
 //! - [`connection`]: requests, and what their refusal means
-//! - `submit`: a job from a command line or a list of files
+//! - `submit`: a job from a command line or a list of files; `delegation`: the user's proxy for it
 //! - `watch`: a job until it ends; `show`: jobs as text
 
 pub mod connection;
+mod delegation;
 mod show;
 mod submit;
 mod watch;
@@ -16,7 +17,11 @@ use godwit_service_api::job::{FileRequest, JobOptions, JobState, JobView};
 use uuid::Uuid;
 
 use self::connection::{Connection, ServiceError};
-use crate::{error::Exit, report::events::Observer, stop::Stop};
+use crate::{
+    error::Exit,
+    report::events::{Event, Observer},
+    stop::Stop,
+};
 
 /// Which service, and what logs in there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +102,8 @@ pub struct Submission {
     pub idempotency_key: Option<String>,
     /// Until it ends.
     pub watch: bool,
+    /// The user's proxy, which the service needs for `gsiftp` URLs; `None`: it does not get it.
+    pub proxy: Option<PathBuf>,
 }
 
 /// A change of a job's state.
@@ -143,6 +150,13 @@ pub async fn run(
     match request.command {
         ServiceCommand::Submit(submission) => {
             let watch = submission.watch;
+            let wants_proxy = submission.list.is_some() || delegation::is_wanted(&submission.files);
+            if let Some(proxy) = submission.proxy.as_deref().filter(|_| wants_proxy)
+                && let Err(why) = delegation::delegate(&connection, proxy).await
+            {
+                let text = format!("your proxy is not delegated: {why}");
+                observer.on_event(&Event::Warning { text });
+            }
             let job = submit::submit(&connection, *submission).await?;
             match (watch, json) {
                 (true, _) => return watch::watch(&connection, job.id, json, observer, stop).await,

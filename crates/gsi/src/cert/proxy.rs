@@ -119,6 +119,29 @@ pub fn sign_request(
     sign(issuer, &public, request, now)
 }
 
+/// As [`sign_request`] where both sides exchange text: the certificate for a request in PEM,
+/// followed by `issuer` and its chain.
+///
+/// # Errors
+/// As [`sign_request`].
+pub fn sign_request_pem(
+    issuer: &Credential,
+    request_pem: &str,
+    request: &ProxyRequest,
+    now: SystemTime,
+) -> Result<String, CredentialError> {
+    let unreadable = CredentialError::Request {
+        fault: "cannot be read",
+    };
+    let asked = X509Req::from_pem(request_pem.as_bytes()).map_err(|_| unreadable)?;
+    let signed = sign_request(issuer, &asked.to_der()?, request, now)?;
+    let mut pem = signed.as_x509().to_pem()?;
+    for certificate in chain_below(issuer) {
+        pem.extend(certificate.as_x509().to_pem()?);
+    }
+    String::from_utf8(pem).map_err(|_| CredentialError::CertificateMalformed)
+}
+
 /// The waiting side of a delegation: a new key, whose certificate the peer is asked to sign.
 pub struct DelegationRequest {
     key: PKey<Private>,
@@ -157,6 +180,15 @@ impl DelegationRequest {
     #[must_use]
     pub fn der(&self) -> &[u8] {
         &self.der
+    }
+
+    /// The request as text.
+    ///
+    /// # Errors
+    /// When OpenSSL cannot write it.
+    pub fn to_pem(&self) -> Result<String, CredentialError> {
+        let pem = X509Req::from_der(&self.der)?.to_pem()?;
+        String::from_utf8(pem).map_err(|_| CredentialError::CertificateMalformed)
     }
 
     /// The delegated credential, from what the peer signed and the chain that it has proven.

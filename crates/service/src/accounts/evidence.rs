@@ -10,8 +10,20 @@ use zeroize::Zeroizing;
 pub struct Peer {
     /// Where it is.
     pub address: Option<IpAddr>,
-    /// Subject of its certificate, which TLS has verified.
-    pub certificate: Option<String>,
+    /// What its certificate says.
+    pub certificate: Shown,
+}
+
+/// What a certificate of the other end says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Shown {
+    /// It has shown none.
+    #[default]
+    Nothing,
+    /// The name of its user, verified. That of a proxy is its holder's.
+    Name(String),
+    /// Why it proves nothing.
+    Refused(String),
 }
 
 /// What a request shows of its sender.
@@ -21,8 +33,8 @@ pub struct Evidence {
     pub address: Option<IpAddr>,
     /// Of `Authorization: Bearer`.
     pub bearer: Option<Zeroizing<String>>,
-    /// Subject of the certificate that TLS has verified.
-    pub certificate: Option<String>,
+    /// What the certificate of the connection says.
+    pub certificate: Shown,
 }
 
 impl Evidence {

@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 
 use crate::store::{Store, StoreError, model::PrincipalRecord};
 use attempts::Attempts;
-pub use evidence::{Evidence, Peer};
+pub use evidence::{Evidence, Peer, Shown};
 use oidc::Issuers;
 pub use secrets::{SecretError, hash_password};
 
@@ -42,6 +42,9 @@ pub enum AccessError {
     /// What was shown proves nothing, or the user is disabled. Says no more to the sender.
     #[error("the token, password or certificate is not accepted")]
     Refused,
+    /// A certificate that proves nothing. Why is for who showed it.
+    #[error("the certificate is not accepted: {0}")]
+    Certificate(String),
     /// Too many logins failed.
     #[error("too many logins failed; try again in {0} s")]
     TooMany(u64),
@@ -76,12 +79,13 @@ impl Accounts {
     pub async fn authenticate(&self, evidence: &Evidence) -> Result<PrincipalRecord, AccessError> {
         let found = match (&evidence.bearer, &evidence.certificate) {
             (Some(token), _) => self.by_token(token).await,
-            (None, Some(name)) => {
+            (None, Shown::Name(name)) => {
                 self.store
                     .principal_by_identity(&format!("dn:{name}"))
                     .await
             }
-            (None, None) => return Err(AccessError::Missing),
+            (None, Shown::Refused(why)) => return Err(AccessError::Certificate(why.clone())),
+            (None, Shown::Nothing) => return Err(AccessError::Missing),
         };
         match found {
             Ok(principal) if !principal.disabled => Ok(principal),

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Extension, Json as JsonAnswer, extract::State, http::StatusCode};
 use godwit_service_api::account::{
-    CredentialRequest, CredentialView, Login, NewToken, TokenRequest, TokenView, UserRequest,
-    UserView,
+    CredentialRequest, CredentialView, DelegatedChain, DelegationRequest, DelegationView, Login,
+    NewToken, TokenRequest, TokenView, UserRequest, UserView,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -50,7 +50,11 @@ pub(super) fn routes(routes: &mut Routes) {
         .add::<__path_list_credentials, _, _>(list_credentials)
         .add::<__path_add_credential, _, _>(add_credential)
         .add::<__path_renew_credential, _, _>(renew_credential)
-        .add::<__path_remove_credential, _, _>(remove_credential);
+        .add::<__path_remove_credential, _, _>(remove_credential)
+        .add::<__path_show_delegation, _, _>(show_delegation)
+        .add::<__path_request_delegation, _, _>(request_delegation)
+        .add::<__path_put_delegation, _, _>(put_delegation)
+        .add::<__path_remove_delegation, _, _>(remove_delegation);
 }
 
 fn user_view(principal: PrincipalRecord) -> UserView {
@@ -373,5 +377,65 @@ pub(super) async fn remove_credential(
     api.vault.remove(caller.name(), id).await?;
     api.audit(caller.name(), "credential.remove", &id.to_string(), "")
         .await;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Says until when the proxy is good that one has delegated
+#[utoipa::path(
+    get, path = "/api/v1/delegation",
+    responses((status = 200, description = "Its end, if there is one", body = DelegationView)),
+)]
+pub(super) async fn show_delegation(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+) -> Answer<JsonAnswer<DelegationView>> {
+    Ok(JsonAnswer(api.vault.delegated(caller.name()).await?))
+}
+
+/// Asks for a proxy: makes a key, whose certificate the user's client signs
+#[utoipa::path(
+    post, path = "/api/v1/delegation/request",
+    responses((status = 200, description = "The same until signed", body = DelegationRequest)),
+)]
+pub(super) async fn request_delegation(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+) -> Answer<JsonAnswer<DelegationRequest>> {
+    let request = api.vault.request_delegation(caller.name()).await?;
+    Ok(JsonAnswer(DelegationRequest { request }))
+}
+
+/// Takes the proxy that was signed for the request
+#[utoipa::path(
+    put, path = "/api/v1/delegation", request_body = DelegatedChain,
+    responses((status = 200, description = "It is stored", body = CredentialView)),
+)]
+pub(super) async fn put_delegation(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Json(signed): Json<DelegatedChain>,
+) -> Answer<JsonAnswer<CredentialView>> {
+    let view = api
+        .vault
+        .take_delegation(caller.name(), &signed.chain)
+        .await?;
+    let until = view.expires.map(|end| end.to_string());
+    let detail = until.unwrap_or_default();
+    api.audit(caller.name(), "delegation", &view.id.to_string(), &detail)
+        .await;
+    Ok(JsonAnswer(view))
+}
+
+/// Forgets the delegated proxy
+#[utoipa::path(
+    delete, path = "/api/v1/delegation",
+    responses((status = 204, description = "It is removed")),
+)]
+pub(super) async fn remove_delegation(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+) -> Answer<StatusCode> {
+    api.vault.remove_delegation(caller.name()).await?;
+    api.audit(caller.name(), "delegation.remove", "", "").await;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -2,8 +2,10 @@
 //!
 //! # Map
 //! - [`Vault`]: stores them sealed, shows all but the secret, opens them for a unit
+//! - [`delegation`]: a proxy that the user's client signs for a key of the service
 //! - [`sealing`]: envelope encryption with a key that lies outside the database
 
+pub mod delegation;
 pub mod sealing;
 
 use std::sync::Arc;
@@ -68,7 +70,6 @@ impl Vault {
         id: Option<Uuid>,
         request: &CredentialRequest,
     ) -> Result<CredentialView, CredentialError> {
-        let expires = check(request)?;
         match id {
             Some(id) => drop(self.store.credential(owner, id).await?),
             None if self.store.credentials(owner).await?.len() >= CREDENTIALS_MAX => {
@@ -76,10 +77,22 @@ impl Vault {
             }
             None => {}
         }
-        let id = id.unwrap_or_else(Uuid::now_v7);
+        let record = self.sealed(owner, id.unwrap_or_else(Uuid::now_v7), request)?;
+        self.store.set_credential(&record).await?;
+        Ok(view(&self.store.credential(owner, record.id).await?))
+    }
+
+    /// A credential as the database has it.
+    fn sealed(
+        &self,
+        owner: &str,
+        id: Uuid,
+        request: &CredentialRequest,
+    ) -> Result<CredentialRecord, CredentialError> {
+        let expires = check(request)?;
         let text = serde_json::to_vec(&request.secret);
         let text = Zeroizing::new(text.map_err(|_| CredentialError::Invalid("no secret"))?);
-        let record = CredentialRecord {
+        Ok(CredentialRecord {
             id,
             owner: owner.to_owned(),
             endpoint: request.endpoint.to_ascii_lowercase(),
@@ -87,9 +100,7 @@ impl Vault {
             sealed: self.key.seal(&place(id, owner), &text)?,
             expires,
             created: Timestamp::UNIX_EPOCH,
-        };
-        self.store.set_credential(&record).await?;
-        Ok(view(&self.store.credential(owner, id).await?))
+        })
     }
 
     /// Credentials of a user, latest first.
@@ -114,7 +125,8 @@ impl Vault {
         self.store.remove_credential(owner, id).await
     }
 
-    /// What a user has for these endpoints: for each the latest that has not ended.
+    /// What a user has for these endpoints: for each the latest that has not ended. A delegated
+    /// proxy, which is for all endpoints, comes after those that the user has stored.
     ///
     /// # Errors
     /// The database does not answer, or the key of the installation is another.
@@ -127,11 +139,12 @@ impl Vault {
         let now = self.store.now().await?;
         let mut found = Vec::new();
         for endpoint in endpoints {
-            let mut fitting = records.iter().filter(|record| {
+            let fitting = records.iter().filter(|record| {
                 let is_good = record.expires.is_none_or(|expires| expires > now);
                 is_good && matches(&record.endpoint, endpoint)
             });
-            if let Some(record) = fitting.next() {
+            let delegated = delegation::credential_id(owner);
+            if let Some(record) = fitting.min_by_key(|record| record.id == delegated) {
                 let text = self.key.open(&place(record.id, owner), &record.sealed)?;
                 let secret = serde_json::from_slice(&text);
                 found.push(GrantedCredential {

@@ -333,6 +333,31 @@ impl Store {
         found(self.write(query.bind(id.to_string())).await?)
     }
 
+    /// Keeps the sealed key of a user's delegation, unless one waits already.
+    pub async fn add_delegation(&self, owner: &str, sealed: &[u8]) -> Result<(), StoreError> {
+        let text = "INSERT INTO delegation (owner, sealed, created) VALUES ($1, $2, {now})
+            ON CONFLICT (owner) DO NOTHING";
+        let query = self.database.query(text).bind(owner.to_owned());
+        self.write(query.bind(sealed.to_vec())).await?;
+        Ok(())
+    }
+
+    /// The sealed key that waits for a user's proxy.
+    pub async fn delegation(&self, owner: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let text = "SELECT sealed FROM delegation WHERE owner = $1";
+        let query = self.database.query(text).bind(owner.to_owned());
+        let found = self.list(query, |row| row.bytes(0)).await?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Forgets that key.
+    pub async fn remove_delegation(&self, owner: &str) -> Result<(), StoreError> {
+        let text = "DELETE FROM delegation WHERE owner = $1";
+        self.write(self.database.query(text).bind(owner.to_owned()))
+            .await?;
+        Ok(())
+    }
+
     /// Writes down who did what.
     pub async fn audit(
         &self,

@@ -4,5 +4,9 @@
 
 mod agents;
 mod api;
+mod delegation;
 mod failures;
 mod harness;
+#[allow(dead_code, reason = "other suites use the rest")]
+#[path = "../../../gsi/tests/it/pki.rs"]
+mod pki;
