@@ -131,7 +131,7 @@ async fn another_agent_finishes_what_a_dead_one_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_canceled_job_stops_within_two_seconds_and_leaves_nothing_begun() {
+async fn a_canceled_job_stops_within_two_seconds_and_leaves_no_partial_file() {
     let one = Served::start();
     let service = Service::start().await;
     let local = tempfile::tempdir().unwrap();

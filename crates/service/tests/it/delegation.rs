@@ -19,8 +19,8 @@ use reqwest::{Certificate, Client, Identity, Method};
 use serde_json::{Value, json};
 
 use crate::{
-    api::{Site, User},
     pki::{Blueprint, rsa_key},
+    site::{Site, User},
 };
 
 /// A CA, and a user of it with a proxy.

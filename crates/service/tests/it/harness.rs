@@ -36,7 +36,7 @@ use uuid::Uuid;
 /// Long enough for an agent to renew it, short enough for a test to wait for its end.
 pub(crate) const LEASE: Duration = Duration::from_secs(13);
 
-/// A server of ours on a directory of its own, open to everybody.
+/// A server of ours on a directory of its own, open to anonymous users.
 pub(crate) struct Served {
     pub(crate) root: TempDir,
     address: SocketAddr,
@@ -145,7 +145,7 @@ impl Service {
         (board, stop)
     }
 
-    /// The node that leads ends; its gateway goes on.
+    /// The node that leads ends; its gateway continues.
     pub(crate) fn stop_leading(&self) {
         self.stop.send_replace(true);
     }

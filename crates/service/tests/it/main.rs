@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+mod accounts;
 mod agents;
 mod api;
 mod delegation;
@@ -10,3 +11,5 @@ mod harness;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
+mod programs;
+mod site;

@@ -1,0 +1,180 @@
+//! The program on a laptop: `serve` with an agent in its process, `migrate`, `doctor`.
+
+use std::path::PathBuf;
+
+use clap::Parser as _;
+use godwit_service::{
+    config::{Arguments, Verb},
+    serve::Server,
+};
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::{harness::Served, site::Site};
+
+#[test]
+fn one_command_serves_one_person_and_its_log_has_no_token() {
+    use std::{
+        io::{BufRead as _, BufReader, Read as _},
+        os::unix::fs::PermissionsExt as _,
+        process::{Command, Stdio},
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let start = || {
+        Command::new(env!("CARGO_BIN_EXE_godwit-service"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(&data)
+            .env("GODWIT_SERVICE_LOG", "debug")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut child = start();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let url = lines.next().unwrap().unwrap();
+    let token = lines
+        .next()
+        .unwrap()
+        .unwrap()
+        .strip_prefix("token: ")
+        .unwrap()
+        .to_owned();
+    let kept = |name: &str| {
+        std::fs::read_to_string(data.join(name))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    assert_eq!((kept("url"), kept("token")), (url.clone(), token.clone()));
+    for name in ["token", "key"] {
+        let mode = std::fs::metadata(data.join(name))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let me = runtime.block_on(async {
+        let client = Client::builder().no_proxy().build().unwrap();
+        let me = client
+            .get(format!("{url}/api/v1/me"))
+            .bearer_auth(&token)
+            .send()
+            .await
+            .unwrap();
+        me.json::<Value>().await.unwrap()
+    });
+    assert_eq!(me["role"], "operator");
+    let end = |mut child: std::process::Child| {
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let mut log = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut log)
+            .unwrap();
+        assert!(child.wait().unwrap().success(), "{log}");
+        log
+    };
+    let log = end(child);
+    assert!(
+        log.contains("godwit-service ends") && !log.contains(&token),
+        "{log}"
+    );
+    // The token is made once.
+    let mut child = start();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(
+        lines
+            .next()
+            .unwrap()
+            .unwrap()
+            .starts_with("http://127.0.0.1:")
+    );
+    let log = end(child);
+    assert!(lines.next().is_none(), "{log}");
+    assert_eq!(kept("token"), token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_of_one_person_copies_what_is_submitted() {
+    let (from, to) = (Served::start(), Served::start());
+    from.write("a", b"content");
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data").display().to_string();
+    let arguments = [
+        "godwit-service",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        &data,
+    ];
+    let settings = match Arguments::try_parse_from(arguments).unwrap().verb {
+        Verb::Serve(settings) => settings.resolve().unwrap(),
+        _ => unreachable!("serve"),
+    };
+    let server = Server::bind(settings).await.unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let site = Site {
+        url: server.url().to_owned(),
+        client: Client::builder().no_proxy().build().unwrap(),
+        operator: server.new_token().unwrap().to_owned(),
+        _stop: stop,
+        folder,
+    };
+    let running = tokio::spawn(server.run(async {
+        let _ = stopped.await;
+    }));
+    let user = site.operator();
+    let file = json!({"source": from.url("/a"), "destination": to.url("/b")});
+    let id = user.submit(json!({"files": [file]})).await;
+    // Ends with the job.
+    let events = user.request(Method::GET, &format!("/jobs/{id}/events"));
+    let events = events.send().await.unwrap().text().await.unwrap();
+    assert!(events.contains("\"state\":\"finished\""), "{events}");
+    assert_eq!(std::fs::read(to.path("b")).unwrap(), b"content");
+    drop(site);
+    running.await.unwrap().unwrap();
+}
+
+#[test]
+fn the_doctor_says_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let run = |verb: &str, more: &[PathBuf]| {
+        let database = format!("sqlite:{}?mode=rwc", path("db").display());
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_godwit-service"))
+            .args([verb, "--database", &database, "--key-file"])
+            .arg(path("key"))
+            .args(more)
+            .output()
+            .unwrap();
+        (
+            output.status.code().unwrap(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let (status, text) = run("doctor", &[]);
+    assert!(status == 1 && text.contains("FAILED database"), "{text}");
+    let token = path("operator");
+    assert_eq!(
+        run("migrate", &["--operator-token".into(), token.clone()]).0,
+        0
+    );
+    assert!(std::fs::read_to_string(token).unwrap().starts_with("gwt_"));
+    let (status, text) = run("doctor", &[]);
+    assert!(status == 1 && text.contains("FAILED agents"), "{text}");
+    assert!(
+        text.contains("ok     database") && text.contains("ok     clock"),
+        "{text}"
+    );
+}
