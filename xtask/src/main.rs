@@ -24,7 +24,7 @@ usage: cargo xtask <command>
   fuzz TARGET [SECONDS]
                   run one fuzz target (needs cargo-fuzz and a nightly tool chain; default 60 s)
   instructions [--write]
-                  count the instructions of pure hot paths (needs valgrind) and compare; --write
+                  count the instructions of hot paths (needs valgrind) and compare; --write
                   keeps what is counted now
   kernels         run some tests on other kernels, in an emulated machine (needs QEMU and the
                   network)
@@ -143,8 +143,16 @@ fn bench(rest: &[String]) -> Result<(), String> {
     run(&mut command)
 }
 
+/// Without the variables that cargo has set for us. `ring` is built again where they differ, and
+/// with it all that we build.
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b"CARGO_PKG_") || bytes.starts_with(b"CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
     command.args(arguments);
     command
 }
