@@ -266,13 +266,14 @@ impl Download {
     ) -> (Result<u64>, RangeSet) {
         let doing = format!("get {}", self.url);
         for last_try in [false, true] {
-            let mode_e_before = !session.endpoint.capabilities.lacks(Lack::Port);
-            let (result, safe) = self.fetch_once(session, range, next.clone(), &doing).await;
+            let mut in_mode_e = !session.endpoint.capabilities.lacks(Lack::Port);
+            let fetched = self.fetch_once(session, range, next.clone(), &doing, &mut in_mode_e);
+            let (result, safe) = fetched.await;
             match result {
                 // The server cannot connect to us: addresses are translated, or something filters.
                 // Not the file's fault.
                 Err(error)
-                    if !last_try && mode_e_before && safe.is_empty() && cannot_reach_us(&error) =>
+                    if !last_try && in_mode_e && safe.is_empty() && cannot_reach_us(&error) =>
                 {
                     if !session.server.features.parallel
                         || session.endpoint.capabilities.lacks(Lack::ModeE)
@@ -304,6 +305,7 @@ impl Download {
         range: Option<ByteRange>,
         next: Option<NextTransfer>,
         doing: &str,
+        in_mode_e: &mut bool,
     ) -> (Result<u64>, RangeSet) {
         let way = match self.from.way(session, range) {
             Ok(way) => way,
@@ -331,7 +333,9 @@ impl Download {
         }
         let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);
         let outcome = session
-            .transfer(plan, |_: Mode| {
+            .transfer(plan, |mode| {
+                // In MODE S the client connects: a failure is none of the server to reach it.
+                *in_mode_e = mode == Mode::ExtendedBlock;
                 let sink = self.sink(base, stream_start, limit);
                 TransferJob::Receive(match way.cut {
                     Some(bytes) => Sink::Prefix {
