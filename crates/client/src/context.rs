@@ -6,6 +6,7 @@ use godwit_engine::{
     data::{Congestion, RateLimit},
     storage::{FastPath, FileRef, PosixStorage},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::shared::SharedCredentials,
@@ -18,13 +19,12 @@ use crate::{
     },
     setting_target::SettingTarget,
     spec::Connections,
-    stop::Stop,
 };
 
 /// Shared by all sessions and workers of a run.
 pub(crate) struct RunContext {
     pub(crate) connections: Connections,
-    pub(crate) stop: Stop,
+    pub(crate) stop: CancellationToken,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) endpoints: Arc<EndpointRegistry>,
     pub(crate) target: SettingTarget,
@@ -43,7 +43,7 @@ impl RunContext {
         connections: Connections,
         observer: Arc<dyn Observer>,
         log: Option<EventLog>,
-        stop: Stop,
+        stop: CancellationToken,
         storage: PosixStorage,
     ) -> Arc<Self> {
         let reporter = Arc::new(Reporter::new(observer, log));

@@ -367,11 +367,7 @@ impl Error {
                 Some(FailureKind::Other) if reply.code.get() == 553 => Exit::Refused,
                 _ => Exit::Failed,
             },
-            Self::Local(failure) if is_permission(failure) => Exit::Refused,
-            Self::Transfer {
-                failure: TransferFailure::Storage(failure),
-                ..
-            } if is_permission(failure) => Exit::Refused,
+            _ if self.storage().is_some_and(is_permission) => Exit::Refused,
             _ => Exit::Failed,
         }
     }
@@ -430,14 +426,20 @@ impl Error {
 
     /// The destination is full: every further file would fail, too.
     pub(crate) fn is_disk_full(&self) -> bool {
+        matches!(self, Self::DiskFull { .. })
+            || (self.storage()).is_some_and(|f| is_errno(f, &[Errno::NOSPC, Errno::DQUOT]))
+            || self.refusal() == Some(FailureKind::NoSpace)
+    }
+
+    /// The failed operation on a local file.
+    fn storage(&self) -> Option<&StorageFailure> {
         match self {
-            Self::DiskFull { .. } => true,
             Self::Local(failure)
             | Self::Transfer {
                 failure: TransferFailure::Storage(failure),
                 ..
-            } => is_errno(failure, &[Errno::NOSPC, Errno::DQUOT]),
-            other => other.refusal() == Some(FailureKind::NoSpace),
+            } => Some(failure),
+            _ => None,
         }
     }
 
@@ -518,17 +520,7 @@ impl Error {
             Self::Control { .. } => "connection_lost",
             Self::Login { reply, .. } if reply.code.is_transient() => "busy",
             Self::Login { .. } | Self::Identity { .. } => "credential",
-            Self::Refused { reply, .. } => match failure_kind(reply) {
-                Some(FailureKind::NotFound) => "not_found",
-                Some(FailureKind::PermissionDenied) => "permission",
-                Some(FailureKind::Exists) => "exists",
-                Some(FailureKind::NotADirectory) => "not_a_directory",
-                Some(FailureKind::IsADirectory) => "is_a_directory",
-                Some(FailureKind::NoSpace) => "no_space",
-                Some(FailureKind::NotSupported) => "not_supported",
-                Some(FailureKind::Transient) => "busy",
-                Some(FailureKind::Other) | None => "refused",
-            },
+            Self::Refused { reply, .. } => refusal_code(reply).0,
             Self::Transfer { failure, .. } => match failure {
                 TransferFailure::Storage(failure) => storage_code(failure),
                 TransferFailure::NoConnection(_) => "data_unreachable",
@@ -619,7 +611,7 @@ fn describe_reply(reply: &Reply) -> String {
     let text = reply.text();
     if let Some((_, option)) = RESUMPTION
         .iter()
-        .find(|(describe_reply, _)| text.contains(describe_reply))
+        .find(|(refusal, _)| text.contains(refusal))
     {
         return format!(
             "the server wants TLS sessions resumed for data, and takes none of its own: its \
@@ -627,18 +619,23 @@ fn describe_reply(reply: &Reply) -> String {
              said: {reply})"
         );
     }
-    let meaning = match failure_kind(reply) {
-        Some(FailureKind::NotFound) => "no such file or directory",
-        Some(FailureKind::PermissionDenied) => "permission denied",
-        Some(FailureKind::Exists) => "it exists already",
-        Some(FailureKind::NotADirectory) => "not a directory",
-        Some(FailureKind::IsADirectory) => "it is a directory",
-        Some(FailureKind::NoSpace) => "no space left at the server",
-        Some(FailureKind::NotSupported) => "the server does not offer this",
-        Some(FailureKind::Transient) => "the server cannot do it now",
-        Some(FailureKind::Other) | None => "the server refused",
-    };
+    let (_, meaning) = refusal_code(reply);
     format!("{meaning} (server said: {reply})")
+}
+
+/// [`Error::code`] of a refusal, and its meaning.
+fn refusal_code(reply: &Reply) -> (&'static str, &'static str) {
+    match failure_kind(reply) {
+        Some(FailureKind::NotFound) => ("not_found", "no such file or directory"),
+        Some(FailureKind::PermissionDenied) => ("permission", "permission denied"),
+        Some(FailureKind::Exists) => ("exists", "it exists already"),
+        Some(FailureKind::NotADirectory) => ("not_a_directory", "not a directory"),
+        Some(FailureKind::IsADirectory) => ("is_a_directory", "it is a directory"),
+        Some(FailureKind::NoSpace) => ("no_space", "no space left at the server"),
+        Some(FailureKind::NotSupported) => ("not_supported", "the server does not offer this"),
+        Some(FailureKind::Transient) => ("busy", "the server cannot do it now"),
+        Some(FailureKind::Other) | None => ("refused", "the server refused"),
+    }
 }
 
 fn login_refused(command: &str, reply: &Reply) -> String {
@@ -700,51 +697,25 @@ mod tests {
     }
 
     #[test]
-    fn each_error_says_by_its_type_what_it_is_whether_it_may_pass_and_who_must_act() {
+    fn each_error_has_a_code_a_retry_answer_and_an_actor() {
         let on_disk = |errno: Errno| Error::local("write /f", &errno.into());
-        let lost = TransferFailure::ConnectionLost("reset".to_owned());
+        let [user, server] = [WhoActs::User, WhoActs::Server].map(Some);
+        let usage = Error::Usage("x".to_owned());
+        let lost = Error::Transfer {
+            doing: "fetch ftp://h/f".to_owned(),
+            failure: TransferFailure::ConnectionLost("reset".to_owned()),
+        };
+        let absent = refused(550, "No such file or directory");
+        let (full, directory) = (on_disk(Errno::NOSPC), on_disk(Errno::ISDIR));
         let cases = [
-            (
-                Error::Usage("x".to_owned()),
-                "usage",
-                false,
-                Some(WhoActs::User),
-            ),
+            (usage, "usage", false, user),
             (Error::Interrupted, "interrupted", false, None),
-            (
-                refused(550, "No such file or directory"),
-                "not_found",
-                false,
-                Some(WhoActs::User),
-            ),
-            (
-                refused(452, "full"),
-                "no_space",
-                false,
-                Some(WhoActs::Server),
-            ),
-            (refused(450, "busy"), "busy", true, Some(WhoActs::Server)),
-            (
-                on_disk(Errno::NOSPC),
-                "no_space",
-                false,
-                Some(WhoActs::ThisMachine),
-            ),
-            (
-                on_disk(Errno::ISDIR),
-                "is_a_directory",
-                false,
-                Some(WhoActs::User),
-            ),
-            (
-                Error::Transfer {
-                    doing: "fetch ftp://h/f".to_owned(),
-                    failure: lost,
-                },
-                "data_lost",
-                true,
-                Some(WhoActs::Network),
-            ),
+            (absent, "not_found", false, user),
+            (refused(452, "full"), "no_space", false, server),
+            (refused(450, "busy"), "busy", true, server),
+            (full, "no_space", false, Some(WhoActs::ThisMachine)),
+            (directory, "is_a_directory", false, user),
+            (lost, "data_lost", true, Some(WhoActs::Network)),
         ];
         for (error, code, may_pass, who) in cases {
             let kept = Error::Kept {

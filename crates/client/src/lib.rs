@@ -35,9 +35,9 @@ pub mod service;
 mod session;
 mod setting_target;
 pub mod spec;
-mod stop;
 mod transfer;
 mod tuning;
 mod units;
 
-pub use self::stop::Stop;
+/// The request to end a run. Clones share it.
+pub use tokio_util::sync::CancellationToken;

@@ -11,7 +11,6 @@ use std::{
 };
 
 use godwit_client::{
-    Stop,
     auth::{proxy, secrets::Secrets},
     cli::{
         self, EarlyExit, Environment,
@@ -33,6 +32,7 @@ use godwit_engine::host::{
     terminal::{escaped, escaped_bytes, escaped_lines},
 };
 use godwit_gsi::cert::files::{self, Locations};
+use tokio_util::sync::CancellationToken;
 
 /// Names and commands of many small files are made on one thread and dropped on another, which
 /// costs the system's allocator a tenth of all processor time.
@@ -119,7 +119,7 @@ fn run_proxy(what: &Proxy, invocation: &Invocation) -> ExitCode {
 
 /// `globus-url-copy`: what it would print, without a display.
 async fn copy_urls(options: Options, environment: Environment) -> Exit {
-    let stop = Stop::default();
+    let stop = CancellationToken::default();
     tokio::spawn(watch_interrupts(stop.clone()));
     let say = |stream, text: &[u8]| match stream {
         Stream::Out => {
@@ -136,7 +136,7 @@ async fn copy_urls(options: Options, environment: Environment) -> Exit {
 }
 
 async fn run(invocation: Invocation) -> Exit {
-    let stop = Stop::default();
+    let stop = CancellationToken::default();
     tokio::spawn(watch_interrupts(stop.clone()));
     let console = match &invocation.request {
         Request::Copy(spec) if spec.tui => Screen::new().map(Console::with_screen),
@@ -228,7 +228,7 @@ fn exit_of(code: u8) -> Exit {
 }
 
 /// The first interrupt ends the run in good order, the second at once.
-async fn watch_interrupts(stop: Stop) {
+async fn watch_interrupts(stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),
@@ -241,7 +241,7 @@ async fn watch_interrupts(stop: Stop) {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        stop.set();
+        stop.cancel();
         if !first {
             tui::give_back();
             std::process::exit(i32::from(Exit::Interrupted.code()));

@@ -15,6 +15,7 @@ use godwit_proto::{
     timestamp::Timestamp,
     url::{Location, RemoteUrl},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::RunContext,
@@ -29,7 +30,6 @@ use crate::{
         retry::{Operation, RetryingSession},
     },
     spec::{Connections, Manage, without_end_slash},
-    stop::Stop,
 };
 
 /// Attempts of one operation. Few, since a user waits for the answer.
@@ -47,7 +47,7 @@ pub async fn run(
     what: Manage,
     connections: Connections,
     observer: Arc<dyn Observer>,
-    stop: Stop,
+    stop: CancellationToken,
 ) -> Exit {
     let mut manager = Manager::new(connections, observer, stop);
     manager.run(what).await;
@@ -74,7 +74,7 @@ pub async fn list(
     mut url: RemoteUrl,
     connections: Connections,
     observer: Arc<dyn Observer>,
-    stop: Stop,
+    stop: CancellationToken,
 ) -> Result<Vec<ListedName>> {
     let mut manager = Manager::new(connections, observer, stop);
     let listed = manager.list_names(&mut url).await;
@@ -90,7 +90,7 @@ struct Manager {
 }
 
 impl Manager {
-    fn new(connections: Connections, observer: Arc<dyn Observer>, stop: Stop) -> Self {
+    fn new(connections: Connections, observer: Arc<dyn Observer>, stop: CancellationToken) -> Self {
         let stall_limit = connections.stall_limit;
         let storage = PosixStorage::unconfined();
         let context = RunContext::new(connections, observer, None, stop, storage);
@@ -207,7 +207,7 @@ impl Manager {
 
     fn exit(&self) -> Exit {
         let has = |e| self.exits.contains(&e);
-        if self.context.stop.is_set() || has(Exit::Interrupted) {
+        if self.context.stop.is_cancelled() || has(Exit::Interrupted) {
             Exit::Interrupted
         } else if self.exits.is_empty() {
             Exit::Done

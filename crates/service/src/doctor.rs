@@ -21,7 +21,7 @@ const CLOCK_LIMIT: Duration = Duration::from_secs(5);
 pub enum Verdict {
     /// Nothing.
     Good,
-    /// It works, and somebody should look.
+    /// It works, and an operator should look at it.
     Odd,
     /// It does not work.
     Bad,

@@ -1,10 +1,10 @@
-//! Why a process of the service cannot go on.
+//! Why a process of the service cannot continue.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use crate::{agent::AgentError, credentials::sealing::SealError, store::StoreError};
 
-/// Why a process of the service cannot go on.
+/// Why a process of the service cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// Flags or file.

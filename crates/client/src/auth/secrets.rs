@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_shown_to_hosts_that_they_are_for_or_that_the_user_names() {
+    fn tokens_are_sent_to_their_own_hosts_and_those_the_user_names() {
         let any = "https://wlcg.cern.ch/jwt/v1/any";
         let aud = |aud: &str| with_claims(&format!(r#"{{"iss":"i","exp":1,"aud":{aud}}}"#));
         let one = aud(r#""https://b.example.org""#);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_given_up_when_each_session_has_failed_several_times_in_a_row() {
+    fn an_endpoint_whose_sessions_all_fail_repeatedly_is_given_up() {
         let error = Error::Usage("refused".to_owned());
         let mut connections = DataConnections::default();
         let mut fail = |times: u32, worked: bool| {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_refusal_holds_for_a_moment_and_two_put_the_ceiling_in_force() {
+    fn one_refusal_holds_briefly_and_a_second_sets_the_ceiling() {
         let start = Instant::now();
         let mut ceiling = Ceiling::default();
         assert_eq!((ceiling.at(start), ceiling.in_force(start)), (None, None));

@@ -27,7 +27,7 @@ pub(super) async fn run(job: &Job, delete_list: Option<SealedDeleteList>) {
     };
     let (context, counters) = (&job.context, &job.context.counters);
     let count = delete_list.count();
-    if count == 0 || context.stop.is_set() {
+    if count == 0 || context.stop.is_cancelled() {
         return;
     }
     if job.has_failed() {
@@ -57,7 +57,7 @@ async fn remove(job: &Job, delete_list: SealedDeleteList) -> Result<()> {
     let mut retrying = RetryingSession::new(job.pool.clone());
     let failed = |e: io::Error| Error::local(files::spool_context(), &e);
     let mut deletions = delete_list.read().map_err(failed)?.peekable();
-    while deletions.peek().is_some() && !job.context.stop.is_set() {
+    while deletions.peek().is_some() && !job.context.stop.is_cancelled() {
         let batch: io::Result<Vec<_>> = deletions.by_ref().take(TOGETHER).collect();
         let batch = batch.map_err(failed)?;
         let count = batch.len() as u64;

@@ -36,7 +36,7 @@ impl RefusedAttributes {
 
 /// Also where files have failed: what is there has the time of its source, as with rsync.
 pub(super) async fn run(job: &Job, all_attributes: DirectoryAttributes) {
-    if all_attributes.is_empty() || job.context.stop.is_set() {
+    if all_attributes.is_empty() || job.context.stop.is_cancelled() {
         return;
     }
     let mut refused = RefusedAttributes::default();
@@ -63,7 +63,7 @@ async fn set_all(
             Location::Remote(url) => {
                 let endpoint = job.context.endpoints.of(url);
                 for batch in chunk.chunks(TOGETHER) {
-                    if job.context.stop.is_set() {
+                    if job.context.stop.is_cancelled() {
                         return Ok(());
                     }
                     refused.add(set_there(&mut retrying, &endpoint, batch).await?);

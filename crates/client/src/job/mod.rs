@@ -34,6 +34,7 @@ use tokio::{
     task::LocalSet,
     time,
 };
+use tokio_util::sync::CancellationToken;
 
 use self::{
     piece_size::PieceSizer,
@@ -55,7 +56,6 @@ use crate::{
     },
     session::{home, pool::SessionPool},
     spec::{CongestionChoice, Connections, JobSpec, JournalSpec, nesting::check_nesting},
-    stop::Stop,
     transfer::source_file::SourceFile,
     tuning::{congestion, controller::Controller, path_memory::path_key},
 };
@@ -87,7 +87,7 @@ pub async fn run(
     spec: JobSpec,
     connections: Connections,
     observer: Arc<dyn Observer>,
-    stop: Stop,
+    stop: CancellationToken,
 ) -> Result<Summary> {
     let controller = Controller::new(&spec.tuner, &path_of(&spec));
     run_under(controller, spec, connections, observer, stop).await
@@ -99,7 +99,7 @@ pub async fn run_with(
     spec: JobSpec,
     connections: Connections,
     observer: Arc<dyn Observer>,
-    stop: Stop,
+    stop: CancellationToken,
 ) -> Result<Summary> {
     let controller = Controller::with(tuner, &spec.tuner);
     run_under(controller, spec, connections, observer, stop).await
@@ -110,7 +110,7 @@ async fn run_under(
     spec: JobSpec,
     connections: Connections,
     observer: Arc<dyn Observer>,
-    stop: Stop,
+    stop: CancellationToken,
 ) -> Result<Summary> {
     let Some(path) = spec.metrics_file.clone() else {
         return run_observed(controller, spec, connections, observer, stop).await;
@@ -129,7 +129,7 @@ async fn run_observed(
     mut spec: JobSpec,
     connections: Connections,
     observer: Arc<dyn Observer>,
-    stop: Stop,
+    stop: CancellationToken,
 ) -> Result<Summary> {
     let started = time::Instant::now();
     let log = match &spec.events {
@@ -346,7 +346,7 @@ impl Job {
         let syncing = on_thread(doing, move || context.local.durability.fsync_all());
         let synced = tokio::select! {
             synced = syncing => synced.and_then(|synced| synced),
-            () = self.context.stop.wait() => Ok(()),
+            () = self.context.stop.cancelled() => Ok(()),
         };
         if let Err(error) = synced {
             self.record(error.exit());
@@ -482,7 +482,11 @@ impl Job {
         let exit_causes = self.exit_causes.lock();
         let same = counters.files_same.load(Ordering::Relaxed);
         let resumed_bytes = done + same + counters.files_before.load(Ordering::Relaxed);
-        let exit = exit_of(self.context.stop.is_set(), resumed_bytes, &exit_causes);
+        let exit = exit_of(
+            self.context.stop.is_cancelled(),
+            resumed_bytes,
+            &exit_causes,
+        );
         let bytes = counters.bytes_done.load(Ordering::Relaxed);
         let (totals, _) = counters.totals();
         let synced = self.spec.sync.as_ref().map(|sync| SyncSummary {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_outlasts_round_trips_and_shares_what_is_left_of_the_job() {
+    fn a_piece_lasts_round_trips_and_is_a_share_of_the_rest() {
         let sizer = sizer(1, true);
         let small = ByteRange {
             start: 0,

@@ -76,7 +76,9 @@ impl Worker {
         let exit = self.work().await;
         match self.next.take() {
             // What of it lies at the server already is kept or removed.
-            Some((file, _)) if file.leftover().is_some() && self.job.context.stop.is_set() => {
+            Some((file, _))
+                if file.leftover().is_some() && self.job.context.stop.is_cancelled() =>
+            {
                 self.on_piece_end(&file, Err(Error::Interrupted), Vec::new())
                     .await;
             }
@@ -107,7 +109,7 @@ impl Worker {
         let place = self.retrying.place;
         let mut target = job.context.target.subscribe();
         loop {
-            if !job.context.stop.is_set()
+            if !job.context.stop.is_cancelled()
                 && let Some((file, piece)) = self.next.take()
             {
                 // What is left of a file that has failed would be moved for nothing.
@@ -121,7 +123,7 @@ impl Worker {
             let from = Priority::of(&job.context.target.now(), place);
             let task = tokio::select! {
                 biased;
-                () = job.context.stop.wait() => return WorkerExit::Done,
+                () = job.context.stop.cancelled() => return WorkerExit::Done,
                 _ = target.wait_for(|now| !now.includes(place)) => return WorkerExit::Surplus,
                 task = job.queue.next(&job.sizer, self.session_rate, from) => task,
             };
@@ -246,7 +248,7 @@ impl Worker {
         if leftover.is_empty() {
             return;
         }
-        let failed = if self.job.context.stop.is_set() {
+        let failed = if self.job.context.stop.is_cancelled() {
             self.remove_after_interrupt(endpoint, &leftover).await
         } else {
             let name = endpoint.name();
@@ -625,7 +627,7 @@ impl Worker {
     async fn remove_leftover(&mut self, file: &FileTask) {
         if let Some(leftover) = file.leftover() {
             let what = file.endpoint.url(leftover);
-            let removed = if self.job.context.stop.is_set() {
+            let removed = if self.job.context.stop.is_cancelled() {
                 let one = std::slice::from_ref(leftover);
                 let failed = self.remove_after_interrupt(&file.endpoint, one).await;
                 failed.and_then(|failed| failed.into_iter().next().map_or(Ok(()), |(_, e)| Err(e)))

@@ -37,7 +37,7 @@ pub(super) async fn run(job: &Arc<Job>) {
         tokio::pin!(changed);
         changed.as_mut().enable();
         let now = *target.borrow_and_update();
-        let has_work = !job.context.stop.is_set() && job.queue.has_work();
+        let has_work = !job.context.stop.is_cancelled() && job.queue.has_work();
         if has_work {
             worker_pool.fill(now);
         }
@@ -54,7 +54,7 @@ pub(super) async fn run(job: &Arc<Job>) {
             _ = target.changed() => {}
             () = changed => {}
             () = sleep_until(due), if held.is_some() => worker_pool.held_until = None,
-            () = job.context.stop.wait(), if held.is_some() => {}
+            () = job.context.stop.cancelled(), if held.is_some() => {}
         }
     }
 }

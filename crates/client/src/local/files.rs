@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_bears_the_final_name_before_commit_and_nothing_stays_after_drop() {
+    fn final_names_appear_at_commit_and_drop_removes_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "old").unwrap();

@@ -141,7 +141,7 @@ impl Planner {
     /// Skips the queued files that exist; the others are copied again.
     pub(super) async fn check_pending(&mut self) {
         let files = std::mem::take(&mut self.needs_check);
-        let Some(first) = files.first().filter(|_| !self.context.stop.is_set()) else {
+        let Some(first) = files.first().filter(|_| !self.context.stop.is_cancelled()) else {
             return;
         };
         match first.direction() {

@@ -94,7 +94,8 @@ impl Planner {
         let mut made = HashSet::new();
         loop {
             let mut batch = Vec::new();
-            if names.recv_many(&mut batch, BATCH_MAX).await == 0 || self.context.stop.is_set() {
+            if names.recv_many(&mut batch, BATCH_MAX).await == 0 || self.context.stop.is_cancelled()
+            {
                 return Ok(());
             }
             let mut good = Vec::with_capacity(batch.len());

@@ -170,7 +170,7 @@ impl Planner {
             // are created together.
             let mut below = Vec::new();
             for directory in directories.split_off(directories.len().saturating_sub(BRANCHES_MAX)) {
-                if self.context.stop.is_set() {
+                if self.context.stop.is_cancelled() {
                     return Err(Error::Interrupted);
                 }
                 let destination = CopyPath::There(RemotePath {

@@ -245,7 +245,7 @@ impl Planner {
         tokio::select! {
             // The receiver is dropped: the run is ending and reports why.
             _ = self.out.send(planned) => {}
-            () = self.context.stop.wait() => {}
+            () = self.context.stop.cancelled() => {}
         }
     }
 

@@ -163,7 +163,7 @@ impl Planner {
         self.retrying.release();
         let mut listers = ParallelListing::new(&self.retrying.pool, endpoint);
         let mut branches = vec![top];
-        while !self.context.stop.is_set() {
+        while !self.context.stop.is_cancelled() {
             while listers.wants(branches.len())
                 && let Some(mut branch) = branches.pop()
             {
@@ -255,7 +255,7 @@ impl Planner {
     ) {
         let mut below = Vec::new();
         for entry in names {
-            if self.context.stop.is_set() {
+            if self.context.stop.is_cancelled() {
                 return;
             }
             let directory = || endpoint.url(&branch.remote);

@@ -12,13 +12,13 @@ use std::{
 use godwit_engine::{data::ChannelParams, storage::PosixStorage};
 use godwit_proto::FtpPath;
 use tokio::{runtime, task::LocalSet};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
     cli::{Environment, parse},
     report::events::Observer,
     spec::Request,
-    stop::Stop,
     transfer::source_file::is_device,
 };
 
@@ -141,7 +141,7 @@ fn plan(command: &str, mut take: impl AsyncFnMut(PlanEntry) -> bool) {
     let Request::Copy(spec) = invocation.request else {
         panic!("no copy: {command}");
     };
-    let stop = Stop::default();
+    let stop = CancellationToken::default();
     let storage = PosixStorage::unconfined();
     let context = RunContext::new(
         invocation.connections,
@@ -158,7 +158,7 @@ fn plan(command: &str, mut take: impl AsyncFnMut(PlanEntry) -> bool) {
         let planning = tokio::task::spawn_local(planner.run());
         while let Some(planned) = planned.recv().await {
             if !take(planned).await {
-                stop.set();
+                stop.cancel();
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! How far a job is: counters that everybody adds to, and the display on a terminal.
+//! How far a job is: counters that all parts add to, and the display on a terminal.
 
 use std::{
     collections::BTreeMap,

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_count_what_the_receiver_has_and_weigh_round_trips_by_channels() {
+    fn totals_count_received_bytes_and_average_round_trips_by_channel() {
         let transfer = |bytes, acknowledged, channels, ms| Sample {
             bytes,
             acknowledged,

@@ -77,7 +77,7 @@ pub enum ServiceError {
         /// What is wrong with it.
         why: String,
     },
-    /// The user stopped waiting; the job goes on.
+    /// The user stopped waiting; the job continues.
     #[error("stopped watching; the job continues (godwit job {0})")]
     Interrupted(Uuid),
 }

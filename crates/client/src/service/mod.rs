@@ -14,13 +14,13 @@ mod watch;
 use std::path::PathBuf;
 
 use godwit_service_api::job::{FileRequest, JobOptions, JobState, JobView};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::connection::{Connection, ServiceError};
 use crate::{
     error::Exit,
     report::events::{Event, Observer},
-    stop::Stop,
 };
 
 /// Which service, and what logs in there.
@@ -139,7 +139,7 @@ impl Change {
 pub async fn run(
     request: ServiceRequest,
     observer: &dyn Observer,
-    stop: &Stop,
+    stop: &CancellationToken,
 ) -> Result<Exit, ServiceError> {
     let connection = Connection::new(&request.target)?;
     let print = |text: String| {

@@ -5,13 +5,14 @@ use std::time::Duration;
 use godwit_service_api::job::JobView;
 use reqwest::Method;
 use tokio::time;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
     connection::{Connection, ServiceError},
     exit_of, show,
 };
-use crate::{error::Exit, report::events::Observer, stop::Stop};
+use crate::{error::Exit, report::events::Observer};
 
 /// Time after a lost stream until the next attempt.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(2);
@@ -28,7 +29,7 @@ pub(super) async fn watch(
     id: Uuid,
     json: bool,
     observer: &dyn Observer,
-    stop: &Stop,
+    stop: &CancellationToken,
 ) -> Result<Exit, ServiceError> {
     let mut failures = 0;
     let mut shown = String::new();
@@ -56,7 +57,7 @@ pub(super) async fn watch(
     };
     tokio::select! {
         exit = follow => exit,
-        () = stop.wait() => Err(ServiceError::Interrupted(id)),
+        () = stop.cancelled() => Err(ServiceError::Interrupted(id)),
     }
 }
 

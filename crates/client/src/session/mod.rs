@@ -121,7 +121,7 @@ impl Session {
     ) -> Result<Self> {
         tokio::select! {
             session = Self::open_undisturbed(context, endpoint, params) => session,
-            () = context.stop.wait() => Err(Error::Interrupted),
+            () = context.stop.cancelled() => Err(Error::Interrupted),
         }
     }
 
@@ -222,7 +222,7 @@ impl ControlSession {
                 self.round_trip = self.round_trip.min(asked.elapsed());
                 outcome
             }
-            () = stop.wait() => {
+            () = stop.cancelled() => {
                 self.broken = true;
                 return Err(Error::Interrupted);
             }

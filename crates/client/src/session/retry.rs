@@ -121,7 +121,7 @@ impl RetryingSession {
             if error.ends_session() || self.session.as_ref().is_some_and(|s| !s.is_usable()) {
                 self.drop_session();
             }
-            if self.pool.context.stop.is_set() {
+            if self.pool.context.stop.is_cancelled() {
                 return Err(AttemptError::Failed(Error::Interrupted));
             }
             if let Some(endpoint) = &unopened
@@ -216,7 +216,7 @@ impl RetryingSession {
         let pause = self.pool.pause.unwrap_or(pause);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = self.pool.context.stop.wait() => {}
+            () = self.pool.context.stop.cancelled() => {}
         }
     }
 }

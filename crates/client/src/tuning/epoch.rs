@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_that_never_come_are_not_waited_for_longer_than_two_seconds() {
+    fn missing_channels_delay_an_epoch_by_at_most_two_seconds() {
         let mut epoch = Epoch::new(plan(2, 4, 1.0));
         let (step, _) = looks(&mut epoch, 0..200, 7, |_| true).unwrap();
         assert!((60..=62).contains(&step), "{step}");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_over_with_its_last_byte_or_when_it_is_far_too_slow() {
+    fn a_chunk_ends_with_its_last_byte_or_when_it_is_too_slow() {
         let chunk = |bytes| EpochPlan {
             settles: false,
             counts_idle: true,

@@ -44,7 +44,7 @@ enum State {
     Runs(Running),
     /// Stopped, and its thread has not ended.
     Stops(Running, StopReason),
-    /// Its lease was about to end; it goes on if the service still knows it.
+    /// Its lease was about to end; it continues if the service still knows it.
     Suspends(Running),
     Suspended,
     /// The last result waits to be acknowledged.

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, sync::Arc};
 
 use godwit_client::{
-    Stop,
+    CancellationToken,
     error::Error,
     manage::{self, ListedName},
     report::events::{Event, Observer},
@@ -34,7 +34,7 @@ pub(super) async fn list(
     (source, destination): (&str, &str),
     granted: &[GrantedCredential],
     settings: &UnitSettings,
-    stop: Stop,
+    stop: CancellationToken,
 ) -> Result<Vec<FoundFile>, FileError> {
     let mut from = plan::place(source, settings)?;
     let mut to = plan::place(destination, settings)?;

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_does_not_take_stays_in_memory_and_stops_new_work() {
+    fn results_that_the_disk_refuses_stay_in_memory_and_stop_new_work() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("results");
         let mut results = Results::open(&place).unwrap();

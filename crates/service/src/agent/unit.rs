@@ -10,7 +10,7 @@ use std::{
 };
 
 use godwit_client::{
-    Stop, job,
+    CancellationToken, job,
     report::{
         events::{self, Event as ClientEvent, Observer},
         progress::Snapshot,
@@ -58,7 +58,7 @@ pub(super) struct Ended {
 /// A unit that runs.
 pub(super) struct Running {
     pub(super) limit: SettingLimit,
-    stop: Stop,
+    stop: CancellationToken,
     /// What was begun goes too.
     removes: Arc<AtomicU8>,
 }
@@ -67,7 +67,7 @@ impl Running {
     pub(super) fn stop(&self, why: StopReason) {
         let removes = u8::from(why != StopReason::Paused);
         self.removes.fetch_max(removes, Ordering::Relaxed);
-        self.stop.set();
+        self.stop.cancel();
     }
 }
 
@@ -142,7 +142,7 @@ pub(super) fn start(
 ) -> Running {
     let running = Running {
         limit: SettingLimit::new(grant.share.concurrency, grant.share.parallelism),
-        stop: Stop::default(),
+        stop: CancellationToken::default(),
         removes: Arc::default(),
     };
     let runner = Runner {
@@ -195,7 +195,7 @@ impl Drop for LastWord {
 
 struct Runner {
     limit: SettingLimit,
-    stop: Stop,
+    stop: CancellationToken,
     removes: Arc<AtomicU8>,
     settings: Arc<UnitSettings>,
     progress: Arc<Progress>,
@@ -257,7 +257,7 @@ impl Runner {
             self.tell(Event::File(lease, FileOutcome { index, bytes, end }));
         }
         for round in plan.rounds {
-            if self.stop.is_set() {
+            if self.stop.is_cancelled() {
                 break;
             }
             self.round(lease, round).await;
@@ -279,13 +279,13 @@ impl Runner {
         let ran = job::run(spec, round.connections.clone(), observer, self.stop.clone()).await;
         self.progress.round_ended();
         match &ran {
-            Ok(_) if !self.stop.is_set() => watch.release(),
+            Ok(_) if !self.stop.is_cancelled() => watch.release(),
             // What is not known to be on the disk is copied again, or found to be there.
             Ok(_) => {}
             Err(error) => watch.fail_all(&file_error(error)),
         }
         // A stopped unit may come back, one that has ended does not: what failed is another then.
-        let stays = self.stop.is_set() && self.removes.load(Ordering::Relaxed) == 0;
+        let stays = self.stop.is_cancelled() && self.removes.load(Ordering::Relaxed) == 0;
         if !stays && journal.exists() {
             self.remove_begun(round.spec, round.connections).await;
             // All of it is gone, or cannot be reached.
@@ -297,7 +297,7 @@ impl Runner {
     async fn remove_begun(&self, spec: JobSpec, connections: Connections) {
         let spec = plan::without_files(spec);
         let silent = Arc::new(listing::Silent);
-        let cleaning = job::run(spec, connections, silent, Stop::default());
+        let cleaning = job::run(spec, connections, silent, CancellationToken::default());
         if tokio::time::timeout(CLEANING_LIMIT, cleaning)
             .await
             .is_err()

@@ -221,10 +221,10 @@ pub(super) async fn pause(
     api.steered(&caller, "job.pause", id, "").await
 }
 
-/// Lets a paused job go on
+/// Resumes a paused job
 #[utoipa::path(
     post, path = "/api/v1/jobs/{id}/resume", params(("id" = Uuid, Path, description = "Job")),
-    responses((status = 200, description = "It goes on", body = JobView)),
+    responses((status = 200, description = "It continues", body = JobView)),
 )]
 pub(super) async fn resume(
     State(api): State<Arc<Api>>,

@@ -13,7 +13,7 @@ use crate::problem::{Answer, ApiError, Kind};
 /// Users that are remembered before those who have rested are forgotten.
 const USERS_KEPT: usize = 10_000;
 
-/// Answers of one user that go on at a time: events and receipts.
+/// Streamed answers of one user at a time: events and receipts.
 const STREAMS_MAX: u32 = 32;
 
 /// Requests a second, and how many at once.
@@ -37,7 +37,7 @@ struct User {
     streams: u32,
 }
 
-/// An answer that goes on.
+/// A streamed answer.
 pub(super) struct StreamPermit {
     limits: Arc<Limits>,
     user: String,
@@ -81,7 +81,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Counts an answer that goes on.
+    /// Counts a streamed answer.
     pub(super) fn take_stream(self: &Arc<Self>, user: &str) -> Answer<StreamPermit> {
         let mut users = self.users.lock();
         // Its request was counted.

@@ -1,4 +1,4 @@
-//! Answers that go on: events of a job as they happen, receipts of many files.
+//! Streamed answers: events of a job as they happen, receipts of many files.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 

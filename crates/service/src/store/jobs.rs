@@ -300,7 +300,7 @@ impl Store {
         Ok(())
     }
 
-    /// Lets a paused job go on.
+    /// Resumes a paused job.
     pub async fn resume(&self, id: Uuid) -> Result<(), StoreError> {
         let to = |state, started: bool| match (state, started) {
             (JobState::Paused, true) => Ok(JobState::Active),

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use godwit_client::{
-    Stop,
+    CancellationToken,
     report::events::{Event, Observer},
     service::{self, ServiceCommand, ServiceRequest, ServiceTarget, Submission},
 };
@@ -164,7 +164,7 @@ async fn submit_delegates_the_users_proxy_once() {
                 proxy: proxy.then(|| path.clone()),
             })),
         };
-        service::run(request, &warnings, &Stop::default())
+        service::run(request, &warnings, &CancellationToken::default())
             .await
             .unwrap();
         jo.get("/credentials").await

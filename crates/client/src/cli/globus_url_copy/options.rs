@@ -1,4 +1,4 @@
-//! What the options say, free of how they were spelled. Pure.
+//! The options, without their spelling. Pure.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -40,7 +40,7 @@ pub struct Options {
     pub(crate) verbosity: Verbosity,
     pub(crate) debugs: bool,
     pub(crate) restarts: bool,
-    /// 0: without end.
+    /// 0: without a limit.
     pub(crate) retries: u32,
     /// Seconds; 0: as we like.
     pub(crate) interval: u64,

@@ -112,7 +112,7 @@ impl UrlCopyReporter {
         }
     }
 
-    /// Something of the command line has come to nothing.
+    /// A pair of the command line has failed.
     pub(crate) fn error(&self, why: impl std::fmt::Display) {
         self.lock().errors += 1;
         let word = match self.continues {
@@ -125,7 +125,7 @@ impl UrlCopyReporter {
         );
     }
 
-    /// The last words: how many errors there were.
+    /// The closing line: how many errors there were.
     pub(crate) fn close(&self) -> u64 {
         let (errors, rates_shown) = {
             let state = self.lock();
@@ -153,7 +153,7 @@ impl UrlCopyReporter {
         let _ = (self.say)(stream, text.as_bytes());
     }
 
-    /// What programs read, as it is.
+    /// Output for programs, unchanged.
     pub(crate) fn hand_out(&self, bytes: &[u8]) -> io::Result<()> {
         (self.say)(Stream::Out, bytes)
     }
@@ -275,7 +275,7 @@ fn lines(text: &str) -> String {
 }
 
 impl UrlCopyReporter {
-    /// A file among others is there.
+    /// A file among others is complete.
     fn file(&self, path: &str) {
         let (source, destination) = {
             let state = self.lock();

@@ -15,6 +15,7 @@ use std::{
 
 use godwit_proto::url::{Location, masked};
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     file_list::{Aliases, PairGroup, UrlPair, group, pairs},
@@ -24,7 +25,6 @@ use super::{
     url_text::{encoded, is_pattern, split, url},
 };
 use crate::{
-    Stop,
     cli::Environment,
     error::Exit,
     job,
@@ -35,12 +35,17 @@ use crate::{
     spec::{Connections, Manage},
 };
 
-/// What the original ends with where a dump is there and empty.
+/// The exit status of the original for an empty dump file.
 const NOTHING_TO_DO: Exit = Exit::Usage;
 
 /// Does what the command line asks; its errors are said. The status: 0, 1 where something failed, 2
 /// where there is nothing to do, 130 interrupted.
-pub async fn run(options: Options, environment: &Environment, say: Printer, stop: Stop) -> Exit {
+pub async fn run(
+    options: Options,
+    environment: &Environment,
+    say: Printer,
+    stop: CancellationToken,
+) -> Exit {
     let reporter = Arc::new(UrlCopyReporter::new(&options, say));
     if let Some(text) = &options.list_url {
         let listed = list(&options, text, environment, &reporter, &stop).await;
@@ -72,7 +77,7 @@ pub async fn run(options: Options, environment: &Environment, say: Printer, stop
         tokio::spawn(async move {
             tokio::time::sleep(limit).await;
             late.store(true, Ordering::Relaxed);
-            stop.set();
+            stop.cancel();
         })
     });
     run.all(pairs).await;
@@ -90,9 +95,9 @@ pub async fn run(options: Options, environment: &Environment, say: Printer, stop
     exit(&reporter, &stop, true)
 }
 
-fn exit(reporter: &UrlCopyReporter, stop: &Stop, well: bool) -> Exit {
+fn exit(reporter: &UrlCopyReporter, stop: &CancellationToken, well: bool) -> Exit {
     let errors = reporter.close();
-    if stop.is_set() {
+    if stop.is_cancelled() {
         Exit::Interrupted
     } else if errors == 0 && well {
         Exit::Done
@@ -105,10 +110,10 @@ struct Runner<'a> {
     options: &'a Options,
     environment: &'a Environment,
     reporter: Arc<UrlCopyReporter>,
-    stop: Stop,
+    stop: CancellationToken,
     /// Directories that were made.
     made: HashSet<Vec<u8>>,
-    /// Pairs that are not done.
+    /// Pairs that are still to be copied.
     left: Vec<UrlPair>,
     /// Pairs that `-do` has found.
     dumped: Vec<u8>,
@@ -121,7 +126,7 @@ impl Runner<'_> {
             false => group(pairs, self.options.continues),
         };
         for group in groups {
-            if self.stop.is_set() {
+            if self.stop.is_cancelled() {
                 return;
             }
             let before = self.reporter.errors();
@@ -129,7 +134,7 @@ impl Runner<'_> {
                 self.reporter.error(why);
             }
             let failed = self.reporter.errors() > before;
-            if !self.stop.is_set() {
+            if !self.stop.is_cancelled() {
                 let is_left =
                     |pair: &UrlPair| failed && !self.reporter.is_done(&shown(&pair.source));
                 let over = group.pairs.into_iter().filter(|pair| !is_left(pair));
@@ -159,7 +164,7 @@ impl Runner<'_> {
         };
         let one = (text(&pair.source), text(&destination));
         let streams = pair.source == b"-" || pair.destination == b"-";
-        // What a sync leaves out is not told of.
+        // The original reports nothing of files that a sync omits.
         let is_told = !several && !streams && spec.sync.is_none();
         let one = is_told.then_some((&one.0[..], &one.1[..]));
         self.reporter.begins(&spec, one);
@@ -220,7 +225,7 @@ impl Runner<'_> {
     }
 }
 
-/// As the original does: for its owner alone.
+/// As in the original, readable by its owner only.
 fn write_private(file: &Path, lines: &[u8]) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -280,7 +285,7 @@ async fn list(
     text: &OsStr,
     environment: &Environment,
     reporter: &Arc<UrlCopyReporter>,
-    stop: &Stop,
+    stop: &CancellationToken,
 ) -> Option<()> {
     let first = options.url(text.as_bytes());
     let (folder, name) = split(&first);
@@ -340,7 +345,7 @@ async fn names_of(
     place: &[u8],
     environment: &Environment,
     reporter: &Arc<UrlCopyReporter>,
-    stop: &Stop,
+    stop: &CancellationToken,
 ) -> Option<Vec<String>> {
     let translated = translate::listing(options, place, environment);
     let (what, connections) = translated.map_err(|why| reporter.error(why)).ok()?;
@@ -378,7 +383,7 @@ impl Observer for LineCollector {
     }
 }
 
-/// A URL for people.
+/// A URL as users see it, without a password.
 fn text(url: &[u8]) -> String {
     masked(&String::from_utf8_lossy(url))
 }

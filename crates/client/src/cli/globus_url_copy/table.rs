@@ -139,8 +139,9 @@ pub const OPTIONS: &[Row] = rows! {
     Same Performance ["-vb", "-verbose-perf"] => "bytes and rates beside the URLs";
     Same Debug ["-dbg", "-debugftp"] => "the dialogue on standard error, passwords and tokens \
                                          masked";
-    Same Restart ["-rst", "-restart"] => "failed transfers are tried again from where they were";
-    Same Retries ["-rst-retries", "-restart-retries"] "N" => "how often, 0 for ever; without it 5";
+    Same Restart ["-rst", "-restart"] => "failed transfers are retried from where they stopped";
+    Same Retries ["-rst-retries", "-restart-retries"] "N" => "how often; 0 without a limit; 5 by \
+                                                             default";
     Same Interval ["-rst-interval", "-restart-interval"] "SECONDS" => "time between; 0, the \
                                                                        default: short at first, \
                                                                        and twice as long after \
@@ -160,9 +161,10 @@ pub const OPTIONS: &[Row] = rows! {
                                                    facts behind them; - for standard output";
     Same RelativePaths ["-rp", "-relative-paths"] => "paths of servers begin at home; those that \
                                                       begin with %2F at the root";
-    Same Subject ["-s", "-subject"] "NAME" => "who both servers must be";
-    Same SourceSubject ["-ss", "-source-subject"] "NAME" => "who the source must be";
-    Same DestinationSubject ["-ds", "-dest-subject"] "NAME" => "who the destination must be";
+    Same Subject ["-s", "-subject"] "NAME" => "identity that both servers must have";
+    Same SourceSubject ["-ss", "-source-subject"] "NAME" => "identity that the source must have";
+    Same DestinationSubject ["-ds", "-dest-subject"] "NAME" => "identity that the destination must \
+                                                                have";
     Same TcpBuffer ["-tcp-bs", "-tcp-buffer-size"] "SIZE" => "socket buffers of data channels at \
                                                               both ends; without it the kernels'";
     Same Block ["-bs", "-block-size"] "SIZE" => "longest block of MODE E; without it 1 MiB";
@@ -171,7 +173,8 @@ pub const OPTIONS: &[Row] = rows! {
                                                                      not pass here: copy down and \
                                                                      up again; without effect \
                                                                      where one end is local";
-    Same NoDcau ["-nodcau", "-no-data-channel-authentication"] => "data channels prove nothing";
+    Same NoDcau ["-nodcau", "-no-data-channel-authentication"] => "data channels are not \
+                                                                   authenticated";
     Same Safe ["-dcsafe", "-data-channel-safe"] => "integrity at least, or an error";
     Same Private ["-dcpriv", "-data-channel-private"] => "encrypted data channels, or an error";
     Same Offset ["-off", "-partial-offset"] "N" => "first byte of a part, at the same place of the \
@@ -243,7 +246,7 @@ pub const OPTIONS: &[Row] = rows! {
                                                      auto is taken, and means that";
     Better Aliases ["-af", "-alias-file"] "FILE" => "pairs of URLs take turns at the hosts, at \
                                                      most -cc of them";
-    Same Sync ["-sync"] => "what the destination has alike is left out";
+    Same Sync ["-sync"] => "files that are equal at the destination are omitted";
     Same SyncLevel ["-sync-level"] "0..3" => "0 it is there, 1 size, 2 size and not older, 3 size \
                                               and checksum; without it 2";
     Same Algorithm ["-checksum-alg", "-algo"] "NAME" => "of -verify-checksum and -sync-level 3; \

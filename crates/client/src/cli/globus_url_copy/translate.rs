@@ -1,4 +1,4 @@
-//! One pair of URLs as the words of `godwit cp` or `godwit sync`, and what those have no words for.
+//! One pair of URLs as arguments of `godwit cp` or `godwit sync`, and the settings beyond those.
 //! Pure.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
@@ -16,13 +16,13 @@ use crate::{
     transfer::pipeline::depth::DEPTH_MAX_PATIENT,
 };
 
-/// A year stands for ever.
+/// A year stands for no limit.
 const FOREVER_SECONDS: u64 = 365 * 86_400;
 
-/// Channels in all that `godwit cp` bounds a copy by where it is not told.
+/// Channels in all that `godwit cp` allows a copy by default.
 const CHANNELS_MAX: u64 = 128;
 
-/// What is wrong with it, for people.
+/// What is wrong with it, as users see it.
 pub(crate) type Translated<T> = Result<T, String>;
 
 /// A job of `godwit cp`, or of `godwit sync`.
@@ -206,7 +206,7 @@ fn tuning(options: &Options, words: &mut Arguments) {
     words.maybe("--max-channels", (all > CHANNELS_MAX).then_some(all));
 }
 
-/// Identities are of ends; ours are of hosts.
+/// The original has an identity for each end, godwit for each host.
 fn by_end(
     options: &Options,
     ends: [Option<&Location>; 2],

@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_file_only_where_it_lies_is_noted_and_only_if_it_is_large() {
+    fn the_journal_records_the_place_of_a_large_single_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
         let open = || Journal::open(Some(&file), "", true).unwrap().unwrap();
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn small_files_share_a_line_a_directory_and_what_they_leave_is_found() {
+    fn small_files_share_a_line_and_their_leftovers_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let (file, data) = (folder.path().join("journal"), folder.path().join("d e"));
         fs::create_dir(&data).unwrap();

@@ -65,7 +65,7 @@ impl SyncPlanner<'_> {
         let Some(algorithm) = self.algorithm.filter(|_| !undecided.is_empty()) else {
             return;
         };
-        if self.planner.context.stop.is_set() {
+        if self.planner.context.stop.is_cancelled() {
             return;
         }
         let counters = Arc::clone(&self.planner.context.counters);

@@ -52,7 +52,7 @@ impl SyncPlanner<'_> {
             let mut theirs: HashMap<_, _> = theirs.collect();
             let mut below = Vec::new();
             for entry in ours {
-                if self.planner.context.stop.is_set() {
+                if self.planner.context.stop.is_cancelled() {
                     return Ok(());
                 }
                 let there = theirs.remove(&entry.name);

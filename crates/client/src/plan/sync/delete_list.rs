@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_go_from_the_inside_out_and_stay_where_something_in_them_does() {
+    fn directories_are_removed_inside_out_if_they_are_empty() {
         let place = |name: &str| CopyPath::Here(name.into());
         let make = |name: &str, above: Option<&Arc<DirectoryDeletion>>| {
             DirectoryDeletion::new(place(name), name.into(), above.cloned())

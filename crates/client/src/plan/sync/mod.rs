@@ -140,7 +140,7 @@ impl Planner {
         let incomplete = syncing.census.incomplete();
         let count = syncing.delete_list.count;
         self.delete_list = syncing.delete_list.seal(&syncing.census);
-        if incomplete > 0 && !self.context.stop.is_set() {
+        if incomplete > 0 && !self.context.stop.is_cancelled() {
             let doing = format!("compare {source} with {}", job.destination);
             let directories = if incomplete == 1 {
                 "directory"
@@ -330,7 +330,7 @@ impl SyncPlanner<'_> {
         self.planner.retrying.release();
         let mut pairs = PairLister::new(&self.planner.retrying.pool);
         let mut branches = vec![top];
-        while !stop.is_set() {
+        while !stop.is_cancelled() {
             while pairs.wants(branches.len())
                 && let Some(branch) = branches.pop()
             {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn large_rolls_meet_small_and_large_ones_name_by_name_in_little_memory() {
+    fn large_listings_are_compared_by_name_in_little_memory() {
         for others in [3, 200_000_u64] {
             let (mut one, mut other) = SpooledListing::pair();
             for i in 0..200_000 {

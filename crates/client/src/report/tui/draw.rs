@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_without_anything_and_a_screen_without_room_are_drawn_too() {
+    fn an_empty_history_and_a_tiny_screen_are_drawn() {
         for (width, height) in [(80, 24), (20, 6), (1, 1), (300, 100)] {
             drawn(width, height, |frame| {
                 one(frame, frame.area(), &TransferHistory::default(), "");

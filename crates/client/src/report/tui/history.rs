@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_complete_and_names_cannot_write_to_the_terminal() {
+    fn names_in_the_history_cannot_control_the_terminal() {
         let mut history = TransferHistory::default();
         history.on_event(&file("a\u{1b}[2Jb\n", FileState::Verified));
         assert_eq!(history.recent[0].path, "a?[2Jb?");

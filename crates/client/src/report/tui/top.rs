@@ -6,6 +6,7 @@ use ratatui::{
     layout::{Constraint, Layout},
     text::Line,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     draw,
@@ -17,7 +18,6 @@ use crate::{
     error::{Error, Result},
     local::presence::{Presence, user_folder},
     report::events::Observer,
-    stop::Stop,
 };
 
 /// Lines of transfers above the one that is shown whole.
@@ -30,7 +30,12 @@ const KEYS: &str = "up, down: another transfer; q: leave";
 ///
 /// # Errors
 /// The presence folder cannot be used, or the terminal cannot be drawn on.
-pub fn run(json: bool, once: bool, observer: &dyn Observer, stop: &Stop) -> Result<()> {
+pub fn run(
+    json: bool,
+    once: bool,
+    observer: &dyn Observer,
+    stop: &CancellationToken,
+) -> Result<()> {
     let presence = user_folder()
         .and_then(|folder| Presence::join(&folder, NAME))
         .map_err(|e| Error::local("look for transfers of yours".to_owned(), &e))?;
@@ -69,7 +74,7 @@ pub fn run(json: bool, once: bool, observer: &dyn Observer, stop: &Stop) -> Resu
             Some(Key::Down) => chosen += 1,
             Some(Key::Other) | None => {}
         }
-        if stop.is_set() {
+        if stop.is_cancelled() {
             return Ok(());
         }
     }

@@ -147,13 +147,13 @@ impl ControlSession {
             return Err(self.not_connected(doing));
         }
         let stop = self.context.stop.clone();
-        let heeds_stop = !stop.is_set();
+        let heeds_stop = !stop.is_cancelled();
         let mut due: VecDeque<_> = commands.map(|c| self.control.submit(&c)).collect();
         let mut replies = Vec::with_capacity(due.len());
         while let Some(id) = due.front() {
             let spoken = tokio::select! {
                 spoken = self.control.next_event() => spoken,
-                () = stop.wait(), if heeds_stop => {
+                () = stop.cancelled(), if heeds_stop => {
                     self.broken = true;
                     return Err(Error::Interrupted);
                 }

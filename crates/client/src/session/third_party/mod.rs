@@ -259,11 +259,11 @@ impl ThirdPartyTransfer<'_> {
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
                 () = sleep_until(stall_due), if silence_means_idle => self.stalled = true,
                 () = sleep_until(explained), if explanation_due.is_some() => return,
-                () = stop.wait() => self.stopped = true,
+                () = stop.cancelled() => self.stopped = true,
             }
         }
         if self.stopped || self.cut {
-            // Who does not answer is left.
+            // A server that does not answer is given up.
             let _ = timeout(CALLING_OFF_LIMIT, self.call_off()).await;
         }
     }

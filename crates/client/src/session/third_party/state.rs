@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_is_not_waited_for_without_end_once_the_receiver_has_ended() {
+    fn the_wait_for_a_sender_is_limited_once_the_receiver_ended() {
         let mut relaying = flowing();
         assert!(
             !relaying.silence_means_idle(),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_fails_midway_leaves_the_receiver_the_last_word() {
+    fn after_a_failed_sender_the_receivers_reply_decides() {
         let mut relaying = flowing();
         relaying.on_final_reply(Role::Sender, reply(426, "Broke"), "get x");
         assert!(!relaying.is_over() && relaying.waits_for_receiver());

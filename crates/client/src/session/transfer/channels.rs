@@ -348,7 +348,7 @@ impl Session {
         }
     }
 
-    /// Who waits for data connections, as far as is known of the server: it, or we.
+    /// Which end waits for data connections, as far as the client knows: the server, or itself.
     pub(crate) fn server_listens(&self, direction: Direction, mode: Mode) -> bool {
         match mode {
             Mode::ExtendedBlock => direction == Direction::Put,

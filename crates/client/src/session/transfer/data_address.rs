@@ -113,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn other_connections_lead_to_the_host_of_the_control_connection() {
+    fn data_connections_lead_to_the_host_of_the_control_connection() {
         for (announced, peer, _) in CASES {
             assert_eq!(host(announced, peer, DataProof::None), peer, "{announced}");
         }
     }
 
     #[test]
-    fn unproven_connections_are_accepted_from_the_addresses_of_the_server_only() {
+    fn unauthenticated_connections_are_accepted_from_the_server_only() {
         let [peer, other] = ["192.0.2.1", "192.0.2.2"].map(|a| a.parse::<IpAddr>().unwrap());
         let accepted = accepted_from(peer, vec![other], DataProof::None);
         assert_eq!(accepted.as_deref(), Some(&[other, peer][..]));

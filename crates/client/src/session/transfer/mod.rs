@@ -373,7 +373,7 @@ impl Session {
                     explanation_due = None;
                 }
                 () = sleep_until(let_go), if letting_go_due.is_some() => state.stuck = true,
-                () = stop.wait(), if !state.stopped => {
+                () = stop.cancelled(), if !state.stopped => {
                     state.stopped = true;
                     live_requests.stop_asking();
                     give_up(&transfer, state.started);

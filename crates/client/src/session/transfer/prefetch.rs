@@ -92,7 +92,7 @@ impl Session {
         else {
             return;
         };
-        // Who has the one of our extensions keeps its connections.
+        // A server with this extension of ours keeps its connections.
         let reuses = self.server.can_reuse(Direction::Put) || self.server.features.live_channels;
         let goes_on = report.result.is_ok() && report.unsent.is_empty() && report.cached > 0;
         let wanted = self.context.target.now().includes(self.data.place);

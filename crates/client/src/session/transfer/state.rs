@@ -71,7 +71,7 @@ impl TransferState {
         self.started && self.reply.is_none() && self.report.is_none()
     }
 
-    /// The server has begun, and nothing speaks against going on with the next.
+    /// The server has begun, and the next transfer may start.
     pub(crate) fn is_healthy(&self) -> bool {
         self.started && !self.was_aborted()
     }

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_reads_after_its_1xx_in_its_turn_and_ripens_with_its_check() {
+    fn a_get_reads_in_its_turn_after_1xx_and_completes_with_its_checksum() {
         let mut in_flight_files = three(Direction::Get);
         assert_eq!(in_flight_files.next_to_flow(), None);
         assert_eq!(in_flight_files.on_reply(CommandId(0), None), Some(0));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn gets_from_our_server_read_at_once_and_its_reply_explains_a_lack_of_data() {
+    fn gets_from_godwitd_read_at_once_and_its_reply_explains_missing_data() {
         let mut in_flight_files = three(Direction::Get);
         in_flight_files.reads_ahead = true;
         for load in ['a', 'b', 'c'] {
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_goes_in_between_the_others_keep_their_order_and_their_count() {
+    fn removals_keep_the_order_and_count_of_the_other_files() {
         let mut in_flight_files = three(Direction::Put);
         for _ in 0..2 {
             in_flight_files.next_to_flow();

@@ -158,7 +158,7 @@ impl SessionPair {
         }
         let before = self.endpoint.capabilities.depth.load(Ordering::Relaxed);
         let source = self.sender.as_ref().filter(|_| first.sender().is_some());
-        // Who has the one of our extensions has the other virtues.
+        // A server with this extension of ours has the others too.
         let is_ours = |session: &Session| session.server.features.live_channels;
         let ours = is_ours(self) && source.is_none_or(is_ours);
         let most = match ours {
@@ -264,7 +264,7 @@ struct Pipeline<'a, F> {
 impl<F: FileSource> Pipeline<'_, F> {
     async fn run(&mut self) {
         let stop = self.session.context.stop.clone();
-        let stopped = stop.wait();
+        let stopped = stop.cancelled();
         tokio::pin!(stopped);
         let mut target = self.session.context.target.subscribe();
         target.mark_changed();

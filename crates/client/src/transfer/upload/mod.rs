@@ -1,5 +1,6 @@
 //! One file to a server: of ours, or of another server ([`third_party`]).
 
+mod check;
 mod in_order;
 mod naming;
 mod open;
@@ -34,7 +35,7 @@ use super::{
     resume::{self, Replica},
     source_file::{LocalEnd, Origin, SourceFile, is_device},
     stealable_ranges::{RangeKey, StealableRanges},
-    verify::{self, AgreedChecksum, Regions, ServerRegions},
+    verify::{self, AgreedChecksum},
 };
 use crate::{
     context::RunContext,
@@ -419,62 +420,6 @@ impl Upload {
         }
     }
 
-    /// Whether what is `at` a path of the server is the file.
-    async fn check(
-        &self,
-        session: &mut SessionPair,
-        at: &FtpPath,
-        moved: u64,
-    ) -> Result<Option<AgreedChecksum>> {
-        let doing = self.doing();
-        let agreed = match &self.from {
-            // What went into a device cannot be read again.
-            _ if is_device(at) => None,
-            UploadSource::File(file) => {
-                match verify::choose(session, self.verify_mode, self.is_part)? {
-                    None => None,
-                    Some(algorithm) => {
-                        let regions = Regions {
-                            doing: &doing,
-                            remote: at,
-                            remote_offset: self.offset,
-                            local: file,
-                            local_offset: self.offset,
-                            // Of our file what was sent, of theirs all there is: a file that is too
-                            // long must not pass.
-                            length: self.length.filter(|_| self.is_part),
-                        };
-                        verify::compare(session, self.verify_mode, algorithm, regions).await?
-                    }
-                }
-            }
-            UploadSource::Stream(input) => self.compare_input(session, input, at, &doing).await?,
-            UploadSource::Server(source) => {
-                match verify::choose(session, self.verify_mode, self.is_part)? {
-                    None => None,
-                    Some(algorithm) => {
-                        let regions = ServerRegions {
-                            doing: &doing,
-                            from: &source.path,
-                            to: at,
-                            offset: self.offset,
-                            length: self.length.filter(|_| self.is_part),
-                            bytes: self.length,
-                        };
-                        verify::compare_servers(session, self.verify_mode, algorithm, regions)
-                            .await?
-                    }
-                }
-            }
-        };
-        if agreed.is_none() && !self.is_part && !is_device(at) {
-            // Of a resumed file, its whole length.
-            let expected = self.length.unwrap_or(moved);
-            self.compare_size(session, at, expected, &doing).await?;
-        }
-        Ok(agreed)
-    }
-
     /// What was read once is there, and cannot be sent again to a server that does not rename.
     fn unrenamed(&self, session: &SessionPair, error: Error) -> Error {
         let is_kept = self.is_stream() && session.endpoint.capabilities.lacks(Lack::Rename);
@@ -492,43 +437,6 @@ impl Upload {
 
     fn is_rename_asked(&self) -> bool {
         self.rename_asked.load(Ordering::Relaxed)
-    }
-
-    /// Without a checksum at least the size must be right, where the server tells it.
-    async fn compare_size(
-        &self,
-        session: &mut SessionPair,
-        at: &FtpPath,
-        moved: u64,
-        doing: &str,
-    ) -> Result<()> {
-        if !session.server.features.size {
-            return Ok(());
-        }
-        match session.size(at).await? {
-            Some(size) if size != moved => Err(Error::Size {
-                doing: doing.to_owned(),
-                expected: moved,
-                got: size,
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    async fn compare_input(
-        &self,
-        session: &mut SessionPair,
-        input: &StdinSource,
-        at: &FtpPath,
-        doing: &str,
-    ) -> Result<Option<AgreedChecksum>> {
-        let Some((algorithm, ours)) = input.checksum() else {
-            return Ok(None);
-        };
-        match session.checksum(algorithm, 0, None, at).await {
-            Ok(theirs) => verify::agree(doing, algorithm, ours, theirs).map(Some),
-            Err(error) => verify::unable(session, self.verify_mode, error),
-        }
     }
 
     /// From now on something may lie under the temporary name.

@@ -2,28 +2,20 @@
 
 use std::{
     io::{self, Read},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use godwit_engine::storage::digest::Digest;
 use godwit_proto::ChecksumAlgorithm;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 /// What can be read once, with the checksum of what was read.
 pub(crate) struct StdinSource {
     reader: Mutex<Box<dyn Read + Send>>,
     digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
-    gate: Mutex<Gate>,
-    moved: Condvar,
-}
-
-/// Nothing is read before the server has agreed to take it: where it refuses the name, all is sent
-/// under another one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Gate {
-    Waiting,
-    Open,
-    Shut,
+    /// Whether the server takes it. Nothing is read before that is known: if the server refuses the
+    /// name, all is sent under another one.
+    accepted: OnceLock<bool>,
 }
 
 impl StdinSource {
@@ -31,29 +23,23 @@ impl StdinSource {
         Self {
             reader: Mutex::new(reader),
             digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
-            gate: Mutex::new(Gate::Waiting),
-            moved: Condvar::new(),
+            accepted: OnceLock::new(),
         }
     }
 
     /// The server takes it.
     pub(crate) fn open(&self) {
-        *self.gate.lock() = Gate::Open;
-        self.moved.notify_all();
+        self.accepted.get_or_init(|| true);
     }
 
-    /// The transfer is over: who still waits to read reads nothing.
+    /// The transfer is over: a reader that still waits reads nothing.
     pub(crate) fn shut(&self) {
-        let mut gate = self.gate.lock();
-        if *gate == Gate::Waiting {
-            *gate = Gate::Shut;
-        }
-        self.moved.notify_all();
+        self.accepted.get_or_init(|| false);
     }
 
     /// Nothing of it was read, nor will be.
     pub(crate) fn is_whole(&self) -> bool {
-        *self.gate.lock() == Gate::Shut
+        self.accepted.get() == Some(&false)
     }
 
     /// Once: the digest is used up.
@@ -68,12 +54,9 @@ pub(crate) struct StdinReader(pub(crate) Arc<StdinSource>);
 impl Read for StdinReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let input = &self.0;
-        let mut gate = input.gate.lock();
-        (input.moved).wait_while(&mut gate, |gate| *gate == Gate::Waiting);
-        if *gate == Gate::Shut {
+        if !input.accepted.wait() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        drop(gate);
         let mut reader = input.reader.lock();
         let n = reader.read(buffer)?;
         let mut digest = input.digest.lock();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use godwit_client::{
-    Stop,
+    CancellationToken,
     auth::secrets::Secrets,
     cli::{self, Environment},
     job,
@@ -110,7 +110,7 @@ pub(super) fn run(words: &[String], after: u64, limit: Duration) -> io::Result<P
         *spec,
         invocation.connections,
         Arc::clone(&observer) as _,
-        Stop::default(),
+        CancellationToken::default(),
     );
     let ended = panic::catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async { tokio::time::timeout(limit, job).await })

@@ -24,7 +24,7 @@ fn names(raw: &[u8], form: ListingForm) -> Vec<ReadName> {
 }
 
 #[test]
-fn machine_listings_skip_the_directory_itself_and_refuse_what_leads_out() {
+fn machine_listings_skip_the_directory_and_refuse_outside_names() {
     let raw = b"Type=cdir; .\r\nType=pdir; ..\r\nType=dir; ..\r\nType=file;Size=3; a b\r\r\n\
                 Type=file; ../etc/passwd\r\nType=file; /abs\r\nType=file; z\0\r\nrubbish\r\n\
                 Type=file; \r\nType=file; a\rb\r\nType=dir; sub";
