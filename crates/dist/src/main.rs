@@ -19,7 +19,7 @@ use clap::{Command, CommandFactory as _};
 /// A program, as its pages and completions need it.
 struct Program {
     command: Command,
-    /// Section of the manual: 1 for everybody, 8 for administrators.
+    /// Section of the manual: 1 for users, 8 for administrators.
     section: &'static str,
 }
 

@@ -147,7 +147,7 @@ impl AllowList {
                     };
                     let folded = name.folded();
                     match folded.strip_suffix('*') {
-                        // `/` alone would be everybody, said by mistake.
+                        // `/` alone would mean every user, by mistake.
                         Some(prefix) if prefix.contains('=') => {
                             list.prefixes.push(prefix.to_owned());
                         }

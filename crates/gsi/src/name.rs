@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_as_long_as_the_limit_after_they_were_turned_around() {
+    fn reversed_names_keep_the_length_limit() {
         let text = |bytes| format!("CN={}", "\u{f6}".repeat(bytes / 8));
         let longest = DistinguishedName::parse(&text(TEXT_BYTES_MAX - 8)).expect("a name");
         assert_eq!(

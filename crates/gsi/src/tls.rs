@@ -25,7 +25,7 @@ const SUITES_13: &str =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 const SUITES_12: &str = "ECDHE+AESGCM+AES128:HIGH:!aNULL:!eNULL:!PSK:!SRP";
 
-/// Who speaks first: the initiator is the TLS client.
+/// The two roles: the initiator is the TLS client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Initiator,
@@ -393,7 +393,7 @@ mod tests {
     use crate::cert::key::KeyKind;
 
     #[test]
-    fn all_that_prove_themselves_with_one_credential_share_a_context() {
+    fn connections_of_one_credential_share_a_context() {
         let key = KeyKind::EcP256.generate().unwrap();
         let mut builder = X509::builder().unwrap();
         let name = X509Name::builder().unwrap().build();

@@ -121,7 +121,7 @@ struct Header {
 /// What a token says. Times are in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Claims {
-    /// Who has issued it.
+    /// Its issuer.
     #[serde(rename = "iss")]
     pub issuer: String,
     /// For whom.

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leaves_that_differ_are_named_and_the_last_ends_with_the_bytes() {
+    fn differing_blocks_are_named_and_the_last_ends_with_the_file() {
         let range = |start, end| ByteRange { start, end };
         let one = leaves(18, 5, &[1, 2, 3, 4]);
         let differs = |other: &[u32]| one.differing(&leaves(18, 5, other)).unwrap();

@@ -52,7 +52,7 @@ pub enum FactType {
     Other(String),
 }
 
-/// How `OS.unix=` goes on for what is neither file, directory nor link.
+/// What follows `OS.unix=` for an entry that is neither file, directory nor link.
 const SPECIAL_KINDS: [&str; 9] = [
     "chr", "cdev", "blk", "bdev", "fifo", "pipe", "sock", "door", "special",
 ];

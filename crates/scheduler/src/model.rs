@@ -59,7 +59,7 @@ pub enum EndpointState {
     /// It does.
     #[default]
     Open,
-    /// What runs goes on, nothing starts.
+    /// Running units continue; none starts.
     Draining,
     /// Nothing may run. The caller stops what does.
     Banned,

@@ -101,7 +101,7 @@ pub enum Reason {
     },
 }
 
-/// Who has what of a limit.
+/// The holders of a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakenLimit {
     /// Name of the endpoint, or of the link.

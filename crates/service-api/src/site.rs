@@ -28,7 +28,7 @@ pub enum EndpointState {
     /// It does.
     #[default]
     Open,
-    /// What runs goes on, nothing starts.
+    /// Running units continue; none starts.
     Draining,
     /// Nothing runs.
     Banned,

@@ -17,7 +17,7 @@ use std::fmt;
 
 use crate::{Bottleneck, Observation, Setting, bottleneck, format::Rate};
 
-/// Epochs in a row under one setting that make a level: neither a search nor a probe goes on.
+/// Epochs in a row under one setting that make a level: neither a search nor a probe is running.
 const STEADY_EPOCHS: u32 = 4;
 /// Below this share of segments sent again, another control has little to win back.
 const LOSS_WORTH_IT: f64 = 1e-4;
@@ -73,7 +73,7 @@ enum State {
 pub struct Step {
     /// The control to use from now on.
     pub control: String,
-    /// The setting to go on from.
+    /// The setting to continue from.
     pub setting: Setting,
     /// Why, in lower case and without a full stop.
     pub rationale: String,

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_come_from_keys_then_from_memory_then_from_the_paper() {
+    fn the_start_comes_from_keys_then_memory_then_the_paper() {
         let remembered = Some(Setting::new(3, 6));
         for (text, start, setting) in [
             ("apt", None, (1, 4)),

@@ -35,7 +35,7 @@ pub(crate) fn is_possible() -> bool {
 }
 
 /// What follows runs in a network, file systems, processes and a name of its own, and ends with
-/// whoever started it.
+/// whichever test started it.
 fn apart() -> Command {
     let mut command = within(PAGE_LIMIT, "unshare");
     command.args(["--mount", "--uts", "--net", "--pid", "--fork"]);

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use crate::harness::{Served, bytes, run, text, tree};
+use crate::harness::{Served, bytes, run, run_with, text, tree};
 use crate::interposed::interposed;
 use crate::many::{assert_same, cutting_proxy, events, most_unanswered, write_many};
 
@@ -85,7 +85,7 @@ fn a_refused_file_fails_alone() {
 }
 
 #[test]
-fn sessions_that_are_cut_at_either_end_lose_no_file_and_count_none_twice() {
+fn sessions_cut_at_either_end_lose_no_file_and_count_none_twice() {
     let (from, to) = (Served::start(), Served::start());
     let here = tempfile::tempdir().unwrap();
     write_many(&from.path("many"), 300);
@@ -101,17 +101,8 @@ fn sessions_that_are_cut_at_either_end_lose_no_file_and_count_none_twice() {
             let source = format!("ftp://{sender}/many");
             let target = format!("ftp://{receiver}/{there}");
             let log = here.path().join("log");
-            run(&[
-                "cp",
-                "-r",
-                "-c",
-                "1",
-                "--events",
-                text(&log),
-                &source,
-                &target,
-            ])
-            .expect(0, &["300 files"]);
+            run_with("cp -r -c 1 --events", &[text(&log), &source, &target])
+                .expect(0, &["300 files"]);
             let files = events(&log, "file");
             let names: BTreeSet<_> = files.iter().map(|f| f["path"].to_string()).collect();
             assert_eq!((files.len(), names.len()), (300, 300), "{there}");

@@ -329,7 +329,7 @@ fn a_full_disk_is_4() {
     let words = [&full.url("/new"), "no space left at the server", SERVER];
     case(&["cp", &place.here("f"), &full.url("/new")], FAILED, &words);
     case(&["mkdir", &full.url("/new")], FAILED, &words);
-    // Who asks for a listing and does not get it must hear of it.
+    // A user who asks for a listing and does not get it must see why.
     for arguments in [
         &["ls", &place.open.url("/")][..],
         &["stat", &f],

@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Served, bytes, run, text, tree},
+    harness::{Served, bytes, run, run_with, text, tree},
 };
 
 /// Copies a file there and back and expects both to be right.
@@ -15,22 +15,8 @@ fn round_trip(quirks: Quirks, words: &[&str]) -> Fake {
     let data = bytes(300_000, 3);
     let (file, back) = (here.path().join("f"), here.path().join("back"));
     fs::write(&file, &data).unwrap();
-    let put = run(&[
-        "cp",
-        "-v",
-        "--stall-timeout",
-        "5",
-        text(&file),
-        &fake.url("/d/f"),
-    ]);
-    let get = run(&[
-        "cp",
-        "-v",
-        "--stall-timeout",
-        "5",
-        &fake.url("/d/f"),
-        text(&back),
-    ]);
+    let put = run_with("cp -v --stall-timeout 5", &[text(&file), &fake.url("/d/f")]);
+    let get = run_with("cp -v --stall-timeout 5", &[&fake.url("/d/f"), text(&back)]);
     let (put, get) = (put.expect(0, &[]), get.expect(0, &[]));
     let said = format!("{}{}", put.err, get.err);
     for word in words {
@@ -99,7 +85,7 @@ fn a_server_that_refuses_port_is_read_in_stream_mode() {
 }
 
 #[test]
-fn mode_e_in_feat_and_refused_is_done_without() {
+fn a_refused_mode_e_falls_back_to_mode_s() {
     let quirks = Quirks {
         features: Some(&["PARALLEL"]),
         replies: vec![("MODE", "504 no")],
@@ -119,7 +105,7 @@ fn mode_e_in_feat_and_refused_is_done_without() {
 }
 
 #[test]
-fn arc_and_its_like() {
+fn early_150_stray_lines_and_a_cut_upload_are_survived() {
     // 150 before the data connection, two answers to a broken transfer, lines that are no replies.
     let quirks = Quirks {
         features: Some(&["AUTH", "ERET", "SIZE", "MDTM", "MLSD", "MLST"]),
@@ -185,16 +171,10 @@ fn a_part_is_cut_out_of_a_stream_where_there_is_no_eret() {
         ..Quirks::default()
     });
     fake.put("/f", &data);
-    let part = [
-        "cp",
-        "--offset",
-        "100",
-        "--length",
-        "1000",
-        "--retries",
-        "1",
-    ];
-    let ran = run(&[&part[..], &[&fake.url("/f"), text(&back)]].concat());
+    let ran = run_with(
+        "cp --offset 100 --length 1000 --retries 1",
+        &[&fake.url("/f"), text(&back)],
+    );
     ran.expect(4, &["426 broken"]);
     assert!(!back.exists());
 }
@@ -248,22 +228,13 @@ fn refused_opts_are_reported() {
         .replies(&[("OPTS", "501 no")]);
     let fake = Fake::start(quirks);
     fake.put("/f", b"content");
-    let ran = run(&[
-        "cp",
-        "-v",
-        "-p",
-        "3",
-        "--retries",
-        "1",
-        &fake.url("/f"),
-        "/dev/null",
-    ]);
+    let ran = run_with("cp -v -p 3 --retries 1", &[&fake.url("/f"), "/dev/null"]);
     let said = "refused OPTS RETR Parallelism=3,3,3; and goes on as before: 501 no";
     assert!(ran.err.contains(said), "{}", ran.err);
 }
 
 #[test]
-fn attempts_end_and_nothing_stays() {
+fn exhausted_attempts_leave_nothing() {
     let fake = Fake::start(Quirks {
         features: Some(&["SIZE", "MLST"]),
         cuts: usize::MAX,
@@ -273,13 +244,10 @@ fn attempts_end_and_nothing_stays() {
     fake.put("/f", &bytes(5000, 1));
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("mine");
-    run(&[
-        "cp",
-        "--retries",
-        "2",
-        &fake.url("/f"),
-        text(&here.path().join("back")),
-    ])
+    run_with(
+        "cp --retries 2",
+        &[&fake.url("/f"), text(&here.path().join("back"))],
+    )
     .expect(4, &[&fake.url("/f"), "426 broken"]);
     assert_eq!(tree(here.path()), Vec::<String>::new());
     fs::write(&file, bytes(5000, 2)).unwrap();
@@ -298,13 +266,10 @@ fn a_226_for_a_short_file_is_a_failure() {
     });
     fake.put("/f", &bytes(5000, 1));
     let here = tempfile::tempdir().unwrap();
-    run(&[
-        "cp",
-        "--retries",
-        "1",
-        &fake.url("/f"),
-        text(&here.path().join("back")),
-    ])
+    run_with(
+        "cp --retries 1",
+        &[&fake.url("/f"), text(&here.path().join("back"))],
+    )
     .expect(4, &["10 bytes arrived, 5000 were expected"]);
     assert_eq!(tree(here.path()), Vec::<String>::new());
     let file = here.path().join("mine");
@@ -314,7 +279,7 @@ fn a_226_for_a_short_file_is_a_failure() {
 }
 
 #[test]
-fn a_file_that_is_confirmed_and_not_there_is_sent_again() {
+fn a_confirmed_file_that_is_missing_is_sent_again() {
     let from = Served::start();
     fs::write(from.path("f"), "content").unwrap();
     let local = from.path("f");
@@ -453,7 +418,7 @@ fn silence_and_sudden_ends_are_failures_and_not_hangs() {
 }
 
 #[test]
-fn a_421_in_the_middle_is_passing() {
+fn a_421_in_the_middle_is_transient() {
     let quirks = Quirks {
         once: vec![
             ("RETR", "421 Service not available"),
@@ -488,7 +453,7 @@ fn refusals_are_3() {
 }
 
 #[test]
-fn sessions_that_are_not_let_in_leave_their_work_to_the_others() {
+fn refused_sessions_leave_their_work_to_the_others() {
     let fake = Fake::start(Quirks {
         sessions_max: Some(2),
         ..Quirks::default()
@@ -519,7 +484,7 @@ fn events_of_a_copy(fake: &Fake, sessions: &str) -> String {
 }
 
 #[test]
-fn sessions_are_limited_from_the_second_refusal_on_and_the_reason_names_the_server() {
+fn the_second_refusal_limits_sessions_and_names_the_server() {
     let once = Fake::start(Quirks {
         // The second session is one opened ahead, whose refusal counts for nothing.
         nth: vec![("USER", 3, "421 Too many connections")],
@@ -537,7 +502,7 @@ fn sessions_are_limited_from_the_second_refusal_on_and_the_reason_names_the_serv
 }
 
 #[test]
-fn where_one_session_is_all_there_is_files_are_finished_by_the_one_that_moved_them() {
+fn with_one_session_each_worker_finishes_its_own_files() {
     let fake = Fake::start(Quirks {
         sessions_max: Some(1),
         ..Quirks::default()
@@ -548,14 +513,13 @@ fn where_one_session_is_all_there_is_files_are_finished_by_the_one_that_moved_th
     for i in 0..4 {
         fs::write(top.join(i.to_string()), bytes(17 << 20, i)).unwrap();
     }
-    let options = ["cp", "-r", "-c", "1", "-p", "1"];
     let up = fake.url("/d/");
-    run(&[&options[..], &[text(&top), &up]].concat()).expect(0, &["4 files"]);
+    run_with("cp -r -c 1 -p 1", &[text(&top), &up]).expect(0, &["4 files"]);
     assert_eq!(fake.names().len(), 4);
 }
 
 #[test]
-fn files_get_a_visible_temporary_name_where_dots_are_refused_and_their_own_where_both_are() {
+fn refused_temporary_names_are_replaced_by_visible_then_final_names() {
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
     fs::create_dir(&top).unwrap();
@@ -599,13 +563,10 @@ fn all_bytes_and_a_failure_is_a_failure() {
     });
     fake.put("/f", &bytes(5000, 1));
     let here = tempfile::tempdir().unwrap();
-    run(&[
-        "cp",
-        "--retries",
-        "3",
-        &fake.url("/f"),
-        text(&here.path().join("back")),
-    ])
+    run_with(
+        "cp --retries 3",
+        &[&fake.url("/f"), text(&here.path().join("back"))],
+    )
     .expect(4, &["426 broken"]);
     assert_eq!(fake.heard("RETR"), 3);
     assert_eq!(tree(here.path()), Vec::<String>::new());

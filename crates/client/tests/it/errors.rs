@@ -3,7 +3,7 @@
 
 use std::{fs, net::TcpListener};
 
-use crate::harness::{Served, run, text, tree};
+use crate::harness::{Served, run, run_with, text, tree};
 
 #[test]
 fn a_missing_source_is_named() {
@@ -122,12 +122,6 @@ fn wrong_usage_is_2_and_help_is_0() {
 fn an_unwritable_event_log_is_reported_before_the_copy() {
     let served = Served::start();
     fs::write(served.path("f"), "x").unwrap();
-    run(&[
-        "cp",
-        "--events",
-        "/none/log",
-        &served.url("/f"),
-        "/dev/null",
-    ])
-    .expect(4, &["/none/log", "No such file or directory"]);
+    run_with("cp --events /none/log", &[&served.url("/f"), "/dev/null"])
+        .expect(4, &["/none/log", "No such file or directory"]);
 }

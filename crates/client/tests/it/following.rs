@@ -85,7 +85,7 @@ fn write_large(top: &Path, count: u64) {
 }
 
 #[test]
-fn the_next_is_begun_before_the_server_has_answered_for_the_last() {
+fn the_next_file_starts_before_the_reply_for_the_last() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");

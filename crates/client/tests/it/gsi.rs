@@ -373,7 +373,7 @@ fn forged_replies_end_the_session() {
 }
 
 #[test]
-fn servers_without_gsi_and_servers_that_refuse_our_certificate_differ_in_their_errors() {
+fn missing_gsi_and_a_refused_certificate_are_different_errors() {
     let world = World::new();
     let quirks = |verb, reply| Quirks {
         replies: vec![(verb, reply)],
@@ -488,7 +488,7 @@ fn ftp_sends_no_identity() {
 
 /// Their CAs differ, and neither takes DCSC.
 #[test]
-fn servers_without_mutual_trust_are_named_with_their_subjects_of_the_user() {
+fn servers_without_mutual_trust_are_named_with_the_users_subjects() {
     let here = World::new();
     let now = SystemTime::now();
     let there = Grid::with(Blueprint::authority("/O=Grid/CN=Other CA").at(now));

@@ -15,7 +15,7 @@ use godwit_server::{Anonymous, Server, ServerSettings};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-/// A server of ours on a directory of its own, open to everybody.
+/// A server of ours on a directory of its own, open to anonymous users.
 pub(crate) struct Served {
     pub(crate) root: TempDir,
     pub(crate) address: SocketAddr,
@@ -121,6 +121,14 @@ impl Ran {
 
 pub(crate) fn run(arguments: &[&str]) -> Ran {
     godwit(arguments).output().unwrap().into()
+}
+
+/// Runs the words of `options`, and `ends` behind them.
+pub(crate) fn run_with(options: &str, ends: &[&str]) -> Ran {
+    run(&options
+        .split(' ')
+        .chain(ends.iter().copied())
+        .collect::<Vec<_>>())
 }
 
 pub(crate) fn run_with_input(arguments: &[&str], input: &[u8]) -> Ran {

@@ -14,7 +14,7 @@ use tokio::net::TcpSocket;
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Served, bytes, for_each_at_once, run, text, tree},
+    harness::{Served, bytes, for_each_at_once, run, run_with, text, tree},
     interposed::interposed,
     relay::address_in,
 };
@@ -162,7 +162,7 @@ fn a_name_that_is_listed_twice_is_copied_once_and_told() {
 }
 
 #[test]
-fn a_tree_without_an_end_is_left_where_it_repeats_or_gets_too_deep() {
+fn an_endless_tree_is_left_where_it_repeats_or_is_too_deep() {
     let loops: [(&'static [u8], i32, &str); 2] = [
         // A link to a directory above, as a server shows it.
         (
@@ -187,7 +187,7 @@ fn a_tree_without_an_end_is_left_where_it_repeats_or_gets_too_deep() {
 }
 
 #[test]
-fn two_sources_that_mean_one_file_do_not_replace_each_other_unseen() {
+fn two_sources_of_one_file_do_not_replace_each_other_silently() {
     let fake = Fake::start(Quirks {
         features: FACTS,
         ..Quirks::default()
@@ -210,16 +210,7 @@ fn two_sources_that_mean_one_file_do_not_replace_each_other_unseen() {
     // As on a file system that makes no difference between two names.
     fs::create_dir(to.join("a")).unwrap();
     std::os::unix::fs::symlink("a", to.join("b")).unwrap();
-    run(&[
-        "cp",
-        "-r",
-        "-c",
-        "1",
-        &fake.url("/a"),
-        &fake.url("/b"),
-        text(&to),
-    ])
-    .expect(1, &words[..1]);
+    run_with("cp -r -c 1", &[&fake.url("/a"), &fake.url("/b"), text(&to)]).expect(1, &words[..1]);
     assert_eq!(tree(&to.join("a")), ["f", "g"]);
     let [x, y] = ["x", "y"].map(|folder| {
         fs::create_dir(here.path().join(folder)).unwrap();
@@ -232,7 +223,7 @@ fn two_sources_that_mean_one_file_do_not_replace_each_other_unseen() {
 }
 
 #[test]
-fn a_listing_that_breaks_off_is_asked_for_again_and_no_file_is_copied_twice() {
+fn an_interrupted_listing_is_retried_and_copies_no_file_twice() {
     let fake = Fake::start(Quirks {
         features: FACTS,
         cuts: 2,
@@ -431,7 +422,7 @@ fn assert_whole(to: &Path, what: &str) {
 }
 
 #[test]
-fn hostile_blocks_in_a_pipeline_cost_their_own_file_and_no_other() {
+fn hostile_blocks_in_a_pipeline_fail_only_their_own_file() {
     let end = header(EOF | EOD, 0, 1);
     let broke = &["peer broke the extended block mode"][..];
     let cases = [

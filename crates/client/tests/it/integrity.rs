@@ -104,7 +104,7 @@ fn of_a_put_the_leaf_is_sent_again_in_which_a_bit_has_turned() {
 }
 
 #[test]
-fn of_a_get_the_leaf_is_fetched_again_in_which_a_bit_has_turned() {
+fn a_get_repairs_only_the_part_with_a_flipped_bit() {
     let here = Here::new(LENGTH, Spoil::Once(IN_SPOILT_LEAF));
     here.get(&[]).expect(0, &[]);
     here.holds(&here.path("copy"));
@@ -166,7 +166,7 @@ const LITTLE: usize = 10_000;
 const MANY: usize = 200;
 
 #[test]
-fn of_many_little_files_only_the_one_is_moved_again_in_which_a_bit_has_turned() {
+fn of_many_small_files_only_the_one_with_a_flipped_bit_is_moved_again() {
     for get in [true, false] {
         // In the payload of one in the middle.
         let here = Here::new(0, Spoil::Once(1_000_000));
@@ -197,7 +197,7 @@ fn of_many_little_files_only_the_one_is_moved_again_in_which_a_bit_has_turned() 
 }
 
 #[test]
-fn a_path_that_spoils_bytes_each_time_is_given_up_and_leaves_nothing() {
+fn a_path_that_always_corrupts_is_given_up_and_leaves_nothing() {
     for get in [true, false] {
         let here = Here::new(LENGTH, Spoil::Always(100 << 10));
         let words = ["CRC32C differs", "in bytes 0 to ", "check the network"];

@@ -13,7 +13,7 @@ use proptest::{prelude::*, sample::Index, test_runner::TestRunner};
 
 use crate::{
     fake::{Fake, Quirks},
-    harness::{Ran, for_each_at_once, run, text, tree},
+    harness::{Ran, for_each_at_once, run, run_with, text, tree},
 };
 
 const NO: &str = "500 Command not supported";
@@ -93,8 +93,7 @@ fn sync(ends: Ends, source: Quirks, target: Quirks) -> (Ran, Vec<String>) {
         Ends::Source => local("t"),
         _ => to.url("/t/"),
     };
-    let options = ["sync", "--delete", "--size-only", "--retries", "1"];
-    let ran = run(&[&options[..], &[&source, &target]].concat());
+    let ran = run_with("sync --delete --size-only --retries 1", &[&source, &target]);
     let mut left: Vec<String> = match ends {
         Ends::Source => tree(&here.path().join("t")),
         _ => to.names().iter().map(|name| name[3..].to_owned()).collect(),
@@ -208,7 +207,7 @@ fn nothing_is_removed_after_a_damaged_listing() {
 
 /// For any listing command and any listing of a server that ends before its first line.
 #[test]
-fn nothing_is_removed_for_a_listing_that_ends_before_its_first_line() {
+fn a_listing_that_ends_before_its_first_line_removes_nothing() {
     let ends = [Ends::Source, Ends::Target];
     let cases = ends
         .iter()
@@ -238,7 +237,7 @@ fn nothing_is_removed_for_a_listing_that_ends_before_its_first_line() {
 }
 
 #[test]
-fn an_empty_listing_that_another_command_belies_is_refused_by_name() {
+fn an_empty_listing_that_another_command_contradicts_is_refused() {
     let fake = Fake::start(Quirks {
         spoil: Some(Arc::new(|listing: &mut Vec<u8>| {
             listing.starts_with(b"Type").then(|| {
@@ -302,7 +301,7 @@ fn mlsd_in_the_shape_of_list_is_read_as_that() {
 }
 
 #[test]
-fn lines_of_mlsd_that_are_no_facts_are_failures_that_are_named() {
+fn malformed_mlsd_lines_are_named_failures() {
     let good_and_bad = b"Type=file;Size=2; f\r\nrubbish here\r\n";
     let fake = listing(Quirks::default(), good_and_bad);
     fails_everywhere(&fake, &["rubbish here", "not understood"]);
@@ -331,7 +330,7 @@ fn a_name_that_is_listed_and_not_there_is_a_failure() {
 }
 
 #[test]
-fn a_directory_that_is_refused_is_a_failure_and_an_empty_one_is_none() {
+fn a_refused_directory_fails_and_an_empty_one_does_not() {
     for (said, is_empty) in [
         ("550 No files found", true),
         ("450 No such file or directory", true),
@@ -360,7 +359,7 @@ fn a_directory_that_is_refused_is_a_failure_and_an_empty_one_is_none() {
 }
 
 #[test]
-fn a_listing_that_breaks_off_at_a_missing_file_is_not_complete() {
+fn a_listing_cut_off_at_a_missing_file_is_incomplete() {
     for (command, line) in [
         (ListingCommand::Names, &b"f\r\n"[..]),
         (

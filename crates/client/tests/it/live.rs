@@ -11,7 +11,7 @@ use std::{
 };
 
 use godwit_client::{
-    Stop,
+    CancellationToken,
     cli::{self, Environment},
     job,
     report::{
@@ -83,15 +83,15 @@ fn cp_under(
 ) -> (Summary, Vec<Value>) {
     let watching = Watching {
         observer: Arc::new(Quiet),
-        stop: Stop::default(),
+        stop: CancellationToken::default(),
     };
     cp_watched(jumps, watching, options, from, to, log)
 }
 
-/// Who hears what happens, and can end it.
+/// An observer that can end the run.
 struct Watching {
     observer: Arc<dyn Observer>,
-    stop: Stop,
+    stop: CancellationToken,
 }
 
 fn cp_watched(
@@ -232,7 +232,7 @@ fn channels_change_while_small_files_flow() {
 }
 
 #[test]
-fn a_server_that_takes_no_more_channels_is_left_with_those_it_took() {
+fn a_server_that_refuses_more_channels_keeps_the_accepted_ones() {
     let served = Served::start_with(|settings| settings.channels_max = 6);
     let here = tempfile::tempdir().unwrap();
     let (file, log) = (here.path().join("big"), here.path().join("log"));
@@ -280,7 +280,7 @@ fn a_restart_of_the_tuner_jumps_to_its_first_setting() {
 /// Stops a copy at the first ABOR, and else after a number of decisions.
 #[derive(Default)]
 struct UntilAbort {
-    stop: Stop,
+    stop: CancellationToken,
     was_aborted: AtomicBool,
     decisions: AtomicU32,
 }
@@ -289,13 +289,13 @@ impl Observer for UntilAbort {
     fn on_event(&self, event: &Event) {
         match event {
             Event::Dialogue { sent, line, .. }
-                if *sent && line == "ABOR" && !self.stop.is_set() =>
+                if *sent && line == "ABOR" && !self.stop.is_cancelled() =>
             {
                 self.was_aborted.store(true, Ordering::Relaxed);
-                self.stop.set();
+                self.stop.cancel();
             }
             Event::Decision { .. } if self.decisions.fetch_add(1, Ordering::Relaxed) == 20 => {
-                self.stop.set();
+                self.stop.cancel();
             }
             _ => {}
         }
@@ -308,7 +308,7 @@ impl Observer for UntilAbort {
 
 /// Its piece would last for ever.
 #[test]
-fn a_session_between_two_servers_that_is_wanted_no_more_is_called_off() {
+fn a_surplus_session_between_two_servers_is_aborted() {
     const FEWER: &[(u32, u32)] = &[(2, 2), (1, 2)];
     let everything = |settings: &mut ServerSettings| settings.root = "/".into();
     let (from, to) = (

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use crate::harness::{bytes, for_each_at_once, run, text};
+use crate::harness::{bytes, for_each_at_once, run_with, text};
 
 /// What the server does about an aside, and about the transfer that runs meanwhile.
 #[derive(Clone, Copy, PartialEq)]
@@ -192,8 +192,10 @@ fn copy(manners: Manners) -> (String, usize) {
     let here = tempfile::tempdir().unwrap();
     let to = here.path().join("f");
     let url = format!("ftp://{}/f", server.address);
-    let options = ["cp", "-v", "--no-verify", "--stall-timeout", "2"];
-    let ran = run(&[&options[..], &["-p", "1", "-c", "1", &url, text(&to)]].concat());
+    let ran = run_with(
+        "cp -v --no-verify --stall-timeout 2",
+        &["-p", "1", "-c", "1", &url, text(&to)],
+    );
     let ran = ran.expect(0, &[]);
     assert!(fs::read(&to).unwrap() == data);
     (ran.err, server.live_requests.load(Ordering::SeqCst))

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use crate::harness::{Ran, Served, bytes, godwit, run, run_with_input, text, tree};
+use crate::harness::{Ran, Served, bytes, godwit, run, run_with, run_with_input, text, tree};
 
 /// `count` files of different content and size below `top`, some in directories.
 pub(crate) fn write_many(top: &Path, count: usize) {
@@ -126,7 +126,7 @@ fn the_depth_is_the_users_where_he_fixes_it() {
 }
 
 #[test]
-fn to_a_server_near_by_no_more_bytes_are_in_flight_than_may_come_again() {
+fn bytes_in_flight_to_a_near_server_are_limited() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
@@ -228,8 +228,7 @@ fn large_files_are_checked_while_the_next_move() {
     }
     let url = served.url("/up");
     for (from, to) in [(text(&top), url.as_str()), (url.as_str(), text(&back))] {
-        let options = ["cp", "-r", "-vv", "-c", "1", "-p", "2", "--verify"];
-        let ran = run(&[&options[..], &[from, to]].concat()).expect(0, &["4 files"]);
+        let ran = run_with("cp -r -vv -c 1 -p 2 --verify", &[from, to]).expect(0, &["4 files"]);
         let count = |what: &str| ran.err.matches(what).count();
         assert_eq!(count("-> SITE GODWIT LEAVES "), 4, "{}", ran.err);
         // One lists or makes directories and then moves files or checks them, one does the other.
@@ -265,7 +264,7 @@ pub(crate) fn cutting_proxy(server: SocketAddr, limits: Vec<u64>) -> SocketAddr 
 }
 
 #[test]
-fn sessions_that_are_cut_anywhere_lose_no_file_and_count_none_twice() {
+fn cut_sessions_lose_no_file_and_count_none_twice() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let top = here.path().join("top");
@@ -360,7 +359,7 @@ fn a_repeated_command_copies_the_rest_after_a_kill() {
 }
 
 #[test]
-fn a_file_that_failed_keeps_the_journal_and_others_are_not_copied_again() {
+fn a_failed_file_keeps_the_journal_and_others_are_not_repeated() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (top, log) = (here.path().join("top"), here.path().join("log"));

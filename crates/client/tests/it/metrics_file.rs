@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    harness::{Served, bytes, godwit, run, text, tree},
+    harness::{Served, bytes, godwit, run, run_with, text, tree},
     scraped::Scraped,
 };
 
@@ -120,13 +120,10 @@ fn an_unwritable_metrics_file_is_reported_at_once() {
     let file = here.path().join("none/m.prom");
     fs::write(served.path("f"), "f").unwrap();
     let to = here.path().join("f");
-    run(&[
-        "cp",
-        "--metrics-file",
-        text(&file),
-        &served.url("/f"),
-        text(&to),
-    ])
+    run_with(
+        "cp --metrics-file",
+        &[text(&file), &served.url("/f"), text(&to)],
+    )
     .expect(4, &["metrics file", text(&file)]);
     assert!(!to.exists());
 }

@@ -89,7 +89,7 @@ fn a_removal_that_panics_is_not_counted_as_done() {
 }
 
 #[test]
-fn a_directory_whose_lister_panicked_is_a_directory_that_failed() {
+fn a_directory_whose_lister_panicked_has_failed() {
     let served = Served::start();
     let here = TempDir::new().unwrap();
     for name in ["a/1", "b/2", "c/3"] {
@@ -183,7 +183,7 @@ fn a_checksum_that_panics_is_no_checksum() {
 }
 
 #[test]
-fn a_session_opened_ahead_that_panics_is_a_failure_and_nothing_is_removed() {
+fn a_panic_in_a_warmed_session_fails_and_removes_nothing() {
     let served = Served::start();
     let here = TempDir::new().unwrap();
     let to = here.path().join("to");
@@ -198,7 +198,7 @@ fn a_session_opened_ahead_that_panics_is_a_failure_and_nothing_is_removed() {
 }
 
 #[test]
-fn a_list_of_names_whose_reader_panicked_does_not_seem_to_end_there() {
+fn a_panic_of_the_list_reader_is_no_end_of_the_list() {
     let served = Served::start();
     let here = TempDir::new().unwrap();
     fs::write(served.path("f"), "x").unwrap();

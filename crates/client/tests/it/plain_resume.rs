@@ -153,7 +153,7 @@ fn a_source_that_has_changed_since_begins_at_its_first_byte() {
 }
 
 #[test]
-fn a_source_that_changes_between_two_attempts_begins_at_its_first_byte() {
+fn a_changed_source_restarts_at_its_first_byte() {
     let copying = Copying::new(true, cuts(1));
     copying.fake.change(|quirks| {
         let times = ["213 20210101000000", "213 20220101000000"];
@@ -165,7 +165,7 @@ fn a_source_that_changes_between_two_attempts_begins_at_its_first_byte() {
 }
 
 #[test]
-fn without_size_or_rest_every_attempt_begins_at_the_first_byte() {
+fn without_size_or_rest_every_attempt_restarts() {
     const ALL: &[&[&str]] = &[&["MDTM", "SIZE"], &["MDTM", "REST STREAM"]];
     for features in ALL {
         for get in [true, false] {
@@ -185,7 +185,7 @@ fn without_size_or_rest_every_attempt_begins_at_the_first_byte() {
 }
 
 #[test]
-fn where_rest_is_refused_a_put_appends_and_a_get_begins_at_its_first_byte() {
+fn without_rest_a_put_appends_and_a_get_restarts() {
     for get in [true, false] {
         let mut quirks = cuts(1);
         quirks.replies.push(("REST", "502 no"));
@@ -199,7 +199,7 @@ fn where_rest_is_refused_a_put_appends_and_a_get_begins_at_its_first_byte() {
 }
 
 #[test]
-fn where_nothing_can_be_continued_a_put_begins_at_its_first_byte() {
+fn without_rest_and_append_a_put_restarts() {
     let mut quirks = cuts(1);
     quirks.replies.extend([
         ("REST", "502 no"),

@@ -61,7 +61,7 @@ fn assert_has_nine(fake: &Fake) {
 }
 
 #[test]
-fn refused_dots_are_found_out_once_and_no_temporary_name_has_one() {
+fn refused_dots_are_learned_once_and_then_avoided() {
     for (refusal, stored) in REFUSALS.map(|r| (r, 9)).into_iter().chain([(HIDDEN, 10)]) {
         let fake = Fake::start(dots(refusal));
         let ran = put_nine(&fake).expect(0, &[NO_DOTS]);
@@ -152,7 +152,7 @@ fn without_rename_files_are_written_in_place_with_a_note() {
 }
 
 #[test]
-fn a_directory_that_takes_no_name_is_found_out_once_and_the_first_refusal_told() {
+fn a_directory_that_refuses_all_names_reports_the_first_refusal() {
     let any = Quirks {
         features: Some(&["SIZE"]),
         refused_names: Some("/d/"),
@@ -185,7 +185,7 @@ fn a_directory_that_takes_no_name_is_found_out_once_and_the_first_refusal_told()
 }
 
 #[test]
-fn a_closed_directory_is_no_reason_to_write_elsewhere_in_place() {
+fn a_closed_directory_does_not_switch_others_to_in_place() {
     let fake = Fake::start(Quirks {
         features: Some(&["SIZE"]),
         refused_names: Some("/d/top/closed/"),
@@ -217,7 +217,7 @@ fn without_dots(served: &Served) -> SocketAddr {
 }
 
 #[test]
-fn our_server_behind_a_filter_of_dots_gets_all_files_of_us_and_of_another_server() {
+fn godwitd_behind_a_filter_of_dots_gets_all_files() {
     let (_here, top) = nine();
     fs::write(top.join("large"), bytes(20 << 20, 5)).unwrap();
     let from = Served::start();

@@ -45,7 +45,7 @@ fn no_replace() -> Quirks {
 }
 
 #[test]
-fn a_server_that_does_not_rename_over_a_file_is_asked_to_step_aside() {
+fn where_rename_does_not_replace_the_old_file_is_moved_first() {
     let (fake, ran) = put_over(no_replace(), &[]);
     ran.expect(0, &[]);
     assert_eq!(fake.get("/f").unwrap(), NEW);
@@ -56,7 +56,7 @@ fn a_server_that_does_not_rename_over_a_file_is_asked_to_step_aside() {
 }
 
 #[test]
-fn where_the_new_file_does_not_get_the_name_the_old_one_gets_it_back_and_the_new_one_stays() {
+fn a_failed_rename_restores_the_old_file_and_keeps_the_new() {
     // The first finds the name taken, the second takes the old file aside.
     let third = ("RNTO", 3, "550 Permission denied");
     let fourth = ("RNTO", 4, "550 Permission denied");

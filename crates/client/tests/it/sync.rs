@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::harness::{Ran, Served, bytes, run, text, tree};
+use crate::harness::{Ran, Served, bytes, run, run_with, text, tree};
 
 /// A file with its own time and permissions.
 fn write(path: &Path, content: &[u8], seconds: u64, mode: u32) {
@@ -116,7 +116,7 @@ fn each_way(test: impl Fn(&Path, &str, &Path, &str)) {
 }
 
 #[test]
-fn trees_become_the_same_with_times_and_modes_and_then_nothing_moves() {
+fn sync_copies_times_and_modes_and_a_second_run_moves_nothing() {
     each_way(|from, source, to, target| {
         write_tree(from);
         let contents = format!("{source}/");
@@ -273,7 +273,7 @@ fn extra_names_go_when_all_is_copied_and_only_then() {
 }
 
 #[test]
-fn links_are_followed_in_the_source_and_nothing_goes_behind_one() {
+fn source_links_are_followed_and_nothing_behind_a_link_is_removed() {
     let served = Served::start();
     let here = tempfile::tempdir().unwrap();
     let (from, aside) = (here.path().join("from"), served.path("aside"));
@@ -398,13 +398,10 @@ fn patterns_come_from_files_too_and_the_order_counts() {
         ["a", "c"]
     );
     assert_eq!(copied(&["--exclude", "-d", "--exclude", "- a"]), ["b", "c"]);
-    run(&[
-        "sync",
-        "--exclude-from",
-        "/none",
-        text(&from),
-        &served.url("/to"),
-    ])
+    run_with(
+        "sync --exclude-from /none",
+        &[text(&from), &served.url("/to")],
+    )
     .expect(2, &["/none"]);
 }
 

@@ -153,7 +153,7 @@ fn files_go_both_ways_over_many_channels_with_a_password() {
 }
 
 #[test]
-fn passwords_come_from_where_they_lie_and_wrong_ones_are_refused() {
+fn passwords_are_found_and_wrong_ones_are_refused() {
     let site = Site::new();
     let url = site.url("jo@", "/");
     let file = site.private("password", "s3cret\n");
@@ -238,7 +238,7 @@ fn tokens_log_in_and_limit_access() {
 }
 
 #[test]
-fn tokens_for_other_hosts_are_sent_to_hosts_that_the_user_names_alone() {
+fn foreign_tokens_go_only_to_hosts_that_the_user_names() {
     let site = Site::new();
     let text = site.token_for("https://other.example.org", "storage.read:/", 600);
     let url = site.url("", "/");

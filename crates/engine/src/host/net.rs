@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_congestion_control_can_be_had_and_an_unknown_one_cannot() {
+    fn a_known_congestion_control_is_set_and_an_unknown_refused() {
         let usual = usual_congestion().unwrap();
         assert!(!usual.is_empty());
         try_congestion(&usual).unwrap();

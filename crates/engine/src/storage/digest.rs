@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_checksums_of_their_parts_and_join_to_that_of_all() {
+    fn block_checksums_combine_to_the_checksum_of_the_file() {
         let bytes: Vec<u8> = (0..2_500_000_u32).map(|i| (i % 251) as u8).collect();
         let storage = MemoryStorage::new();
         let path = FtpPath::new("/f").unwrap();

@@ -7,7 +7,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Who has sent something.
+/// The end that has sent something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The one that has connected.

@@ -1,4 +1,4 @@
-//! Channels that go on with the next transfer while others are not through with the one before.
+//! Channels that start the next transfer while others still carry the one before.
 
 use std::{
     io::{Read, Write},

@@ -369,7 +369,7 @@ fn work_has_its_turn_among_transfers() {
                         sender.send(seen).unwrap();
                         drop(turn);
                     };
-                    // Some of it goes on elsewhere: what follows waits all the same.
+                    // Another thread does a part of it: what follows waits all the same.
                     match i % 3 {
                         0 => drop(std::thread::spawn(tell)),
                         _ => tell(),

@@ -266,7 +266,7 @@ pub enum Refusal {
     /// Another person or service.
     #[error("the peer is {found}, expected was {expected}")]
     Identity {
-        /// Who was wanted.
+        /// The expected identity.
         expected: String,
         /// Who it is.
         found: String,

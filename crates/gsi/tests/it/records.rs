@@ -154,7 +154,7 @@ fn nothing_counts_behind_the_end() {
         } else {
             assert!(opened.is_err());
         }
-        // The other direction goes on.
+        // The other direction continues.
         let sealed = seal(&mut other, b"still here");
         assert_eq!(open(&mut one, &sealed), Ok((b"still here".to_vec(), false)));
     }
@@ -181,7 +181,7 @@ fn changed_missing_or_repeated_records_are_refused() {
         fails(&|sealed| sealed.swap(0, 1));
         fails(&|sealed| drop(sealed.remove(1)));
         fails(&|sealed| sealed.insert(1, sealed[0].clone()));
-        // An alert that nobody has sealed; a record of another protocol; one longer than there are.
+        // An alert in clear; a record of another protocol; one above the length limit.
         fails(&|sealed| sealed.insert(1, vec![21, 3, 3, 0, 2, 1, 0]));
         fails(&|sealed| sealed.insert(1, b"GET / HTTP/1.0\r\n\r\n".to_vec()));
         fails(&|sealed| sealed.insert(1, [&[23, 3, 3, 0x50, 0][..], &[0; 0x5000]].concat()));

@@ -191,7 +191,7 @@ fn extra_authorities_are_trusted_beside_the_directory() {
         let peer = verify(known).expect("accepts");
         assert_eq!(peer.identity(), known.certificate().subject());
     }
-    // An end entity comes along, and vouches for nobody, not for itself either.
+    // An end entity signs no certificate, not its own either.
     assert!(matches!(verify(&lee), Err(Refusal::NoAuthority { .. })));
     assert!(grid.verify(&kim).is_err() && grid.verify(&alone).is_err());
 }

@@ -73,7 +73,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultsError {
-    /// It cannot go on.
+    /// It cannot continue.
     #[error(transparent)]
     Faults(#[from] faults::Error),
     /// Standard output, or a file of outcomes.

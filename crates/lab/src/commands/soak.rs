@@ -41,7 +41,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SoakError {
-    /// It cannot go on.
+    /// It cannot continue.
     #[error(transparent)]
     Soak(#[from] soak::Error),
     /// Standard output, or a file.

@@ -22,7 +22,7 @@ const APART_S: f64 = 10.0;
 /// Repeats of the copies.
 const COPIES_REPEATS: u64 = 10;
 
-/// Who meets what.
+/// Which tuners run on which paths.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Conditions of each family
@@ -221,7 +221,7 @@ impl Copies {
             let shares: Vec<f64> = run_together(entrants, &condition, seed)
                 .iter()
                 .map(|track| {
-                    // The last third: everybody has long been there.
+                    // The last third: all copies have settled long before.
                     let tail = &track.goodput_bps[track.goodput_bps.len() * 2 / 3..];
                     tail.iter().sum::<f64>() * STEP_S / (condition.seconds / 3.0)
                 })

@@ -124,7 +124,7 @@ pub struct Link {
     pub path: PathConfig,
 }
 
-/// Why an emulator cannot start or go on.
+/// Why an emulator cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -363,7 +363,7 @@ impl FaultEnds {
         Ok(())
     }
 
-    /// Ends what would go on, once the command that met it has ended.
+    /// Ends faults that would last, once the command that met them has ended.
     fn heal(&self, stage: &Stage, kind: Kind) -> Result<(), Error> {
         match kind {
             Kind::Lost => alter(stage, Alteration::Loss(Loss::None)),

@@ -42,7 +42,7 @@ use crate::file_error::FileError;
 use crate::network;
 use crate::peers;
 
-/// Why a campaign cannot begin or go on.
+/// Why a campaign cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -62,7 +62,7 @@ impl Default for PathConfig {
 pub struct Queue {
     /// What fits. Default 1000 packets.
     pub limit: QueueLimit,
-    /// Who is dropped. Default [`Discipline::DropTail`].
+    /// Which packets are dropped. Default [`Discipline::DropTail`].
     pub discipline: Discipline,
 }
 

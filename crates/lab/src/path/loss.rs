@@ -19,7 +19,7 @@ impl LossProcess {
         }
     }
 
-    /// Starts another process, in its good state; the random numbers go on.
+    /// Starts another process, in its good state; the sequence of random numbers continues.
     pub(super) fn set(&mut self, config: Loss) {
         self.config = config;
         self.in_bad = false;

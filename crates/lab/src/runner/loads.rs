@@ -45,7 +45,7 @@ impl Loads {
     }
 
     /// Starts and ends what is due; `seconds` since the first data, `None` before the transfer.
-    /// Whether anything goes on.
+    /// Whether a load runs.
     pub(super) fn at(&mut self, network: &Network, seconds: Option<f64>) -> Result<bool, RunError> {
         for (load, running) in &mut self.all {
             let (from, until) = load.times();

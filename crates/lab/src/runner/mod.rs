@@ -91,7 +91,7 @@ pub enum RunError {
     /// Connections cannot be watched.
     #[error("ask the kernel about connections: {0}")]
     Diag(#[source] io::Error),
-    /// The client ended while it was to go on.
+    /// The client ended before it was told to.
     #[error("the client ended too early:\n{log}")]
     Ended {
         /// What it printed.
@@ -162,7 +162,7 @@ pub struct RunCounts {
 
 /// Runs a scenario; `say` gets a line about every run.
 ///
-/// A run that fails is noted and the others go on.
+/// A failed run is recorded and the others continue.
 ///
 /// # Errors
 /// [`RunError`], when nothing can run or results cannot be written.

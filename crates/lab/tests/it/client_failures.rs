@@ -14,7 +14,7 @@ use godwit_lab::peers::{self};
 use godwit_proto::temporary::is_temporary;
 
 use crate::support::{
-    Kind, LONG, Need, Site, SmallDisk, am_root, assert_same, files_below, have, length_of,
+    Kind, LONG, Need, OneWay, Site, SmallDisk, am_root, assert_same, files_below, have, length_of,
     stored_below, wait_until, write_noise, write_sparse,
 };
 
@@ -167,7 +167,7 @@ fn missing_permission_is_refusal() {
 }
 
 #[test]
-fn a_full_disk_leaves_nothing_that_is_not_gone_on_with() {
+fn a_full_disk_leaves_only_resumable_files() {
     if !have(NEEDS) {
         return;
     }
@@ -186,7 +186,7 @@ fn a_full_disk_leaves_nothing_that_is_not_gone_on_with() {
         let said = site.godwit_exits(FAILED, &["cp", "--no-journal", &local, &url]);
         says(&said, &[&url, "o space left"]);
         assert_eq!(files_below(disk.path()), 0);
-        // What a journal knows of, the next attempt goes on with. Our server looks for room before
+        // The next attempt resumes what the journal records. Our server checks the free space before
         // it begins.
         for _ in 0..2 {
             let said = site.godwit_exits(FAILED, &["cp", &local, &url]);
@@ -213,7 +213,7 @@ fn a_full_disk_leaves_nothing_that_is_not_gone_on_with() {
 }
 
 #[test]
-fn endpoints_that_are_not_there_are_named() {
+fn missing_endpoints_are_named() {
     if !have(&[Need::Godwit]) {
         return;
     }
@@ -266,8 +266,9 @@ pub(crate) fn start(arguments: &[&str]) -> Process {
 /// Bytes of a big file of which some must have moved before anything is killed.
 pub(crate) const BIG: u64 = 1 << 30;
 
-#[test]
-fn a_server_that_dies_leaves_no_file_under_its_final_name() {
+/// Copies a big file in both directions with either server, and hands the copy on when some of it
+/// has arrived.
+fn for_each_running_copy(options: &[&str], check: impl Fn(Kind, &Site, OneWay, Process)) {
     if !have(NEEDS) {
         return;
     }
@@ -277,70 +278,54 @@ fn a_server_that_dies_leaves_no_file_under_its_final_name() {
             let way = site.one_way(upload, "f");
             write_sparse(&way.source, BIG);
             let (from, to) = (&*way.from, &*way.to);
-            let cp = ["cp", "-p", "2", "--retries", "2", "--no-verify"];
-            let client = start(&[&cp[..], &["--no-sparse", from, to]].concat());
+            let cp = [&["cp", "--no-sparse"][..], options, &[from, to]];
+            let client = start(&cp.concat());
             let folder = way.target.parent().expect("a parent");
             wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
-            site.crash();
-            assert!(!way.target.exists(), "{kind:?}: it was too fast");
-            let finished = client.wait(LONG).expect("ends");
-            assert_eq!(finished.status.code(), Some(FAILED), "{}", finished.log());
-            says(&finished.log(), &["127.0.0.1"]);
-            assert!(!way.target.exists());
-            assert_begun(folder);
+            check(kind, &site, way, client);
         }
     }
 }
 
 #[test]
-fn a_server_hears_of_an_interrupt_and_answers() {
-    if !have(NEEDS) {
-        return;
-    }
-    for kind in BOTH {
-        for upload in [true, false] {
-            let site = Site::new(kind);
-            let way = site.one_way(upload, "f");
-            write_sparse(&way.source, BIG);
-            let (from, to) = (&*way.from, &*way.to);
-            let client = start(&["cp", "-vv", "--no-sparse", "-c", "1", "-p", "2", from, to]);
-            let folder = way.target.parent().expect("a parent");
-            wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
-            client.signal(Signal::INT).expect("interrupts");
-            let finished = client.wait(LONG).expect("ends");
-            assert_eq!(finished.status.code(), Some(130), "{}", finished.log());
-            says(&finished.log(), &["-> ABOR", "<- 226", "goes on from here"]);
-            // The other may call what it has a whole file.
-            if matches!(kind, Kind::Godwitd) {
-                says(&finished.log(), &["<- 426"]);
-            }
-            assert!(!way.target.exists());
+fn a_server_that_dies_leaves_no_file_under_its_final_name() {
+    let options = ["-p", "2", "--retries", "2", "--no-verify"];
+    for_each_running_copy(&options, |_, site, way, client| {
+        site.crash();
+        assert!(!way.target.exists(), "it was too fast");
+        let finished = client.wait(LONG).expect("ends");
+        assert_eq!(finished.status.code(), Some(FAILED), "{}", finished.log());
+        says(&finished.log(), &["127.0.0.1"]);
+        assert!(!way.target.exists());
+        assert_begun(way.target.parent().expect("a parent"));
+    });
+}
+
+#[test]
+fn an_interrupt_aborts_the_transfer_at_the_server() {
+    for_each_running_copy(&["-vv", "-c", "1", "-p", "2"], |kind, _, way, client| {
+        client.signal(Signal::INT).expect("interrupts");
+        let finished = client.wait(LONG).expect("ends");
+        assert_eq!(finished.status.code(), Some(130), "{}", finished.log());
+        says(&finished.log(), &["-> ABOR", "<- 226", "goes on from here"]);
+        // The other may call what it has a whole file.
+        if kind == Kind::Godwitd {
+            says(&finished.log(), &["<- 426"]);
         }
-    }
+        assert!(!way.target.exists());
+    });
 }
 
 #[test]
 fn a_client_that_dies_leaves_no_file_under_its_final_name() {
-    if !have(NEEDS) {
-        return;
-    }
-    for kind in BOTH {
-        for upload in [true, false] {
-            let site = Site::new(kind);
-            let way = site.one_way(upload, "f");
-            write_sparse(&way.source, BIG);
-            let (from, to) = (&*way.from, &*way.to);
-            let client = start(&["cp", "-p", "2", "--no-verify", "--no-sparse", from, to]);
-            let folder = way.target.parent().expect("a parent");
-            wait_until("some of it has arrived", || stored_below(folder) > 1 << 20);
-            client.signal(Signal::KILL).expect("kills");
-            client.wait(LONG).expect("ends");
-            assert!(!way.target.exists());
-            // The server goes on, and the next attempt is whole.
-            write_sparse(&way.source, 10_000_000);
-            site.godwit(&["cp", "-p", "2", from, to]);
-            assert_same(&way.source, &way.target);
-            assert_eq!(length_of(&way.target), 10_000_000);
-        }
-    }
+    for_each_running_copy(&["-p", "2", "--no-verify"], |_, site, way, client| {
+        client.signal(Signal::KILL).expect("kills");
+        client.wait(LONG).expect("ends");
+        assert!(!way.target.exists());
+        // The server continues, and the next attempt is whole.
+        write_sparse(&way.source, 10_000_000);
+        site.godwit(&["cp", "-p", "2", &way.from, &way.to]);
+        assert_same(&way.source, &way.target);
+        assert_eq!(length_of(&way.target), 10_000_000);
+    });
 }

@@ -229,7 +229,7 @@ fn a_disk_that_is_full_costs_what_finds_no_room(kind: Kind) {
 }
 
 #[test]
-fn a_disk_that_is_full_costs_what_finds_no_room_with_the_reference_server() {
+fn a_full_disk_costs_only_what_does_not_fit_with_the_reference_server() {
     a_disk_that_is_full_costs_what_finds_no_room(Kind::Gct);
 }
 

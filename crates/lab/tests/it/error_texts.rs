@@ -43,10 +43,7 @@ impl Program {
         match self {
             Self::Godwitd => Need::Godwitd,
             Self::Gct => Need::Gct,
-            Self::Ftp(Kind::Vsftpd) => Need::Vsftpd,
-            Self::Ftp(Kind::Proftpd) => Need::Proftpd,
-            Self::Ftp(Kind::PureFtpd) => Need::PureFtpd,
-            Self::Ftp(Kind::Pyftpdlib) => Need::Pyftpdlib,
+            Self::Ftp(kind) => Need::Ftps(kind),
         }
     }
 }

@@ -9,7 +9,7 @@ use godwit_lab::peers::{
 };
 use tempfile::TempDir;
 
-use crate::support::{Need, am_root, assert_holds, have, write_noise};
+use crate::support::{assert_holds, ftps_server, write_noise};
 
 struct Peer {
     server: FtpsServer,
@@ -18,16 +18,8 @@ struct Peer {
 
 impl Peer {
     fn start(kind: Kind, demands_resumption: bool) -> Option<Self> {
-        let need = match kind {
-            Kind::Vsftpd => Need::Vsftpd,
-            Kind::Proftpd => Need::Proftpd,
-            Kind::PureFtpd => Need::PureFtpd,
-            Kind::Pyftpdlib => Need::Pyftpdlib,
-        };
-        let may = matches!(kind, Kind::Vsftpd | Kind::Pyftpdlib)
-            || am_root("the server becomes its users");
-        (may && have(&[Need::Godwit, need])).then(|| Self {
-            server: FtpsServer::start(kind, demands_resumption).expect("it starts"),
+        Some(Self {
+            server: ftps_server(kind, demands_resumption, &[])?,
             local: TempDir::new().expect("a directory"),
         })
     }

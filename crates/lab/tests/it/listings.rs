@@ -12,7 +12,7 @@ use godwit_lab::peers::{
 };
 use tempfile::TempDir;
 
-use crate::support::{Need, am_root, have};
+use crate::support::ftps_server;
 
 struct Peer {
     server: FtpsServer,
@@ -21,15 +21,8 @@ struct Peer {
 
 impl Peer {
     fn start(kind: Kind) -> Option<Self> {
-        let need = match kind {
-            Kind::Vsftpd => Need::Vsftpd,
-            Kind::Proftpd => Need::Proftpd,
-            Kind::PureFtpd => Need::PureFtpd,
-            Kind::Pyftpdlib => Need::Pyftpdlib,
-        };
-        let may = kind == Kind::Vsftpd || am_root("the server becomes its users");
-        (may && have(&[Need::Godwit, need])).then(|| Self {
-            server: FtpsServer::start(kind, false).expect("it starts"),
+        Some(Self {
+            server: ftps_server(kind, false, &[])?,
             local: TempDir::new().expect("a directory"),
         })
     }

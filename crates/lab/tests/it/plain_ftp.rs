@@ -93,7 +93,7 @@ fn curl_resumes_appends_and_takes_ranges() {
 
 /// Each of its transfers makes the directories that it needs, whether or not another was faster.
 #[test]
-fn rclone_puts_many_files_at_once_into_directories_that_are_not_there() {
+fn rclone_puts_many_files_into_new_directories() {
     if !have(&[Need::Rclone, Need::Godwitd]) {
         return;
     }

@@ -3,32 +3,16 @@
 
 use std::{fs, path::Path, process::Command};
 
-use godwit_lab::peers::{
-    Finished, Process,
-    ftps::{FtpsServer, Kind},
-    godwit,
-    process::Options,
-};
+use godwit_lab::peers::{Finished, Process, ftps::Kind, godwit, process::Options};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::support::{LONG, Need, am_root, assert_holds, have, wait_until, write_noise};
+use crate::support::{LONG, assert_holds, ftps_server, wait_until, write_noise};
 
 const LENGTH: usize = 24 << 20;
 
 /// Bytes that have moved when the client is killed.
 const MOVED: u64 = 4 << 20;
-
-fn start(kind: Kind) -> Option<FtpsServer> {
-    let need = match kind {
-        Kind::Vsftpd => Need::Vsftpd,
-        Kind::Proftpd => Need::Proftpd,
-        Kind::PureFtpd => Need::PureFtpd,
-        Kind::Pyftpdlib => Need::Pyftpdlib,
-    };
-    let may = kind == Kind::Vsftpd || am_root("the server becomes its users");
-    (may && have(&[Need::Godwit, need])).then(|| FtpsServer::start(kind, false).expect("it starts"))
-}
 
 /// Bytes of what is under a temporary name.
 fn begun(folder: &Path) -> Option<u64> {
@@ -49,7 +33,9 @@ fn moved(log: &Path) -> u64 {
 }
 
 fn goes_on_after_a_kill(kind: Kind, get: bool) {
-    let Some(server) = start(kind) else { return };
+    let Some(server) = ftps_server(kind, false, &[]) else {
+        return;
+    };
     let local = TempDir::new().expect("a directory");
     let here = |name: &str| local.path().join(name);
     let (source, target, folder) = match get {

@@ -103,7 +103,7 @@ fn files_acknowledged_by_the_server_survive_power_loss_only_with_durability_file
 }
 
 #[test]
-fn after_a_loss_of_power_in_the_middle_the_same_command_makes_every_file_whole() {
+fn after_a_power_loss_the_same_command_completes_every_file() {
     let Some(place) = Place::new() else { return };
     const FILES: usize = 12;
     for i in 0..FILES {

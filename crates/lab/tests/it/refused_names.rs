@@ -10,22 +10,10 @@ use godwit_lab::peers::{
 };
 use tempfile::TempDir;
 
-use crate::support::{Need, am_root, have};
+use crate::support::ftps_server;
 
 const NO_DOTS: &str = "refuses names with a leading dot";
 const IN_PLACE: &str = "written under their final names at once";
-
-fn start(kind: Kind, more: &[&str]) -> Option<FtpsServer> {
-    let need = match kind {
-        Kind::Vsftpd => Need::Vsftpd,
-        Kind::Proftpd => Need::Proftpd,
-        Kind::PureFtpd => Need::PureFtpd,
-        Kind::Pyftpdlib => Need::Pyftpdlib,
-    };
-    let may = kind == Kind::Vsftpd || am_root("the server becomes its users");
-    let ready = may && have(&[Need::Godwit, need]);
-    ready.then(|| FtpsServer::start_with(kind, false, more).expect("it starts"))
-}
 
 #[track_caller]
 fn godwit(server: &FtpsServer, status: i32, arguments: &[&str]) -> Finished {
@@ -65,7 +53,7 @@ fn temporary(folder: &Path) -> Vec<OsString> {
 }
 
 fn goes_without_dots(kind: Kind, more: &[&str], refusal: &str) {
-    let Some(server) = start(kind, more) else {
+    let Some(server) = ftps_server(kind, false, more) else {
         return;
     };
     let (_local, top, url) = prepared(&server);
@@ -120,13 +108,13 @@ fn proftpd_with_filters_of_dots_gets_all_other_files() {
 }
 
 #[test]
-fn servers_that_rename_nothing_are_written_to_in_place_and_the_note_says_so() {
+fn servers_without_rename_are_written_in_place_with_a_note() {
     let limit = ["<Limit RNFR RNTO>", "DenyAll", "</Limit>"];
     for (kind, more) in [
         (Kind::PureFtpd, &["--norename"][..]),
         (Kind::Proftpd, &limit),
     ] {
-        let Some(server) = start(kind, more) else {
+        let Some(server) = ftps_server(kind, false, more) else {
             continue;
         };
         let (_local, top, url) = prepared(&server);
@@ -140,7 +128,7 @@ fn servers_that_rename_nothing_are_written_to_in_place_and_the_note_says_so() {
 
 #[test]
 fn a_read_only_vsftpd_is_a_refusal() {
-    let Some(server) = start(Kind::Vsftpd, &["anon_upload_enable=NO"]) else {
+    let Some(server) = ftps_server(Kind::Vsftpd, false, &["anon_upload_enable=NO"]) else {
         return;
     };
     let (_local, top, url) = prepared(&server);

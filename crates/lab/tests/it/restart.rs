@@ -80,7 +80,7 @@ fn a_copy_goes_on_where_our_server_died_as_its_destination() {
     arguments.extend(["-p", "2", &source, &target]);
     let mut client = start(&arguments);
     wait_until("some has arrived", || length_of(&to.at("f")) > 1 << 20);
-    // Long enough for a marker, so that there is something to go on from.
+    // Long enough for a marker, so that the next attempt can resume.
     from.process().signal_group(Signal::STOP).expect("stops");
     client
         .wait_for_line(Stream::Stderr, "get a range marker", LONG, |line| {
@@ -156,7 +156,7 @@ fn kill_sessions(site: &Site) {
 }
 
 #[test]
-fn our_client_goes_on_where_a_session_of_the_reference_server_died() {
+fn godwit_resumes_where_a_session_of_the_reference_server_died() {
     if !have(&[Need::Gct, Need::Godwit]) {
         return;
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 use godwit_lab::load::Sharing;
 use godwit_lab::peers::{self, gct, godwit, iperf3};
 use godwit_lab::{netns, report, runner, scenario, stats};
+use tempfile::TempDir;
 
 const TINY: &str = r#"
 title = "A tiny run"
@@ -57,6 +58,15 @@ fn present(test: &str) -> bool {
     peers::present(test, both).is_some()
 }
 
+/// Runs a scenario into a directory of its own; `None` where it cannot run.
+fn run_here(test: &str, text: &str) -> Option<(TempDir, runner::Results)> {
+    present(test).then(|| {
+        let folder = TempDir::new().unwrap();
+        let results = run(text, &folder.path().join("out"));
+        (folder, results)
+    })
+}
+
 /// Runs a scenario into a directory; every run must come to its end.
 fn run(text: &str, out: &Path) -> runner::Results {
     let file = out.with_extension("toml");
@@ -76,12 +86,10 @@ fn run(text: &str, out: &Path) -> runner::Results {
 
 #[test]
 fn a_scenario_runs_and_is_reported() {
-    if !present("a_scenario_runs_and_is_reported") {
+    let Some((folder, results)) = run_here("a_scenario_runs_and_is_reported", TINY) else {
         return;
-    }
-    let folder = tempfile::TempDir::new().unwrap();
+    };
     let out = folder.path().join("out");
-    let results = run(TINY, &out);
     assert!(results.runs.len() >= 4);
     for run in &results.runs {
         let outcome = run.result.as_ref().unwrap();
@@ -146,7 +154,7 @@ fn transfers_from_several_hosts_share_a_path_that_changes() {
     if !present(test) || peers::present(test, iperf3::IPERF3.available()).is_none() {
         return;
     }
-    let folder = tempfile::TempDir::new().unwrap();
+    let folder = TempDir::new().unwrap();
     let out = folder.path().join("out");
     let results = run(BUSY, &out);
     let outcome = results.runs[0].result.as_ref().unwrap();
@@ -211,13 +219,11 @@ log_x = true
 "#;
 
 #[test]
-fn sets_of_files_are_counted_when_they_are_there() {
-    if !present("sets_of_files_are_counted_when_they_are_there") {
+fn sets_of_files_count_when_they_are_complete() {
+    let test = "sets_of_files_count_when_they_are_complete";
+    let Some((_folder, results)) = run_here(test, FILES) else {
         return;
-    }
-    let folder = tempfile::TempDir::new().unwrap();
-    let out = folder.path().join("out");
-    let results = run(FILES, &out);
+    };
     assert!(results.runs.len() >= 4);
     for run in &results.runs {
         let outcome = run.result.as_ref().unwrap();
@@ -234,15 +240,13 @@ fn sets_of_files_are_counted_when_they_are_there() {
 }
 
 #[test]
-fn a_set_of_files_that_takes_too_long_counts_as_far_as_it_came() {
-    if !present("a_set_of_files_that_takes_too_long_counts_as_far_as_it_came") {
-        return;
-    }
-    let folder = tempfile::TempDir::new().unwrap();
-    let out = folder.path().join("out");
+fn a_stopped_set_of_files_counts_what_arrived() {
     let slow =
         (FILES.replace("20 Mbit/s", "1 Mbit/s")).replace("measure = \"20 s\"", "measure = \"3 s\"");
-    let results = run(&slow, &out);
+    let test = "a_stopped_set_of_files_counts_what_arrived";
+    let Some((_folder, results)) = run_here(test, &slow) else {
+        return;
+    };
     for run in &results.runs {
         let outcome = run.result.as_ref().unwrap();
         assert!(outcome.stopped && outcome.bytes < 4_000_000, "{run:?}");
@@ -275,11 +279,10 @@ parallelism = 2
 
 #[test]
 fn without_a_path_both_ends_meet_on_loopback() {
-    if !present("without_a_path_both_ends_meet_on_loopback") {
+    let test = "without_a_path_both_ends_meet_on_loopback";
+    let Some((_folder, results)) = run_here(test, ONE_MACHINE) else {
         return;
-    }
-    let folder = tempfile::TempDir::new().unwrap();
-    let results = run(ONE_MACHINE, &folder.path().join("out"));
+    };
     let outcome = results.runs[0].result.as_ref().unwrap();
     assert!(outcome.goodput_bps > 0.0);
     assert_eq!(outcome.channels_seen, 4, "two movers of two");
@@ -320,7 +323,7 @@ fn a_third_host_directs_two_servers() {
     if !present(test) || peers::present(test, gct::URL_COPY.available()).is_none() {
         return;
     }
-    let folder = tempfile::TempDir::new().unwrap();
+    let folder = TempDir::new().unwrap();
     let results = run(THIRD_PARTY, &folder.path().join("out"));
     let outcome = results.runs[0].result.as_ref().unwrap();
     assert_eq!(outcome.channels_seen, 3);
@@ -366,7 +369,7 @@ fn the_same_seed_gives_the_same_goodput_within_its_interval() {
     if !present(test) {
         return;
     }
-    let folder = tempfile::TempDir::new().unwrap();
+    let folder = TempDir::new().unwrap();
     let mut seen = Vec::new();
     for attempt in 0..3 {
         let [one, other] = [0, 1].map(|which| {
@@ -404,7 +407,7 @@ fn wrong_scenarios_are_refused_before_anything_runs() {
     ) else {
         return;
     };
-    let folder = tempfile::TempDir::new().unwrap();
+    let folder = TempDir::new().unwrap();
     let file = folder.path().join("wrong.toml");
     fs::write(
         &file,
@@ -431,7 +434,7 @@ fn a_machine_without_namespaces_gets_one_message_and_status_3() {
         );
         return;
     }
-    let folder = tempfile::TempDir::new().unwrap();
+    let folder = TempDir::new().unwrap();
     let output = Command::new("setpriv")
         .args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"])
         .arg(&lab)

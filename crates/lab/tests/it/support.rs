@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use godwit_lab::peers::ftps::{self, FtpsServer};
 use godwit_lab::peers::gct::{self, GctServer};
 use godwit_lab::peers::godwit::{self, Godwitd};
-use godwit_lab::peers::{self, Error, Finished, Missing, arc, ftps, gfal, jglobus, plain_ftp};
+use godwit_lab::peers::{self, Error, Finished, Missing, arc, gfal, jglobus, plain_ftp};
 use tempfile::TempDir;
 
 use crate::whole;
@@ -60,10 +61,7 @@ pub(crate) enum Need {
     Curl,
     Lftp,
     Sshd,
-    Vsftpd,
-    Proftpd,
-    PureFtpd,
-    Pyftpdlib,
+    Ftps(ftps::Kind),
     Rclone,
     Python,
     Tmux,
@@ -86,10 +84,7 @@ pub(crate) fn have(needs: &[Need]) -> bool {
             Need::Curl => plain_ftp::CURL.available().map(drop),
             Need::Lftp => plain_ftp::LFTP.available().map(drop),
             Need::Sshd => SSHD.available().map(drop),
-            Need::Vsftpd => ftps::Kind::Vsftpd.program().map(drop),
-            Need::Proftpd => ftps::Kind::Proftpd.program().map(drop),
-            Need::PureFtpd => ftps::Kind::PureFtpd.program().map(drop),
-            Need::Pyftpdlib => ftps::Kind::Pyftpdlib.program().map(drop),
+            Need::Ftps(kind) => kind.program().map(drop),
             Need::Rclone => plain_ftp::RCLONE.available().map(drop),
             Need::Python => PYTHON.available().map(drop),
             Need::Tmux => TMUX.available().map(drop),
@@ -107,6 +102,19 @@ pub(crate) fn am_root(why: &str) -> bool {
         let _ = writeln!(std::io::stderr().lock(), "skipped {test}: {why}");
     }
     root
+}
+
+/// A running server for FTP over TLS, with `more` settings; `None`, and a printed skip, where it
+/// cannot run.
+pub(crate) fn ftps_server(
+    kind: ftps::Kind,
+    demands_resumption: bool,
+    more: &[&str],
+) -> Option<FtpsServer> {
+    let may = matches!(kind, ftps::Kind::Vsftpd | ftps::Kind::Pyftpdlib)
+        || am_root("the server becomes its users");
+    (may && have(&[Need::Godwit, Need::Ftps(kind)]))
+        .then(|| FtpsServer::start_with(kind, demands_resumption, more).expect("it starts"))
 }
 
 /// Which server a [`Site`] runs.

@@ -406,7 +406,7 @@ fn cut_at_any_byte() {
             pair.submit("STOR /g"),
             pair.submit("STOR /slow"),
         ];
-        // Less than the time between markers, which would go on for ever.
+        // Less than the time between markers, which would come without end.
         pair.drive_for(Duration::from_secs(4));
         let known = |id| {
             pair.finals

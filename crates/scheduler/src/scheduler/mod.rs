@@ -116,7 +116,7 @@ enum Blocked {
     Agents(NoAgent),
 }
 
-/// Who gets what. See the crate's contract.
+/// The scheduler. See the crate's contract.
 #[derive(Debug)]
 pub struct Scheduler {
     config: Config,
@@ -193,7 +193,7 @@ impl Scheduler {
         scheduler
     }
 
-    /// Puts this configuration in the place of the one before. What runs beyond it goes on.
+    /// Replaces the configuration. Units beyond its limits continue.
     pub fn configure(&mut self, config: Config) {
         if self.config == config {
             return;
@@ -392,7 +392,7 @@ impl Scheduler {
                 let place = place.expect("queues hold their endpoints");
                 place.waiting -= 1;
                 if place.waiting == 0 {
-                    // Scavengers may go on.
+                    // Scavengers may start.
                     self.wake(At::Endpoint(endpoint));
                 }
             }
@@ -663,7 +663,7 @@ impl Scheduler {
         changes
     }
 
-    /// Reports of all leases do not come at once: between them each goes on as before.
+    /// Reports of leases come at different times: between them each counts at its last goodput.
     fn count_bytes(&mut self) {
         for lease in self.leases.values_mut() {
             let since = self.now.saturating_sub(lease.reported_at).as_secs_f64();

@@ -144,7 +144,7 @@ impl Scheduler {
         vec![one]
     }
 
-    /// Who has what of a limit that is reached.
+    /// The holders of a limit that is reached.
     fn shortage(
         &self,
         queue: &Queue,

@@ -166,7 +166,7 @@ fn a_scavenger_that_others_keep_from_starting_says_so() {
         told(&scheduler, 2, "s", "e"),
         "share_used: class scavenger takes only what others leave"
     );
-    // Where nobody else waits it starts.
+    // It starts where no other queue waits.
     scheduler.remove_queue(&key(1, "s", "d"));
     assert_eq!(scheduler.step(seconds(1.0)).len(), 8);
 }

@@ -1,4 +1,4 @@
-//! Who gets how much.
+//! How shares divide slots and endpoints.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn ten_users_of_an_endpoint_get_the_same_whatever_their_jobs() {
 }
 
 #[test]
-fn contention_at_one_endpoint_is_not_settled_by_what_users_do_elsewhere() {
+fn shares_at_one_endpoint_ignore_transfers_elsewhere() {
     let config = configured(&[("d", sessions(4)), ("e", sessions(4))]);
     let mut world = World::new(Scheduler::new(config), 1.0);
     world.scheduler.set_agent("one", agent("h", 100));

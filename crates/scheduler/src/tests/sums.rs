@@ -138,7 +138,7 @@ fn each_for_itself(path: &Condition, transfers: u32, tuner: &str) -> (f64, f64) 
 }
 
 #[test]
-fn one_tuned_sum_comes_near_the_best_static_one_and_divides_it_fairly() {
+fn a_tuned_sum_is_near_the_best_static_one_and_fair() {
     for (name, path, users, agents) in [
         ("wide", wide(), 5, 1),
         ("wide", wide(), 3, 2),

@@ -106,7 +106,7 @@ impl World {
         self.scheduler.set_queue(key, state);
     }
 
-    /// Starts what may start, then goes on to the next end of a unit.
+    /// Starts what may start, then moves the clock to the next end of a unit.
     pub(super) fn advance(&mut self) -> Vec<Grant> {
         let grants = self.scheduler.step(self.now);
         for (place, grant) in grants.iter().enumerate() {

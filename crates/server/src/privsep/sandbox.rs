@@ -25,7 +25,7 @@ use crate::config::Separation;
 /// does not.
 const EMPTY: &str = "/run/godwitd-empty";
 
-/// What everybody may read, for names of owners and groups. Where the system has them from
+/// Files that every user may read, for names of owners and groups. Where the system has them from
 /// elsewhere, numbers must do.
 const NAMES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf"];
 

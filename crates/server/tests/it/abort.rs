@@ -1,4 +1,4 @@
-//! ABOR in every state: never a false success, and the session goes on.
+//! ABOR in every state: never a false success, and the session continues.
 
 use std::io::{Read as _, Write as _};
 

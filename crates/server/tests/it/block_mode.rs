@@ -377,7 +377,7 @@ fn bytes_of_a_lost_client_are_written() {
     let bytes = pattern(8 << 20, 1);
     let mut ftp = block_mode(&server);
     let mut data = connect(ftp.pasv());
-    // What lies under such a name is gone on with.
+    // A later upload under such a name resumes it.
     let name = ".godwit-0123456789abcdef.part";
     ftp.send(&format!("STOR /{name}"));
     ftp.await_code(150);

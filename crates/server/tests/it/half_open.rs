@@ -196,7 +196,7 @@ fn all_that_a_crowd_held_is_given_back_when_its_time_is_over() {
         let before = held();
         let all = DEPTHS.iter().cycle().take(60);
         let crowd: Vec<_> = all.map(|depth| site.stranger(*depth)).collect();
-        // One goes on with its handshake for ever, byte by byte.
+        // One sends its handshake without end, byte by byte.
         let mut slow = site.stranger(Depth::HalfHello);
         while slow.write_all(&[0]).is_ok() {
             std::thread::sleep(Duration::from_millis(20));

@@ -190,7 +190,7 @@ fn a_peer_that_connects_and_leaves_is_no_matter() {
 }
 
 #[test]
-fn other_sessions_go_on_while_one_waits_for_a_peer_that_never_answers() {
+fn a_peer_that_never_answers_delays_no_other_session() {
     let server = TestServer::with(|s| s.data_limit = Duration::from_millis(1500));
     server.write("f", b"abc");
     let mut ftp = server.login();

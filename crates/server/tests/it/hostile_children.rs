@@ -195,7 +195,7 @@ fn half_a_message_delays_only_its_sender() {
 }
 
 #[test]
-fn a_session_that_breaks_the_rules_ends_with_its_connection_alone() {
+fn a_session_that_breaks_the_rules_ends_only_itself() {
     let Some(site) = site() else { return };
     site.serves();
     let before = site.descriptors();

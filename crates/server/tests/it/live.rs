@@ -122,7 +122,7 @@ fn channels_come_and_go_while_data_flows() {
     assert_eq!(last.code, 226, "after {changes} changes: {last:?}");
     ftp.await_code(558);
     assert!(taker.transfer() == bytes, "after {changes} changes");
-    // The session goes on with the channels there are.
+    // The session continues with the existing channels.
     ftp.expect("RETR /f", 125);
     ftp.await_code(226);
     assert!(taker.transfer() == bytes);

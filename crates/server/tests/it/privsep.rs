@@ -422,7 +422,7 @@ fn the_monitor_counts_connections_and_logins() {
 }
 
 #[test]
-fn a_process_that_dies_takes_its_connection_along_and_nothing_else() {
+fn a_process_that_dies_ends_only_its_own_connection() {
     let Some(site) = Site::new(&[]) else { return };
     let mut bystander = site.login(&site.kim);
     let mine = |role: &str, before: &[u32]| {

@@ -65,7 +65,7 @@ fn an_address_has_so_many_data_channels_and_no_more() {
 }
 
 #[test]
-fn a_further_channel_than_there_may_be_fails_its_transfer_at_once() {
+fn a_channel_above_the_limit_fails_its_transfer_at_once() {
     let server = TestServer::with(|settings| settings.bounds.channels_per_account = 1);
     let mut ftp = server.login();
     ftp.expect("MODE E", 200);

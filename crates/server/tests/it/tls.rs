@@ -418,7 +418,7 @@ fn bytes_before_the_handshake_are_not_protected() {
     ftp.send("USER kim");
     let rest = read_all(ftp.socket().try_clone().unwrap());
     assert!(rest.first().is_none_or(|kind| *kind == ALERT), "{rest:?}");
-    // A connection that says nothing more is not kept for ever, and the server goes on.
+    // The server closes a silent connection in the end, and serves others meanwhile.
     let mut silent = site.server.connect();
     silent.expect("AUTH TLS", 234);
     assert!(Ftp::connect(site.server.address).reply().code == 220);

@@ -142,7 +142,7 @@ async fn nothing_expires_for_a_lease_after_the_database_was_away(fixture) {
     fixture.execute("UPDATE leader SET renewed = renewed - 60000000").await;
     lead(store).await;
     assert!(store.expire(leader).await.unwrap().is_empty());
-    // The same agent goes on under the same epoch.
+    // The same agent continues under the same epoch.
     assert!(agent.poll(store, &[unit.lease], Vec::new()).await.stop.is_empty());
     fixture.end_leases().await;
     assert_eq!(store.expire(leader).await.unwrap().len(), 1);

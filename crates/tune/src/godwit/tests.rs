@@ -305,7 +305,7 @@ fn after_a_queue(full: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_path_that_was_full_at_this_rate_is_full_without_a_queue_too() {
+fn a_path_once_full_at_this_rate_counts_as_full_without_a_queue() {
     let moves = |decisions: &[String]| decisions.iter().any(|why| why.contains("->"));
     let (seen_full, unknown) = (after_a_queue(2), after_a_queue(0));
     assert!(!moves(&seen_full), "{seen_full:?}");

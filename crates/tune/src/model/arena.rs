@@ -14,7 +14,7 @@ const SETTLE_MAX_S: f64 = 2.0;
 
 /// One transfer of a run.
 pub struct Entrant {
-    /// Who decides.
+    /// The tuner.
     pub tuner: Box<dyn Tuner>,
     /// Epoch where the tuner wants none in particular, s.
     pub epoch_s: f64,

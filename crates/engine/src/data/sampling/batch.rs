@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_windows_can_be_spared_first_and_of_equal_ones_the_youngest() {
+    fn the_smallest_window_retires_first_and_then_the_youngest() {
         let addresses = |port: u16| {
             let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
             AddressPair {

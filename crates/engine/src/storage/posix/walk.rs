@@ -120,7 +120,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `None`: it was a link, go on.
+    /// `None`: it was a link; the walk continues.
     fn last(
         &mut self,
         name: Vec<u8>,

@@ -278,7 +278,7 @@ impl Table {
             self.add(name, message, bad, good);
         }
 
-        // Whoever holds it is nobody but itself, the host's name above it notwithstanding.
+        // Its holder is itself, whatever host the certificate above it names.
         let grid = self.grid();
         let independent = proxy_cert_info(INDEPENDENT, None, None);
         let host = self.holder_of(&grid);

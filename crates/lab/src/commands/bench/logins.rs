@@ -26,7 +26,7 @@ use crate::peers::{
     process,
 };
 
-/// A small file that every machine has and everybody may read.
+/// A small file that every machine has and every user may read.
 const FILE: &str = "/etc/passwd";
 
 /// Logins of a contender in a round.

@@ -37,7 +37,7 @@ const DD: Tool = Tool::new("dd", "coreutils");
 /// Channels that the last cell goes up to; the server's own bound is above.
 const CHANNELS: [u16; 6] = [1, 4, 16, 64, 256, 1000];
 
-/// Who serves and who fetches.
+/// The server and the client of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Programs {
     Gct,

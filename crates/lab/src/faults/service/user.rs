@@ -1,4 +1,4 @@
-//! Who submits jobs, and asks what became of them.
+//! The user who submits jobs and asks for their outcome.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

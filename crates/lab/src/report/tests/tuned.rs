@@ -138,7 +138,7 @@ fn tuned() -> Results {
 }
 
 #[test]
-fn tuners_are_held_against_the_best_static_setting_of_each_phase() {
+fn tuners_are_compared_with_the_best_static_setting_of_each_phase() {
     let results = tuned();
     let groups = group::groups(&results);
     let judged = judged::judged(&results, &groups);

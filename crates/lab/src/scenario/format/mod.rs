@@ -44,7 +44,7 @@ pub struct Scenario {
     pub run: RunSpec,
     /// Who moves the data; at least one.
     pub method: Vec<Method>,
-    /// What else goes on.
+    /// Other traffic and processes.
     #[serde(default)]
     pub load: Vec<Load>,
     /// What becomes of the path in mid-run.

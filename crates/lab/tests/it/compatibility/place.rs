@@ -32,7 +32,7 @@ pub(super) enum Login {
     Ssh,
 }
 
-/// The password of everybody who has one.
+/// The password of all users that have one.
 pub(super) const PASSWORD: &str = "sesame";
 
 /// A running server, as clients know it.

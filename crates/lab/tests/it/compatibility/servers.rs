@@ -25,13 +25,13 @@ pub(super) struct Others {
 impl Others {
     pub(super) fn new(grounds: &Grounds) -> Self {
         use crate::support::have;
-        let plain = |need, kind| have(&[need]).then(|| grounds.plain(kind));
+        let plain = |kind| have(&[Need::Ftps(kind)]).then(|| grounds.plain(kind));
         Self {
             arc: have(&[Need::ArcServer]).then(|| grounds.arc()),
-            vsftpd: plain(Need::Vsftpd, Kind::Vsftpd),
-            proftpd: plain(Need::Proftpd, Kind::Proftpd),
-            pure_ftpd: plain(Need::PureFtpd, Kind::PureFtpd),
-            pyftpdlib: plain(Need::Pyftpdlib, Kind::Pyftpdlib),
+            vsftpd: plain(Kind::Vsftpd),
+            proftpd: plain(Kind::Proftpd),
+            pure_ftpd: plain(Kind::PureFtpd),
+            pyftpdlib: plain(Kind::Pyftpdlib),
         }
     }
 }

@@ -39,7 +39,7 @@ enum Context {
     Established,
     /// By AUTH TLS.
     Tls,
-    /// From the beginning, by somebody else.
+    /// From the beginning, by another program.
     Private,
 }
 
