@@ -103,7 +103,7 @@ fn messages(root: &Path) -> Result<String, String> {
     for file in files {
         let mut joined = false;
         for line in read(&file)?.lines() {
-            // A text goes on behind a backslash, without the blanks before.
+            // A backslash continues a text on the next line, without the blanks before.
             let line = if joined { line.trim_start() } else { line };
             joined = line.ends_with('\\');
             all.push_str(line.trim_end_matches('\\'));

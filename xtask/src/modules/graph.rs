@@ -55,7 +55,7 @@ fn common_folder(tree: &Tree, members: &BTreeSet<usize>) -> Option<usize> {
     first.into_iter().find(is_common)
 }
 
-/// Who names whom.
+/// Which module names which.
 type Graph = BTreeMap<usize, BTreeSet<usize>>;
 
 fn graph(tree: &Tree, among: &BTreeSet<usize>) -> Graph {

@@ -186,8 +186,8 @@ fn a_full_disk_leaves_only_resumable_files() {
         let said = site.godwit_exits(FAILED, &["cp", "--no-journal", &local, &url]);
         says(&said, &[&url, "o space left"]);
         assert_eq!(files_below(disk.path()), 0);
-        // The next attempt resumes what the journal records. Our server checks the free space before
-        // it begins.
+        // The next attempt resumes what the journal records. Our server checks the free space
+        // before it begins.
         for _ in 0..2 {
             let said = site.godwit_exits(FAILED, &["cp", &local, &url]);
             says(&said, &[&url, "o space left"]);
