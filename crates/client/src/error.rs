@@ -1,6 +1,10 @@
 //! Errors of the client: what failed, who must act, and the exit status.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc};
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use godwit_engine::control::ControlError;
 use godwit_proto::{
@@ -96,6 +100,16 @@ pub enum Error {
     /// The checksums of both ends differ.
     #[error("{0}")]
     Mismatch(Box<Mismatch>),
+    /// Both ends have the same bytes, which are not those that the user has named.
+    #[error("{doing}: both ends have {found}, and {expected} was expected")]
+    WrongChecksum {
+        /// Verb and URL.
+        doing: String,
+        /// `ALGORITHM:hex`.
+        found: String,
+        /// Hexadecimal.
+        expected: String,
+    },
     /// The server lacks a requested feature.
     #[error("{endpoint}: the server has no {feature}: {consequence}")]
     MissingFeature {
@@ -116,6 +130,16 @@ pub enum Error {
         endpoint: String,
         /// As announced.
         announced: SocketAddr,
+    },
+    /// The host has no address that the run may connect to ([`AddressScope`]).
+    ///
+    /// [`AddressScope`]: crate::spec::addresses::AddressScope
+    #[error("{endpoint}: leads to {address}, and connections there are not allowed")]
+    AddressRefused {
+        /// URL without path.
+        endpoint: String,
+        /// The first address of the host.
+        address: IpAddr,
     },
     /// A server named a file in a way that could reach outside the directory copied.
     #[error("{directory}: refused the name {name:?} that the server lists: {why}")]
@@ -475,6 +499,8 @@ impl Error {
         Some(match self {
             Self::Usage(_)
             | Self::Resolve { .. }
+            | Self::AddressRefused { .. }
+            | Self::WrongChecksum { .. }
             | Self::Missing { .. }
             | Self::Exists { .. }
             | Self::Changed { .. }
@@ -516,6 +542,7 @@ impl Error {
         match self {
             Self::Usage(_) => "usage",
             Self::Resolve { .. } => "host_not_found",
+            Self::AddressRefused { .. } => "address_refused",
             Self::Unreachable { .. } => "unreachable",
             Self::Control { .. } => "connection_lost",
             Self::Login { reply, .. } if reply.code.is_transient() => "busy",
@@ -531,7 +558,7 @@ impl Error {
                 TransferFailure::Limit(_) => "limit",
             },
             Self::Size { .. } => "size",
-            Self::Mismatch(_) => "checksum",
+            Self::Mismatch(_) | Self::WrongChecksum { .. } => "checksum",
             Self::MissingFeature { .. } => "not_supported",
             Self::LowPort { .. } | Self::HostileName { .. } => "hostile",
             Self::DataRefused { .. } => "data_unreachable",

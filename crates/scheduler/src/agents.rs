@@ -284,8 +284,28 @@ impl Agents {
     }
 }
 
-/// Whether a pattern, in which `*` stands for any text, matches all of a name.
-pub fn matches(pattern: &str, name: &str) -> bool {
+/// Whether a pattern, in which `*` stands for any text, matches all of an endpoint's name: as it
+/// is, or with the port that a name without one means.
+pub fn matches(pattern: &str, endpoint: &str) -> bool {
+    fits(pattern, endpoint)
+        || usual_port(endpoint).is_some_and(|port| fits(pattern, &format!("{endpoint}:{port}")))
+}
+
+fn usual_port(endpoint: &str) -> Option<u16> {
+    let (scheme, host) = endpoint.split_once("://")?;
+    let has_port = |(_, port): (&str, &str)| !port.contains(']');
+    if host.rsplit_once(':').is_some_and(has_port) {
+        return None;
+    }
+    match scheme {
+        "gsiftp" => Some(2811),
+        "ftp" | "ftpes" => Some(21),
+        "sshftp" => Some(22),
+        _ => None,
+    }
+}
+
+fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else {

@@ -37,8 +37,8 @@ pub struct PollRequest {
     /// Made when the agent's state directory was made: a second process of the same name with
     /// another directory is refused while the first is alive.
     pub incarnation: Uuid,
-    /// Rises with each poll, over restarts of the agent too; an older one than the last has no
-    /// effect.
+    /// Rises with each poll, over restarts of the agent too; an older one than the last is refused
+    /// while the lease lasts.
     pub sequence: u64,
     /// What it is.
     pub description: AgentDescription,
@@ -88,6 +88,9 @@ pub struct UnitProgress {
     pub lease: Lease,
     /// Bytes safe at the destination since the grant.
     pub bytes: u64,
+    /// Those of them that are of files which have not ended: results do not tell these.
+    #[serde(default)]
+    pub open_bytes: u64,
     /// Files that ended since the grant.
     pub files: u64,
     /// Bytes a second over the last control epoch.
@@ -187,7 +190,7 @@ pub struct PollResponse {
     /// Units that it must stop at once: canceled, paused, or given to another. Only its own
     /// temporary files may be removed.
     pub stop: Vec<Stop>,
-    /// New shares of units that it holds.
+    /// Shares of all units that it holds: they may have changed.
     pub shares: Vec<(Lease, Share)>,
     /// It gets no new work, and may end when it holds nothing.
     pub drain: bool,
@@ -229,6 +232,12 @@ pub struct Grant {
     pub work: Work,
     /// How.
     pub options: GrantOptions,
+    /// Agents had its files before, and may have copied some of them.
+    #[serde(default)]
+    pub again: bool,
+    /// Where names and servers may lead the agent to.
+    #[serde(default)]
+    pub addresses: AddressScope,
     /// With so much.
     pub share: Share,
     /// Number of the next result: those before it were counted.
@@ -236,6 +245,21 @@ pub struct Grant {
     pub next_result: u64,
     /// For the ends of this unit only; kept in memory.
     pub credentials: Vec<GrantedCredential>,
+}
+
+/// Addresses that an agent may connect to for a unit. The service has checked the URLs; names are
+/// resolved by the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum AddressScope {
+    /// Those of the Internet.
+    #[default]
+    Public,
+    /// Those of private networks, too: an operator listed the endpoints.
+    Site,
+    /// All: the agent is the user's own.
+    Any,
 }
 
 /// What to do.

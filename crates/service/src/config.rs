@@ -10,7 +10,7 @@ use std::{
 use clap::{Args, Parser, Subcommand};
 use godwit_client::{
     auth::secrets::Secrets,
-    spec::{Connections, Rates, Ssh, bits_per_second},
+    spec::{Connections, Rates, Ssh, addresses::AddressScope, bits_per_second},
 };
 use godwit_gsi::{cert::files::Locations, ftps::Authorities};
 use godwit_service_api::agent::LEASE_SECONDS;
@@ -297,12 +297,33 @@ impl Settings {
     /// # Errors
     /// The file cannot be read, or a value makes no sense.
     pub fn resolve(&self) -> Result<ServeSettings, ServiceError> {
-        let options = match &self.config {
+        self.merged()?.resolve()
+    }
+
+    /// URL of the database, for what needs no key.
+    ///
+    /// # Errors
+    /// A file cannot be read, or nothing says where the database is.
+    pub fn database(&self) -> Result<Zeroizing<String>, ServiceError> {
+        let options = self.merged()?;
+        match options.database_url()? {
+            Some(url) => Ok(url),
+            None => Ok(database_of(&options.personal_data()?)),
+        }
+    }
+
+    fn merged(&self) -> Result<Options, ServiceError> {
+        Ok(match &self.config {
             Some(path) => self.options.clone().or(read_options(path)?),
             None => self.options.clone(),
-        };
-        options.resolve()
+        })
     }
+}
+
+/// Of a service for one person.
+fn database_of(data: &Path) -> Zeroizing<String> {
+    let path = data.join("service.db");
+    Zeroizing::new(format!("sqlite:{}?mode=rwc", path.display()))
 }
 
 fn read_options(path: &Path) -> Result<Options, ServiceError> {
@@ -312,23 +333,30 @@ fn read_options(path: &Path) -> Result<Options, ServiceError> {
 }
 
 impl Options {
-    fn resolve(self) -> Result<ServeSettings, ServiceError> {
-        let usage = |text: &str| ServiceError::Usage(text.to_owned());
-        let database = match (&self.database, &self.database_file) {
+    /// `None`: the service is of one person.
+    fn database_url(&self) -> Result<Option<Zeroizing<String>>, ServiceError> {
+        Ok(match (&self.database, &self.database_file) {
             (Some(url), _) => Some(Zeroizing::new(url.clone())),
             (None, Some(path)) => {
                 let text = fs::read_to_string(path).map_err(ServiceError::file(path))?;
                 Some(Zeroizing::new(text.trim().to_owned()))
             }
             (None, None) => None,
-        };
+        })
+    }
+
+    fn personal_data(&self) -> Result<PathBuf, ServiceError> {
+        let data = self.data.clone().or_else(default_data);
+        data.ok_or_else(|| ServiceError::Usage("--data or --database?".to_owned()))
+    }
+
+    fn resolve(self) -> Result<ServeSettings, ServiceError> {
+        let usage = |text: &str| ServiceError::Usage(text.to_owned());
+        let database = self.database_url()?;
         let personal = match database {
             Some(_) => None,
             None => Some(Personal {
-                data: match &self.data {
-                    Some(data) => data.clone(),
-                    None => default_data().ok_or_else(|| usage("--data or --database?"))?,
-                },
+                data: self.personal_data()?,
                 agent: !self.no_agent,
                 local: self.allow_local.clone(),
             }),
@@ -363,10 +391,7 @@ impl Options {
         };
         Ok(ServeSettings {
             database: match (database, &personal) {
-                (None, Some(personal)) => {
-                    let path = personal.data.join("service.db");
-                    Zeroizing::new(format!("sqlite:{}?mode=rwc", path.display()))
-                }
+                (None, Some(personal)) => database_of(&personal.data),
                 (database, _) => database.unwrap_or_default(),
             },
             key,
@@ -377,7 +402,7 @@ impl Options {
                 policy: EndpointPolicy {
                     endpoints,
                     local: self.allow_local,
-                    ssh: personal.is_some(),
+                    personal: personal.is_some(),
                     any_webhook: self.allow_any_webhook || personal.is_some(),
                 },
                 rate: RequestRate {
@@ -534,6 +559,7 @@ fn connections() -> Connections {
         stall_limit: STALL_LIMIT,
         secrets: Secrets::of_environment(|name| env::var_os(name), uid),
         authorities: Authorities::System,
+        addresses: AddressScope::default(),
         port_range: None,
         protect: None,
         locations: Locations::new(|name| env::var_os(name), uid),
@@ -571,6 +597,13 @@ mod tests {
         let settings = resolve(&["--database", "postgres://h/d", "--key-file", "/k"]).unwrap();
         assert!(settings.api.policy.endpoints.is_empty() && settings.personal.is_none());
         assert!(resolve(&["--database", "postgres://h/d"]).is_err());
+        let program = ["godwit-service", "migrate", "--database", "postgres://h/d"];
+        match Arguments::try_parse_from(program).unwrap().verb {
+            Verb::Migrate { settings, .. } => {
+                assert_eq!(settings.database().unwrap().as_str(), "postgres://h/d");
+            }
+            _ => unreachable!("migrate"),
+        }
         assert!(resolve(&["--data", "/d", "--listen", "0.0.0.0:1"]).is_err());
         assert!(resolve(&["--data", "/d", "--listen", "0.0.0.0:1", "--plain-http"]).is_ok());
     }

@@ -8,6 +8,7 @@
 //! - `problem`: errors of requests
 //! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
+//! - `foreign`: what fuzz targets do with bytes of users and agents
 //! - [`credentials`]: what proves users to endpoints, sealed at rest
 
 pub mod accounts;
@@ -17,6 +18,8 @@ pub mod config;
 pub mod credentials;
 pub mod doctor;
 mod error;
+#[cfg(any(test, fuzzing))]
+mod foreign;
 pub mod gateway;
 mod problem;
 pub mod scheduling;
@@ -25,3 +28,15 @@ pub mod store;
 mod tls;
 
 pub use error::ServiceError;
+
+/// For the fuzz target: a submission of a hostile user.
+#[cfg(fuzzing)]
+pub fn hear_foreign_submission(bytes: &[u8]) {
+    foreign::submission(bytes);
+}
+
+/// For the fuzz target: a poll of a hostile agent.
+#[cfg(fuzzing)]
+pub fn hear_foreign_poll(bytes: &[u8]) {
+    foreign::poll(bytes);
+}

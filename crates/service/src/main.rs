@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::Parser as _;
+use godwit_engine::host::net;
 use godwit_service::{
     ServiceError, agent,
     config::{Arguments, ServeSettings, Verb},
@@ -63,8 +64,12 @@ fn fail(status: u8, why: &dyn Display) -> ExitCode {
 
 async fn run(verb: Verb) -> Result<ExitCode, ServiceError> {
     match verb {
-        Verb::Serve(settings) => serve_until_signal(settings.resolve()?).await,
+        Verb::Serve(settings) => {
+            hide_memory();
+            serve_until_signal(settings.resolve()?).await
+        }
         Verb::Agent(options) => {
+            hide_memory();
             let config = options.resolve()?;
             info!(
                 name = config.name,
@@ -78,13 +83,20 @@ async fn run(verb: Verb) -> Result<ExitCode, ServiceError> {
         Verb::Migrate {
             settings,
             operator_token,
-        } => migrate(&settings.resolve()?, operator_token.as_deref()).await,
+        } => migrate(&settings.database()?, operator_token.as_deref()).await,
         Verb::Enroll { name, to, settings } => {
-            let store = Store::open(&settings.resolve()?.database).await?;
+            let store = Store::open(&settings.database()?).await?;
             serve::enroll_agent(&store, &name, &to).await?;
             store.close().await;
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+/// Keys, tokens and credentials are in it.
+fn hide_memory() {
+    if let Err(error) = net::forbid_core_dumps() {
+        tracing::warn!(%error, "a crash may write secrets to a core file");
     }
 }
 
@@ -138,11 +150,8 @@ async fn examine(settings: &ServeSettings) -> ExitCode {
     }
 }
 
-async fn migrate(
-    settings: &ServeSettings,
-    operator_token: Option<&Path>,
-) -> Result<ExitCode, ServiceError> {
-    let store = Store::migrate(&settings.database).await?;
+async fn migrate(database: &str, operator_token: Option<&Path>) -> Result<ExitCode, ServiceError> {
+    let store = Store::migrate(database).await?;
     info!(
         version = store.schema_version().await?,
         "the tables are up to date"

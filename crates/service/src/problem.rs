@@ -9,6 +9,9 @@ use godwit_service_api::problem::{MEDIA_TYPE, Problem};
 
 use crate::{accounts::AccessError, credentials::CredentialError, store::StoreError};
 
+/// When a user who has as much as is allowed may ask again: some of it may have ended.
+const QUOTA_SECONDS: u64 = 30;
+
 /// Why a request is refused.
 #[derive(Debug)]
 pub(crate) struct ApiError(Box<Problem>);
@@ -121,6 +124,9 @@ impl From<StoreError> for ApiError {
             StoreError::NotFound => Self::not_found(),
             StoreError::Conflict(why) => Self::new(Kind::Conflict, why),
             StoreError::Invalid(why) => Self::new(Kind::Invalid, why),
+            error @ StoreError::Quota { .. } => {
+                Self::new(Kind::Quota, error.to_string()).after(QUOTA_SECONDS)
+            }
             StoreError::AgentTaken => Self::new(Kind::AgentTaken, "end it, or wait for its lease"),
             error if error.is_passing() => {
                 tracing::warn!(%error, "a request met a database that does not answer");

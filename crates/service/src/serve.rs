@@ -118,6 +118,7 @@ impl Server {
             board: Arc::clone(&board),
             accounts: Arc::clone(&accounts),
             vault: vault.clone(),
+            addresses: settings.api.policy.scope(),
         };
         let api = Api::new(
             store.clone(),

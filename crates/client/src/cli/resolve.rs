@@ -25,7 +25,7 @@ use crate::{
     service::{Change, ServiceRequest},
     spec::{
         Connections, FilesFrom, Invocation, JobSpec, Manage, Part, Preserve, Proxy, ProxyInfo,
-        ProxyInit, Request, Ssh, nesting::check_nesting,
+        ProxyInit, Request, Ssh, addresses::AddressScope, nesting::check_nesting,
     },
 };
 
@@ -116,6 +116,7 @@ fn connections(common: &Common, environment: &Environment) -> Resolved<Connectio
             Some(path) if path.is_dir() => Authorities::Directory(path.clone()),
             Some(path) => Authorities::File(path.clone()),
         },
+        addresses: AddressScope::Any,
         port_range,
         protect: common.protect,
         locations: environment.locations.clone(),

@@ -105,8 +105,9 @@ impl Planner {
     }
 
     /// An earlier run has copied it.
-    fn skip_copied(&self, file: &SourceFile) {
-        let end = FileEnd::DoneBefore { size: file.size };
+    pub(super) fn skip_copied(&self, file: &SourceFile, checksum: Option<&str>) {
+        let size = file.size;
+        let end = FileEnd::DoneBefore { size, checksum };
         self.context.reporter.ended(&file.source(), &end);
         let before = &self.context.counters.files_before;
         before.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +119,7 @@ impl Planner {
             .local
             .durability
             .record((found.dev(), found.ino()));
-        self.skip_copied(file);
+        self.skip_copied(file, None);
     }
 
     /// Queues a file that an earlier run completed for the check that it still exists. Servers are
@@ -235,7 +236,7 @@ impl Planner {
         for file in files {
             match found.next().flatten() {
                 Some(facts) if is_as_we_left_it(&file, &facts, last_record_time) => {
-                    self.skip_copied(&file);
+                    self.skip_copied(&file, None);
                 }
                 _ => self.copy(file).await,
             }

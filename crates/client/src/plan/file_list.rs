@@ -15,14 +15,20 @@ use std::{
 };
 
 use godwit_proto::{
-    FtpPath,
+    ChecksumAlgorithm, FtpPath,
     url::{Location, RemoteUrl},
 };
 use tokio::sync::mpsc;
 
 use super::{
-    Planner, copy_path::CopyPath, local_walk::put, needs_recursive,
-    parallel_listing::PendingDirectory, remote_walk::get, trail::Trail,
+    Planner,
+    checksums::{checksums, offered},
+    copy_path::CopyPath,
+    local_walk::put,
+    needs_recursive,
+    parallel_listing::PendingDirectory,
+    remote_walk::get,
+    trail::Trail,
 };
 use crate::{
     endpoint::Endpoint,
@@ -31,8 +37,11 @@ use crate::{
     panics::{caught_now, test_point},
     report::events::FileEnd,
     session::{Found, Session, retry::Operation},
-    spec::{ExistingFiles, FilesFrom, NamePair, without_end_slash},
-    transfer::source_file::{LocalEnd, RemotePath, SourceFile},
+    spec::{ExistingFiles, FilesFrom, NamePair, Verify, without_end_slash},
+    transfer::{
+        source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile},
+        verify,
+    },
 };
 
 /// Names that are checked together.
@@ -53,6 +62,8 @@ struct Name {
     destination: Vec<u8>,
     /// Bytes that the source must have.
     bytes: Option<u64>,
+    /// Its checksum.
+    checksum: Option<Arc<(ChecksumAlgorithm, String)>>,
 }
 
 impl Name {
@@ -63,6 +74,7 @@ impl Name {
             destination: source.clone(),
             source,
             bytes: None,
+            checksum: None,
         })
     }
 
@@ -71,6 +83,7 @@ impl Name {
             source: relative(&pair.source)?,
             destination: relative(&pair.destination)?,
             bytes: pair.bytes,
+            checksum: pair.checksum.clone().map(Arc::new),
         })
     }
 
@@ -234,6 +247,14 @@ impl Planner {
                 return Err(Error::Exists { what });
             }
             ExistingFiles::KeepSameSize => same_size,
+            ExistingFiles::RefuseOthers => {
+                return match same_size {
+                    true => self.skip_if_same(&file).await,
+                    false => Err(Error::Exists {
+                        what: file.target(),
+                    }),
+                };
+            }
             ExistingFiles::KeepSame => {
                 let modified = file.modified_seconds();
                 same_size && modified.is_some() && modified == existing.modified
@@ -244,6 +265,56 @@ impl Planner {
             false => self.submit(file).await,
         }
         Ok(())
+    }
+
+    /// Whether an earlier run has copied what lies there, by its checksum if the job verifies.
+    async fn skip_if_same(&mut self, file: &SourceFile) -> Result<()> {
+        let algorithm = match self.spec.verify {
+            Verify::Never | Verify::WherePossible => {
+                self.skip_copied(file, None);
+                return Ok(());
+            }
+            Verify::Always(algorithm) => algorithm,
+        };
+        let [source, target] = ends(file);
+        let algorithm = match algorithm {
+            Some(algorithm) => algorithm,
+            None => self.common_algorithm([&source, &target]).await?,
+        };
+        let mut values = Vec::with_capacity(2);
+        for end in [&source, &target] {
+            values.extend(checksums(&mut self.retrying, algorithm, vec![end]).await);
+        }
+        let values: Vec<_> = values.into_iter().collect::<Result<_>>()?;
+        let [ours, theirs] = <[String; 2]>::try_from(values).unwrap_or_default();
+        let doing = file.target();
+        match verify::agree(&doing, algorithm, ours, theirs) {
+            Ok(agreed) => {
+                verify::check_expected(&doing, Some(&agreed), file.expected.as_deref())?;
+                self.skip_copied(file, Some(&agreed));
+                Ok(())
+            }
+            Err(_) => Err(Error::Exists { what: doing }),
+        }
+    }
+
+    /// The first algorithm that the servers of both ends have.
+    async fn common_algorithm(&mut self, ends: [&CopyPath; 2]) -> Result<ChecksumAlgorithm> {
+        let mut common = ChecksumAlgorithm::ALL.to_vec();
+        for end in ends {
+            if let CopyPath::There(at) = end {
+                let offered = offered(&mut self.retrying, &at.endpoint).await?;
+                common.retain(|algorithm| offered.contains(algorithm));
+            }
+        }
+        common
+            .first()
+            .copied()
+            .ok_or_else(|| Error::MissingFeature {
+                endpoint: self.spec.destination.to_string(),
+                feature: "CKSM with an algorithm that both ends have".to_owned(),
+                consequence: "the file cannot be verified".to_owned(),
+            })
     }
 
     /// The destination has it already.
@@ -311,7 +382,10 @@ impl Planner {
             make_all_local(folder)?;
         }
         name.check_size(&endpoint.url(&remote), facts.size)?;
-        let file = get(endpoint, remote, destination, &facts);
+        let file = SourceFile {
+            expected: name.checksum.clone(),
+            ..get(endpoint, remote, destination, &facts)
+        };
         self.submit_unless(file, existing).await
     }
 
@@ -368,7 +442,10 @@ impl Planner {
             let existing = existing.next().flatten();
             if !metadata.is_dir() {
                 let what = here.display().to_string();
-                let file = put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata));
+                let file = SourceFile {
+                    expected: name.checksum.clone(),
+                    ..put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata))
+                };
                 let submitted = match name.check_size(&what, file.size) {
                     Ok(()) => self.submit_unless(file, existing).await,
                     Err(error) => Err(error),
@@ -392,6 +469,23 @@ impl Planner {
             }
         }
         Ok(())
+    }
+}
+
+/// Where a file comes from, and where it goes.
+fn ends(file: &SourceFile) -> [CopyPath; 2] {
+    let here = |end: &LocalEnd| match end {
+        LocalEnd::Path(path) => CopyPath::Here(path.clone()),
+        LocalEnd::Standard => CopyPath::Here(PathBuf::new()),
+    };
+    let there = CopyPath::There(RemotePath {
+        endpoint: Arc::clone(&file.endpoint),
+        path: file.remote.clone(),
+    });
+    match &file.other {
+        Peer::To(end) => [there, here(end)],
+        Peer::From(Origin::Here(end)) => [here(end), there],
+        Peer::From(Origin::Server(at)) => [CopyPath::There(at.clone()), there],
     }
 }
 

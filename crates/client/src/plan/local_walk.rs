@@ -357,6 +357,7 @@ pub(super) fn put(
         attributes: file
             .filter(|_| size.is_some())
             .map(FileAttributes::of_metadata),
+        expected: None,
         is_new: false,
         begun: None,
         pipeline_failures: 0,

@@ -558,6 +558,7 @@ fn file(endpoint: Arc<Endpoint>, remote: FtpPath, other: Peer, facts: &Facts) ->
         size: facts.size,
         changed: facts.modify.map(|t| t.0),
         attributes: Some(FileAttributes::of_facts(facts)),
+        expected: None,
         is_new: false,
         begun: None,
         pipeline_failures: 0,

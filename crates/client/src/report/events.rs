@@ -252,6 +252,8 @@ pub enum FileEnd<'a> {
     DoneBefore {
         /// Its size.
         size: Option<u64>,
+        /// As of `Done`, where both ends were compared now.
+        checksum: Option<&'a str>,
     },
     /// The destination had it and keeps it, as the job asks.
     Kept,

@@ -32,7 +32,9 @@ pub(super) async fn connect_any(
     endpoint: &Arc<Endpoint>,
 ) -> Result<Connected> {
     let known = &endpoint.capabilities.addresses;
-    let mut untried = known.trial_order(addresses(endpoint).await?).into_iter();
+    let mut untried = known
+        .trial_order(addresses(context, endpoint).await?)
+        .into_iter();
     // In the order in which they were begun.
     let mut trying: Vec<SocketAddr> = Vec::new();
     let mut trials = Vec::new();
@@ -90,14 +92,27 @@ async fn first_of<F: Future>(trials: &mut Vec<Pin<Box<F>>>) -> Option<F::Output>
     Some(ended)
 }
 
-/// All addresses of the host, in the system's order.
-pub(super) async fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>> {
+/// All addresses of the host that the run may connect to, in the system's order.
+pub(super) async fn addresses(
+    context: &RunContext,
+    endpoint: &Endpoint,
+) -> Result<Vec<SocketAddr>> {
     let (host, port) = (endpoint.host().to_owned(), endpoint.port());
     let doing = || format!("find host {}", endpoint.host());
     let resolved = on_thread(doing, move || net::resolve(&host, port)).await?;
-    resolved.map_err(|error| Error::Resolve {
+    let mut found = resolved.map_err(|error| Error::Resolve {
         endpoint: endpoint.name(),
         host: endpoint.host().to_owned(),
         error: Arc::new(error),
-    })
+    })?;
+    let first = found.first().map(SocketAddr::ip);
+    let scope = context.connections.addresses;
+    found.retain(|address| scope.allows_for(endpoint.host(), address.ip()));
+    match (found.is_empty(), first) {
+        (true, Some(address)) => Err(Error::AddressRefused {
+            endpoint: endpoint.name(),
+            address,
+        }),
+        _ => Ok(found),
+    }
 }

@@ -1,5 +1,6 @@
 //! Resolved requests, independent of the command line's form.
 
+pub mod addresses;
 pub mod filter;
 pub(crate) mod nesting;
 
@@ -27,7 +28,7 @@ use godwit_proto::{
 };
 use godwit_tune::{Bounds, Method, Setting};
 
-use self::filter::Filter;
+use self::{addresses::AddressScope, filter::Filter};
 pub use crate::units::bits_per_second;
 use crate::{auth::secrets::Secrets, service::ServiceRequest};
 
@@ -80,6 +81,8 @@ pub struct Connections {
     pub secrets: Secrets,
     /// Trusted CAs for servers of `ftpes://`.
     pub authorities: Authorities,
+    /// Where names and servers may lead to.
+    pub addresses: AddressScope,
     /// Ports for listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
     /// Minimum protection of data channels (`--protect`); `None`: [`MinProtection::Identity`] with
@@ -367,6 +370,8 @@ pub struct NamePair {
     pub destination: Vec<u8>,
     /// A source with another number of bytes fails.
     pub bytes: Option<u64>,
+    /// A copy with another checksum fails, before it gets its name where that can be.
+    pub checksum: Option<(ChecksumAlgorithm, String)>,
 }
 
 /// The root or the home that a path begins at, as `files_from` wants the ends of a copy, and the
@@ -410,6 +415,9 @@ pub enum ExistingFiles {
     KeepSame,
     /// They stay where they have the size of their source.
     KeepSameSize,
+    /// An earlier run of this job may have copied them: it has where they have the size of their
+    /// source, and the checksum if the job verifies. Else the copy fails.
+    RefuseOthers,
 }
 
 /// The most that a job may use, which another thread changes while it runs.

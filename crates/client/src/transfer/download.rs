@@ -59,6 +59,8 @@ pub(crate) struct Download {
     /// What is here is the beginning of the file, and the server sends the rest:
     /// [`resume::is_in_order`].
     in_order: bool,
+    /// What its checksum must be.
+    expected: Option<Arc<(ChecksumAlgorithm, String)>>,
     /// Bytes of it that an earlier run has left.
     resumed_bytes: u64,
     /// Which version of the source it is of.
@@ -181,6 +183,7 @@ impl Download {
             attributes: source_file.attributes,
             to,
             in_order,
+            expected: source_file.expected.clone(),
             resumed_bytes,
             version: Mutex::new(version),
         })
@@ -609,6 +612,7 @@ impl FileTransfer for Download {
                     self.compare_output(session, output, &doing).await?
                 }
             };
+            verify::check_expected(&doing, agreed.as_ref(), self.expected.as_deref())?;
             self.commit(&session.context.local.durability)?;
             Ok(agreed)
         })

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, sync::Arc};
 
-use godwit_proto::{FtpPath, pi::transfer::Direction};
+use godwit_proto::{ChecksumAlgorithm, FtpPath, pi::transfer::Direction};
 
 use crate::{
     endpoint::{Endpoint, naming::NameRefused},
@@ -29,6 +29,8 @@ pub(crate) struct SourceFile {
     pub(crate) changed: Option<i64>,
     /// What the copy is to have of its source beside the bytes.
     pub(crate) attributes: Option<FileAttributes>,
+    /// What its checksum must be.
+    pub(crate) expected: Option<Arc<(ChecksumAlgorithm, String)>>,
     /// Nothing is at its target: the directory there was made for this copy.
     pub(crate) is_new: bool,
     /// Where a copy of it lies that an earlier run has begun.

@@ -303,6 +303,31 @@ pub(crate) fn agree(
     })))
 }
 
+/// Whether what both ends have agreed on is what the user has said. A checksum by another algorithm
+/// tells nothing.
+pub(crate) fn check_expected(
+    doing: impl Display,
+    agreed: Option<&AgreedChecksum>,
+    expected: Option<&(ChecksumAlgorithm, String)>,
+) -> Result<()> {
+    let (Some(agreed), Some((algorithm, value))) = (agreed, expected) else {
+        return Ok(());
+    };
+    let found = agreed.strip_prefix(&format!("{algorithm}:"));
+    let is_same = |found: &str| {
+        let [found, value] = [found, value].map(|text| text.trim_start_matches('0'));
+        found.eq_ignore_ascii_case(value)
+    };
+    match found.is_none_or(is_same) {
+        true => Ok(()),
+        false => Err(Error::WrongChecksum {
+            doing: doing.to_string(),
+            found: agreed.clone(),
+            expected: value.clone(),
+        }),
+    }
+}
+
 fn agree_by_leaves(
     doing: &str,
     ours: &BlockChecksums,

@@ -9,7 +9,9 @@ use std::{
     sync::OnceLock,
 };
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Ports that passive data channels may use.
@@ -185,6 +187,16 @@ pub fn raise_fd_limit() -> u64 {
         Err(_) => now.current,
     };
     reached.unwrap_or(u64::MAX)
+}
+
+/// Memory of this process goes to no core file, and other processes of the user do not read it.
+pub fn forbid_core_dumps() -> io::Result<()> {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none)?;
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Addresses of a host by getaddrinfo(3), in the system's order of preference. Blocks; at least one

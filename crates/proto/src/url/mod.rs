@@ -121,7 +121,8 @@ impl Location {
 impl Scheme {
     const ALL: [Self; 4] = [Self::Ftp, Self::Gsiftp, Self::Ftpes, Self::Sshftp];
 
-    fn named(name: &str) -> Option<Self> {
+    /// The scheme of this name, in upper or lower case.
+    pub fn named(name: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|scheme| scheme.as_str().eq_ignore_ascii_case(name))
     }

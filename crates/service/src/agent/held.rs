@@ -36,8 +36,11 @@ struct HeldUnit {
     files: Vec<FileOutcome>,
     /// Reported or to be reported: what a second run leaves out.
     done: HashSet<u64>,
-    /// Bytes of earlier runs of this grant.
-    bytes: u64,
+    /// Bytes moved of files that ended.
+    done_bytes: u64,
+    /// The same when the present run began. What earlier runs have moved of other files, this one
+    /// resumes and counts.
+    bytes_before: u64,
 }
 
 enum State {
@@ -94,9 +97,14 @@ impl UnitTable {
     pub(super) fn progress(&self) -> Vec<UnitProgress> {
         let of = |(lease, unit): (&Lease, &HeldUnit)| {
             let report = unit.progress.report();
+            let bytes = unit.bytes_before.saturating_add(report.bytes);
             UnitProgress {
                 lease: *lease,
-                bytes: unit.bytes + report.bytes,
+                bytes,
+                open_bytes: match unit.state {
+                    State::Over { .. } => 0,
+                    _ => bytes.saturating_sub(unit.done_bytes),
+                },
                 files: unit.done.len() as u64,
                 goodput: report.goodput,
                 setting: report.setting,
@@ -106,6 +114,7 @@ impl UnitTable {
         let waiting = self.waiting.values().map(|grant| UnitProgress {
             lease: grant.lease,
             bytes: 0,
+            open_bytes: 0,
             files: 0,
             goodput: 0.0,
             setting: Share::default(),
@@ -145,7 +154,7 @@ impl UnitTable {
         std::mem::take(&mut self.reports)
     }
 
-    fn start(&mut self, grant: Grant, done: HashSet<u64>, bytes: u64) {
+    fn start(&mut self, grant: Grant, done: HashSet<u64>, done_bytes: u64) {
         tracing::info!(
             unit = grant.lease.unit,
             epoch = grant.lease.epoch,
@@ -167,7 +176,8 @@ impl UnitTable {
             progress,
             files: Vec::new(),
             done,
-            bytes,
+            done_bytes,
+            bytes_before: done_bytes,
             grant,
         };
         self.units.insert(unit.grant.lease, unit);
@@ -256,9 +266,8 @@ impl UnitTable {
             .collect();
         for lease in leases {
             if let Some(unit) = self.units.remove(&lease) {
-                let bytes = unit.bytes + unit.progress.report().bytes;
                 let files = unit.files;
-                self.start(unit.grant, unit.done, bytes);
+                self.start(unit.grant, unit.done, unit.done_bytes);
                 if let Some(again) = self.units.get_mut(&lease) {
                     again.files = files;
                 }
@@ -274,6 +283,7 @@ impl UnitTable {
                     && unit.counts()
                     && unit.done.insert(outcome.index)
                 {
+                    unit.done_bytes = unit.done_bytes.saturating_add(outcome.bytes);
                     unit.files.push(outcome);
                 }
                 false

@@ -13,7 +13,7 @@ use godwit_proto::{
     url::{Location, in_url},
 };
 use godwit_service_api::{
-    agent::{FoundFile, GrantedCredential},
+    agent::{FoundFile, Grant},
     job::{FileError, MAX_URL_BYTES},
 };
 
@@ -32,13 +32,13 @@ impl Observer for Silent {
 /// What lies in the directory `source`, and where it goes below `destination`.
 pub(super) async fn list(
     (source, destination): (&str, &str),
-    granted: &[GrantedCredential],
+    grant: &Grant,
     settings: &UnitSettings,
     stop: CancellationToken,
 ) -> Result<Vec<FoundFile>, FileError> {
     let mut from = plan::place(source, settings)?;
     let mut to = plan::place(destination, settings)?;
-    let connections = plan::with_credentials(settings, granted, [&mut from, &mut to])?;
+    let connections = plan::connections_for(grant, settings, [&mut from, &mut to])?;
     let names = match from {
         Location::Remote(url) => {
             let listed = manage::list(url, connections, Arc::new(Silent), stop).await;

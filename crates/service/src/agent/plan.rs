@@ -8,7 +8,8 @@ use std::{
 
 use godwit_client::spec::{
     CongestionChoice, Connections, Durability, EpochMode, ExistingFiles, FilesFrom, JobSpec,
-    JournalSpec, NamePair, Preserve, Rates, SettingLimit, TunerSpec, Verify, top_and_name,
+    JournalSpec, NamePair, Preserve, Rates, SettingLimit, TunerSpec, Verify,
+    addresses::AddressScope, top_and_name,
 };
 use godwit_gsi::cert::Credential;
 use godwit_proto::{
@@ -17,7 +18,7 @@ use godwit_proto::{
     url::{Location, RemoteUrl, Scheme},
 };
 use godwit_service_api::{
-    agent::{FileEnd, Grant, GrantOptions, GrantedCredential, Secret, UnitFile, Work},
+    agent::{self, FileEnd, Grant, GrantOptions, GrantedCredential, Secret, UnitFile, Work},
     job::{self, Class, FileError, Overwrite, WhoActs},
 };
 use godwit_tune::{Bounds, Method};
@@ -184,7 +185,7 @@ impl Group {
     ) -> Result<Round, FileError> {
         let (mut source, mut destination) = (self.source, self.destination);
         let ends = [&mut source, &mut destination];
-        let connections = with_credentials(settings, &grant.credentials, ends)?;
+        let connections = connections_for(grant, settings, ends)?;
         let syncs_at_end = matches!(destination, Location::Local(_));
         Ok(Round {
             spec: JobSpec {
@@ -194,7 +195,7 @@ impl Group {
                 shallow: false,
                 dotted: false,
                 files_from: Some(FilesFrom::Pairs(self.names.into())),
-                existing: existing(&grant.options, grant.lease.epoch > 1 || journal.exists()),
+                existing: existing(&grant.options, grant.again || journal.exists()),
                 sync: None,
                 preserve: Preserve {
                     times: grant.options.preserve_times,
@@ -239,14 +240,14 @@ impl PlannedFile {
     }
 }
 
-/// What becomes of files that exist. Where the unit runs `again` they may be what an earlier run
-/// has finished and could not report: those have the size of their source.
+/// What becomes of files that exist. Where the unit runs `again` they may be what an earlier lease
+/// of the job has finished and could not report. Nothing but their bytes can tell that.
 fn existing(options: &GrantOptions, again: bool) -> ExistingFiles {
     match options.overwrite {
         Overwrite::Always => ExistingFiles::Replace,
         Overwrite::Different if options.preserve_times => ExistingFiles::KeepSame,
         Overwrite::Different => ExistingFiles::KeepSameSize,
-        Overwrite::Never if again => ExistingFiles::KeepSameSize,
+        Overwrite::Never if again => ExistingFiles::RefuseOthers,
         Overwrite::Never => ExistingFiles::Refuse,
     }
 }
@@ -290,6 +291,7 @@ fn placed(file: &UnitFile, settings: &UnitSettings) -> Result<Placed, FileError>
             source: name,
             destination: target,
             bytes: request.bytes,
+            checksum: checksum.clone(),
         },
         shown,
         file: PlannedFile {
@@ -343,14 +345,20 @@ fn path_of(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// Connections with what was granted for these ends, and nothing else unless the agent is the
+/// Connections to addresses in the grant's scope, with what was granted for these ends, and
+/// nothing else unless the agent is the
 /// user's own.
-pub(super) fn with_credentials(
+pub(super) fn connections_for(
+    grant: &Grant,
     settings: &UnitSettings,
-    granted: &[GrantedCredential],
     ends: [&mut Location; 2],
 ) -> Result<Connections, FileError> {
     let mut connections = settings.connections.clone();
+    connections.addresses = match grant.addresses {
+        agent::AddressScope::Public => AddressScope::Public,
+        agent::AddressScope::Site => AddressScope::Site,
+        agent::AddressScope::Any => AddressScope::Any,
+    };
     if !settings.own_credentials {
         connections.secrets = Default::default();
         connections.proxies.clear();
@@ -363,7 +371,7 @@ pub(super) fn with_credentials(
         Location::Local(_) | Location::Standard => None,
     });
     for url in remotes {
-        for credential in granted {
+        for credential in &grant.credentials {
             if is_for(credential, url) {
                 take(&mut connections, &credential.secret, url)?;
             }
@@ -375,8 +383,8 @@ pub(super) fn with_credentials(
 fn is_for(credential: &GrantedCredential, url: &RemoteUrl) -> bool {
     match Location::parse(credential.endpoint.as_bytes()) {
         Ok(Location::Remote(of)) => {
-            (of.scheme, of.port) == (url.scheme, url.port)
-                && of.host.eq_ignore_ascii_case(&url.host)
+            let [of_host, host] = [&of.host, &url.host].map(|host| host.trim_end_matches('.'));
+            (of.scheme, of.port) == (url.scheme, url.port) && of_host.eq_ignore_ascii_case(host)
         }
         _ => false,
     }

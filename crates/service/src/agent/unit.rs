@@ -228,7 +228,7 @@ impl Runner {
             } => {
                 let listed = listing::list(
                     (source, destination),
-                    &grant.credentials,
+                    &grant,
                     &self.settings,
                     self.stop.clone(),
                 );
@@ -374,8 +374,11 @@ impl Observer for Watch {
                 size,
                 checksum,
             } => (*bytes, file.finished(*size, *checksum)),
-            events::FileEnd::DoneBefore { size } => {
-                (0, file.finished(size.or(file.bytes).unwrap_or(0), None))
+            // The run that has completed it has compared what the job compares.
+            events::FileEnd::DoneBefore { size, checksum } => {
+                let size = size.or(file.bytes).unwrap_or(0);
+                let checksum = checksum.map(str::to_ascii_lowercase);
+                (0, FileEnd::Finished { size, checksum })
             }
             events::FileEnd::Kept => (0, FileEnd::Skipped),
             events::FileEnd::Failed(error) => (0, FileEnd::Failed(file_error(error))),

@@ -27,6 +27,9 @@ pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 /// Longest wait for the next part of a body.
 const BODY_WAIT: Duration = Duration::from_secs(30);
 
+/// Longest wait for all of a body that is not a stream of lines.
+const BODY_TIME_MAX: Duration = Duration::from_secs(300);
+
 /// A user who asks within the limits of requests.
 #[derive(Clone, Debug)]
 pub(super) struct Caller(pub(super) PrincipalRecord);
@@ -153,7 +156,7 @@ async fn json_body(request: Request) -> Answer<Vec<u8>> {
     if media_type(request.headers()) != "application/json" {
         return Err(ApiError::new(Kind::MediaType, "send application/json"));
     }
-    whole(request.into_body()).await
+    whole(request.into_body(), BODY_BYTES_MAX).await
 }
 
 /// The media type of a body in lower case, without its parameters.
@@ -167,18 +170,24 @@ pub(super) fn media_type(headers: &HeaderMap) -> String {
     media.trim().to_ascii_lowercase()
 }
 
-/// All of a body.
-pub(super) async fn whole(body: Body) -> Answer<Vec<u8>> {
+/// All of a body, of at most so many bytes.
+pub(crate) async fn whole(body: Body, bytes_max: usize) -> Answer<Vec<u8>> {
     let mut parts = BodyParts::new(body);
-    let mut bytes = Vec::new();
-    while let Some(part) = parts.next().await? {
-        if bytes.len() + part.len() > BODY_BYTES_MAX {
-            let detail = format!("at most {BODY_BYTES_MAX} bytes; send long lists as lines");
-            return Err(ApiError::new(Kind::TooLarge, detail));
+    let read = async {
+        let mut bytes = Vec::new();
+        while let Some(part) = parts.next().await? {
+            if bytes.len() + part.len() > bytes_max {
+                let detail = format!("at most {bytes_max} bytes; send long lists as lines");
+                return Err(ApiError::new(Kind::TooLarge, detail));
+            }
+            bytes.extend_from_slice(&part);
         }
-        bytes.extend_from_slice(&part);
-    }
-    Ok(bytes)
+        Ok(bytes)
+    };
+    let late = || Err(ApiError::new(Kind::Timeout, "the body takes too long"));
+    tokio::time::timeout(BODY_TIME_MAX, read)
+        .await
+        .unwrap_or_else(|_| late())
 }
 
 /// A body part by part, each of which must come in time.

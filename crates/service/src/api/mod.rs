@@ -11,7 +11,7 @@
 //! Of jobs of others users learn nothing, not even that they exist.
 
 mod cursor;
-mod extract;
+pub(crate) mod extract;
 mod jobs;
 pub mod limits;
 mod openapi;

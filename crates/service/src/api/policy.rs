@@ -1,21 +1,25 @@
 //! Where jobs may go. The service is a way into networks that its users cannot reach themselves, so
 //! every URL is checked, by the parser that agents use.
 //!
-//! Names of hosts are not resolved here: an answer of today says nothing of tomorrow's. A name that
-//! leads to an address of the site is for `--allow-endpoint` to leave out.
+//! Names of hosts are not resolved here: an answer of today says nothing of tomorrow's. Agents
+//! check the addresses that they connect to, by the scope that comes with each unit.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::IpAddr,
     os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
 };
 
+use godwit_client::spec::addresses::AddressScope;
 use godwit_proto::{
     ChecksumAlgorithm,
     url::{Location, RemoteUrl, Scheme},
 };
 use godwit_scheduler::matches;
-use godwit_service_api::job::{FileRequest, MAX_FILE_BYTES, MAX_METADATA_BYTES, MAX_URL_BYTES};
+use godwit_service_api::{
+    agent,
+    job::{FileRequest, MAX_FILE_BYTES, MAX_METADATA_BYTES, MAX_URL_BYTES},
+};
 use reqwest::Url;
 
 use crate::problem::{Answer, ApiError, Kind};
@@ -27,17 +31,28 @@ pub struct EndpointPolicy {
     /// Patterns over `scheme://host:port`; empty: everything but addresses of this host and of
     /// private networks.
     pub endpoints: Vec<String>,
+    /// The service is of one person, and its agent reaches what that person reaches.
+    pub personal: bool,
     /// Directories of the agents' hosts that `file` URLs may name.
     pub local: Vec<PathBuf>,
-    /// `sshftp` URLs, for which an agent lends its ssh keys.
-    pub ssh: bool,
     /// Webhooks may be told by plain HTTP and to private addresses.
     pub any_webhook: bool,
 }
 
 impl EndpointPolicy {
+    /// Where names and servers may lead agents to. Who lists endpoints knows their networks, and
+    /// may list addresses of any kind; a name of a list may yet lead to no address of the agent's
+    /// own host.
+    pub(crate) fn scope(&self) -> agent::AddressScope {
+        match (self.personal, self.endpoints.is_empty()) {
+            (true, _) => agent::AddressScope::Any,
+            (false, false) => agent::AddressScope::Site,
+            (false, true) => agent::AddressScope::Public,
+        }
+    }
+
     /// Whether a file may be copied so.
-    pub(super) fn check_file(&self, file: &FileRequest) -> Answer<()> {
+    pub(crate) fn check_file(&self, file: &FileRequest) -> Answer<()> {
         let source = self
             .check_url(&file.source)
             .map_err(|error| error.at("/source"))?;
@@ -87,7 +102,7 @@ impl EndpointPolicy {
             let hint = "store a credential for the endpoint: POST /api/v1/credentials";
             return Err(ApiError::new(Kind::UserInfo, hint));
         }
-        if remote.scheme == Scheme::Sshftp && !self.ssh {
+        if remote.scheme == Scheme::Sshftp && !self.personal {
             return Err(ApiError::new(Kind::Scheme, "use gsiftp, ftp or ftpes"));
         }
         let host = remote.host.to_ascii_lowercase();
@@ -97,9 +112,9 @@ impl EndpointPolicy {
             true => format!("[{host}]"),
             false => host.clone(),
         };
-        let plain = format!("{}://{shown}", remote.scheme.as_str());
+        let meant = format!("{}://{shown}:{}", remote.scheme.as_str(), remote.port);
         let endpoint = endpoint_of(url).unwrap_or_default();
-        if endpoint != plain && endpoint != format!("{plain}:{}", remote.port) {
+        if Some(&endpoint) != endpoint_of(&meant).as_ref() {
             return Err(ApiError::new(Kind::Url, "the host is ambiguous"));
         }
         let is_allowed = match self.endpoints.is_empty() {
@@ -125,7 +140,7 @@ impl EndpointPolicy {
     }
 
     /// Whether the end of a job may be told there.
-    pub(super) fn check_webhook(&self, url: &str) -> Answer<()> {
+    pub(crate) fn check_webhook(&self, url: &str) -> Answer<()> {
         let wrong = |why: &str| ApiError::new(Kind::Url, why);
         let parsed = Url::parse(url).map_err(|_| wrong("a webhook is an https URL"))?;
         if !parsed.username().is_empty() || parsed.password().is_some() {
@@ -168,49 +183,16 @@ fn address_of(host: &str) -> Answer<Option<IpAddr>> {
 /// This host, or a network that is not the Internet.
 fn is_private(host: &str, address: Option<IpAddr>) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
+    let local = ["localhost", "localdomain", "local", "internal"];
     match address {
-        Some(IpAddr::V4(address)) => is_private_v4(address),
-        Some(IpAddr::V6(address)) => is_private_v6(address),
+        Some(address) => !AddressScope::Public.allows(address),
         None => {
-            let local = ["localhost", "localdomain", "local", "internal"];
             host.starts_with("localhost")
                 || host.starts_with("ip6-")
                 || host
                     .rsplit('.')
                     .next()
                     .is_some_and(|last| local.contains(&last))
-        }
-    }
-}
-
-fn is_private_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    address.is_loopback()
-        || address.is_private()
-        || address.is_link_local()
-        || address.is_multicast()
-        || a == 0
-        || a >= 240
-        || (a == 100 && (64..128).contains(&b))
-        || (a == 192 && b == 0 && c == 0)
-        || (a == 198 && (18..20).contains(&b))
-}
-
-fn is_private_v6(address: Ipv6Addr) -> bool {
-    let [a, b, c, d, e, f, g, h] = address.segments();
-    let embedded =
-        |high: u16, low: u16| is_private_v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
-    match [a, b, c, d, e, f] {
-        // Mapped, compatible (also ::1 and ::), and by the address translation of RFC 6052.
-        [0, 0, 0, 0, 0, 0xffff] | [0, 0, 0, 0, 0, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => embedded(g, h),
-        [0x64, 0xff9b, 1, ..] => true,
-        // 6to4.
-        [0x2002, ..] => embedded(b, c),
-        _ => {
-            address.is_multicast()
-                || address.is_unique_local()
-                || address.is_unicast_link_local()
-                || a & 0xffc0 == 0xfec0
         }
     }
 }
@@ -293,7 +275,7 @@ mod tests {
     fn a_list_of_endpoints_is_all_that_is_allowed() {
         let policy = EndpointPolicy {
             endpoints: vec![
-                "gsiftp://*.example.org*".to_owned(),
+                "gsiftp://*.example.org:*".to_owned(),
                 "ftp://127.0.0.1:*".to_owned(),
             ],
             local: vec![PathBuf::from("/data")],
@@ -301,6 +283,8 @@ mod tests {
         };
         for url in [
             "gsiftp://a.example.org/x",
+            "gsiftp://A.example.org.:2811/x",
+            "gsiftp://a.example.org:5000/x",
             "ftp://127.0.0.1:99/x",
             "file:///data/x",
         ] {
@@ -308,6 +292,7 @@ mod tests {
         }
         for url in [
             "ftp://a.example.org/x",
+            "gsiftp://a.example.org.evil.example/x",
             "gsiftp://example.com/x",
             "ftp://127.0.0.2:99/x",
             "file:///data/../etc/passwd",
@@ -325,6 +310,16 @@ mod tests {
             "gsiftp://a.example.org/x\n",
         ] {
             assert!(policy.check_url(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn patterns_know_the_usual_port_of_each_scheme() {
+        for scheme in [Scheme::Ftp, Scheme::Gsiftp, Scheme::Ftpes, Scheme::Sshftp] {
+            let endpoint = format!("{}://h", scheme.as_str());
+            let pattern = format!("*:{}", scheme.default_port());
+            assert!(matches(&pattern, &endpoint), "{pattern} {endpoint}");
+            assert!(!matches("*:99", &endpoint) && !matches(&pattern, &format!("{endpoint}:99")));
         }
     }
 

@@ -111,9 +111,8 @@ pub(super) async fn set_endpoint(
     Operator(operator): Operator,
     Json(request): Json<EndpointRequest>,
 ) -> Answer<StatusCode> {
-    check_endpoint(&request.name, "/name")?;
     let record = EndpointRecord {
-        name: request.name,
+        name: endpoint_named(&request.name, "/name")?,
         state: request.state,
         limits: request.limits,
     };
@@ -125,14 +124,15 @@ pub(super) async fn set_endpoint(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn check_endpoint(name: &str, pointer: &str) -> Answer<()> {
-    match is_plain(name) && endpoint_of(name).as_deref() == Some(name) {
-        true => Ok(()),
-        false => {
-            let detail = "an endpoint is scheme://host or scheme://host:port, in lower case";
-            Err(ApiError::new(Kind::Invalid, detail).at(pointer))
-        }
-    }
+/// The endpoint as jobs have it.
+fn endpoint_named(name: &str, pointer: &str) -> Answer<String> {
+    let is_bare = |(_, rest): (&str, &str)| !rest.contains(['/', '?', '#', '@']);
+    let is_name = is_plain(name) && name.split_once("://").is_some_and(is_bare);
+    let endpoint = endpoint_of(name).filter(|_| is_name);
+    endpoint.ok_or_else(|| {
+        let detail = "an endpoint is scheme://host or scheme://host:port";
+        ApiError::new(Kind::Invalid, detail).at(pointer)
+    })
 }
 
 /// Lists pairs of endpoints that jobs or an operator have named
@@ -162,13 +162,13 @@ pub(super) async fn set_link(
     Operator(operator): Operator,
     Json(link): Json<LinkView>,
 ) -> Answer<StatusCode> {
-    check_endpoint(&link.source, "/source")?;
-    check_endpoint(&link.destination, "/destination")?;
+    let source = endpoint_named(&link.source, "/source")?;
+    let destination = endpoint_named(&link.destination, "/destination")?;
     api.store
-        .set_link(&link.source, &link.destination, &link.limits)
+        .set_link(&source, &destination, &link.limits)
         .await?;
     api.board.wake_leader();
-    let subject = format!("{} {}", link.source, link.destination);
+    let subject = format!("{source} {destination}");
     api.audit(
         &operator.name,
         "link.set",

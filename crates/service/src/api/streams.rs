@@ -305,10 +305,16 @@ fn csv_line(file: &FileView) -> String {
     fields.join(",") + "\r\n"
 }
 
+/// Spreadsheets take what begins with some characters for a formula.
 fn csv_field(text: &str) -> String {
+    let guard = match text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        true => "'",
+        false => "",
+    };
+    let text = format!("{guard}{text}");
     match text.contains(['"', ',', '\r', '\n']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
+        false => text,
     }
 }
 
@@ -319,6 +325,10 @@ mod tests {
     #[test]
     fn fields_of_csv_are_quoted_where_they_must_be() {
         assert_eq!(csv_field("ftp://h/x"), "ftp://h/x");
+        for formula in ["=1", "+1", "-1", "@x", "\tx"] {
+            assert_eq!(csv_field(formula), format!("'{formula}"));
+        }
+        assert_eq!(csv_field("=\"x\""), "\"'=\"\"x\"\"\"");
         assert_eq!(csv_field("ftp://h/a,\"b\""), "\"ftp://h/a,\"\"b\"\"\"");
     }
 }

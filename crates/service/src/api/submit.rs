@@ -21,12 +21,12 @@ use uuid::Uuid;
 
 use super::{
     Api,
-    extract::{BodyParts, Caller, media_type, whole},
+    extract::{BODY_BYTES_MAX, BodyParts, Caller, media_type, whole},
     openapi::Routes,
     policy::check_metadata,
 };
 use crate::problem::{Answer, ApiError, Kind};
-use crate::store::{Begun, Submission, model::JobRecord};
+use crate::store::{Begun, Quota, RequestDigest, Submission, model::JobRecord};
 
 /// Longest line of a stream.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -61,6 +61,7 @@ pub(super) async fn submit(
     request: Request,
 ) -> Answer<Response> {
     let key = key_of(request.headers())?;
+    let _permit = api.limits.take_stream(caller.name())?;
     let mut job = Incoming::new(&api, &caller, key);
     let media = media_type(request.headers());
     let result = match media.as_str() {
@@ -105,7 +106,6 @@ struct Incoming<'a> {
     key: Option<String>,
     files: u64,
     bytes: u64,
-    may_have: u64,
     into: Into,
 }
 
@@ -115,10 +115,18 @@ enum Into {
     Nothing,
     /// They are checked only.
     DryRun(Box<JobOptions>),
-    /// The job was accepted before.
-    Repeated(Box<JobRecord>),
+    /// The job was accepted before; what comes must be the same.
+    Repeated(Box<Repeated>),
     /// To the database.
     Job(Submission),
+}
+
+struct Repeated {
+    job: Uuid,
+    /// Of what was submitted.
+    digest: Option<Vec<u8>>,
+    /// Of what comes now.
+    now: RequestDigest,
 }
 
 impl<'a> Incoming<'a> {
@@ -129,13 +137,12 @@ impl<'a> Incoming<'a> {
             key,
             files: 0,
             bytes: 0,
-            may_have: u64::MAX,
             into: Into::Nothing,
         }
     }
 
     async fn take_object(&mut self, request: Request) -> Answer<()> {
-        let body = whole(request.into_body()).await?;
+        let body = whole(request.into_body(), BODY_BYTES_MAX).await?;
         let job: JobRequest = parse(&body)?;
         if job.files.len() > MAX_INLINE_FILES {
             let detail = format!("at most {MAX_INLINE_FILES} files; send long lists as lines");
@@ -219,34 +226,15 @@ impl<'a> Incoming<'a> {
             self.into = Into::DryRun(Box::new(options.clone()));
             return Ok(());
         }
-        let (jobs, files) = api.store.usage(owner).await?;
-        let (max_jobs, max_files) = api.quota(self.caller);
-        self.may_have = max_files.saturating_sub(files);
-        self.into = match api
-            .store
-            .submit(owner, self.key.as_deref(), options)
-            .await?
-        {
-            Begun::New(submission) if jobs >= max_jobs => {
-                submission.abort().await?;
-                let detail = format!("{jobs} jobs have not ended; {max_jobs} may be");
-                return Err(ApiError::new(Kind::Quota, detail));
-            }
+        let quota = api.quota(self.caller);
+        let begun = api.store.submit(owner, self.key.as_deref(), options, quota);
+        self.into = match begun.await? {
             Begun::New(submission) => Into::Job(submission),
-            Begun::Existing(id) => {
-                let job = api.store.job(id).await?;
-                // These may have been changed since.
-                let submitted = JobOptions {
-                    priority: options.priority,
-                    name: options.name.clone(),
-                    ..job.options.clone()
-                };
-                if submitted != *options {
-                    let detail = format!("job {id} has other options");
-                    return Err(ApiError::new(Kind::KeyReused, detail));
-                }
-                Into::Repeated(Box::new(job))
-            }
+            Begun::Existing { id, digest } => Into::Repeated(Box::new(Repeated {
+                job: id,
+                digest,
+                now: RequestDigest::new(options)?,
+            })),
         };
         Ok(())
     }
@@ -254,12 +242,10 @@ impl<'a> Incoming<'a> {
     async fn push(&mut self, file: FileRequest) -> Answer<()> {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(file.bytes.unwrap_or(0));
-        if let Into::Job(submission) = &mut self.into {
-            if self.files > self.may_have {
-                let detail = format!("{} more files may wait", self.may_have);
-                return Err(ApiError::new(Kind::Quota, detail));
-            }
-            submission.push(file).await?;
+        match &mut self.into {
+            Into::Job(submission) => submission.push(file).await?,
+            Into::Repeated(repeated) => repeated.now.add(&file)?,
+            Into::Nothing | Into::DryRun(_) => {}
         }
         Ok(())
     }
@@ -280,7 +266,14 @@ impl<'a> Incoming<'a> {
         let api = self.api;
         match self.into {
             Into::Nothing => Err(ApiError::new(Kind::Body, "the body is empty")),
-            Into::Repeated(job) => Ok((StatusCode::OK, api.view(*job))),
+            Into::Repeated(repeated) => {
+                let Repeated { job, digest, now } = *repeated;
+                if digest.is_some_and(|digest| digest != now.finish()) {
+                    let detail = format!("job {job} has other files or options");
+                    return Err(ApiError::new(Kind::KeyReused, detail));
+                }
+                Ok((StatusCode::OK, api.view(api.store.job(job).await?)))
+            }
             Into::DryRun(options) => {
                 let owner = self.caller.name().to_owned();
                 let files = FileCounts {
@@ -388,10 +381,11 @@ impl Api {
     }
 
     /// Jobs and files that a user may have which are not final.
-    fn quota(&self, caller: &Caller) -> (u64, u64) {
-        let jobs = caller.0.max_jobs.or(self.max_jobs).unwrap_or(u64::MAX);
-        let files = caller.0.max_files.or(self.max_files).unwrap_or(u64::MAX);
-        (jobs, files)
+    fn quota(&self, caller: &Caller) -> Quota {
+        Quota {
+            jobs: caller.0.max_jobs.or(self.max_jobs).unwrap_or(u64::MAX),
+            files: caller.0.max_files.or(self.max_files).unwrap_or(u64::MAX),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ const COUNT_MAX: u32 = 10_000;
 const GOODPUT_MAX: f64 = 1e13;
 
 /// Bounds all that the service keeps of a poll.
-pub(super) fn apply(request: &mut PollRequest) {
+pub(crate) fn apply(request: &mut PollRequest) {
     describe(&mut request.description);
     request.free_slots = request.free_slots.min(COUNT_MAX);
     request.units.iter_mut().for_each(progress);
@@ -56,6 +56,7 @@ fn describe(agent: &mut AgentDescription) {
 
 fn progress(unit: &mut UnitProgress) {
     unit.bytes = unit.bytes.min(MAX_FILE_BYTES);
+    unit.open_bytes = unit.open_bytes.min(unit.bytes);
     // NaN does not pass JSON.
     unit.goodput = unit.goodput.clamp(0.0, GOODPUT_MAX);
     unit.setting.concurrency = unit.setting.concurrency.min(COUNT_MAX);
@@ -127,6 +128,7 @@ mod tests {
             units: vec![UnitProgress {
                 lease,
                 bytes: u64::MAX,
+                open_bytes: u64::MAX,
                 files: 0,
                 goodput: -1e300,
                 setting: Share::default(),
@@ -148,6 +150,7 @@ mod tests {
         assert_eq!(agent.labels[0], "x ");
         let unit = &request.units[0];
         assert_eq!((unit.bytes, unit.goodput), (MAX_FILE_BYTES, 0.0));
+        assert_eq!(unit.open_bytes, MAX_FILE_BYTES);
         let result = &request.results[0];
         let size = MAX_FILE_BYTES;
         let checksum = None;

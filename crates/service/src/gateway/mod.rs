@@ -7,28 +7,29 @@
 //! # Map
 //! - `bounds`: texts and numbers of agents, made short and plain
 
-mod bounds;
+pub(crate) mod bounds;
 
 use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request, State},
+    extract::{FromRequestParts, Request, State},
     http::request::Parts,
     routing::post,
 };
 use godwit_service_api::{
     AGENT_API,
-    agent::{Grant, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Work},
+    agent::{AddressScope, Grant, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Work},
     site::Role,
 };
 use tokio::time::Instant;
 
 use crate::{
     accounts::{Accounts, Evidence},
+    api::extract::whole,
     credentials::Vault,
     problem::{Answer, ApiError, Kind},
-    scheduling::Board,
+    scheduling::{Board, POLLS_MAX},
     store::{
         Store, endpoint_of,
         model::{GrantedUnit, Polled},
@@ -53,6 +54,8 @@ pub struct Gateway {
     pub accounts: Arc<Accounts>,
     /// What users left for their endpoints.
     pub vault: Vault,
+    /// Where names may lead agents to.
+    pub addresses: AddressScope,
     /// The leader of this process, if it leads.
     pub board: Arc<Board>,
 }
@@ -61,7 +64,6 @@ pub struct Gateway {
 pub fn router(gateway: Gateway) -> Router {
     Router::new()
         .route(&format!("{AGENT_API}/poll"), post(poll))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(gateway)
 }
 
@@ -70,8 +72,14 @@ async fn poll(
     AgentName(name): AgentName,
     request: Request,
 ) -> Answer<Json<PollResponse>> {
-    let read = Json::<PollRequest>::from_request(request, &()).await;
-    let Json(mut request) = read.map_err(|error| ApiError::new(Kind::Body, error.body_text()))?;
+    let Some(_permit) = gateway.board.enter_poll(&name) else {
+        let detail = format!("at most {POLLS_MAX} polls of an agent at a time");
+        return Err(ApiError::new(Kind::RateLimit, detail).after(1));
+    };
+    let body = whole(request.into_body(), BODY_BYTES_MAX).await?;
+    let read = serde_json::from_slice::<PollRequest>(&body);
+    let mut request = read.map_err(|error| ApiError::new(Kind::Body, error.to_string()))?;
+    drop(body);
     check(&request, &name)?;
     bounds::apply(&mut request);
     gateway.poll(request).await.map(Json)
@@ -133,8 +141,9 @@ impl Gateway {
             drain,
             ..
         } = polled;
-        let shares = self.board.untold(&request.agent, shares);
-        let is_news = !(acknowledged.is_empty() && stop.is_empty() && shares.is_empty());
+        // Every answer has all shares, as one may be lost; a new one is sent at once.
+        let has_news = self.board.are_news(&request.agent, &shares);
+        let is_news = has_news || !(acknowledged.is_empty() && stop.is_empty());
         if !is_news && !drain {
             let known: Vec<Lease> = request.units.iter().map(|unit| unit.lease).collect();
             let mut is_woken = false;
@@ -170,6 +179,8 @@ impl Gateway {
             job: unit.job,
             work: unit.work,
             options: unit.options,
+            again: unit.again,
+            addresses: self.addresses,
             share: unit.share,
             next_result: unit.results,
             // Without them the unit fails by the endpoint's refusal, which says whose turn it is.

@@ -15,6 +15,27 @@ use crate::store::model::JobNow;
 /// Changed jobs that a slow reader may be behind.
 const CHANGES: usize = 1024;
 
+/// Polls of an agent at a time. It sends one, and perhaps another in place of one that it gave up.
+pub(crate) const POLLS_MAX: u32 = 4;
+
+/// A poll that is under way.
+pub(crate) struct PollPermit {
+    board: Arc<Board>,
+    agent: String,
+}
+
+impl Drop for PollPermit {
+    fn drop(&mut self) {
+        let mut state = self.board.state.lock();
+        if let Some(polls) = state.polls.get_mut(&self.agent) {
+            *polls -= 1;
+            if *polls == 0 {
+                state.polls.remove(&self.agent);
+            }
+        }
+    }
+}
+
 /// Shared by all parts of a process.
 pub struct Board {
     leader: Notify,
@@ -26,6 +47,8 @@ pub struct Board {
 struct Boarded {
     leads: bool,
     agents: HashMap<String, Arc<Notify>>,
+    /// How many are under way.
+    polls: HashMap<String, u32>,
     /// What agents were told that their units may use.
     told: HashMap<String, Vec<(Lease, Share)>>,
     jobs: HashMap<Uuid, JobNow>,
@@ -86,6 +109,20 @@ impl Board {
         self.leader.notified().await;
     }
 
+    /// Counts a poll of an agent; `None`: there are too many.
+    pub(crate) fn enter_poll(self: &Arc<Self>, agent: &str) -> Option<PollPermit> {
+        let mut state = self.state.lock();
+        let polls = state.polls.entry(agent.to_owned()).or_default();
+        if *polls >= POLLS_MAX {
+            return None;
+        }
+        *polls += 1;
+        Some(PollPermit {
+            board: Arc::clone(self),
+            agent: agent.to_owned(),
+        })
+    }
+
     /// What wakes polls of an agent.
     pub(crate) fn agent(&self, name: &str) -> Arc<Notify> {
         let mut state = self.state.lock();
@@ -96,14 +133,13 @@ impl Board {
         self.agent(name).notify_waiters();
     }
 
-    /// Shares that changed since the agent was told.
-    pub(crate) fn untold(&self, agent: &str, shares: Vec<(Lease, Share)>) -> Vec<(Lease, Share)> {
+    /// Whether shares changed since the agent was told.
+    pub(crate) fn are_news(&self, agent: &str, shares: &[(Lease, Share)]) -> bool {
         let mut state = self.state.lock();
         let told = state.told.entry(agent.to_owned()).or_default();
-        let untold = shares.iter().filter(|share| !told.contains(share));
-        let untold = untold.copied().collect();
-        *told = shares;
-        untold
+        let are_news = shares.iter().any(|share| !told.contains(share));
+        *told = shares.to_vec();
+        are_news
     }
 
     pub(crate) fn set_jobs(&self, jobs: HashMap<Uuid, JobNow>) {
@@ -112,5 +148,32 @@ impl Board {
 
     pub(crate) fn set_leads(&self, leads: bool) {
         self.state.lock().leads = leads;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_of_an_agent_are_limited_while_they_last() {
+        let board = Arc::<Board>::default();
+        let polls: Vec<_> = (0..POLLS_MAX).map(|_| board.enter_poll("a")).collect();
+        assert!(polls.iter().all(Option::is_some) && board.enter_poll("a").is_none());
+        assert!(board.enter_poll("b").is_some());
+        drop(polls);
+        assert!(board.enter_poll("a").is_some() && board.state.lock().polls.is_empty());
+    }
+
+    #[test]
+    fn a_share_is_news_once() {
+        let (board, lease) = (Board::default(), Lease { unit: 1, epoch: 1 });
+        let share = |concurrency| Share {
+            concurrency,
+            parallelism: 1,
+        };
+        assert!(board.are_news("a", &[(lease, share(1))]));
+        assert!(!board.are_news("a", &[(lease, share(1))]));
+        assert!(board.are_news("a", &[(lease, share(2))]));
     }
 }

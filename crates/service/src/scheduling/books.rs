@@ -447,7 +447,7 @@ impl Books {
                 let running = self.leases.get(&report.lease);
                 if let Some(running) = running.filter(|running| running.agent == agent.name) {
                     let job = jobs.entry(running.job).or_default();
-                    job.bytes = job.bytes.saturating_add(report.bytes);
+                    job.bytes = job.bytes.saturating_add(report.open_bytes);
                     job.goodput += report.goodput;
                 }
             }

@@ -16,6 +16,7 @@ mod books;
 use std::time::{Duration, Instant};
 
 pub use self::board::Board;
+pub(crate) use self::board::POLLS_MAX;
 use self::books::Books;
 use crate::store::{
     Store, StoreError,

@@ -11,13 +11,13 @@ use godwit_service_api::{
 use super::submission::endpoint_of;
 
 /// A file with its endpoints.
-pub(super) type FoundBelow = (String, String, FileRequest);
+pub(crate) type FoundBelow = (String, String, FileRequest);
 
 /// Entries that were found in `directory`, with their endpoints.
 ///
 /// # Errors
 /// One of them lies elsewhere: then no entry of this listing is used.
-pub(super) fn placed(
+pub(crate) fn placed(
     directory: &FileRequest,
     found: &[FoundFile],
 ) -> Result<Vec<FoundBelow>, FileError> {

@@ -353,7 +353,7 @@ impl Store {
 
     async fn retry_some(&self, id: Uuid) -> Result<u64, StoreError> {
         let mut work = self.database.begin().await?;
-        let text = "SELECT number, state FROM job WHERE id = $1";
+        let text = "SELECT number, state FROM job WHERE id = $1 AND touched > 0";
         let query = work.query(text).bind(id.to_string());
         let row = query.fetch_optional(work.connection()).await?;
         let row = row.ok_or(StoreError::NotFound)?;
@@ -448,16 +448,6 @@ impl Store {
             0 => Err(StoreError::Conflict("the job has ended")),
             _ => Ok(()),
         }
-    }
-
-    /// Jobs of an owner that are not final, and their files that have not ended.
-    pub async fn usage(&self, owner: &str) -> Result<(u64, u64), StoreError> {
-        let text = "SELECT COUNT(*),
-            CAST(COALESCE(SUM(total - finished - skipped - failed), 0) AS bigint)
-            FROM job WHERE owner = $1 AND ended IS NULL";
-        let query = self.database.query(text).bind(owner.to_owned());
-        let row = query.fetch_one(self.database.reader()).await?;
-        Ok((row.count(0)?, row.count(1)?))
     }
 }
 

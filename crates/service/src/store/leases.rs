@@ -503,6 +503,7 @@ async fn read_granted(
                     preserve_times: options.preserve_times,
                     class: options.class,
                 },
+                again: unit.is_again(),
                 results: unit.results,
                 share: unit.share,
             })

@@ -19,7 +19,7 @@
 //!   agent takes at once, and its row lives only until it ended.
 
 mod database;
-mod found;
+pub(crate) mod found;
 mod jobs;
 mod leases;
 mod manifest;
@@ -37,7 +37,7 @@ use godwit_service_api::agent::LEASE_SECONDS;
 use sqlx::{Connection as _, migrate::Migrator};
 
 use database::{Columns as _, Database, Engine};
-pub use submission::{Begun, Submission, endpoint_of};
+pub use submission::{Begun, Quota, RequestDigest, Submission, endpoint_of};
 
 static SQLITE: Migrator = sqlx::migrate!("src/store/migrations/sqlite");
 static POSTGRES: Migrator = sqlx::migrate!("src/store/migrations/postgres");
@@ -57,6 +57,16 @@ pub enum StoreError {
     /// Another process polls under the agent's name, and its lease has not ended.
     #[error("another agent of this name is alive")]
     AgentTaken,
+    /// A user has as much as is allowed.
+    #[error("{has} {what} have not ended; {most} may be")]
+    Quota {
+        /// `jobs` or `files`.
+        what: &'static str,
+        /// So many are there.
+        has: u64,
+        /// So many may be.
+        most: u64,
+    },
     /// What was given cannot be stored.
     #[error("{0}")]
     Invalid(&'static str),

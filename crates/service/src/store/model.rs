@@ -139,6 +139,8 @@ pub struct GrantedUnit {
     pub bytes: u64,
     /// How.
     pub options: GrantOptions,
+    /// Agents had its files before.
+    pub again: bool,
     /// Results of this grant that were counted.
     pub results: u64,
     /// What it may use.

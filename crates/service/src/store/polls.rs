@@ -64,7 +64,7 @@ impl Store {
         changes: &mut Changes,
     ) -> Result<PollingAgent, StoreError> {
         let text = "SELECT number, incarnation,
-            CASE WHEN lease_until >= {now} THEN 1 ELSE 0 END, draining FROM agent
+            CASE WHEN lease_until >= {now} THEN 1 ELSE 0 END, draining, sequence FROM agent
             WHERE name = $1 {lock}";
         let query = work.query(text).bind(poll.agent.clone());
         let incarnation = poll.incarnation.to_string();
@@ -93,8 +93,12 @@ impl Store {
         };
         let number = row.int(0)?;
         let same = row.text(1)? == incarnation;
+        let (is_alive, last) = (row.flag(2)?, row.int(4)?);
+        if same && is_alive && (poll.sequence as i64) < last {
+            return Err(StoreError::Conflict("the agent has polled since"));
+        }
         if !same {
-            if row.flag(2)? {
+            if is_alive {
                 return Err(StoreError::AgentTaken);
             }
             let name = &poll.agent;

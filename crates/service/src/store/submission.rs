@@ -1,13 +1,16 @@
 //! A job comes in: files are packed into segments as they arrive, one transaction a segment.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, net::Ipv6Addr};
 
+use godwit_proto::url::Scheme;
 use godwit_service_api::job::{FileRequest, JobOptions, JobState};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
-    database::{Columns as _, json, micros},
+    database::{Columns as _, Work, json, micros},
     manifest::SEGMENT_FILES,
     units::{self, NewSegment},
 };
@@ -18,24 +21,90 @@ pub enum Begun {
     /// The files are to follow.
     New(Submission),
     /// The owner has submitted this job under the same key.
-    Existing(Uuid),
+    Existing {
+        /// Its name for users.
+        id: Uuid,
+        /// [`RequestDigest`] of what was submitted.
+        digest: Option<Vec<u8>>,
+    },
+}
+
+/// What a user may have at a time that is not final.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    /// Jobs.
+    pub jobs: u64,
+    /// Files that have not ended.
+    pub files: u64,
+}
+
+impl Quota {
+    /// No limit.
+    pub const NONE: Quota = Quota {
+        jobs: u64::MAX,
+        files: u64::MAX,
+    };
+}
+
+/// Tells whether two submissions are the same: options and all files, whatever the form of the
+/// request.
+#[derive(Clone)]
+pub struct RequestDigest(Sha256);
+
+impl RequestDigest {
+    /// Of a submission whose files follow.
+    pub fn new(options: &JobOptions) -> Result<Self, StoreError> {
+        let mut digest = RequestDigest(Sha256::new());
+        digest.add_line(options)?;
+        Ok(digest)
+    }
+
+    /// Adds the next file.
+    pub fn add(&mut self, file: &FileRequest) -> Result<(), StoreError> {
+        self.add_line(file)
+    }
+
+    fn add_line(&mut self, value: &impl Serialize) -> Result<(), StoreError> {
+        self.0.update(json(value)?);
+        self.0.update(b"\n");
+        Ok(())
+    }
+
+    /// Of all of it.
+    pub fn finish(self) -> Vec<u8> {
+        self.0.finalize().to_vec()
+    }
 }
 
 /// Files that a submission holds back so that segments fill up, over all pairs of endpoints.
 const MAX_HELD: usize = 16 * SEGMENT_FILES;
 
+/// The same in bytes: URLs and metadata may be long.
+const MAX_HELD_BYTES: usize = 4 << 20;
+
 /// A job whose files come in. Dropped before [`Submission::finish`] it is removed later by
-/// [`Store::maintain`], or by the next submission under the same key.
+/// [`Store::maintain`].
 pub struct Submission {
     store: Store,
     number: i64,
     id: Uuid,
-    /// With the number of the first of them in the submission.
-    held: HashMap<Pair, (u64, Vec<FileRequest>)>,
+    owner: String,
+    quota: Quota,
+    digest: RequestDigest,
+    held: HashMap<Pair, HeldFiles>,
     pushed: u64,
     count: usize,
+    bytes: usize,
     links: HashMap<(String, String), i64>,
     first: bool,
+}
+
+#[derive(Default)]
+struct HeldFiles {
+    /// Number of the first in the submission.
+    first: u64,
+    files: Vec<FileRequest>,
+    bytes: usize,
 }
 
 /// Endpoints of a file, and whether it is a tree.
@@ -50,24 +119,33 @@ impl std::fmt::Debug for Submission {
 impl Store {
     /// Begins a job of `owner`. With a key that the owner has used the job of then is the answer;
     /// one whose submission broke off, or still goes on elsewhere, is replaced.
+    ///
+    /// # Errors
+    /// Also where the owner has as many jobs as `quota` allows.
     pub async fn submit(
         &self,
         owner: &str,
         key: Option<&str>,
         options: &JobOptions,
+        quota: Quota,
     ) -> Result<Begun, StoreError> {
         let mut work = self.database.begin().await?;
+        lock_owner(&mut work, owner, quota).await?;
         if let Some(key) = key {
-            let text = "SELECT number, id, state FROM job
+            let text = "SELECT number, id, state, request FROM job
                 WHERE owner = $1 AND idempotency_key = $2 {lock}";
             let query = work.query(text).bind(owner.to_owned()).bind(key.to_owned());
             if let Some(row) = query.fetch_optional(work.connection()).await? {
                 if row.name::<JobState>(2)? != JobState::Submitting {
-                    return Ok(Begun::Existing(row.uuid(1)?));
+                    return Ok(Begun::Existing {
+                        id: row.uuid(1)?,
+                        digest: row.maybe_bytes(3)?,
+                    });
                 }
-                units::remove_job(&mut work, row.int(0)?).await?;
+                abandon(&mut work, row.int(0)?).await?;
             }
         }
+        check_quota(&mut work, owner, quota, 1, 0).await?;
         let id = Uuid::now_v7();
         let text = "INSERT INTO job
             (id, owner, idempotency_key, state, options, deadline, created, touched)
@@ -95,9 +173,13 @@ impl Store {
             store: self.clone(),
             number,
             id,
+            owner: owner.to_owned(),
+            quota,
+            digest: RequestDigest::new(options)?,
             held: HashMap::new(),
             pushed: 0,
             count: 0,
+            bytes: 0,
             links: HashMap::new(),
             first: true,
         }))
@@ -113,18 +195,24 @@ impl Submission {
     /// Adds a file, or a tree. Writes when a segment is full.
     pub async fn push(&mut self, file: FileRequest) -> Result<(), StoreError> {
         let pair = pair_of(&file)?;
-        let new = || (self.pushed, Vec::new());
-        let (_, files) = self.held.entry(pair.clone()).or_insert_with(new);
-        files.push(file);
+        self.digest.add(&file)?;
+        let bytes = size_of(&file);
+        let held = self.held.entry(pair.clone()).or_default();
+        if held.files.is_empty() {
+            held.first = self.pushed;
+        }
+        held.files.push(file);
+        held.bytes += bytes;
         self.pushed += 1;
         self.count += 1;
+        self.bytes += bytes;
         // The first unit starts while the rest comes in, as soon as the job is complete.
-        if files.len() == SEGMENT_FILES {
+        if held.files.len() == SEGMENT_FILES {
             return self.write(pair).await;
         }
-        if self.count > MAX_HELD {
-            let longest = self.held.iter().max_by_key(|(_, (_, files))| files.len());
-            if let Some(pair) = longest.map(|(pair, _)| pair.clone()) {
+        if self.count > MAX_HELD || self.bytes > MAX_HELD_BYTES {
+            let largest = self.held.iter().max_by_key(|(_, held)| held.bytes);
+            if let Some(pair) = largest.map(|(pair, _)| pair.clone()) {
                 return self.write(pair).await;
             }
         }
@@ -132,10 +220,14 @@ impl Submission {
     }
 
     async fn write(&mut self, pair: Pair) -> Result<(), StoreError> {
-        let (_, files) = self.held.remove(&pair).unwrap_or_default();
+        let HeldFiles { files, bytes, .. } = self.held.remove(&pair).unwrap_or_default();
         self.count -= files.len();
+        self.bytes -= bytes;
         let (source, destination, directories) = pair;
         let mut work = self.store.database.begin().await?;
+        let more = files.len() as u64;
+        lock_owner(&mut work, &self.owner, self.quota).await?;
+        check_quota(&mut work, &self.owner, self.quota, 0, more).await?;
         let ends = (source, destination);
         let link = match self.links.get(&ends) {
             Some(link) => *link,
@@ -145,7 +237,8 @@ impl Submission {
                 link
             }
         };
-        let text = "UPDATE job SET touched = {now} WHERE number = $1 AND state = 'submitting'";
+        let text = "UPDATE job SET touched = {now}
+            WHERE number = $1 AND state = 'submitting' AND touched > 0";
         let query = work.query(text).bind(self.number);
         if query.execute(work.connection()).await?.rows_affected() == 0 {
             return Err(StoreError::Conflict(
@@ -169,12 +262,12 @@ impl Submission {
     /// Ends the list: the job is accepted, and the work can start.
     pub async fn finish(mut self) -> Result<Uuid, StoreError> {
         // Files of a short job have the numbers of their lines, as far as pairs of ends allow.
-        while let Some((pair, _)) = self.held.iter().min_by_key(|(_, (first, _))| *first) {
+        while let Some((pair, _)) = self.held.iter().min_by_key(|(_, held)| held.first) {
             self.write(pair.clone()).await?;
         }
         let mut work = self.store.database.begin().await?;
         let text = "SELECT options, total + listings FROM job
-            WHERE number = $1 AND state = 'submitting' {lock}";
+            WHERE number = $1 AND state = 'submitting' AND touched > 0 {lock}";
         let query = work.query(text).bind(self.number);
         let Some(row) = query.fetch_optional(work.connection()).await? else {
             return Err(StoreError::Conflict(
@@ -185,6 +278,9 @@ impl Submission {
             return Err(StoreError::Invalid("a job needs at least one file"));
         }
         let options: JobOptions = row.json(0)?;
+        let query = work.query("UPDATE job SET request = $2 WHERE number = $1");
+        let query = query.bind(self.number).bind(self.digest.finish());
+        query.execute(work.connection()).await?;
         let state = match options.paused {
             true => JobState::Paused,
             false => JobState::Queued,
@@ -199,13 +295,74 @@ impl Submission {
     /// Removes what came in.
     pub async fn abort(self) -> Result<(), StoreError> {
         let mut work = self.store.database.begin().await?;
-        let text = "SELECT number FROM job WHERE number = $1 AND state = 'submitting' {lock}";
-        let query = work.query(text).bind(self.number);
-        if query.fetch_optional(work.connection()).await?.is_some() {
-            units::remove_job(&mut work, self.number).await?;
+        let is_dropped = abandon(&mut work, self.number).await?;
+        work.commit().await?;
+        match is_dropped {
+            true => self.store.remove_job(self.number).await,
+            false => Ok(()),
         }
-        work.commit().await
     }
+}
+
+/// A submission takes no more files and is not counted; [`Store::maintain`] removes it. False where
+/// it has been accepted.
+async fn abandon(work: &mut Work, job: i64) -> Result<bool, StoreError> {
+    let text = "UPDATE job SET touched = 0, idempotency_key = NULL
+        WHERE number = $1 AND state = 'submitting'";
+    let query = work.query(text).bind(job);
+    Ok(query.execute(work.connection()).await?.rows_affected() > 0)
+}
+
+/// Other transactions that add to what a user has wait for the end of this one.
+async fn lock_owner(work: &mut Work, owner: &str, quota: Quota) -> Result<(), StoreError> {
+    if quota.jobs < u64::MAX || quota.files < u64::MAX {
+        let query = work.query("SELECT name FROM principal WHERE name = $1 {lock}");
+        let query = query.bind(owner.to_owned());
+        query.fetch_optional(work.connection()).await?;
+    }
+    Ok(())
+}
+
+/// Whether `jobs` and `files` may be added to what a user has.
+async fn check_quota(
+    work: &mut Work,
+    owner: &str,
+    quota: Quota,
+    jobs: u64,
+    files: u64,
+) -> Result<(), StoreError> {
+    let adds_to_limit = jobs > 0 && quota.jobs < u64::MAX || files > 0 && quota.files < u64::MAX;
+    if !adds_to_limit {
+        return Ok(());
+    }
+    let text = "SELECT COUNT(*),
+        CAST(COALESCE(SUM(total - finished - skipped - failed), 0) AS bigint)
+        FROM job WHERE owner = $1 AND ended IS NULL AND touched > 0";
+    let query = work.query(text).bind(owner.to_owned());
+    let row = query.fetch_one(work.connection()).await?;
+    let checks = [
+        ("jobs", row.count(0)?, jobs, quota.jobs),
+        ("files", row.count(1)?, files, quota.files),
+    ];
+    for (what, has, more, most) in checks {
+        if more > 0 && has.saturating_add(more) > most {
+            return Err(StoreError::Quota { what, has, most });
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of memory, about.
+fn size_of(file: &FileRequest) -> usize {
+    let metadata = file.metadata.as_ref().map(|metadata| metadata.to_string());
+    let texts = [
+        Some(&file.source),
+        Some(&file.destination),
+        file.checksum.as_ref(),
+        metadata.as_ref(),
+    ];
+    let texts = texts.into_iter().flatten().map(String::len);
+    std::mem::size_of::<FileRequest>() + texts.sum::<usize>()
 }
 
 fn pair_of(file: &FileRequest) -> Result<Pair, StoreError> {
@@ -216,15 +373,34 @@ fn pair_of(file: &FileRequest) -> Result<Pair, StoreError> {
     }
 }
 
-/// `scheme://host:port` of a URL, the port only where the URL has one, without a user.
+/// `scheme://host:port` of a URL, without a user. The port is left out where it is the usual one of
+/// the scheme; names are in lower case and have no dot at their end, and addresses have their usual
+/// form.
 pub fn endpoint_of(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
+    let scheme = scheme.to_ascii_lowercase();
+    let authority = authority.to_ascii_lowercase();
     let host = authority
         .rsplit_once('@')
-        .map_or(authority, |(_, host)| host);
-    let named = !host.is_empty() || scheme.eq_ignore_ascii_case("file");
-    (named && !scheme.is_empty()).then(|| format!("{scheme}://{host}").to_ascii_lowercase())
+        .map_or(authority.as_str(), |(_, host)| host);
+    let (host, port) = match host.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (host, None),
+    };
+    if scheme.is_empty() || host.is_empty() && scheme != "file" {
+        return None;
+    }
+    let usual_port = Scheme::named(&scheme).map(Scheme::default_port);
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let address = host.trim_matches(['[', ']']).parse::<Ipv6Addr>();
+    let host = address.map_or(host.to_owned(), |address| format!("[{address}]"));
+    Some(match port.map(|port| (port, port.parse::<u16>())) {
+        Some((_, Ok(port))) if Some(port) == usual_port => format!("{scheme}://{host}"),
+        Some((_, Ok(port))) => format!("{scheme}://{host}:{port}"),
+        Some((port, Err(_))) => format!("{scheme}://{host}:{port}"),
+        None => format!("{scheme}://{host}"),
+    })
 }
 
 #[cfg(test)]
@@ -234,12 +410,20 @@ mod tests {
     #[test]
     fn endpoints_are_scheme_host_and_port() {
         let of = |url| endpoint_of(url).unwrap_or_default();
-        assert_eq!(
-            of("gsiftp://A.example.org:2811/x//y"),
-            "gsiftp://a.example.org:2811"
-        );
+        for url in [
+            "gsiftp://A.example.org:2811/x//y",
+            "gsiftp://a.example.org:02811",
+            "GSIFTP://a.example.org./",
+            "gsiftp://a.EXAMPLE.org.:2811",
+        ] {
+            assert_eq!(of(url), "gsiftp://a.example.org", "{url}");
+        }
+        assert_eq!(of("gsiftp://a:021/x"), "gsiftp://a:21");
+        assert_eq!(of("ftp://a:21/x"), "ftp://a");
+        assert_eq!(of("ftpes://a:2811/x"), "ftpes://a:2811");
+        assert_eq!(of("ftp://[0:0::1]:21/x"), "ftp://[::1]");
         assert_eq!(of("ftp://user:p%40@h/x@y"), "ftp://h");
-        assert_eq!(of("ftp://[::1]:21"), "ftp://[::1]:21");
+        assert_eq!(of("ftp://[::1]:2021"), "ftp://[::1]:2021");
         assert_eq!(of("file:///tmp/x"), "file://");
         assert_eq!(of("ftp:///x"), "");
         assert_eq!(of("/tmp/x"), "");

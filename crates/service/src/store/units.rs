@@ -170,15 +170,11 @@ pub(super) async fn link_number(
     Err(StoreError::Conflict("the link was removed"))
 }
 
-/// Removes a job and all that belongs to it.
-pub(super) async fn remove_job(work: &mut Work, job: i64) -> Result<(), StoreError> {
+/// Removes the rest of a job after [`Store::remove_parts`](super::Store::remove_parts).
+pub(super) async fn remove_row(work: &mut Work, job: i64) -> Result<(), StoreError> {
     for text in [
-        "DELETE FROM unit WHERE job = $1",
-        "DELETE FROM segment WHERE job = $1",
-        "DELETE FROM file_exception WHERE job = $1",
         "DELETE FROM job_error WHERE job = $1",
         "DELETE FROM job_after WHERE job = $1",
-        "DELETE FROM event WHERE job = $1",
         "DELETE FROM job WHERE number = $1",
     ] {
         let query = work.query(text).bind(job);
@@ -365,6 +361,11 @@ impl UnitRow {
             picks: None,
             share: Share::default(),
         }
+    }
+
+    /// Agents had its files before this grant.
+    pub(super) fn is_again(&self) -> bool {
+        self.epoch > 1 || self.losses > 0 || self.attempts > 0
     }
 
     /// Places that are still to be done. Picked places are in no other unit.

@@ -18,6 +18,12 @@ const MAX_JOBS: i64 = 100;
 /// A submission that has brought nothing for so long has broken off.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
+/// Rows that one statement removes: it must end within seconds.
+const REMOVED_TOGETHER: u64 = 500;
+
+/// Such statements of one run.
+const REMOVALS_MAX: u32 = 200;
+
 const DAY: i64 = 86_400_000_000;
 
 /// Tables that PostgreSQL keeps in a partition for each day, and the column of their time.
@@ -31,17 +37,16 @@ impl Store {
         keep: Retention,
     ) -> Result<Maintained, StoreError> {
         let deadlines = self.pass_deadlines(leader).await?;
-        let submissions = self.drop_abandoned(leader).await?;
-        let jobs = self.move_to_history(leader, keep.files_days).await?;
+        let mut removals = REMOVALS_MAX;
+        let submissions = self.drop_abandoned(leader, &mut removals).await?;
+        let jobs = self
+            .move_to_history(leader, keep.files_days, &mut removals)
+            .await?;
         self.make_partitions().await?;
         self.drop_days("event", "at", keep.events_days).await?;
         self.drop_days("history", "ended", keep.history_days)
             .await?;
-        let query = self
-            .database
-            .query("DELETE FROM audit WHERE at < {now} - $1");
-        let query = query.bind(DAY * i64::from(keep.history_days));
-        query.execute(self.database.writer()).await?;
+        self.drop_audit(keep.history_days, &mut removals).await?;
         Ok(Maintained {
             jobs,
             submissions,
@@ -74,23 +79,99 @@ impl Store {
         Ok(jobs.len() as u64)
     }
 
-    async fn drop_abandoned(&self, leader: Leadership) -> Result<u64, StoreError> {
+    async fn drop_abandoned(
+        &self,
+        leader: Leadership,
+        removals: &mut u32,
+    ) -> Result<u64, StoreError> {
         let mut work = self.database.begin().await?;
         check_leader(&mut work, leader).await?;
-        let text = "SELECT number FROM job
-            WHERE ended IS NULL AND state = 'submitting' AND touched < {now} - $1
-            ORDER BY number LIMIT $2 {lock}";
+        // From here on they take no more files.
+        let text = "UPDATE job SET touched = 0, idempotency_key = NULL WHERE number IN
+            (SELECT number FROM job WHERE ended IS NULL AND state = 'submitting'
+            AND touched < {now} - $1 ORDER BY number LIMIT $2)
+            AND state = 'submitting' AND touched < {now} - $1 RETURNING number";
         let query = work.query(text).bind(micros(ABANDONED)).bind(MAX_JOBS);
         let rows = query.fetch_all(work.connection()).await?;
-        for row in &rows {
-            units::remove_job(&mut work, row.int(0)?).await?;
-        }
         work.commit().await?;
-        Ok(rows.len() as u64)
+        let mut removed = 0;
+        for row in &rows {
+            let job = row.int(0)?;
+            if !self.remove_parts(job, removals).await? {
+                break;
+            }
+            let mut work = self.database.begin().await?;
+            units::remove_row(&mut work, job).await?;
+            work.commit().await?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    /// Removes a job that takes no more files, and all that belongs to it.
+    pub(super) async fn remove_job(&self, job: i64) -> Result<(), StoreError> {
+        self.remove_parts(job, &mut u32::MAX.clone()).await?;
+        let mut work = self.database.begin().await?;
+        units::remove_row(&mut work, job).await?;
+        work.commit().await
+    }
+
+    /// Removes what belongs to a job, by as many statements as are left. False where they did not
+    /// do.
+    pub(super) async fn remove_parts(
+        &self,
+        job: i64,
+        removals: &mut u32,
+    ) -> Result<bool, StoreError> {
+        let parts = [
+            ("unit", "id"),
+            ("segment", "seq"),
+            ("file_exception", "number"),
+            ("event", "number"),
+        ];
+        for (table, key) in parts {
+            let text = format!(
+                "DELETE FROM {table} WHERE job = $1 AND {key} IN
+                (SELECT {key} FROM {table} WHERE job = $1 LIMIT {REMOVED_TOGETHER})"
+            );
+            loop {
+                if *removals == 0 {
+                    return Ok(false);
+                }
+                *removals -= 1;
+                let query = self.database.query(&text).bind(job);
+                let removed = query.execute(self.database.writer()).await?;
+                if removed.rows_affected() < REMOVED_TOGETHER {
+                    break;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn drop_audit(&self, days: u32, removals: &mut u32) -> Result<(), StoreError> {
+        let text = format!(
+            "DELETE FROM audit WHERE number IN (SELECT number FROM audit
+            WHERE at < {{now}} - $1 ORDER BY number LIMIT {REMOVED_TOGETHER})"
+        );
+        while *removals > 0 {
+            *removals -= 1;
+            let query = self.database.query(&text).bind(DAY * i64::from(days));
+            let removed = query.execute(self.database.writer()).await?;
+            if removed.rows_affected() < REMOVED_TOGETHER {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Replaces old final jobs by their summaries.
-    async fn move_to_history(&self, leader: Leadership, days: u32) -> Result<u64, StoreError> {
+    async fn move_to_history(
+        &self,
+        leader: Leadership,
+        days: u32,
+        removals: &mut u32,
+    ) -> Result<u64, StoreError> {
         let text = "SELECT id FROM job WHERE ended < {now} - $1 ORDER BY ended LIMIT $2";
         let query = self
             .database
@@ -110,7 +191,20 @@ impl Store {
             ..JobFilter::default()
         };
         let old = self.jobs(&filter, None, u32::MAX).await?.items;
+        let mut moved = 0;
         for job in &old {
+            // Nobody tries its failed files again from here on.
+            let text = "UPDATE job SET touched = 0
+                WHERE number = $1 AND ended < {now} - $2";
+            let query = self.database.query(text).bind(job.number);
+            let query = query.bind(DAY * i64::from(days));
+            let marked = query.execute(self.database.writer()).await?;
+            if marked.rows_affected() == 0 {
+                continue;
+            }
+            if !self.remove_parts(job.number, removals).await? {
+                break;
+            }
             let mut work = self.database.begin().await?;
             check_leader(&mut work, leader).await?;
             let text = "INSERT INTO history (id, owner, ended, summary) VALUES ($1, $2, $3, $4)";
@@ -126,10 +220,11 @@ impl Store {
                 .bind(super::database::micros(job.ended))
                 .bind(json(&summary)?);
             query.execute(work.connection()).await?;
-            units::remove_job(&mut work, job.number).await?;
+            units::remove_row(&mut work, job.number).await?;
             work.commit().await?;
+            moved += 1;
         }
-        Ok(old.len() as u64)
+        Ok(moved)
     }
 
     /// Removes rows of days that are over for so long.

@@ -1,6 +1,12 @@
 //! Tokens, passwords, limits and secrets over HTTP.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -102,6 +108,52 @@ async fn a_password_gives_a_token_until_it_is_guessed_too_often() {
             .0,
         422
     );
+}
+
+/// `GODWIT_FLOOD` is another number of requests, for a try by hand.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_one_user_is_refused_and_others_are_served() {
+    let number = std::env::var("GODWIT_FLOOD").map_or(10_000, |text| text.parse().unwrap());
+    let site: &Site = Box::leak(Box::new(Site::start(&["--max-jobs", "50"]).await));
+    let alice = site.user("alice", "user", &[]).await;
+    let bob = site.user("bob", "user", &[]).await;
+    let left = Arc::new(AtomicI64::new(number));
+    let began = Instant::now();
+    let floods = (0..16).map(|_| {
+        let (alice, left) = (alice.clone(), Arc::clone(&left));
+        tokio::spawn(async move {
+            let (mut accepted, body) = (0, json!({"files": files(1)}));
+            while left.fetch_sub(1, Ordering::Relaxed) > 0 {
+                let answer = alice.send(Method::POST, "/jobs", body.clone()).await;
+                if answer.status() == StatusCode::CREATED {
+                    accepted += 1;
+                    continue;
+                }
+                assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+                let wait = answer.headers()["retry-after"].to_str().unwrap();
+                assert!(wait.parse::<u64>().unwrap() >= 1);
+            }
+            accepted
+        })
+    });
+    let floods: Vec<_> = floods.collect();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..20 {
+        let asked = Instant::now();
+        bob.submit(json!({"files": files(1)})).await;
+        slowest = slowest.max(asked.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut accepted = 0;
+    for flood in floods {
+        accepted += flood.await.unwrap();
+    }
+    println!(
+        "{number} requests in {:?}, bob waited {slowest:?} at most",
+        began.elapsed()
+    );
+    assert_eq!(accepted, 50);
+    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use godwit_service::{agent::Config, store::model::JobRecord};
-use godwit_service_api::job::{FileState, JobOptions, JobState, Verify};
+use godwit_service_api::job::{FileRequest, FileState, JobOptions, JobState, Overwrite, Verify};
 
 use crate::harness::{Served, Service, bytes, file, slow};
 
@@ -82,6 +82,75 @@ async fn a_file_that_is_missing_fails_alone_and_says_why() {
     assert_eq!(code(2), "exists", "{views:?}");
     assert_eq!(code(3), "refused", "{views:?}");
     assert_eq!(fs::read(other.path("taken")).unwrap(), b"older");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_with_another_checksum_than_was_said_replaces_nothing() {
+    let (one, other) = (Served::start(), Served::start());
+    let service = Service::start().await;
+    let local = tempfile::tempdir().unwrap();
+    let local_folder = |config: &mut Config| config.local = vec![local.path().to_owned()];
+    let _agent = service.agent("a", local_folder).await;
+    one.write("small", b"new");
+    one.write("large", &bytes(20 << 20, 3));
+    fs::write(local.path().join("up"), b"new").unwrap();
+    let here = |name: &str| format!("file://{}", local.path().join(name).display());
+    let pairs = [
+        (one.url("/small"), other.url("/small")),
+        (one.url("/large"), other.url("/large")),
+        (here("up"), other.url("/up")),
+        (one.url("/small"), here("down")),
+        (one.url("/large"), here("down large")),
+    ];
+    for name in ["small", "large", "up"] {
+        other.write(name, b"older");
+    }
+    for name in ["down", "down large"] {
+        fs::write(local.path().join(name), b"older").unwrap();
+    }
+    let wrong = |(source, destination)| FileRequest {
+        checksum: Some("adler32:00000001".to_owned()),
+        ..file(source, destination)
+    };
+    let options = JobOptions {
+        overwrite: Overwrite::Always,
+        ..JobOptions::default()
+    };
+    let files = pairs.map(wrong).to_vec();
+    let job = service.submit(files, options).await;
+    let record = service.ended(job).await;
+    assert_eq!(record.state, JobState::Failed, "{record:?}");
+    assert_eq!(record.errors["checksum"], 5, "{record:?}");
+    let names = ["small", "large", "up"].map(|name| other.path(name));
+    let down = ["down", "down large"].map(|name| local.path().join(name));
+    for path in names.iter().chain(&down) {
+        assert_eq!(fs::read(path).unwrap(), b"older", "{}", path.display());
+    }
+    let mut left: Vec<_> = fs::read_dir(local.path()).unwrap().collect();
+    left.extend(fs::read_dir(other.root.path()).unwrap());
+    assert_eq!(left.len(), 6, "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_leads_to_the_host_of_the_agent_is_refused() {
+    let (one, other) = (Served::start(), Served::start());
+    let service = Service::start().await;
+    let _agent = service.agent("a", |_| {}).await;
+    one.write("good", b"good");
+    let named = |url: String| url.replace("127.0.0.1", "localhost");
+    let mut tree = file(named(one.url("/")), other.url("/tree"));
+    tree.recursive = true;
+    let files = vec![
+        file(named(one.url("/good")), other.url("/from")),
+        file(one.url("/good"), named(other.url("/to"))),
+        tree,
+    ];
+    let job = service.submit(files, JobOptions::default()).await;
+    let record = service.ended(job).await;
+    assert_eq!(record.state, JobState::Failed, "{record:?}");
+    assert_eq!(record.errors["address_refused"], 3, "{record:?}");
+    let left: Vec<_> = fs::read_dir(other.root.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

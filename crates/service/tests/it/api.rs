@@ -149,6 +149,19 @@ async fn the_same_key_gives_the_same_job_and_a_dry_run_gives_none() {
         (reused, &why["code"]),
         (422, &json!("idempotency_key_reused"))
     );
+    let (reused, why) = submit(&alice, &json!({"files": files(3)})).await;
+    assert_eq!(
+        (reused, &why["code"]),
+        (422, &json!("idempotency_key_reused"))
+    );
+    let mut lines = "{}\n".to_owned();
+    for file in files(2).as_array().unwrap() {
+        lines += &format!("{file}\n");
+    }
+    let request = alice.request(Method::POST, "/jobs");
+    let request = request.header("idempotency-key", "k1");
+    let request = request.header("content-type", LINES).body(lines);
+    assert_eq!(request.send().await.unwrap().status(), StatusCode::OK);
     let dry = json!({"files": files(7), "options": {"dry_run": true}});
     let answer = alice.send(Method::POST, "/jobs", dry).await;
     assert_eq!(answer.status(), StatusCode::OK);
@@ -467,9 +480,11 @@ async fn operators_set_endpoints_links_and_shares() {
     let operator = site.operator();
     let limits = json!({"sessions": 4, "channels": null, "bytes_per_second": 1000,
         "files_per_second": null});
-    let endpoint = json!({"name": "gsiftp://a.example.org", "state": "draining", "limits": limits});
+    let name = "GSIFTP://A.example.org.:2811";
+    let endpoint = json!({"name": name, "state": "draining", "limits": limits});
     operator.ok(Method::PUT, "/endpoints", endpoint).await;
     let seen = operator.get("/endpoints").await;
+    assert_eq!(seen[0]["name"], "gsiftp://a.example.org");
     assert_eq!(
         (&seen[0]["state"], &seen[0]["limits"]),
         (&json!("draining"), &limits)
@@ -497,7 +512,7 @@ async fn operators_set_endpoints_links_and_shares() {
     assert_eq!(operator.get("/shares").await.as_array().unwrap().len(), 1);
     for (path, body) in [
         ("/endpoints", json!({"name": "h"})),
-        ("/endpoints", json!({"name": "FTP://h"})),
+        ("/endpoints", json!({"name": "ftp://u@h"})),
         ("/endpoints", json!({"name": "ftp://h/path"})),
         ("/shares", json!({"path": "a//b", "weight": 1.0})),
         ("/shares", json!({"path": "a", "weight": 0.0})),

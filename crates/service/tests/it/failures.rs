@@ -42,8 +42,18 @@ async fn another_agent_ends_what_a_killed_process_held() {
     assert!(before.files.finished < 12, "{before:?}");
     let slow = |config: &mut _| slow(config, local.path());
     let _agent = service.agent("other", slow).await;
-    let record = service.ended(job).await;
+    let total: u64 = contents.iter().map(|content| content.len() as u64).sum();
+    let ends_in_bounds = |job: &JobRecord| {
+        let shown = job.bytes_done + service.board.job(job.id).bytes;
+        assert!(shown <= total, "{shown} of {total} bytes");
+        job.state.is_final()
+    };
+    let limit = Duration::from_secs(90);
+    let record = service.until(job, limit, ends_in_bounds).await;
     assert_eq!(record.state, JobState::Finished, "{record:?}");
+    // Some were there, put by the dead agent: they are the job's own.
+    assert_eq!(record.files.finished, 12, "{record:?}");
+    assert_eq!(record.bytes_done, total);
     for (number, content) in contents.iter().enumerate() {
         let copy = fs::read(local.path().join(number.to_string())).unwrap();
         assert!(copy == *content, "file {number} differs");
@@ -53,6 +63,28 @@ async fn another_agent_ends_what_a_killed_process_held() {
         matches!(&event.what, JobEventKind::LeaseLost { agent, .. } if agent == "killed")
     });
     assert!(lost, "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_leaves_no_core_file() {
+    let service = Service::start().await;
+    let local = tempfile::tempdir().unwrap();
+    let (mut process, _state) = service.agent_process("a", local.path()).await;
+    let limits = format!("/proc/{}/limits", process.id());
+    let is_none = |line: &str| {
+        line.strip_prefix("Max core file size")
+            .is_some_and(|rest| rest.split_whitespace().take(2).eq(["0", "0"]))
+    };
+    for wait in 0.. {
+        let text = fs::read_to_string(&limits).unwrap();
+        if text.lines().any(is_none) {
+            break;
+        }
+        assert!(wait < 400, "{text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 /// An agent of which the test sends each poll.

@@ -18,11 +18,11 @@ use godwit_service::{
     credentials::Vault,
     gateway::{self, Gateway},
     scheduling::{self, Board},
-    store::{Begun, Store, model::JobRecord},
+    store::{Begun, Quota, Store, model::JobRecord},
 };
 use godwit_service_api::{
     AGENT_API,
-    agent::{PollRequest, PollResponse},
+    agent::{AddressScope, PollRequest, PollResponse},
     job::{FileRequest, JobOptions},
     site::Role,
 };
@@ -122,6 +122,7 @@ impl Service {
             store: store.clone(),
             accounts: Arc::clone(&accounts),
             vault: Vault::new(store.clone(), key),
+            addresses: AddressScope::Site,
             board: Arc::clone(&board),
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -151,7 +152,8 @@ impl Service {
     }
 
     pub(crate) async fn submit(&self, files: Vec<FileRequest>, options: JobOptions) -> Uuid {
-        let begun = self.store.submit("alice", None, &options).await.unwrap();
+        let begun = self.store.submit("alice", None, &options, Quota::NONE);
+        let begun = begun.await.unwrap();
         let Begun::New(mut submission) = begun else {
             panic!("no key was given");
         };
@@ -315,6 +317,7 @@ fn connections(folder: &Path) -> Connections {
         stall_limit: Duration::from_secs(20),
         secrets: Default::default(),
         authorities: Default::default(),
+        addresses: Default::default(),
         port_range: None,
         protect: None,
         locations: godwit_gsi::cert::files::Locations {

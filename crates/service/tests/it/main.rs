@@ -12,4 +12,5 @@ mod harness;
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
 mod programs;
+mod secrets;
 mod site;

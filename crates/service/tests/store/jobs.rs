@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use godwit_service::store::{
-    Begun, Store, StoreError,
-    model::{JobFilter, Retention},
+    Begun, Quota, RequestDigest, Store, StoreError,
+    model::{JobFilter, PrincipalRecord, Retention},
 };
 use godwit_service_api::job::{FileState, JobOptions, JobState};
 
@@ -39,23 +39,28 @@ async fn a_job_is_done_from_submission_to_end(fixture) {
 async fn a_key_gives_the_same_job_again(fixture) {
     let store = &fixture.store;
     let options = JobOptions::default();
-    let Begun::New(mut submission) = store.submit("alice", Some("k"), &options).await.unwrap()
-    else { panic!("it is new") };
+    let begun = store.submit("alice", Some("k"), &options, Quota::NONE).await.unwrap();
+    let Begun::New(mut submission) = begun else { panic!("it is new") };
     submission.push(file(1)).await.unwrap();
     let id = submission.finish().await.unwrap();
-    let again = store.submit("alice", Some("k"), &options).await.unwrap();
-    assert!(matches!(again, Begun::Existing(found) if found == id));
-    assert!(matches!(store.submit("bob", Some("k"), &options).await.unwrap(), Begun::New(_)));
+    let again = store.submit("alice", Some("k"), &options, Quota::NONE).await.unwrap();
+    let mut same = RequestDigest::new(&options).unwrap();
+    same.add(&file(1)).unwrap();
+    let same = same.finish();
+    assert!(matches!(again, Begun::Existing { id: of, digest: Some(of_it) }
+        if of == id && of_it == same));
+    let of_bob = store.submit("bob", Some("k"), &options, Quota::NONE).await.unwrap();
+    assert!(matches!(of_bob, Begun::New(_)));
 }
 
 async fn a_submission_that_broke_off_is_replaced(fixture) {
     let store = &fixture.store;
     let options = JobOptions::default();
-    let Begun::New(mut first) = store.submit("alice", Some("k"), &options).await.unwrap()
-    else { panic!("it is new") };
+    let begun = store.submit("alice", Some("k"), &options, Quota::NONE).await.unwrap();
+    let Begun::New(mut first) = begun else { panic!("it is new") };
     for n in 0..1500 { first.push(file(n)).await.unwrap(); }
-    let Begun::New(mut second) = store.submit("alice", Some("k"), &options).await.unwrap()
-    else { panic!("the first never ended") };
+    let begun = store.submit("alice", Some("k"), &options, Quota::NONE).await.unwrap();
+    let Begun::New(mut second) = begun else { panic!("the first never ended") };
     second.push(file(1)).await.unwrap();
     assert!(matches!(first.finish().await, Err(StoreError::Conflict(_))));
     let id = second.finish().await.unwrap();
@@ -63,17 +68,97 @@ async fn a_submission_that_broke_off_is_replaced(fixture) {
     assert_eq!(store.queues().await.unwrap().len(), 1);
 }
 
+async fn submissions_at_the_same_time_do_not_pass_a_quota(fixture) {
+    let store = &fixture.store;
+    let alice = PrincipalRecord { name: "alice".into(), ..PrincipalRecord::default() };
+    store.set_principal(&alice).await.unwrap();
+    let (few, options) = (Quota { jobs: 3, files: u64::MAX }, JobOptions::default());
+    let submits = (0..12).map(|_| {
+        let (store, options) = (store.clone(), options.clone());
+        tokio::spawn(async move { store.submit("alice", None, &options, few).await })
+    });
+    let mut begun = Vec::new();
+    for submit in submits.collect::<Vec<_>>() {
+        match submit.await.unwrap() {
+            Ok(Begun::New(submission)) => begun.push(submission),
+            Err(StoreError::Quota { what: "jobs", has: 3, most: 3 }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(begun.len(), 3);
+    for submission in begun { submission.abort().await.unwrap(); }
+    let few = Quota { jobs: u64::MAX, files: 2500 };
+    let pushes = (0..4).map(|_| {
+        let (store, options) = (store.clone(), options.clone());
+        tokio::spawn(async move {
+            let begun = store.submit("alice", None, &options, few).await?;
+            let Begun::New(mut submission) = begun else { panic!("no key was given") };
+            for n in 0..1000 { submission.push(file(n)).await?; }
+            submission.finish().await
+        })
+    });
+    let mut accepted = 0;
+    for push in pushes.collect::<Vec<_>>() {
+        match push.await.unwrap() {
+            Ok(_) => accepted += 1,
+            Err(StoreError::Quota { what: "files", .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(accepted, 2);
+}
+
+async fn long_urls_are_not_held_in_memory(fixture) {
+    let store = &fixture.store;
+    let begun = store.submit("alice", None, &JobOptions::default(), Quota::NONE).await.unwrap();
+    let Begun::New(mut submission) = begun else { panic!("it is new") };
+    for n in 0..900 {
+        let mut long = file(n);
+        long.source += &"x".repeat(8000);
+        submission.push(long).await.unwrap();
+    }
+    let written = store.job(submission.id()).await.unwrap().files.total;
+    assert!(written > 300, "{written}");
+    submission.finish().await.unwrap();
+}
+
+async fn a_large_submission_that_broke_off_is_removed_in_parts(fixture) {
+    let store = &fixture.store;
+    let options = JobOptions::default();
+    let begun = store.submit("alice", Some("k"), &options, Quota::NONE).await.unwrap();
+    let Begun::New(mut first) = begun else { panic!("it is new") };
+    for n in 0..2500 { first.push(file(n)).await.unwrap(); }
+    fixture.execute(
+        "INSERT INTO file_exception SELECT job.number, unit.id, 0, 1, '{}', '', 0 FROM job, unit"
+    ).await;
+    let again = store.submit("alice", Some("k"), &options, Quota::NONE).await.unwrap();
+    assert!(matches!(again, Begun::New(_)));
+    assert!(first.push(file(1)).await.is_ok(), "it is only held");
+    assert!(matches!(first.finish().await, Err(StoreError::Conflict(_))));
+    let leader = lead(store).await;
+    let done = store.maintain(leader, Retention::default()).await.unwrap();
+    assert_eq!(done.submissions, 1);
+    for count in [
+        "SELECT COUNT(*) FROM segment",
+        "SELECT COUNT(*) FROM unit",
+        "SELECT COUNT(*) FROM file_exception",
+    ] {
+        assert_eq!(fixture.number(count).await, 0, "{count}");
+    }
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM job").await, 1);
+}
+
 async fn an_empty_job_or_a_bad_url_is_refused(fixture) {
     let store = &fixture.store;
     let options = JobOptions::default();
-    let Begun::New(mut submission) = store.submit("alice", None, &options).await.unwrap()
-    else { panic!("it is new") };
+    let begun = store.submit("alice", None, &options, Quota::NONE).await.unwrap();
+    let Begun::New(mut submission) = begun else { panic!("it is new") };
     let mut bad = file(1);
     bad.source = "/no/scheme".into();
     assert!(matches!(submission.push(bad).await, Err(StoreError::Invalid(_))));
     assert!(matches!(submission.finish().await, Err(StoreError::Invalid(_))));
-    let Begun::New(submission) = store.submit("alice", None, &options).await.unwrap()
-    else { panic!("it is new") };
+    let begun = store.submit("alice", None, &options, Quota::NONE).await.unwrap();
+    let Begun::New(submission) = begun else { panic!("it is new") };
     submission.abort().await.unwrap();
     assert_eq!(fixture.number("SELECT COUNT(*) FROM job").await, 1);
 }
@@ -102,7 +187,6 @@ async fn lists_have_pages_and_filters(fixture) {
     assert!(matches!(store.jobs(&all, Some("x"), 3).await, Err(StoreError::Invalid(_))));
     let unknown = store.job(uuid::Uuid::new_v4()).await;
     assert!(matches!(unknown, Err(StoreError::NotFound)));
-    assert_eq!(store.usage("alice").await.unwrap(), (4, 4));
 }
 
 async fn a_job_waits_for_another_and_falls_with_it(fixture) {
@@ -148,7 +232,7 @@ async fn old_jobs_move_to_the_history_and_leave_nothing(fixture) {
     store.cancel(id, "by alice").await.unwrap();
     let young = submit(store, 3).await;
     let options = JobOptions::default();
-    let _broken = store.submit("alice", None, &options).await.unwrap();
+    let _broken = store.submit("alice", None, &options, Quota::NONE).await.unwrap();
     fixture.execute("UPDATE job SET touched = 0 WHERE state = 'submitting'").await;
     fixture.execute("UPDATE job SET ended = ended - 4000000000000 WHERE ended > 0").await;
     let leader = lead(store).await;
@@ -201,7 +285,7 @@ async fn a_database_of_another_version_is_refused_not_changed() {
         Err(StoreError::Schema(_))
     ));
     let store = Store::migrate(&url).await.unwrap();
-    assert_eq!(store.schema_version().await.unwrap(), 3);
+    assert_eq!(store.schema_version().await.unwrap(), 5);
     store.close().await;
     Store::open(&url).await.unwrap();
     assert!(matches!(

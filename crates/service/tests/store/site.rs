@@ -118,11 +118,13 @@ async fn tables_of_version_1_are_upgraded_with_their_rows(fixture) {
     fixture.execute("ALTER TABLE unit DROP COLUMN parallelism").await;
     fixture.execute("ALTER TABLE agent DROP COLUMN report").await;
     fixture.execute("DROP TABLE job_now").await;
+    fixture.execute("DROP TABLE delegation").await;
+    fixture.execute("ALTER TABLE job DROP COLUMN request").await;
     fixture.execute("DELETE FROM _sqlx_migrations WHERE version >= 2").await;
     let refused = Store::open(&fixture.url).await;
     assert!(matches!(refused, Err(StoreError::Schema(_))));
     let upgraded = Store::migrate(&fixture.url).await.unwrap();
-    assert_eq!(upgraded.schema_version().await.unwrap(), 3);
+    assert_eq!(upgraded.schema_version().await.unwrap(), 5);
     assert_eq!(upgraded.principal("alice").await.unwrap().max_jobs, None);
     let leader = lead(&upgraded).await;
     let mut agent = Agent::new("dtn1");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use godwit_service::store::{
-    Begun, Store,
+    Begun, Quota, Store,
     model::{GrantOrder, GrantedUnit, JobRecord, Leadership, Polled},
 };
 use godwit_service_api::{
@@ -69,14 +69,18 @@ pub(crate) async fn submit_with(
     files: Vec<FileRequest>,
     options: &JobOptions,
 ) -> Uuid {
-    match store.submit("alice", None, options).await.unwrap() {
+    match store
+        .submit("alice", None, options, Quota::NONE)
+        .await
+        .unwrap()
+    {
         Begun::New(mut submission) => {
             for file in files {
                 submission.push(file).await.unwrap();
             }
             submission.finish().await.unwrap()
         }
-        Begun::Existing(id) => panic!("{id} exists"),
+        Begun::Existing { id, .. } => panic!("{id} exists"),
     }
 }
 
@@ -199,6 +203,7 @@ fn progress(lease: Lease) -> UnitProgress {
     UnitProgress {
         lease,
         bytes: 0,
+        open_bytes: 0,
         files: 0,
         goodput: 0.0,
         setting: Share::default(),

@@ -13,6 +13,16 @@ use crate::support::*;
 
 both! {
 
+async fn a_poll_that_was_overtaken_is_refused_while_the_lease_lasts(fixture) {
+    let store = &fixture.store;
+    let mut agent = Agent::new("dtn1");
+    let late = agent.request(&[], Vec::new());
+    agent.poll(store, &[], Vec::new()).await;
+    assert!(matches!(store.poll(&late).await, Err(StoreError::Conflict(_))));
+    fixture.execute("UPDATE agent SET lease_until = 0").await;
+    store.poll(&late).await.unwrap();
+}
+
 async fn every_message_may_come_twice(fixture) {
     let store = &fixture.store;
     let id = submit(store, 20).await;

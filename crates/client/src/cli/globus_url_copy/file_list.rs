@@ -228,6 +228,7 @@ fn split(pair: &UrlPair) -> Option<PairList> {
         source: from,
         destination: to,
         bytes: None,
+        checksum: None,
     }];
     Some(PairList {
         source,

@@ -140,7 +140,7 @@ impl PendingSession<'_> {
         // Where ssh has another name for the host, this finds nothing.
         let named = match announced {
             Some(_) if proven => Vec::new(),
-            _ => addresses(endpoint).await.unwrap_or_default(),
+            _ => addresses(self.context, endpoint).await.unwrap_or_default(),
         };
         let mut named = named.iter().map(|address| address.ip().to_canonical());
         let there = match announced.map(|address| address.ip()) {
@@ -153,6 +153,13 @@ impl PendingSession<'_> {
             let consequence = "data channels have nowhere to go";
             return Err(self.lacks("PASV", "address that PASV could tell", consequence, reply));
         };
+        let scope = self.context.connections.addresses;
+        if !scope.allows_for(endpoint.host(), there) {
+            return Err(Error::AddressRefused {
+                endpoint: endpoint.name(),
+                address: there,
+            });
+        }
         let here = local_address(there).map_err(|error| Error::System {
             doing: format!("find a way to {there}"),
             error: Arc::new(error),

@@ -325,8 +325,9 @@ impl Session {
             _ => hostport::parse_229(&text, peer),
         };
         let announced = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
+        let scope = self.context.connections.addresses;
         let address =
-            data_address(announced, peer, self.proof()).ok_or_else(|| Error::LowPort {
+            data_address(announced, peer, self.proof(), scope).ok_or_else(|| Error::LowPort {
                 endpoint: self.endpoint.name(),
                 announced,
             })?;

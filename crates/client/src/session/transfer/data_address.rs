@@ -15,6 +15,8 @@ use std::{
     sync::Arc,
 };
 
+use crate::spec::addresses::AddressScope;
+
 /// Ports below belong to well-known services, and servers of FTP listen for data above.
 const PORT_MIN: u16 = 1024;
 
@@ -28,17 +30,19 @@ pub(crate) enum DataProof {
 }
 
 /// Where to connect to for what the server at `peer` has announced. `None`: nowhere, the port is
-/// low.
+/// low. Addresses out of `scope` are not followed; the run has connected to `peer`.
 pub(crate) fn data_address(
     announced: SocketAddr,
     peer: IpAddr,
     proof: DataProof,
+    scope: AddressScope,
 ) -> Option<SocketAddr> {
     if announced.port() < PORT_MIN {
         return None;
     }
     let (host, peer) = (announced.ip().to_canonical(), peer.to_canonical());
-    let follows = host == peer || proof == DataProof::Identities && !is_implausible(host, peer);
+    let is_meant = proof == DataProof::Identities && !is_implausible(host, peer);
+    let follows = host == peer || is_meant && scope.allows(host);
     let host = if follows { announced.ip() } else { peer };
     Some(SocketAddr::new(host, announced.port()))
 }
@@ -76,7 +80,8 @@ mod tests {
 
     fn host(announced: &str, peer: &str, proof: DataProof) -> String {
         let [announced, peer] = [announced, peer].map(|text| text.parse::<IpAddr>().unwrap());
-        let address = data_address(SocketAddr::new(announced, 50_000), peer, proof).unwrap();
+        let announced = SocketAddr::new(announced, 50_000);
+        let address = data_address(announced, peer, proof, AddressScope::Any).unwrap();
         assert_eq!(address.port(), 50_000);
         address.ip().to_canonical().to_string()
     }
@@ -113,6 +118,22 @@ mod tests {
     }
 
     #[test]
+    fn announced_addresses_out_of_scope_are_not_followed() {
+        let peer: IpAddr = "10.0.0.1".parse().unwrap();
+        for (announced, scope, follows) in [
+            ("10.0.0.7", AddressScope::Site, true),
+            ("10.0.0.7", AddressScope::Public, false),
+            ("10.0.0.1", AddressScope::Public, true),
+            ("169.254.169.254", AddressScope::Site, false),
+            ("169.254.169.254", AddressScope::Any, true),
+        ] {
+            let announced = SocketAddr::new(announced.parse().unwrap(), 50_000);
+            let address = data_address(announced, peer, DataProof::Identities, scope).unwrap();
+            assert_eq!(address == announced, follows, "{announced} {scope:?}");
+        }
+    }
+
+    #[test]
     fn data_connections_lead_to_the_host_of_the_control_connection() {
         for (announced, peer, _) in CASES {
             assert_eq!(host(announced, peer, DataProof::None), peer, "{announced}");
@@ -135,7 +156,8 @@ mod tests {
         let peer: IpAddr = "192.0.2.1".parse().unwrap();
         for proof in [DataProof::Identities, DataProof::None] {
             for (port, allowed) in [(0, false), (22, false), (1023, false), (1024, true)] {
-                let address = data_address(SocketAddr::new(peer, port), peer, proof);
+                let announced = SocketAddr::new(peer, port);
+                let address = data_address(announced, peer, proof, AddressScope::Any);
                 assert_eq!(address.is_some(), allowed, "{port}");
             }
         }

@@ -138,7 +138,10 @@ impl PipelinedFile {
             let commit = commit(&*transfer, algorithm, modify).map_err(Error::Local)?;
             // What was read just now is what the time belongs to.
             source_file.check_unchanged()?;
-            if commit.is_some() {
+            if let Some(PendingCheck::Commit(_, agreed)) = &commit {
+                let doing = format!("put {}", source_file.target());
+                let expected = source_file.expected.as_deref();
+                verify::check_expected(doing, agreed.as_ref(), expected)?;
                 return Ok((transfer, commit));
             }
         }
@@ -291,7 +294,10 @@ impl PipelinedFile {
                     }
                     None => self.own_digest(algorithm).await?,
                 };
-                verify::agree(self.doing(), algorithm, ours, theirs).map(Some)
+                let agreed = verify::agree(self.doing(), algorithm, ours, theirs)?;
+                let expected = self.source_file.expected.as_deref();
+                verify::check_expected(self.doing(), Some(&agreed), expected)?;
+                Ok(Some(agreed))
             }
             PendingCheck::Size => match reply.text().trim().parse() {
                 Ok(got) if reply.code.is_success() && got != self.size => Err(Error::Size {

@@ -57,6 +57,7 @@ impl Upload {
             }
             _ => None,
         };
+        verify::check_expected(&doing, agreed.as_ref(), self.expected.as_deref())?;
         if agreed.is_none() && !self.is_part && !is_device(at) {
             // Of a resumed file, its whole length.
             let expected = self.length.unwrap_or(moved);

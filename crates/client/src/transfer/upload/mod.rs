@@ -20,7 +20,8 @@ use godwit_engine::{
     storage::FileRef,
 };
 use godwit_proto::{
-    ByteRange, Command, FtpPath, RestartPoint, command::Mode, pi::transfer::Direction,
+    ByteRange, ChecksumAlgorithm, Command, FtpPath, RestartPoint, command::Mode,
+    pi::transfer::Direction,
 };
 
 use self::{
@@ -63,6 +64,8 @@ pub(crate) struct Upload {
     url: String,
     verify_mode: Verify,
     attributes: Option<FileAttributes>,
+    /// What its checksum must be.
+    expected: Option<Arc<(ChecksumAlgorithm, String)>>,
     is_part: bool,
     offset: u64,
     length: Option<u64>,
@@ -184,6 +187,7 @@ impl Upload {
             url,
             verify_mode,
             attributes: source_file.attributes,
+            expected: source_file.expected.clone(),
             is_part: part.is_some(),
             offset,
             length,

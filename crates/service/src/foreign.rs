@@ -1,0 +1,227 @@
+//! What the fuzz targets `service_submission` and `service_poll` do with bytes of users and agents;
+//! the tests below replay their corpora through the same functions.
+
+use godwit_proto::url::Location;
+use godwit_service_api::{
+    agent::{FileEnd, PollRequest},
+    job::{FileRequest, JobRequest, MAX_FILE_BYTES, MAX_URL_BYTES, Notification},
+};
+
+use crate::{
+    api::policy::EndpointPolicy,
+    gateway::bounds,
+    store::{RequestDigest, endpoint_of, found},
+};
+
+/// A submission as one object, or a line of one: nothing panics, and what is accepted goes where
+/// the queue says.
+pub(crate) fn submission(bytes: &[u8]) {
+    let policies = [
+        EndpointPolicy::default(),
+        EndpointPolicy {
+            endpoints: vec!["*.example.org:*".to_owned()],
+            local: vec!["/data".into()],
+            ..EndpointPolicy::default()
+        },
+        EndpointPolicy {
+            endpoints: vec!["*".to_owned()],
+            personal: true,
+            ..EndpointPolicy::default()
+        },
+    ];
+    let job: JobRequest = serde_json::from_slice(bytes).unwrap_or_default();
+    let line: Option<FileRequest> = serde_json::from_slice(bytes).ok();
+    let mut digest = RequestDigest::new(&job.options).expect("options are JSON");
+    for file in job.files.iter().chain(&line) {
+        digest.add(file).expect("a file is JSON");
+        for policy in &policies {
+            if policy.check_file(file).is_ok() {
+                accepted(&file.source);
+                accepted(&file.destination);
+                assert!(file.bytes.is_none_or(|bytes| bytes <= MAX_FILE_BYTES));
+            }
+        }
+        let written = serde_json::to_vec(file).expect("a file is JSON");
+        let read: FileRequest = serde_json::from_slice(&written).expect("what we write we read");
+        assert_eq!(&read, file);
+    }
+    assert_eq!(digest.finish().len(), 32);
+    for Notification::Webhook { url } in &job.options.notify {
+        let _ = policies[0].check_webhook(url);
+    }
+}
+
+/// The agent connects to the endpoint that the service counts.
+fn accepted(url: &str) {
+    assert!(url.len() <= MAX_URL_BYTES && !url.contains(char::is_control));
+    let endpoint = endpoint_of(url).expect("an accepted URL has an endpoint");
+    assert_eq!(endpoint_of(&endpoint).as_ref(), Some(&endpoint));
+    match Location::parse(url.as_bytes()).expect("an accepted URL is one") {
+        Location::Remote(remote) => {
+            assert!(remote.user.is_none() && remote.password.is_none());
+            let host = remote.host.to_ascii_lowercase();
+            let shown = match host.contains(':') {
+                true => format!("[{host}]"),
+                false => host,
+            };
+            let meant = format!("{}://{shown}:{}", remote.scheme.as_str(), remote.port);
+            assert_eq!(endpoint_of(&meant), Some(endpoint));
+        }
+        Location::Local(path) => {
+            assert!(path.starts_with(b"/data/") || path == b"/data", "{url}");
+            assert!(!path.split(|byte| *byte == b'/').any(|name| name == b".."));
+        }
+        Location::Standard => panic!("{url} is no place"),
+    }
+}
+
+/// A poll: nothing panics, and what is kept of it is short, plain and finite.
+pub(crate) fn poll(bytes: &[u8]) {
+    let Ok(mut poll) = serde_json::from_slice::<PollRequest>(bytes) else {
+        return;
+    };
+    bounds::apply(&mut poll);
+    let agent = &poll.description;
+    let texts = agent.labels.iter().chain(&agent.endpoints);
+    for text in texts.chain([&agent.version, &agent.host]) {
+        plain(text);
+    }
+    for unit in &poll.units {
+        assert!(unit.goodput.is_finite() && unit.goodput >= 0.0);
+        assert!(unit.bytes <= MAX_FILE_BYTES && unit.open_bytes <= unit.bytes);
+        unit.limited_by.iter().for_each(|text| plain(text));
+    }
+    let directory = FileRequest {
+        source: "ftp://a.example.org/tree".to_owned(),
+        destination: "ftp://b.example.org/copy".to_owned(),
+        recursive: true,
+        ..FileRequest::default()
+    };
+    for result in &poll.results {
+        for file in &result.files {
+            match &file.end {
+                FileEnd::Finished { size, checksum } => {
+                    assert!(*size <= MAX_FILE_BYTES);
+                    checksum.iter().for_each(|text| plain(text));
+                }
+                FileEnd::Skipped => {}
+                FileEnd::Failed(error) => plain(&error.message),
+            }
+        }
+        result.error.iter().for_each(|error| plain(&error.message));
+        let placed = found::placed(&directory, &result.found).unwrap_or_default();
+        for (source, destination, file) in placed {
+            assert_eq!(source, "ftp://a.example.org");
+            assert_eq!(destination, "ftp://b.example.org");
+            assert!(file.source.starts_with("ftp://a.example.org/tree/"));
+            assert!(file.destination.starts_with("ftp://b.example.org/copy/"));
+            accepted(&file.source);
+        }
+    }
+    let written = serde_json::to_vec(&poll).expect("a poll is JSON");
+    serde_json::from_slice::<PollRequest>(&written).expect("what we write we read");
+}
+
+fn plain(text: &str) {
+    assert!(text.len() <= 1000 && !text.contains(char::is_control));
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{
+        replay::{Target, check_targets, replay},
+        *,
+    };
+
+    const TARGETS: &[Target] = &[("service_poll", poll), ("service_submission", submission)];
+
+    #[test]
+    fn corpora_of_the_service_run_clean() {
+        check_targets(TARGETS, |name| name.starts_with("service_"));
+        for (target, run) in TARGETS {
+            let mut understood = 0;
+            replay(target, |bytes| {
+                run(bytes);
+                understood += usize::from(serde_json::from_slice::<PollRequest>(bytes).is_ok());
+                understood += usize::from(serde_json::from_slice::<JobRequest>(bytes).is_ok());
+            });
+            assert!(
+                understood > 1,
+                "{target}: only {understood} inputs are understood"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_url_runs_clean(
+            scheme in "(gsiftp|ftp|FTPES|sshftp|file|http|[a-z]{0,3})",
+            rest in "[ -~]{0,40}",
+            host in "[a-zA-Z0-9.:%@\\[\\]-]{0,24}",
+            text: String,
+        ) {
+            for url in [
+                format!("{scheme}://{host}"),
+                format!("{scheme}://{host}/{rest}"),
+                format!("{scheme}://{rest}"),
+                format!("{scheme}:{text}"),
+                text.clone(),
+            ] {
+                let file = serde_json::json!({
+                    "source": &url, "destination": "ftp://b.example.org/x", "checksum": &text,
+                });
+                submission(file.to_string().as_bytes());
+                let options = serde_json::json!({
+                    "name": &text, "notify": [{"webhook": {"url": &url}}],
+                });
+                let job = serde_json::json!({"files": [file], "options": options});
+                submission(job.to_string().as_bytes());
+            }
+        }
+
+        #[test]
+        fn any_text_of_an_agent_runs_clean(text: String, number: u64, rate: f64) {
+            let lease = serde_json::json!({"unit": 1, "epoch": 1});
+            let error = serde_json::json!({
+                "code": &text, "message": &text, "who": "user", "may_pass": true,
+            });
+            let unit = serde_json::json!({
+                "lease": &lease, "bytes": number, "open_bytes": number, "files": number,
+                "goodput": rate, "setting": {"concurrency": 1, "parallelism": 1},
+                "limited_by": &text,
+            });
+            let found = serde_json::json!({
+                "source": format!("ftp://a.example.org/tree/{text}"),
+                "destination": format!("ftp://b.example.org/copy/{text}"),
+                "directory": false, "bytes": number,
+            });
+            let files = serde_json::json!([
+                {"index": number, "bytes": number, "end": {"failed": &error}},
+                {"index": 0, "bytes": 0, "end": {"finished": {"size": number, "checksum": &text}}},
+            ]);
+            let result = serde_json::json!({
+                "lease": &lease, "sequence": number, "files": files, "found": [found],
+                "last": true, "error": &error,
+            });
+            let description = serde_json::json!({
+                "version": &text, "host": &text, "labels": [&text], "endpoints": [&text],
+                "slots": 1,
+            });
+            let whole = serde_json::json!({
+                "protocol": 1, "agent": &text, "incarnation": uuid::Uuid::nil(),
+                "sequence": number, "description": description, "free_slots": 1,
+                "units": [unit], "results": [result], "wait_seconds": number,
+            });
+            // Not all floats are JSON.
+            let understood = serde_json::from_value::<PollRequest>(whole.clone());
+            prop_assert!(understood.is_ok() || !rate.is_finite());
+            poll(whole.to_string().as_bytes());
+        }
+    }
+}

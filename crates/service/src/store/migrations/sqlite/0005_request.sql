@@ -1,0 +1,2 @@
+-- Digest of what was submitted: a key that comes again must bring the same.
+ALTER TABLE job ADD COLUMN request BLOB;
