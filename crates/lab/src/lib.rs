@@ -19,6 +19,7 @@ pub mod peers;
 pub mod report;
 pub mod runner;
 pub mod scenario;
+pub mod service;
 pub mod soak;
 pub mod state;
 pub mod stats;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use godwit_lab::commands::{
-    Cli, Command, bench, calibrate, demo, faults, netns_gc, report, run, soak, tournament,
+    Cli, Command, bench, calibrate, demo, faults, netns_gc, report, run, service, soak, tournament,
 };
 use godwit_lab::{netns, network};
 
@@ -41,6 +41,16 @@ fn main() -> ExitCode {
         Command::Report(options) => report::run(&options, &mut out).map_err(failed),
         Command::Faults(options) => in_a_network(|| {
             faults::run(&options, &mut out).map_err(|error| {
+                let status = if error.is_unavailable() {
+                    UNAVAILABLE
+                } else {
+                    FAILED
+                };
+                (error.to_string(), status)
+            })
+        }),
+        Command::Service(options) => in_a_network(|| {
+            service::run(&options, &mut out).map_err(|error| {
                 let status = if error.is_unavailable() {
                     UNAVAILABLE
                 } else {

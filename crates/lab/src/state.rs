@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
+use crate::file_error::{FileError, io_error};
 use crate::netns;
 
 /// In a network's directory: numbers of its namespaces, one a line.
@@ -69,6 +71,21 @@ impl OwnedFolder {
         fs::write(path, folder.as_os_str().as_encoded_bytes())?;
         Ok(OwnedFolder { _note: note })
     }
+}
+
+/// A folder in memory where there is one, else where temporary files go. The first is dropped
+/// before the second.
+pub(crate) fn memory_folder() -> Result<(TempDir, OwnedFolder), FileError> {
+    let memory = Path::new("/dev/shm");
+    let base = match memory.is_dir() {
+        true => memory.to_owned(),
+        false => std::env::temp_dir(),
+    };
+    let folder = (tempfile::Builder::new().prefix(FOLDER_PREFIX))
+        .tempdir_in(&base)
+        .map_err(io_error(&base))?;
+    let owned = OwnedFolder::note(folder.path()).map_err(io_error(folder.path()))?;
+    Ok((folder, owned))
 }
 
 /// A setting we changed.

@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::model::AgentState;
+use crate::{line::Lane, model::AgentState};
+
+/// Units beyond its slots that an agent takes where they are the first of their jobs: all slots
+/// may be taken for long.
+const FIRST_UNITS_BEYOND: u32 = 1;
 
 /// Agents with equal patterns and labels.
 pub(crate) type ClassId = usize;
@@ -13,6 +17,8 @@ struct Reach {
     labels: Vec<String>,
     /// Agents with a free slot on a host with room, least loaded first.
     idle: BTreeSet<(u64, String)>,
+    /// The same for first units.
+    idle_for_first: BTreeSet<(u64, String)>,
     /// All.
     members: u32,
 }
@@ -46,6 +52,12 @@ impl Agent {
         self.free.min(self.state.slots.saturating_sub(self.running))
     }
 
+    fn takes_first_units(&self) -> bool {
+        let slots = self.state.slots;
+        let most = slots.saturating_add(FIRST_UNITS_BEYOND);
+        !self.state.draining && slots > 0 && self.running < most
+    }
+
     /// Part of its slots in use, in a unit that sorts.
     fn load(&self) -> u64 {
         u64::from(self.running) * 1_000_000 / u64::from(self.state.slots.max(1))
@@ -74,6 +86,8 @@ pub(crate) struct Agents {
     of_host: BTreeMap<String, BTreeSet<String>>,
     /// Classes with an idle agent.
     idle: BTreeSet<ClassId>,
+    /// The same for first units.
+    idle_for_first: BTreeSet<ClassId>,
     /// Whether a class reaches an endpoint. Only looked up.
     reached: HashMap<(ClassId, u32), bool>,
 }
@@ -107,6 +121,7 @@ impl Agents {
                 patterns: key.0.clone(),
                 labels: key.1.clone(),
                 idle: BTreeSet::new(),
+                idle_for_first: BTreeSet::new(),
                 members: 0,
             });
             self.classes.len() - 1
@@ -161,17 +176,29 @@ impl Agents {
             if class.idle.is_empty() {
                 self.idle.remove(&agent.class);
             }
+            class.idle_for_first.remove(&place);
+            if class.idle_for_first.is_empty() {
+                self.idle_for_first.remove(&agent.class);
+            }
         }
     }
 
     /// Lists the agent as idle if it is.
     fn list(&mut self, name: &str) {
         self.unlist(name);
-        if let Some(agent) = self.agents.get(name)
-            && agent.available() > 0
-            && self.host_has_room(&agent.state.host)
-        {
-            let place = (agent.load(), name.to_owned());
+        let Some(agent) = self.agents.get(name) else {
+            return;
+        };
+        if !self.host_has_room(&agent.state.host) {
+            return;
+        }
+        let place = (agent.load(), name.to_owned());
+        if agent.takes_first_units() {
+            let class = &mut self.classes[agent.class];
+            class.idle_for_first.insert(place.clone());
+            self.idle_for_first.insert(agent.class);
+        }
+        if agent.available() > 0 {
             self.classes[agent.class].idle.insert(place);
             self.idle.insert(agent.class);
         }
@@ -238,8 +265,11 @@ impl Agents {
     }
 
     /// Classes with an agent that takes a unit.
-    pub(crate) fn idle(&self) -> &BTreeSet<ClassId> {
-        &self.idle
+    pub(crate) fn idle(&self, lane: Lane) -> &BTreeSet<ClassId> {
+        match lane {
+            Lane::Fast => &self.idle_for_first,
+            Lane::Fair | Lane::Scavenger => &self.idle,
+        }
     }
 
     /// Classes that reach both endpoints and have the labels, with agents or without.
@@ -264,10 +294,12 @@ impl Agents {
     }
 
     /// The agent of these classes that takes a unit.
-    pub(crate) fn choose(&self, classes: &[ClassId]) -> Result<&str, NoAgent> {
-        let idle = classes
-            .iter()
-            .filter_map(|class| self.classes[*class].idle.first());
+    pub(crate) fn choose(&self, classes: &[ClassId], lane: Lane) -> Result<&str, NoAgent> {
+        let classes_idle = classes.iter().map(|class| match lane {
+            Lane::Fast => &self.classes[*class].idle_for_first,
+            Lane::Fair | Lane::Scavenger => &self.classes[*class].idle,
+        });
+        let idle = classes_idle.filter_map(BTreeSet::first);
         if let Some((_, name)) = idle.min() {
             return Ok(name);
         }

@@ -17,7 +17,9 @@
 //!
 //! - Configuration, agents and queues are told as they are, not as they change: telling the same
 //!   again does nothing. Which is why a caller that is in doubt tells all of it again.
-//! - A [`Grant`] counts as running from the step that gave it, and takes one unit out of its queue.
+//! - A [`Grant`] counts as running from the step that gave it, and takes the first files of the
+//!   next unit out of its queue, or all of them. A unit of several files is cut so that it ends
+//!   soon.
 //!   A caller that finds no unit to start ends the lease with no bytes and no files.
 //! - After a restart the caller tells configuration, agents, queues, and what runs by
 //!   [`Scheduler::lease_started`].

@@ -215,6 +215,8 @@ pub struct Grant {
     pub agent: String,
     /// With so much to begin with.
     pub share: Share,
+    /// The first files of the unit, at most so many; the rest waits as the next unit.
+    pub files: u32,
 }
 
 /// A unit that runs already when the scheduler starts.

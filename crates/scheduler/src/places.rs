@@ -13,6 +13,9 @@ use crate::{
     tuned_sum::TunedSum,
 };
 
+/// Weight of the unit that ended last in the pace of its link.
+const PACE_WEIGHT: f64 = 0.3;
+
 /// Source and destination.
 pub(crate) type LinkId = (u32, u32);
 
@@ -23,6 +26,10 @@ pub(crate) struct Place {
     pub(crate) budget: Budget,
     pub(crate) sum: Option<TunedSum>,
     pub(crate) leases: BTreeSet<LeaseId>,
+    /// Leases without those of scavengers.
+    pub(crate) others: u32,
+    /// What a unit costs in a second, by those that ended.
+    pub(crate) pace: Option<f64>,
     /// Queues and leases that name it.
     pub(crate) references: u32,
     /// Queues that wait for room there, without scavengers.
@@ -35,6 +42,15 @@ impl Place {
     /// Most channels that are of use, and how many make a session.
     pub(crate) fn tuned(&self) -> Option<Setting> {
         self.sum.as_ref().map(TunedSum::setting)
+    }
+
+    /// A unit that cost so much ended after so long.
+    pub(crate) fn add_pace(&mut self, cost: f64, time: Duration) {
+        if cost > 0.0 && !time.is_zero() {
+            let pace = cost / time.as_secs_f64();
+            let before = self.pace.unwrap_or(pace);
+            self.pace = Some(before + PACE_WEIGHT * (pace - before));
+        }
     }
 
     fn channels_max(&self, tuning: &Tuning) -> u32 {

@@ -9,6 +9,7 @@ pub mod faults;
 pub mod netns_gc;
 pub mod report;
 pub mod run;
+pub mod service;
 pub mod soak;
 pub mod tournament;
 
@@ -47,6 +48,8 @@ pub enum Command {
     /// Transfers, listings, aborts and deaths in random mix for minutes, and looks whether anything
     /// grows
     Soak(soak::Options),
+    /// Measures how the transfer service divides a path among users, classes and jobs
+    Service(service::Options),
     /// Lets every tuner meet thousands of modelled conditions, in seconds
     Tournament(tournament::Options),
     /// Removes what killed runs left behind: programs in hosts, files, changed settings

@@ -22,7 +22,7 @@ use crate::path::{PathConfig, Rng};
 use crate::peers::gct::GctServer;
 use crate::peers::godwit::{self, Godwitd};
 use crate::peers::process::{Options, Process, Signal};
-use crate::state::{FOLDER_PREFIX, OwnedFolder};
+use crate::state::{self, OwnedFolder};
 
 /// The path: 1 Gbit/s, 1 ms each way. Fast enough for a thousand faults, slow enough for a busy
 /// machine.
@@ -59,16 +59,7 @@ impl Stage {
             ..PathConfig::new(RATE_BPS, DELAY_NS)
         };
         let network = Network::start(&NetworkConfig::pair(Paths::same(path)))?;
-        let base = Path::new("/dev/shm");
-        let base = if base.is_dir() {
-            base.to_owned()
-        } else {
-            std::env::temp_dir()
-        };
-        let folder = (tempfile::Builder::new().prefix(FOLDER_PREFIX))
-            .tempdir_in(&base)
-            .map_err(io_error(&base))?;
-        let owned = OwnedFolder::note(folder.path()).map_err(io_error(folder.path()))?;
+        let (folder, owned) = state::memory_folder()?;
         let disk = folder.path().join("disk");
         fs::create_dir(&disk).map_err(io_error(&disk))?;
         let mounted = MemoryDisk::mount(&disk, TARGET_BYTES).map_err(io_error(&disk))?;

@@ -52,6 +52,7 @@ pub mod jglobus;
 pub mod plain_ftp;
 pub mod postgres;
 pub mod process;
+pub(crate) mod request;
 pub mod service;
 pub mod ssh;
 pub mod tar;

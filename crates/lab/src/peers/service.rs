@@ -78,6 +78,11 @@ impl Service {
         &self.url
     }
 
+    /// The token of its owner.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     /// The process, to signal or watch it.
     pub fn process(&self) -> &Process {
         &self.process
@@ -106,11 +111,12 @@ impl Service {
     }
 
     /// Starts an agent of this name, whose state is below the service's directory, so that one of
-    /// the same name continues where the one before ended.
+    /// the same name continues where the one before ended. It knows nothing of other transfers on
+    /// this machine, as if it had one to itself.
     ///
     /// # Errors
     /// It cannot be enrolled or started.
-    pub fn agent(&self, name: &str, local: &Path) -> Result<Process, ServiceError> {
+    pub fn agent(&self, name: &str, local: &Path, more: &[&str]) -> Result<Process, ServiceError> {
         let state = self.data.join("agents").join(name);
         fs::create_dir_all(&state).map_err(io_error(&state))?;
         let token = state.join("token");
@@ -131,7 +137,10 @@ impl Service {
             .arg(&token)
             .arg("--state")
             .arg(&state);
-        command.arg("--allow-local").arg(local);
+        command.arg("--allow-local").arg(local).args(more);
+        for variable in ["HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] {
+            command.env(variable, &state);
+        }
         Ok(Process::spawn(command, Options::default())?)
     }
 

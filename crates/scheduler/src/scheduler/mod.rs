@@ -79,6 +79,7 @@ struct Lease {
     agent: String,
     bytes: u64,
     files: u32,
+    started: Duration,
     /// Cost over which weights were divided: of class and deadline.
     boost: f64,
     share: Share,
@@ -111,6 +112,8 @@ enum Blocked {
     },
     /// Others wait for the endpoint.
     LeftOver(u32),
+    /// Others have the link.
+    Beside,
     /// It is not the first unit of the job, or the share has enough of them.
     NotFirst(NodeId),
     Agents(NoAgent),
@@ -460,9 +463,9 @@ impl Scheduler {
         group
     }
 
-    /// Sees which groups have an idle agent; says whether that has changed.
-    fn find_open(&mut self) -> bool {
-        let idle = self.agents.idle();
+    /// Sees which groups have an agent that is idle for a lane; says whether that has changed.
+    fn find_open(&mut self, lane: Lane) -> bool {
+        let idle = self.agents.idle(lane);
         if *idle == self.open_for {
             return false;
         }
@@ -491,6 +494,7 @@ impl Scheduler {
             agent: lease.agent,
             bytes: lease.bytes,
             files: lease.files,
+            started: now,
             boost: 1.0,
             share: lease.share,
             held: (lease.share.concurrency, lease.share.channels()),
@@ -512,6 +516,7 @@ impl Scheduler {
         let now = self.now;
         for place in self.places.of(lease.link) {
             place.leases.insert(id);
+            place.others += u32::from(!lease.scavenger);
             place.budget.units += 1;
             place.budget.sessions += lease.held.0;
             place.budget.channels += lease.held.1;
@@ -538,9 +543,11 @@ impl Scheduler {
         self.agents.ended(&lease.agent);
         for place in self.places.of(lease.link) {
             place.leases.remove(&id);
+            place.others -= u32::from(!lease.scavenger);
             place.budget.units -= 1;
             place.budget.sessions -= lease.held.0;
             place.budget.channels -= lease.held.1;
+            place.add_pace(cost(bytes, files), self.now.saturating_sub(lease.started));
             let more = as_float(bytes) - as_float(lease.bytes);
             let files = f64::from(files) - f64::from(lease.files);
             place.budget.take(more, files, self.now);
@@ -763,4 +770,13 @@ fn place_start(place: &Place) -> Option<Setting> {
     let budget = &place.budget;
     let parallelism = budget.channels / budget.sessions.max(1);
     (budget.units > 1).then(|| Setting::new(budget.sessions, parallelism))
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts of floats saturate, and a fraction is not negative"
+)]
+fn part(fraction: f64, limit: u32) -> u32 {
+    (fraction * f64::from(limit)).round() as u32
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Blocked, Queue, Scheduler};
+use super::{Blocked, Queue, Scheduler, part};
 use crate::{
     agents::NoAgent,
     budget::Shortage,
@@ -28,18 +28,18 @@ impl Scheduler {
         };
         let blocked = self
             .check_places(queue, lane)
-            .and_then(|_| self.check_agents(queue));
+            .and_then(|_| self.check_agents(queue, lane));
         match blocked {
             Ok(()) => vec![Reason::Scheduling],
             Err(blocked) => self.reasons(queue, blocked),
         }
     }
 
-    fn check_agents(&self, queue: &Queue) -> Result<(), Blocked> {
+    fn check_agents(&self, queue: &Queue, lane: Lane) -> Result<(), Blocked> {
         let ends = [queue.link.0, queue.link.1].map(|id| &**self.places.name(id));
         let classes = self.agents.classes_now(ends, &queue.state.labels);
         self.agents
-            .choose(&classes)
+            .choose(&classes, lane)
             .map(|_| ())
             .map_err(Blocked::Agents)
     }
@@ -131,7 +131,7 @@ impl Scheduler {
                 channels,
                 units,
             },
-            Blocked::LeftOver(_) => share_used(true),
+            Blocked::LeftOver(_) | Blocked::Beside => share_used(true),
             Blocked::NotFirst(_) => Reason::Scheduling,
             Blocked::Agents(NoAgent::Busy { agents }) => {
                 return vec![Reason::AgentsBusy { agents }, share_used(false)];
@@ -211,13 +211,4 @@ impl Scheduler {
         }
         reasons
     }
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "casts of floats saturate, and a fraction is not negative"
-)]
-fn part(fraction: f64, limit: u32) -> u32 {
-    (fraction * f64::from(limit)).round() as u32
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{AGED, Blocked, Lease, Queue, Scheduler, cost};
+use super::{AGED, Blocked, Lease, Queue, Scheduler, cost, part};
 use crate::{
     allotment::split,
     budget::Shortage,
@@ -23,6 +23,12 @@ const LEAST_UNITS: u32 = 4;
 const FAST_BEYOND: u32 = 8;
 /// Channels of a unit on a path of which nothing is known.
 const FIRST_CHANNELS: u32 = 2;
+/// About how long a unit of several files runs: while others have work that waits, so that shares
+/// hold within a minute, and while none has.
+const UNIT_TIME: Duration = Duration::from_secs(10);
+const UNIT_TIME_ALONE: Duration = Duration::from_secs(60);
+/// Cost of a unit in a second on a link of which nothing is known.
+const FIRST_PACE: f64 = 16e6;
 
 /// Sessions and channels that are free for a unit, and who takes it.
 struct Opening {
@@ -106,7 +112,7 @@ impl Scheduler {
             .range((lane, At::Slots)..=(lane, At::Node(NodeId::MAX)));
         let places: Vec<At> = freed.map(|(_, at)| *at).collect();
         let mut heads = BTreeMap::new();
-        self.find_open();
+        self.find_open(lane);
         for at in &places {
             self.represent(lane, *at, &mut heads);
         }
@@ -123,7 +129,7 @@ impl Scheduler {
                 Err(Blocked::Agents(_)) => break,
                 Err(blocked) => self.blocked(id, lane, &blocked),
             }
-            if self.find_open() {
+            if self.find_open(lane) {
                 for at in &places {
                     self.represent(lane, *at, &mut heads);
                 }
@@ -200,7 +206,7 @@ impl Scheduler {
                 endpoint: Some(endpoint),
                 ..
             } => Some(At::Endpoint(*endpoint)),
-            Blocked::Link(_) | Blocked::PathFull { endpoint: None, .. } => {
+            Blocked::Link(_) | Blocked::Beside | Blocked::PathFull { endpoint: None, .. } => {
                 Some(At::Link(queue.link))
             }
             Blocked::Share(reached) => Some(At::Node(reached.node)),
@@ -252,7 +258,7 @@ impl Scheduler {
         }
         let (sessions, channels) = self.check_places(queue, lane)?;
         let classes = &self.groups[queue.group as usize];
-        let agent = self.agents.choose(classes).map_err(Blocked::Agents)?;
+        let agent = self.agents.choose(classes, lane).map_err(Blocked::Agents)?;
         Ok(Opening {
             sessions,
             channels,
@@ -306,8 +312,11 @@ impl Scheduler {
             .into_iter()
             .find(|id| self.is_wanted(*id));
         match wanted {
-            Some(endpoint) if lane == Lane::Scavenger => Err(Blocked::LeftOver(endpoint)),
-            _ => Ok(room),
+            _ if lane != Lane::Scavenger => Ok(room),
+            Some(endpoint) => Err(Blocked::LeftOver(endpoint)),
+            // Connections of equal rights would share the path with it.
+            None if link.others > 0 => Err(Blocked::Beside),
+            None => Ok(room),
         }
     }
 
@@ -348,11 +357,14 @@ impl Scheduler {
             Some(place.sum.as_ref()?.rate() / f64::from(units))
         });
         let goodput = sums.reduce(f64::min).unwrap_or(0.0);
+        let files_max = self.files_max(id, lane);
         let now = self.now;
         let queue = self.queues.get_mut(&id).expect("the queue is alive");
         let state = &mut queue.state;
         let boost = boost(state, now);
-        let cost = cost(state.unit_bytes, state.unit_files) / boost;
+        let files = state.unit_files.min(files_max);
+        let bytes = part_of_unit(state, files);
+        let cost = cost(bytes, files) / boost;
         self.tree.charge(queue.leaf, &queue.domains, cost);
         let lease = Lease {
             key: queue.key.clone(),
@@ -363,8 +375,9 @@ impl Scheduler {
             scavenger: lane == Lane::Scavenger,
             fast: lane == Lane::Fast,
             agent: opening.agent.clone(),
-            bytes: state.unit_bytes,
-            files: state.unit_files,
+            bytes,
+            files,
+            started: now,
             boost,
             share,
             held: (share.concurrency, share.channels()),
@@ -374,8 +387,13 @@ impl Scheduler {
             reported_at: now,
             counted: 0.0,
         };
-        state.ready -= 1;
-        state.ready_bytes = state.ready_bytes.saturating_sub(state.unit_bytes);
+        state.ready_bytes = state.ready_bytes.saturating_sub(bytes);
+        if files < state.unit_files {
+            state.unit_files -= files;
+            state.unit_bytes -= bytes;
+        } else {
+            state.ready -= 1;
+        }
         state.started_any = true;
         queue.waits_since = now;
         let queue_key = queue.key.clone();
@@ -386,7 +404,19 @@ impl Scheduler {
             queue: queue_key,
             agent: opening.agent,
             share,
+            files,
         }
+    }
+
+    /// Most files of a unit of the queue, so that it ends in time for others.
+    fn files_max(&self, id: u32, lane: Lane) -> u32 {
+        let queue = &self.queues[&id];
+        let state = &queue.state;
+        let alone = lane == Lane::Fair && self.active.iter().all(|other| *other == id);
+        let time = if alone { UNIT_TIME_ALONE } else { UNIT_TIME };
+        let pace = self.places.links[&queue.link].pace.unwrap_or(FIRST_PACE);
+        let fraction = pace * time.as_secs_f64() / cost(state.unit_bytes, state.unit_files);
+        part(fraction, state.unit_files).max(1)
     }
 
     /// An equal part of the tuned sum, as far as there is room; one channel where others wait.
@@ -405,6 +435,14 @@ impl Scheduler {
         let sessions = opening.sessions.min(queue.state.unit_files);
         split(each.min(opening.channels), parallelism, sessions)
     }
+}
+
+/// Bytes of so many files of the next unit, as if all were equal.
+fn part_of_unit(state: &QueueState, files: u32) -> u64 {
+    if files >= state.unit_files {
+        return state.unit_bytes;
+    }
+    state.unit_bytes / u64::from(state.unit_files) * u64::from(files)
 }
 
 /// What the cost of a unit is divided by: its class, and how near its deadline is.

@@ -70,6 +70,7 @@ fn files_a_second_are_kept_as_a_mean() {
     scheduler.set_agent("one", agent("h", 9999));
     let state = QueueState {
         unit_files: 100,
+        unit_bytes: 1,
         ..queue("a", 9999)
     };
     scheduler.set_queue(&key(1, "s", "d"), state);

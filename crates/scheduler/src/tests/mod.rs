@@ -8,4 +8,5 @@ mod random_calls;
 mod reasons;
 mod speed;
 mod sums;
+mod unit_time;
 mod world;

@@ -231,7 +231,8 @@ impl Caller {
                 u32::try_from(grants.filter(|grant| grant.agent == *name).count()).unwrap()
             };
             let new = units(&mut grants.iter());
-            assert!(new == 0 || units(&mut self.running.values()) <= *slots && !draining);
+            // One first unit of a job may run beyond the slots.
+            assert!(new == 0 || units(&mut self.running.values()) <= *slots + 1 && !draining);
         }
         grants
     }

@@ -19,7 +19,8 @@ use crate::{LeaseId, LeaseReport, QueueState, Scheduler, Share};
 /// Most channels of a transfer that tunes itself.
 const EACH_MAX: u32 = 64;
 
-/// Bytes of a unit: the second of the clock in which it ends is little of its time.
+/// Bytes of a unit, which is one file: the second of the clock in which it ends is little of its
+/// time.
 const UNIT: u64 = 32 * GIB;
 
 /// A long path, which a few dozen windows fill and which bears many more.
@@ -65,7 +66,6 @@ fn tuned_together(path: &Condition, users: u128, agents: u32) -> (f64, BTreeMap<
     for job in 0..jobs {
         let state = QueueState {
             unit_bytes: UNIT,
-            unit_files: 1000,
             ..queue(&format!("u{}", job / 2), 1_000_000)
         };
         scheduler.set_queue(&key(job, "s", "d"), state);
@@ -105,7 +105,7 @@ fn tuned_together(path: &Condition, users: u128, agents: u32) -> (f64, BTreeMap<
         }
         for lease in ended {
             running.remove(&lease);
-            scheduler.lease_ended(lease, UNIT, 1000, now + seconds(1.0));
+            scheduler.lease_ended(lease, UNIT, 1, now + seconds(1.0));
         }
     }
     (bytes.values().sum::<f64>() / 1500.0, bytes)

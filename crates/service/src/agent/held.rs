@@ -187,7 +187,7 @@ impl UnitTable {
         if let Some(unit) = self.units.get_mut(&lease) {
             unit.grant.share = share;
             if let State::Runs(running) = &unit.state {
-                running.limit.set(share.concurrency, share.parallelism);
+                running.set_share(share);
             }
         } else if let Some(grant) = self.waiting.get_mut(&lease.unit) {
             grant.share = share;

@@ -19,12 +19,12 @@ use godwit_proto::{
 };
 use godwit_service_api::{
     agent::{self, FileEnd, Grant, GrantOptions, GrantedCredential, Secret, UnitFile, Work},
-    job::{self, Class, FileError, Overwrite, WhoActs},
+    job::{self, FileError, Overwrite, WhoActs},
 };
-use godwit_tune::{Bounds, Method};
+use godwit_tune::{Bounds, Method, Setting};
 
-/// Most channels of a unit, whatever its share.
-const CHANNELS_MAX: u32 = 128;
+/// Sessions and channels that no share has.
+const NO_LIMIT: u32 = 65_535;
 
 /// MODE E block.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -204,7 +204,7 @@ impl Group {
                 journal: JournalSpec::File(journal.clone()),
                 durability: Durability::Batch,
                 part: None,
-                tuner: tuner(grant.options.class, settings.rates),
+                tuner: tuner(settings.rates),
                 limit: limit.clone(),
                 pipelining: None,
                 socket_buffer_bytes: None,
@@ -252,18 +252,16 @@ fn existing(options: &GrantOptions, again: bool) -> ExistingFiles {
     }
 }
 
-fn tuner(class: Class, rates: Rates) -> TunerSpec {
+/// The unit uses its share, no more and no less: the service tunes the sum of all shares, and a
+/// second tuner below would hide from it what that sum does.
+fn tuner(rates: Rates) -> TunerSpec {
     TunerSpec {
-        method: Method::Godwit,
-        bounds: Bounds::up_to(CHANNELS_MAX),
+        method: Method::Static(Setting::new(NO_LIMIT, NO_LIMIT)),
+        bounds: Bounds::up_to(u32::MAX),
         epoch: None,
         mode: EpochMode::Live,
-        remembers: true,
-        weight: Some(match class {
-            Class::Urgent => 2.0,
-            Class::Normal => 1.0,
-            Class::Scavenger => 0.1,
-        }),
+        remembers: false,
+        weight: None,
         rates,
     }
 }

@@ -35,6 +35,9 @@ use super::{
 /// Time to remove what a canceled unit has left.
 const CLEANING_LIMIT: Duration = Duration::from_secs(20);
 
+/// Most channels of a unit.
+const CHANNELS_MAX: u32 = 128;
+
 /// Over which the rate of a unit is taken.
 const RATE_TIME: Duration = Duration::from_secs(2);
 
@@ -57,13 +60,18 @@ pub(super) struct Ended {
 
 /// A unit that runs.
 pub(super) struct Running {
-    pub(super) limit: SettingLimit,
+    limit: SettingLimit,
     stop: CancellationToken,
     /// What was begun goes too.
     removes: Arc<AtomicU8>,
 }
 
 impl Running {
+    pub(super) fn set_share(&self, share: Share) {
+        let (concurrency, parallelism) = bounded(share);
+        self.limit.set(concurrency, parallelism);
+    }
+
     pub(super) fn stop(&self, why: StopReason) {
         let removes = u8::from(why != StopReason::Paused);
         self.removes.fetch_max(removes, Ordering::Relaxed);
@@ -140,8 +148,9 @@ pub(super) fn start(
     progress: Arc<Progress>,
     events: mpsc::UnboundedSender<Event>,
 ) -> Running {
+    let (concurrency, parallelism) = bounded(grant.share);
     let running = Running {
-        limit: SettingLimit::new(grant.share.concurrency, grant.share.parallelism),
+        limit: SettingLimit::new(concurrency, parallelism),
         stop: CancellationToken::default(),
         removes: Arc::default(),
     };
@@ -167,6 +176,13 @@ pub(super) fn start(
         tracing::error!(%error, "no thread for a unit");
     }
     running
+}
+
+/// Sessions and channels of each, whatever the service says.
+fn bounded(share: Share) -> (u32, u32) {
+    let parallelism = share.parallelism.clamp(1, CHANNELS_MAX);
+    let concurrency = share.concurrency.min(CHANNELS_MAX / parallelism);
+    (concurrency, parallelism)
 }
 
 fn internal(message: impl ToString) -> FileError {

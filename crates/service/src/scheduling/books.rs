@@ -131,7 +131,7 @@ impl Books {
         let jobs = self.jobs_now(&agents, &queues);
         if self.shares_decided.elapsed() >= SHARES {
             self.shares_decided = Instant::now();
-            self.decide_shares(store, leader).await?;
+            self.decide_shares(store, board, leader).await?;
             self.write_jobs(store, leader, &jobs).await?;
         }
         board.set_jobs(jobs);
@@ -343,6 +343,7 @@ impl Books {
                 agent: agent.name.clone(),
                 incarnation: agent.incarnation,
                 share: to_api(grant.share),
+                files: grant.files,
             });
             let order = (grant.agent, queue, to_api(grant.share));
             waiting.entry(order).or_default().push(grant.lease);
@@ -400,7 +401,12 @@ impl Books {
         }
     }
 
-    async fn decide_shares(&mut self, store: &Store, leader: Leadership) -> Result<(), StoreError> {
+    async fn decide_shares(
+        &mut self,
+        store: &Store,
+        board: &Board,
+        leader: Leadership,
+    ) -> Result<(), StoreError> {
         let decided = self.scheduler.shares(self.now()).into_iter();
         let decided: HashMap<LeaseId, Share> =
             decided.map(|(id, share)| (id, to_api(share))).collect();
@@ -417,6 +423,7 @@ impl Books {
         for (lease, share) in changed {
             if let Some(running) = self.leases.get_mut(&lease) {
                 running.share = share;
+                board.wake_agent(&running.agent);
             }
         }
         Ok(())

@@ -26,6 +26,9 @@ use super::{
 /// An agent by number, with the sessions and channels of the unit that it gets.
 type Taker = (i64, u32, u32);
 
+/// The same, with the most files of the unit.
+type Order = (Taker, u32);
+
 /// Units that one transaction takes back.
 const MAX_LOST: i64 = 500;
 
@@ -156,7 +159,7 @@ impl Store {
         let mut work = self.database.begin().await?;
         check_leader(&mut work, leader).await?;
         let mut agents: BTreeMap<&str, Option<i64>> = BTreeMap::new();
-        let mut queues: BTreeMap<QueueKey, Vec<Taker>> = BTreeMap::new();
+        let mut queues: BTreeMap<QueueKey, Vec<Order>> = BTreeMap::new();
         for order in orders {
             let number = match agents.get(order.agent.as_str()) {
                 Some(number) => *number,
@@ -172,21 +175,32 @@ impl Store {
                     parallelism,
                 } = order.share;
                 let taker = (number, concurrency, parallelism);
-                queues.entry(order.queue).or_default().push(taker);
+                let orders = queues.entry(order.queue).or_default();
+                orders.push((taker, order.files));
             }
         }
         let mut taken: BTreeMap<Taker, Vec<i64>> = BTreeMap::new();
-        for (queue, takers) in &queues {
-            let text = "SELECT id FROM unit WHERE job = $1 AND link = $2 AND agent IS NULL
-                AND not_before <= {now}
+        for (queue, orders) in &queues {
+            let text = format!(
+                "SELECT {UNIT} FROM unit WHERE job = $1 AND link = $2 AND agent IS NULL
+                AND not_before <= {{now}}
                 AND EXISTS (SELECT 1 FROM job WHERE number = $1 AND state IN ('queued', 'active'))
                 AND NOT EXISTS (SELECT 1 FROM job_after WHERE job = $1)
-                ORDER BY id LIMIT $3 {skip}";
-            let query = work.query(text).bind(queue.job).bind(queue.link);
-            let query = query.bind(takers.len() as i64);
+                ORDER BY id LIMIT $3 {{skip}}"
+            );
+            let query = work.query(&text).bind(queue.job).bind(queue.link);
+            let query = query.bind(orders.len() as i64);
             let rows = query.fetch_all(work.connection()).await?;
-            for (row, taker) in rows.iter().zip(takers) {
-                taken.entry(*taker).or_default().push(row.int(0)?);
+            let mut ready = rows.iter().map(UnitRow::read);
+            let mut rest: Option<UnitRow> = None;
+            for (taker, files) in orders {
+                let Some(mut unit) = rest.take().map(Ok).or_else(|| ready.next()).transpose()?
+                else {
+                    break;
+                };
+                let id = units::take_first(&mut work, &mut unit, *files).await?;
+                taken.entry(*taker).or_default().push(id);
+                rest = (id != unit.id).then_some(unit);
             }
         }
         let mut ids: Vec<i64> = Vec::new();

@@ -118,6 +118,8 @@ pub struct GrantOrder {
     pub incarnation: Uuid,
     /// What the unit may use.
     pub share: Share,
+    /// Most files; what is left of the unit waits as before.
+    pub files: u32,
 }
 
 /// A unit that an agent holds.

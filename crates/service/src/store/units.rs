@@ -798,6 +798,42 @@ pub(super) async fn insert_picked(
     Ok(())
 }
 
+/// The first files of a unit that waits, at most so many, as a unit; its number. A unit of which
+/// some files have ended stays whole.
+pub(super) async fn take_first(
+    work: &mut Work,
+    unit: &mut UnitRow,
+    files: u32,
+) -> Result<i64, StoreError> {
+    let is_untouched = unit.picks.is_none() && unit.files == unit.past.saturating_sub(unit.first);
+    if !is_untouched || files == 0 || files >= unit.files {
+        return Ok(unit.id);
+    }
+    let (middle, bytes) = (unit.first + files, part_of_bytes(unit, files as usize));
+    let text = "INSERT INTO unit (job, link, segment, first, past, files, bytes, losses, attempts,
+        directories) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id";
+    let query = work
+        .query(text)
+        .bind(unit.job)
+        .bind(unit.link)
+        .bind(unit.segment)
+        .bind(i64::from(unit.first))
+        .bind(i64::from(middle))
+        .bind(i64::from(files))
+        .bind(bytes)
+        .bind(i64::from(unit.losses))
+        .bind(i64::from(unit.attempts))
+        .bind(i64::from(unit.directories));
+    let id = query.fetch_one(work.connection()).await?.int(0)?;
+    let text = "UPDATE unit SET first = $2, files = files - $3, bytes = bytes - $4 WHERE id = $1";
+    let query = work.query(text).bind(unit.id).bind(i64::from(middle));
+    let query = query.bind(i64::from(files)).bind(bytes);
+    query.execute(work.connection()).await?;
+    (unit.first, unit.files) = (middle, unit.files - files);
+    unit.bytes -= bytes.unsigned_abs();
+    Ok(id)
+}
+
 fn part_of_bytes(unit: &UnitRow, files: usize) -> i64 {
     (unit.bytes / u64::from(unit.files.max(1)) * files as u64) as i64
 }

@@ -195,6 +195,7 @@ impl Agent {
                 concurrency: 2,
                 parallelism: 4,
             },
+            files: u32::MAX,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godwit_service::store::StoreError;
+use godwit_service::store::{StoreError, model::GrantOrder};
 use godwit_service_api::{
     agent::{FileEnd, FileOutcome, StopReason, Work},
     event::JobEventKind,
@@ -47,6 +47,26 @@ async fn every_message_may_come_twice(fixture) {
     }
     let job = store.job(id).await.unwrap();
     assert_eq!((job.files.finished, job.bytes_done), (16, 160));
+}
+
+async fn a_grant_takes_the_first_files_of_a_unit_and_leaves_the_rest(fixture) {
+    let store = &fixture.store;
+    let id = submit(store, 100).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    // The first unit of a job is small and whole.
+    let mut granted = agent.take(store, leader, 1).await;
+    let queue = store.queues().await.unwrap().remove(0);
+    let of = |files| GrantOrder { files, ..agent.order(queue.key) };
+    granted.extend(store.grant(leader, &[of(10), of(50), of(0)]).await.unwrap());
+    let firsts = granted.iter().map(|unit| (indices(unit)[0], indices(unit).len()));
+    assert_eq!(firsts.collect::<Vec<_>>(), [(0, 16), (76, 24), (16, 10), (26, 50)]);
+    assert_eq!(granted.iter().map(|unit| unit.bytes).sum::<u64>(), 1000);
+    assert!(store.queues().await.unwrap().is_empty());
+    let results = granted.iter().map(all_finished).collect();
+    agent.poll(store, &[], results).await;
+    let job = store.job(id).await.unwrap();
+    assert_eq!((job.state, job.files.finished), (JobState::Finished, 100));
 }
 
 async fn a_result_waits_for_the_one_before(fixture) {

@@ -47,8 +47,8 @@ pub(super) fn run(folder: &Path, source: &Path, out: &mut dyn Write) -> Result<u
             service.url()
         ),
     )?;
-    let one = service.agent("one", folder)?;
-    let two = service.agent("two", folder)?;
+    let one = service.agent("one", folder, &[])?;
+    let two = service.agent("two", folder, &[])?;
     let (here, there) = (from.url("/"), to.url("copy/"));
     say(out, &format!("\n$ godwit submit -r {here} {there}"))?;
     let there = there.trim_end_matches('/');

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::balancer::{Balancer, Nodes, PollDelivery};
 use super::plan::{AGENTS, Database, LEASE, SERVERS, ServicePlan};
-use super::user::fetch;
 use super::work::{TO, TO_GUARDED};
 use crate::faults::Error;
 use crate::faults::memory_disk::MemoryDisk;
@@ -18,6 +17,7 @@ use crate::file_error::io_error;
 use crate::peers::godwit::{Godwitd, binary};
 use crate::peers::postgres::Postgres;
 use crate::peers::process::{self, Options, Process, Signal, Stream};
+use crate::peers::request::fetch;
 use crate::peers::{self, START_TIMEOUT};
 
 /// The program.

@@ -1,15 +1,13 @@
 //! The user who submits jobs and asks for their outcome.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use godwit_service_api::IDEMPOTENCY_KEY;
 use godwit_service_api::job::{FileView, JobRequest, JobView};
 use godwit_service_api::page::Page;
 use serde_json::{Value, json};
 
 use super::balancer::Nodes;
+use crate::peers::request::{Answer, exchange};
 
 /// Longest wait for an answer. A process that stands still gives none.
 const ANSWER_LIMIT: Duration = Duration::from_secs(4);
@@ -25,9 +23,6 @@ pub(super) struct User {
     /// Answers that held it.
     pub(super) leaks: Vec<String>,
 }
-
-/// Status and body.
-type Answer = (u16, Vec<u8>);
 
 impl User {
     pub(super) fn new(nodes: Nodes, token: String, secrets: Vec<String>) -> User {
@@ -128,7 +123,8 @@ impl User {
         for _ in 0..nodes.len() {
             self.turn += 1;
             let node = nodes[self.turn % nodes.len()];
-            let Ok((status, answer)) = exchange(node, &self.token, method, path, body, key) else {
+            let asked = exchange(node, &self.token, method, path, body, key, ANSWER_LIMIT);
+            let Ok((status, answer)) = asked else {
                 continue;
             };
             let text = String::from_utf8_lossy(&answer);
@@ -142,42 +138,4 @@ impl User {
         }
         None
     }
-}
-
-fn exchange(
-    node: SocketAddr,
-    token: &str,
-    method: &str,
-    path: &str,
-    body: Option<&Value>,
-    key: Option<&str>,
-) -> io::Result<Answer> {
-    let mut connection = TcpStream::connect(node)?;
-    connection.set_read_timeout(Some(ANSWER_LIMIT))?;
-    let body = body.map_or(String::new(), Value::to_string);
-    let key = key.map_or(String::new(), |key| format!("{IDEMPOTENCY_KEY}: {key}\r\n"));
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {node}\r\nauthorization: Bearer {token}\r\n{key}\
-         connection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    connection.write_all(head.as_bytes())?;
-    connection.write_all(body.as_bytes())?;
-    let mut answer = Vec::new();
-    connection.read_to_end(&mut answer)?;
-    let odd = || io::Error::from(io::ErrorKind::InvalidData);
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let body = answer.split_off(end.ok_or_else(odd)? + 4);
-    let head = String::from_utf8_lossy(&answer);
-    let status = head
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok());
-    Ok((status.ok_or_else(odd)?, body))
-}
-
-/// The text at a URL without a login.
-pub(super) fn fetch(address: SocketAddr, path: &str) -> io::Result<String> {
-    let (_, body) = exchange(address, "none", "GET", path, None, None)?;
-    Ok(String::from_utf8_lossy(&body).into_owned())
 }

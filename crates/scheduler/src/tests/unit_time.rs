@@ -1,0 +1,98 @@
+//! Units that end soon, so that nobody waits for long.
+
+use super::world::{GIB, agent, key, of_class, queue, seconds};
+use crate::{Class, Grant, QueueState, Scheduler};
+
+/// One unit of a thousand files, a MiB each: three GiB of cost.
+fn files(share: &str) -> QueueState {
+    QueueState {
+        unit_files: 1000,
+        unit_bytes: 1000 << 20,
+        ..queue(share, 1)
+    }
+}
+
+fn scheduler(slots: u32) -> Scheduler {
+    let mut scheduler = Scheduler::default();
+    scheduler.set_agent("one", agent("h", slots));
+    scheduler
+}
+
+fn lengths(grants: &[Grant]) -> Vec<u32> {
+    grants.iter().map(|grant| grant.files).collect()
+}
+
+#[test]
+fn units_are_cut_to_a_minute_and_to_ten_seconds_where_others_wait() {
+    let mut alone = scheduler(1);
+    alone.set_queue(&key(1, "s", "d"), files("a"));
+    // By the 16 MB a second of a path of which nothing is known.
+    assert_eq!(lengths(&alone.step(seconds(0.0))), [305]);
+    let mut shared = scheduler(1);
+    shared.set_queue(&key(1, "s", "d"), files("a"));
+    shared.set_queue(&key(2, "s", "d"), files("b"));
+    assert_eq!(lengths(&shared.step(seconds(0.0))), [51]);
+}
+
+#[test]
+fn the_rest_of_a_cut_unit_is_ready_in_the_same_step() {
+    let mut scheduler = scheduler(8);
+    scheduler.set_queue(&key(1, "s", "d"), files("a"));
+    assert_eq!(lengths(&scheduler.step(seconds(0.0))), [305, 305, 305, 85]);
+}
+
+#[test]
+fn units_grow_with_the_pace_of_those_that_ended() {
+    let mut scheduler = scheduler(1);
+    scheduler.set_queue(&key(1, "s", "d"), files("a"));
+    scheduler.set_queue(&key(2, "s", "d"), files("b"));
+    let first = scheduler.step(seconds(0.0)).remove(0);
+    scheduler.lease_ended(first.lease, 51 << 20, 51, seconds(2.0));
+    let next = scheduler.step(seconds(2.0)).remove(0);
+    assert!((240..=260).contains(&next.files), "{}", next.files);
+}
+
+#[test]
+fn a_file_is_never_cut() {
+    let mut scheduler = scheduler(1);
+    let state = QueueState {
+        unit_bytes: 1000 * GIB,
+        ..queue("a", 1)
+    };
+    scheduler.set_queue(&key(1, "s", "d"), state);
+    assert_eq!(lengths(&scheduler.step(seconds(0.0))), [1]);
+}
+
+#[test]
+fn a_first_unit_starts_beside_full_slots_and_only_one() {
+    let mut scheduler = scheduler(2);
+    scheduler.set_queue(&key(1, "s", "d"), queue("a", 100));
+    assert_eq!(scheduler.step(seconds(0.0)).len(), 2);
+    for job in [2, 3] {
+        let state = QueueState {
+            started_any: false,
+            ..queue("b", 5)
+        };
+        scheduler.set_queue(&key(job, "s", "d"), state);
+    }
+    let grants = scheduler.step(seconds(1.0));
+    assert_eq!(grants.len(), 1);
+    assert_eq!(grants[0].queue.job, 2);
+    assert!(scheduler.step(seconds(2.0)).is_empty());
+    scheduler.lease_ended(grants[0].lease, GIB, 1, seconds(3.0));
+    assert_eq!(scheduler.step(seconds(3.0))[0].queue.job, 3);
+}
+
+#[test]
+fn a_scavenger_waits_while_another_job_has_the_link() {
+    let mut scheduler = scheduler(4);
+    scheduler.set_queue(&key(1, "s", "d"), queue("a", 1));
+    scheduler.set_queue(
+        &key(2, "s", "d"),
+        of_class(Class::Scavenger, queue("b", 100)),
+    );
+    let first = scheduler.step(seconds(0.0));
+    assert_eq!(first.len(), 1, "{first:?}");
+    scheduler.lease_ended(first[0].lease, GIB, 1, seconds(9.0));
+    assert_eq!(scheduler.step(seconds(9.0)).len(), 4);
+}
