@@ -136,6 +136,10 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<SocketAddr>,
 
+    /// Address for clients of FTS3 (Rucio, fts-rest-*), as 0.0.0.0:8446; may be given several times
+    #[arg(long, value_name = "ADDRESS")]
+    pub fts: Vec<SocketAddr>,
+
     /// Certificate chain for TLS (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
@@ -206,6 +210,10 @@ impl Options {
             } else {
                 self.listen
             },
+            fts: match self.fts.is_empty() {
+                true => other.fts,
+                false => self.fts,
+            },
             cert: self.cert.or(other.cert),
             key: self.key.or(other.key),
             client_ca: self.client_ca.or(other.client_ca),
@@ -235,6 +243,8 @@ pub struct ServeSettings {
     pub key: KeySource,
     /// Addresses to listen on.
     pub listen: Vec<SocketAddr>,
+    /// Addresses for clients of FTS3.
+    pub fts: Vec<SocketAddr>,
     /// TLS; `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
     /// How long leases of agents last.
@@ -376,7 +386,10 @@ impl Options {
             true => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))],
             false => self.listen,
         };
-        let is_open = listen.iter().any(|address| !address.ip().is_loopback());
+        let is_open = listen
+            .iter()
+            .chain(&self.fts)
+            .any(|address| !address.ip().is_loopback());
         if is_open && tls.is_none() && !self.plain_http {
             return Err(usage(
                 "tokens would cross the network in clear: give --cert and --key, or --plain-http \
@@ -396,6 +409,7 @@ impl Options {
             },
             key,
             listen,
+            fts: self.fts,
             tls,
             lease: Duration::from_secs(self.lease_seconds.unwrap_or(LEASE_SECONDS)),
             api: ApiSettings {

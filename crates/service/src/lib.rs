@@ -4,6 +4,7 @@
 //! - [`config`]: flags and file; [`serve`]: a process of the service; `tls`: its connections;
 //!   [`doctor`]: checks its parts
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
+//! - [`fts`]: the same in the interface of FTS3
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
 //! - `problem`: errors of requests
 //! - [`agent`]: asks the service for work, does it, reports what became of it
@@ -20,6 +21,7 @@ pub mod doctor;
 mod error;
 #[cfg(any(test, fuzzing))]
 mod foreign;
+pub mod fts;
 pub mod gateway;
 mod problem;
 pub mod scheduling;

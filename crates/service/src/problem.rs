@@ -81,6 +81,10 @@ impl ApiError {
         Self::new(Kind::NotFound, "see the id and who asks")
     }
 
+    pub(crate) fn problem(&self) -> &Problem {
+        &self.0
+    }
+
     /// Where in the request.
     pub(crate) fn at(mut self, pointer: impl Into<String>) -> Self {
         self.0.pointer = Some(pointer.into());

@@ -35,6 +35,7 @@ use crate::{
     api::{self, Api},
     config::{self, LOCAL_AGENT, Personal, ServeSettings},
     credentials::Vault,
+    fts,
     gateway::{self, Gateway},
     scheduling::{self, Board},
     store::{Store, StoreError},
@@ -56,12 +57,19 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// Rest after an accept that failed for want of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
+/// A socket, and what is served there.
+struct Listener {
+    socket: TcpListener,
+    tls: Option<Tls>,
+    router: Router,
+}
+
 /// A process that listens. Connections wait in the kernel until [`Server::run`].
 pub struct Server {
-    listeners: Vec<(TcpListener, Option<Tls>)>,
+    listeners: Vec<Listener>,
     addresses: Vec<SocketAddr>,
+    fts_addresses: Vec<SocketAddr>,
     url: String,
-    router: Router,
     stopping: watch::Sender<bool>,
     store: Store,
     board: Arc<Board>,
@@ -85,11 +93,17 @@ impl Server {
         let store = store.with_lease(settings.lease);
         let key = settings.key.read()?;
         let tls = settings.tls.as_ref().map(Tls::new).transpose()?;
-        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
         for address in &settings.listen {
-            let (listener, bound) = listen(*address).await?;
-            listeners.push((listener, tls.clone()));
+            let (socket, bound) = listen(*address).await?;
+            sockets.push((socket, tls.clone()));
             addresses.push(bound);
+        }
+        let (mut fts_sockets, mut fts_addresses) = (Vec::new(), Vec::new());
+        for address in &settings.fts {
+            let (socket, bound) = listen(*address).await?;
+            fts_sockets.push((socket, tls.clone()));
+            fts_addresses.push(bound);
         }
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{}", addresses[0]);
@@ -101,8 +115,8 @@ impl Server {
             if personal.agent {
                 // Its own address: the certificate of the others may name another host.
                 let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-                let (listener, bound) = listen(loopback).await?;
-                listeners.push((listener, None));
+                let (socket, bound) = listen(loopback).await?;
+                sockets.push((socket, None));
                 let token = agent_token(&accounts, &store).await?;
                 agent = Some(config::local_agent(
                     personal,
@@ -128,11 +142,21 @@ impl Server {
             settings.api,
             stopping.subscribe(),
         );
+        let api = Arc::new(api);
+        let fts = fts::router(Arc::clone(&api));
+        let router = api::router(api).merge(gateway::router(gateway));
+        let with = |(socket, tls), router: &Router| Listener {
+            socket,
+            tls,
+            router: router.clone(),
+        };
+        let sockets = sockets.into_iter().map(|socket| with(socket, &router));
+        let fts_sockets = fts_sockets.into_iter().map(|socket| with(socket, &fts));
         Ok(Self {
-            listeners,
+            listeners: sockets.chain(fts_sockets).collect(),
             addresses,
+            fts_addresses,
             url,
-            router: api::router(api).merge(gateway::router(gateway)),
             stopping,
             store,
             board,
@@ -144,6 +168,11 @@ impl Server {
     /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where it listens for clients of FTS3.
+    pub fn fts_addresses(&self) -> &[SocketAddr] {
+        &self.fts_addresses
     }
 
     /// URL of the first address.
@@ -163,15 +192,9 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServiceError> {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut parts = JoinSet::new();
-        for (listener, tls) in self.listeners {
-            let (router, permits) = (self.router.clone(), Arc::clone(&permits));
-            parts.spawn(accept(
-                listener,
-                tls,
-                router,
-                permits,
-                self.stopping.subscribe(),
-            ));
+        for listener in self.listeners {
+            let permits = Arc::clone(&permits);
+            parts.spawn(accept(listener, permits, self.stopping.subscribe()));
         }
         let (store, board) = (self.store.clone(), self.board);
         let mut stopping = self.stopping.subscribe();
@@ -207,13 +230,7 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Servic
     Ok((listener, bound))
 }
 
-async fn accept(
-    listener: TcpListener,
-    tls: Option<Tls>,
-    router: Router,
-    permits: Arc<Semaphore>,
-    stopping: watch::Receiver<bool>,
-) {
+async fn accept(listener: Listener, permits: Arc<Semaphore>, stopping: watch::Receiver<bool>) {
     let mut stop = stopping.clone();
     loop {
         let accepted = tokio::select! {
@@ -221,7 +238,7 @@ async fn accept(
             permit = Arc::clone(&permits).acquire_owned() => {
                 tokio::select! {
                     () = stopped(&mut stop) => return,
-                    accepted = listener.accept() => accepted.map(|accepted| (accepted, permit)),
+                    accepted = listener.socket.accept() => accepted.map(|accepted| (accepted, permit)),
                 }
             }
         };
@@ -229,11 +246,11 @@ async fn accept(
             Ok(((stream, address), Ok(permit))) => {
                 let connection = Connection {
                     address,
-                    router: router.clone(),
+                    router: listener.router.clone(),
                     stopping: stopping.clone(),
                     _permit: permit,
                 };
-                tokio::spawn(connection.serve(stream, tls.clone()));
+                tokio::spawn(connection.serve(stream, listener.tls.clone()));
             }
             Ok((_, Err(_))) => return,
             Err(error) => {

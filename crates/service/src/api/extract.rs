@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Longest body that is not a stream of lines.
-pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
+pub(crate) const BODY_BYTES_MAX: usize = 8 << 20;
 
 /// Longest wait for the next part of a body.
 const BODY_WAIT: Duration = Duration::from_secs(30);
@@ -32,14 +32,18 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// A user who asks within the limits of requests.
 #[derive(Clone, Debug)]
-pub(super) struct Caller(pub(super) PrincipalRecord);
+pub(crate) struct Caller(pub(super) PrincipalRecord);
 
 impl Caller {
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.0.name
     }
 
-    pub(super) fn is_operator(&self) -> bool {
+    pub(crate) fn groups(&self) -> &[String] {
+        &self.0.groups
+    }
+
+    pub(crate) fn is_operator(&self) -> bool {
         self.0.role == Role::Operator
     }
 }

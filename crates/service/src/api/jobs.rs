@@ -197,11 +197,8 @@ pub(super) async fn cancel(
     caller: Caller,
     Id(id): Id,
 ) -> Answer<JsonAnswer<JobView>> {
-    api.visible_job(&caller, id).await?;
-    api.store
-        .cancel(id, &format!("by {}", caller.name()))
-        .await?;
-    api.steered(&caller, "job.cancel", id, "").await
+    api.cancel_job(&caller, id).await?;
+    Ok(JsonAnswer(api.view(api.store.job(id).await?)))
 }
 
 /// Pauses a job
@@ -253,8 +250,29 @@ pub(super) async fn retry(
 }
 
 impl Api {
+    /// Stops a job for good.
+    pub(crate) async fn cancel_job(&self, caller: &Caller, id: Uuid) -> Answer<()> {
+        self.visible_job(caller, id).await?;
+        let reason = format!("by {}", caller.name());
+        self.store.cancel(id, &reason).await?;
+        self.told(caller, "job.cancel", id, "").await;
+        Ok(())
+    }
+
+    /// Moves a job among those of its share.
+    pub(crate) async fn set_priority(&self, caller: &Caller, id: Uuid, priority: u8) -> Answer<()> {
+        let mut job = self.visible_job(caller, id).await?;
+        check_priority(priority)?;
+        job.options.priority = priority;
+        self.store.set_options(id, &job.options).await?;
+        let detail = format!("priority {priority}");
+        self.audit(caller.name(), "job.change", &id.to_string(), &detail)
+            .await;
+        Ok(())
+    }
+
     /// A job, where the caller may see it: its owner, an admin of the owner's groups, an operator.
-    pub(super) async fn visible_job(&self, caller: &Caller, id: Uuid) -> Answer<JobRecord> {
+    pub(crate) async fn visible_job(&self, caller: &Caller, id: Uuid) -> Answer<JobRecord> {
         let job = self.store.job(id).await?;
         self.check_sees(caller, &job.owner).await?;
         Ok(job)
@@ -282,6 +300,13 @@ impl Api {
     }
 
     /// A job was changed: its agents learn of it.
+    async fn told(&self, caller: &Caller, action: &str, id: Uuid, detail: &str) {
+        self.board.job_steered(id);
+        self.audit(caller.name(), action, &id.to_string(), detail)
+            .await;
+    }
+
+    /// As [`Api::told`], and the job as it is now.
     async fn steered(
         &self,
         caller: &Caller,
@@ -289,14 +314,12 @@ impl Api {
         id: Uuid,
         detail: &str,
     ) -> Answer<JsonAnswer<JobView>> {
-        self.board.job_steered(id);
-        self.audit(caller.name(), action, &id.to_string(), detail)
-            .await;
+        self.told(caller, action, id, detail).await;
         Ok(JsonAnswer(self.view(self.store.job(id).await?)))
     }
 
     /// Writes down what was done. It is done, so a failure is no failure of the request.
-    pub(super) async fn audit(&self, who: &str, action: &str, subject: &str, detail: &str) {
+    pub(crate) async fn audit(&self, who: &str, action: &str, subject: &str, detail: &str) {
         if let Err(error) = self.store.audit(who, action, subject, detail).await {
             tracing::error!(%error, who, action, subject, detail, "the audit was not written");
         }

@@ -26,7 +26,7 @@ pub struct RequestRate {
 }
 
 /// What users have asked of late.
-pub(super) struct Limits {
+pub(crate) struct Limits {
     rate: RequestRate,
     users: Mutex<HashMap<String, User>>,
 }
@@ -38,7 +38,7 @@ struct User {
 }
 
 /// A streamed answer.
-pub(super) struct StreamPermit {
+pub(crate) struct StreamPermit {
     limits: Arc<Limits>,
     user: String,
 }
@@ -82,7 +82,7 @@ impl Limits {
     }
 
     /// Counts a streamed answer.
-    pub(super) fn take_stream(self: &Arc<Self>, user: &str) -> Answer<StreamPermit> {
+    pub(crate) fn take_stream(self: &Arc<Self>, user: &str) -> Answer<StreamPermit> {
         let mut users = self.users.lock();
         // Its request was counted.
         if let Some(entry) = users.get_mut(user) {

@@ -32,6 +32,10 @@ use axum::{
 };
 use tokio::sync::watch;
 
+pub(crate) use self::{
+    extract::{BODY_BYTES_MAX, Caller, whole},
+    submit::Incoming,
+};
 use self::{
     limits::{Limits, RequestRate},
     openapi::Routes,
@@ -93,17 +97,33 @@ impl Api {
             stopping,
         }
     }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn vault(&self) -> &Vault {
+        &self.vault
+    }
+
+    pub(crate) fn policy(&self) -> &EndpointPolicy {
+        &self.policy
+    }
+
+    pub(crate) fn limits(&self) -> &Arc<Limits> {
+        &self.limits
+    }
 }
 
 /// All routes of the API.
-pub fn router(api: Api) -> Router {
+pub fn router(api: Arc<Api>) -> Router {
     let (router, document) = routes().finish();
     let router = router.merge(openapi::route(&document));
     router
         .fallback(async || ApiError::not_found())
         .method_not_allowed_fallback(async || ApiError::new(Kind::Method, "see the header Allow"))
         .layer(middleware::from_fn(harden))
-        .with_state(Arc::new(api))
+        .with_state(api)
 }
 
 fn routes() -> Routes {

@@ -100,10 +100,12 @@ fn key_of(headers: &HeaderMap) -> Answer<Option<String>> {
 }
 
 /// A submission while it comes in.
-struct Incoming<'a> {
+pub(crate) struct Incoming<'a> {
     api: &'a Api,
     caller: &'a Caller,
     key: Option<String>,
+    /// Where the client has named the job.
+    id: Option<Uuid>,
     files: u64,
     bytes: u64,
     into: Into,
@@ -135,9 +137,18 @@ impl<'a> Incoming<'a> {
             api,
             caller,
             key,
+            id: None,
             files: 0,
             bytes: 0,
             into: Into::Nothing,
+        }
+    }
+
+    /// A job of this id, where there is one: a second of it is none.
+    pub(crate) fn named(api: &'a Api, caller: &'a Caller, id: Option<Uuid>) -> Self {
+        Self {
+            id,
+            ..Self::new(api, caller, None)
         }
     }
 
@@ -219,7 +230,7 @@ impl<'a> Incoming<'a> {
         taken.map_err(|error| error.below(&format!("/{}", number - 1)))
     }
 
-    async fn begin(&mut self, options: &JobOptions) -> Answer<()> {
+    pub(crate) async fn begin(&mut self, options: &JobOptions) -> Answer<()> {
         let (api, owner) = (self.api, self.caller.name());
         api.check_options(self.caller, options).await?;
         if options.dry_run {
@@ -227,8 +238,14 @@ impl<'a> Incoming<'a> {
             return Ok(());
         }
         let quota = api.quota(self.caller);
-        let begun = api.store.submit(owner, self.key.as_deref(), options, quota);
-        self.into = match begun.await? {
+        let begun = match self.id {
+            Some(id) => api.store.submit_named(owner, id, options, quota).await?,
+            None => {
+                let key = self.key.as_deref();
+                api.store.submit(owner, key, options, quota).await?
+            }
+        };
+        self.into = match begun {
             Begun::New(submission) => Into::Job(submission),
             Begun::Existing { id, digest } => Into::Repeated(Box::new(Repeated {
                 job: id,
@@ -239,7 +256,7 @@ impl<'a> Incoming<'a> {
         Ok(())
     }
 
-    async fn push(&mut self, file: FileRequest) -> Answer<()> {
+    pub(crate) async fn push(&mut self, file: FileRequest) -> Answer<()> {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(file.bytes.unwrap_or(0));
         match &mut self.into {
@@ -250,7 +267,7 @@ impl<'a> Incoming<'a> {
         Ok(())
     }
 
-    fn check_complete(&self) -> Answer<()> {
+    pub(crate) fn check_complete(&self) -> Answer<()> {
         match self.into {
             Into::Nothing => Err(ApiError::new(Kind::Body, "the body is empty")),
             Into::DryRun(_) | Into::Job(_) if self.files == 0 => {
@@ -262,7 +279,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// What is complete.
-    async fn finish(self) -> Answer<(StatusCode, JobView)> {
+    pub(crate) async fn finish(self) -> Answer<(StatusCode, JobView)> {
         let api = self.api;
         match self.into {
             Into::Nothing => Err(ApiError::new(Kind::Body, "the body is empty")),
@@ -295,7 +312,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    async fn abort(self) {
+    pub(crate) async fn abort(self) {
         if let Into::Job(submission) = self.into
             && let Err(error) = submission.abort().await
         {

@@ -129,6 +129,30 @@ impl Store {
         options: &JobOptions,
         quota: Quota,
     ) -> Result<Begun, StoreError> {
+        self.begin_job(owner, key, Uuid::now_v7(), options, quota)
+            .await
+    }
+
+    /// Begins a job whose id the client has chosen. It is the key, too.
+    pub async fn submit_named(
+        &self,
+        owner: &str,
+        id: Uuid,
+        options: &JobOptions,
+        quota: Quota,
+    ) -> Result<Begun, StoreError> {
+        let key = id.to_string();
+        self.begin_job(owner, Some(&key), id, options, quota).await
+    }
+
+    async fn begin_job(
+        &self,
+        owner: &str,
+        key: Option<&str>,
+        id: Uuid,
+        options: &JobOptions,
+        quota: Quota,
+    ) -> Result<Begun, StoreError> {
         let mut work = self.database.begin().await?;
         lock_owner(&mut work, owner, quota).await?;
         if let Some(key) = key {
@@ -146,7 +170,6 @@ impl Store {
             }
         }
         check_quota(&mut work, owner, quota, 1, 0).await?;
-        let id = Uuid::now_v7();
         let text = "INSERT INTO job
             (id, owner, idempotency_key, state, options, deadline, created, touched)
             VALUES ($1, $2, $3, 'submitting', $4, $5, {now}, {now}) RETURNING number";

@@ -223,38 +223,7 @@ impl Service {
     }
 
     pub(crate) async fn agent(&self, name: &str, change: impl FnOnce(&mut Config)) -> Agent {
-        let state = tempfile::tempdir().unwrap();
-        let token = self.token(name).await;
-        let mut config = Config {
-            service: self.url.clone(),
-            authentication: Authentication {
-                token: Some(token.into()),
-                ..Authentication::default()
-            },
-            name: name.to_owned(),
-            state: state.path().join("state"),
-            labels: Vec::new(),
-            endpoints: vec!["*".to_owned()],
-            slots: 4,
-            connections: connections(state.path()),
-            own_credentials: false,
-            local: Vec::new(),
-            rates: Rates::default(),
-            drain: Duration::from_secs(5),
-        };
-        change(&mut config);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(async move {
-            let stop = async {
-                let _ = stopped.await;
-            };
-            agent::run(config, stop).await.unwrap();
-        });
-        Agent {
-            task,
-            state,
-            _stop: stop,
-        }
+        Agent::start(&self.url, self.token(name).await, name, change)
     }
 }
 
@@ -298,6 +267,45 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    pub(crate) fn start(
+        url: &str,
+        token: String,
+        name: &str,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            service: url.to_owned(),
+            authentication: Authentication {
+                token: Some(token.into()),
+                ..Authentication::default()
+            },
+            name: name.to_owned(),
+            state: state.path().join("state"),
+            labels: Vec::new(),
+            endpoints: vec!["*".to_owned()],
+            slots: 4,
+            connections: connections(state.path()),
+            own_credentials: false,
+            local: Vec::new(),
+            rates: Rates::default(),
+            drain: Duration::from_secs(5),
+        };
+        change(&mut config);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            let stop = async {
+                let _ = stopped.await;
+            };
+            agent::run(config, stop).await.unwrap();
+        });
+        Self {
+            task,
+            state,
+            _stop: stop,
+        }
+    }
+
     /// It renews its lease no more and reports nothing. Its units' threads live on until their
     /// bytes are moved, as those of an agent that the network has cut off.
     pub(crate) fn cut_off(self) -> TempDir {

@@ -7,6 +7,7 @@ mod agents;
 mod api;
 mod delegation;
 mod failures;
+mod fts;
 mod harness;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../../../gsi/tests/it/pki.rs"]

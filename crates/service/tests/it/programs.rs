@@ -126,6 +126,7 @@ async fn the_service_of_one_person_copies_what_is_submitted() {
     let (stop, stopped) = oneshot::channel::<()>();
     let site = Site {
         url: server.url().to_owned(),
+        fts_url: String::new(),
         client: Client::builder().no_proxy().build().unwrap(),
         operator: server.new_token().unwrap().to_owned(),
         _stop: stop,

@@ -15,6 +15,8 @@ use tokio::sync::oneshot;
 pub(crate) struct Site {
     pub(crate) folder: TempDir,
     pub(crate) url: String,
+    /// Where clients of FTS3 ask, with `--fts`.
+    pub(crate) fts_url: String,
     pub(crate) client: Client,
     pub(crate) operator: String,
     pub(crate) _stop: oneshot::Sender<()>,
@@ -24,7 +26,7 @@ pub(crate) struct Site {
 #[derive(Clone)]
 pub(crate) struct User<'a> {
     site: &'a Site,
-    token: String,
+    pub(crate) token: String,
 }
 
 impl Site {
@@ -46,6 +48,8 @@ impl Site {
         store.close().await;
         let server = Server::bind(settings).await.unwrap();
         let url = server.url().to_owned();
+        let fts = server.fts_addresses().first();
+        let fts_url = fts.map(|address| format!("http://{address}"));
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(server.run(async {
             // Dropped with the site.
@@ -55,6 +59,7 @@ impl Site {
         Self {
             folder,
             url,
+            fts_url: fts_url.unwrap_or_default(),
             client: Client::builder().no_proxy().build().unwrap(),
             operator,
             _stop: stop,
