@@ -286,7 +286,13 @@ impl Submission {
     pub async fn finish(mut self) -> Result<Uuid, StoreError> {
         // Files of a short job have the numbers of their lines, as far as pairs of ends allow.
         while let Some((pair, _)) = self.held.iter().min_by_key(|(_, held)| held.first) {
-            self.write(pair.clone()).await?;
+            if let Err(error) = self.write(pair.clone()).await {
+                // With these files it is never accepted.
+                if matches!(error, StoreError::Quota { .. }) {
+                    self.abort().await?;
+                }
+                return Err(error);
+            }
         }
         let mut work = self.store.database.begin().await?;
         let text = "SELECT options, total + listings FROM job

