@@ -238,7 +238,9 @@ async fn accept(listener: Listener, permits: Arc<Semaphore>, stopping: watch::Re
             permit = Arc::clone(&permits).acquire_owned() => {
                 tokio::select! {
                     () = stopped(&mut stop) => return,
-                    accepted = listener.socket.accept() => accepted.map(|accepted| (accepted, permit)),
+                    accepted = listener.socket.accept() => {
+                        accepted.map(|accepted| (accepted, permit))
+                    }
                 }
             }
         };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     identity::Identity,
-    refusal::{Answer, Refusal},
+    refusal::{FtsResult, Refusal},
     views,
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 /// With the request for a proxy.
 const DELEGATION_ID: HeaderName = HeaderName::from_static("x-delegation-id");
 
-fn check_own(identity: &Identity, id: &str) -> Answer<()> {
+fn check_own(identity: &Identity, id: &str) -> FtsResult<()> {
     match id == identity.delegation_id() {
         true => Ok(()),
         false => Err(Refusal::forbidden(
@@ -38,7 +38,7 @@ pub(super) async fn show(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Path(id): Path<String>,
-) -> Answer<Json<Value>> {
+) -> FtsResult<Json<Value>> {
     check_own(&identity, &id)?;
     let delegated = api.vault().delegated(identity.caller.name()).await?;
     Ok(Json(match delegated.expires {
@@ -52,7 +52,7 @@ pub(super) async fn request(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Path(id): Path<String>,
-) -> Answer<Response> {
+) -> FtsResult<Response> {
     check_own(&identity, &id)?;
     let asked = api.vault().request_delegation(identity.caller.name()).await;
     let asked = asked.map_err(ApiError::from)?;
@@ -69,7 +69,7 @@ pub(super) async fn put(
     identity: Identity,
     Path(id): Path<String>,
     request: Request,
-) -> Answer<StatusCode> {
+) -> FtsResult<StatusCode> {
     check_own(&identity, &id)?;
     let body = whole(request.into_body(), BODY_BYTES_MAX).await?;
     let malformed = |why: &str| {
@@ -95,7 +95,7 @@ pub(super) async fn remove(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Path(id): Path<String>,
-) -> Answer<StatusCode> {
+) -> FtsResult<StatusCode> {
     check_own(&identity, &id)?;
     let user = identity.caller.name();
     match api.vault().remove_delegation(user).await {

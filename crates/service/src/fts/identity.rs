@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
-use super::refusal::{Answer, Refusal};
+use super::refusal::{FtsResult, Refusal};
 use crate::{
     accounts::{Evidence, Shown},
     api::{Api, Caller},
@@ -42,7 +42,7 @@ pub(super) struct Identity {
 impl FromRequestParts<Arc<Api>> for Identity {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Answer<Self> {
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> FtsResult<Self> {
         let evidence = Evidence::of(parts);
         let caller = Caller::from_request_parts(parts, api).await?;
         let (dn, method) = match (evidence.bearer, evidence.certificate) {

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::{
     identity::{Identity, Method},
-    refusal::{Answer, Refusal},
+    refusal::{FtsResult, Refusal},
     states,
     submission::{self, Submitter},
     views,
@@ -53,7 +53,7 @@ pub(super) async fn submit(
     State(api): State<Arc<Api>>,
     identity: Identity,
     request: Request,
-) -> Answer<Json<Value>> {
+) -> FtsResult<Json<Value>> {
     if identity.method == Method::Certificate {
         check_delegated(&api, &identity).await?;
     }
@@ -97,7 +97,7 @@ pub(super) async fn submit(
     }
 }
 
-async fn check_delegated(api: &Api, identity: &Identity) -> Answer<()> {
+async fn check_delegated(api: &Api, identity: &Identity) -> FtsResult<()> {
     let now = api.store().now().await?;
     let owned = api.store().credentials(identity.caller.name()).await?;
     let lasts = owned.iter().any(|credential| {
@@ -131,7 +131,7 @@ pub(super) async fn list(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Query(asked): Query<ListQuery>,
-) -> Answer<Json<Value>> {
+) -> FtsResult<Json<Value>> {
     if asked.user_dn.as_ref().is_some_and(|dn| *dn != identity.dn) {
         return Err(Refusal::bad_request(
             "Only jobs of the user can be asked for",
@@ -204,7 +204,7 @@ pub(super) async fn list(
 }
 
 /// Hours, or hours and minutes.
-fn window(text: &str) -> Answer<SignedDuration> {
+fn window(text: &str) -> FtsResult<SignedDuration> {
     let (hours, minutes) = text.split_once(':').unwrap_or((text, "0"));
     let number = |text: &str| text.parse::<u32>().map(i64::from);
     match (number(hours), number(minutes)) {
@@ -232,7 +232,7 @@ struct Ids {
     is_list: bool,
 }
 
-fn ids(text: &str) -> Answer<Ids> {
+fn ids(text: &str) -> FtsResult<Ids> {
     let ids: Vec<String> = text
         .split(',')
         .filter(|id| !id.is_empty())
@@ -248,7 +248,7 @@ fn ids(text: &str) -> Answer<Ids> {
 }
 
 /// A job that the caller may see; else what is shown in its place.
-async fn find(api: &Api, identity: &Identity, id: &str) -> Answer<Result<JobRecord, Value>> {
+async fn find(api: &Api, identity: &Identity, id: &str) -> FtsResult<Result<JobRecord, Value>> {
     let missing = || {
         json!({
             "job_id": id,
@@ -278,7 +278,7 @@ pub(super) async fn show(
     identity: Identity,
     Path(text): Path<String>,
     Query(asked): Query<ShowQuery>,
-) -> Answer<Response> {
+) -> FtsResult<Response> {
     let ids = ids(&text)?;
     let mut found = Vec::new();
     for id in &ids.ids {
@@ -343,7 +343,7 @@ fn streamed<F, R>(
     identity: &Identity,
     status: StatusCode,
     write: F,
-) -> Answer<Response>
+) -> FtsResult<Response>
 where
     F: FnOnce(Arc<Api>, mpsc::Sender<Result<Bytes, StoreError>>) -> R,
     R: Future<Output = Result<(), StoreError>> + Send + 'static,
@@ -417,7 +417,7 @@ impl Writer {
 }
 
 /// One job that must be there.
-async fn one(api: &Api, identity: &Identity, id: &str) -> Answer<JobRecord> {
+async fn one(api: &Api, identity: &Identity, id: &str) -> FtsResult<JobRecord> {
     let found = find(api, identity, id).await?;
     found.map_err(|_| Refusal::not_found(format!("No job with the id \"{id}\" has been found")))
 }
@@ -427,7 +427,7 @@ pub(super) async fn files(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Path(id): Path<String>,
-) -> Answer<Response> {
+) -> FtsResult<Response> {
     let job = one(&api, &identity, &id).await?;
     streamed(
         api,
@@ -446,7 +446,7 @@ pub(super) async fn field(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Path((id, field)): Path<(String, String)>,
-) -> Answer<Json<Value>> {
+) -> FtsResult<Json<Value>> {
     let job = one(&api, &identity, &id).await?;
     let shown = views::job(&job, &host_name()).remove(&field);
     shown
@@ -459,7 +459,7 @@ pub(super) async fn deletions(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Path(id): Path<String>,
-) -> Answer<Json<Value>> {
+) -> FtsResult<Json<Value>> {
     one(&api, &identity, &id).await?;
     Ok(Json(json!([])))
 }
@@ -469,7 +469,7 @@ pub(super) async fn retries(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Path((id, file)): Path<(String, i64)>,
-) -> Answer<Json<Value>> {
+) -> FtsResult<Json<Value>> {
     let job = one(&api, &identity, &id).await?;
     let (number, index) = views::parts_of_file_id(file);
     let place = index.to_string();
@@ -503,9 +503,9 @@ async fn change<R>(
     identity: &Identity,
     text: &str,
     mut act: impl FnMut(Uuid) -> R,
-) -> Answer<Response>
+) -> FtsResult<Response>
 where
-    R: Future<Output = Answer<()>>,
+    R: Future<Output = FtsResult<()>>,
 {
     let ids = ids(text)?;
     let (mut shown, mut all_done, mut one_missing) = (Vec::new(), true, false);
@@ -545,7 +545,7 @@ pub(super) async fn cancel(
     State(api): State<Arc<Api>>,
     identity: Identity,
     Path(text): Path<String>,
-) -> Answer<Response> {
+) -> FtsResult<Response> {
     change(&api, &identity, &text, async |id| {
         Ok(api.cancel_job(&identity.caller, id).await?)
     })
@@ -558,7 +558,7 @@ pub(super) async fn modify(
     identity: Identity,
     Path(text): Path<String>,
     request: Request,
-) -> Answer<Response> {
+) -> FtsResult<Response> {
     let body = whole(request.into_body(), BODY_BYTES_MAX).await?;
     let body: Value = serde_json::from_slice(&body)
         .map_err(|_| Refusal::bad_request("Badly formatted JSON request"))?;

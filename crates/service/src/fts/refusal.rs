@@ -19,7 +19,7 @@ pub(super) struct Refusal {
 }
 
 /// What a handler gives.
-pub(super) type Answer<T> = Result<T, Refusal>;
+pub(super) type FtsResult<T> = Result<T, Refusal>;
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::refusal::{Answer, Refusal};
+use super::refusal::{FtsResult, Refusal};
 
 /// Most bytes of a URL.
 const URL_BYTES_MAX: usize = 1100;
@@ -95,7 +95,7 @@ fn stored(extra: &impl Serialize) -> Option<Value> {
 ///
 /// # Errors
 /// 400 with the texts that FTS3 has for them.
-pub(super) fn parse(body: &[u8], by: Submitter, now: Timestamp) -> Answer<Submitted> {
+pub(super) fn parse(body: &[u8], by: Submitter, now: Timestamp) -> FtsResult<Submitted> {
     let badly = |_| Refusal::bad_request("Badly formatted JSON request");
     let body: Value = serde_json::from_slice(body).map_err(badly)?;
     let Value::Object(body) = body else {
@@ -224,7 +224,7 @@ impl Row {
     }
 }
 
-fn read_file(index: u64, file: &Value, rows: &mut Vec<Row>) -> Answer<()> {
+fn read_file(index: u64, file: &Value, rows: &mut Vec<Row>) -> FtsResult<()> {
     let file = file
         .as_object()
         .ok_or_else(|| invalid("a file is not a dictionary"))?;
@@ -264,7 +264,7 @@ fn read_file(index: u64, file: &Value, rows: &mut Vec<Row>) -> Answer<()> {
     Ok(())
 }
 
-fn urls(file: &Map<String, Value>, name: &str) -> Answer<Vec<String>> {
+fn urls(file: &Map<String, Value>, name: &str) -> FtsResult<Vec<String>> {
     let missing = || Refusal::bad_request(format!("Missing parameter: '{name}'"));
     let list = file
         .get(name)
@@ -290,7 +290,7 @@ fn urls(file: &Map<String, Value>, name: &str) -> Answer<Vec<String>> {
     list.iter().map(url).collect()
 }
 
-fn check_url(url: &str) -> Answer<()> {
+fn check_url(url: &str) -> FtsResult<()> {
     if url.len() > URL_BYTES_MAX {
         return Err(invalid(format!("a URL is longer than {URL_BYTES_MAX}")));
     }
@@ -340,7 +340,7 @@ fn text(values: &Map<String, Value>, name: &str) -> Option<String> {
     clippy::cast_sign_loss,
     reason = "casts saturate"
 )]
-fn file_size(value: Option<&Value>) -> Answer<u64> {
+fn file_size(value: Option<&Value>) -> FtsResult<u64> {
     let wrong = |text: &str| invalid(format!("could not convert string to float: '{text}'"));
     match value {
         None | Some(Value::Null) => Ok(0),
@@ -356,7 +356,7 @@ fn file_size(value: Option<&Value>) -> Answer<u64> {
 }
 
 /// An object, or a text as its label.
-fn labeled(value: Option<&Value>, limit: usize) -> Answer<Value> {
+fn labeled(value: Option<&Value>, limit: usize) -> FtsResult<Value> {
     let value = match value {
         None | Some(Value::Null) => return Ok(Value::Null),
         Some(Value::String(text)) => match serde_json::from_str::<Value>(text) {
@@ -369,7 +369,7 @@ fn labeled(value: Option<&Value>, limit: usize) -> Answer<Value> {
     limited(value, limit)
 }
 
-fn tape(value: Option<&Value>) -> Answer<Value> {
+fn tape(value: Option<&Value>) -> FtsResult<Value> {
     match value {
         None | Some(Value::Null) => Ok(Value::Null),
         Some(object @ Value::Object(_)) => limited(object.clone(), TAPE_METADATA_MAX),
@@ -377,7 +377,7 @@ fn tape(value: Option<&Value>) -> Answer<Value> {
     }
 }
 
-fn limited(value: Value, limit: usize) -> Answer<Value> {
+fn limited(value: Value, limit: usize) -> FtsResult<Value> {
     match value.to_string().len() <= limit {
         true => Ok(value),
         false => Err(invalid(format!(
@@ -386,7 +386,7 @@ fn limited(value: Value, limit: usize) -> Answer<Value> {
     }
 }
 
-fn scitag(value: Option<&Value>) -> Answer<Option<i64>> {
+fn scitag(value: Option<&Value>) -> FtsResult<Option<i64>> {
     let Some(value) = value.filter(|value| !value.is_null()) else {
         return Ok(None);
     };
@@ -402,7 +402,7 @@ fn scitag(value: Option<&Value>) -> Answer<Option<i64>> {
 struct Params<'a>(&'a Map<String, Value>);
 
 impl Params<'_> {
-    fn check(&self) -> Answer<()> {
+    fn check(&self) -> FtsResult<()> {
         let refuse = |text: &str| Err(Refusal::bad_request(text));
         let flags = [
             "overwrite",
@@ -449,7 +449,7 @@ impl Params<'_> {
         text(self.0, name)
     }
 
-    fn number(&self, name: &str) -> Answer<Option<i64>> {
+    fn number(&self, name: &str) -> FtsResult<Option<i64>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
@@ -461,7 +461,7 @@ impl Params<'_> {
         number.map(Some).ok_or_else(wrong)
     }
 
-    fn truth(&self, name: &str) -> Answer<bool> {
+    fn truth(&self, name: &str) -> FtsResult<bool> {
         match self.get(name) {
             None => Ok(false),
             Some(Value::Bool(value)) => Ok(*value),
@@ -475,12 +475,12 @@ impl Params<'_> {
     }
 
     /// 1 to 5: what is outside is brought inside.
-    fn priority(&self) -> Answer<u8> {
+    fn priority(&self) -> FtsResult<u8> {
         let priority = self.number("priority")?.unwrap_or(3).clamp(1, 5);
         Ok(u8::try_from(priority).unwrap_or(3))
     }
 
-    fn overwrite_flag(&self) -> Answer<Option<String>> {
+    fn overwrite_flag(&self) -> FtsResult<Option<String>> {
         if self.truth("overwrite")? {
             return Ok(Some("Y".to_owned()));
         }
@@ -488,7 +488,7 @@ impl Params<'_> {
         Ok(on_retry.then(|| "R".to_owned()))
     }
 
-    fn verification(&self, rows: &[Row]) -> Answer<String> {
+    fn verification(&self, rows: &[Row]) -> FtsResult<String> {
         let mode = match self.get("verify_checksum") {
             Some(Value::String(text)) if !text.is_empty() => text.to_ascii_lowercase(),
             Some(Value::Bool(true)) => "both".to_owned(),
@@ -502,7 +502,7 @@ impl Params<'_> {
     }
 
     /// Hours as a number, or a number with its unit.
-    fn deadline(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
+    fn deadline(&self, now: Timestamp) -> FtsResult<Option<Timestamp>> {
         let Some(value) = self.get("max_time_in_queue") else {
             return Ok(None);
         };
@@ -523,7 +523,7 @@ impl Params<'_> {
     }
 
     /// What FTS3 keeps as one text.
-    fn internal(&self) -> Answer<Option<String>> {
+    fn internal(&self) -> FtsResult<Option<String>> {
         let mut parts = Vec::new();
         let numbers = [
             ("nostreams", "nostreams"),
@@ -550,7 +550,7 @@ impl Params<'_> {
     }
 
     /// The user's, and how the user was known.
-    fn metadata(&self, by: &Submitter) -> Answer<Value> {
+    fn metadata(&self, by: &Submitter) -> FtsResult<Value> {
         let mut metadata = match labeled(self.0.get("job_metadata"), JOB_METADATA_MAX)? {
             Value::Object(metadata) => metadata,
             _ => Map::new(),
@@ -580,7 +580,7 @@ mod tests {
 
     use super::*;
 
-    fn submit(body: &Value) -> Answer<Submitted> {
+    fn submit(body: &Value) -> FtsResult<Submitted> {
         let by = Submitter {
             dn: "/CN=a".to_owned(),
             organisation: "testvo".to_owned(),
