@@ -2,6 +2,8 @@
 
 use std::{
     collections::HashMap,
+    fs::{File, TryLockError},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
@@ -303,6 +305,7 @@ impl Runner {
         // A stopped unit may come back, one that has ended does not: what failed is another then.
         let stays = self.stop.is_cancelled() && self.removes.load(Ordering::Relaxed) == 0;
         if !stays && journal.exists() {
+            free(&journal).await;
             self.remove_begun(round.spec, round.connections).await;
             // All of it is gone, or cannot be reached.
             let _ = std::fs::remove_file(journal);
@@ -328,6 +331,19 @@ impl Runner {
     fn tell(&self, event: Event) {
         // The agent may be gone.
         let _ = self.last.events.send(event);
+    }
+}
+
+/// Waits until a job that has ended lets go of its journal: threads of it may still end a read or a
+/// write. To a later job it is in use, and what it says was begun is not for that job to remove.
+async fn free(journal: &Path) {
+    let is_held = || match File::open(journal) {
+        Ok(file) => matches!(file.try_lock(), Err(TryLockError::WouldBlock)),
+        Err(_) => false,
+    };
+    let began = Instant::now();
+    while is_held() && began.elapsed() < CLEANING_LIMIT {
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
