@@ -6,7 +6,7 @@ use std::{
 };
 
 use godwit_service_api::{
-    agent::{GrantOptions, Lease, Share, UnitFile, Work as AgentWork},
+    agent::{AgentDescription, GrantOptions, Lease, Share, UnitFile, Work as AgentWork},
     event::JobEventKind,
     job::{JobOptions, JobState},
 };
@@ -365,16 +365,20 @@ pub(super) async fn check_leader(work: &mut Work, leader: Leadership) -> Result<
     }
 }
 
+/// The number of the agent of an order, where it takes work: one that ends has no slots.
 async fn agent_that_takes_work(
     work: &mut Work,
     order: &GrantOrder,
 ) -> Result<Option<i64>, StoreError> {
-    let text = "SELECT number FROM agent WHERE name = $1 AND incarnation = $2
+    let text = "SELECT number, description FROM agent WHERE name = $1 AND incarnation = $2
         AND draining = 0 AND lease_until >= {now}";
     let query = work.query(text).bind(order.agent.clone());
     let query = query.bind(order.incarnation.to_string());
-    let row = query.fetch_optional(work.connection()).await?;
-    row.map(|row| row.int(0)).transpose()
+    let Some(row) = query.fetch_optional(work.connection()).await? else {
+        return Ok(None);
+    };
+    let description: AgentDescription = row.json(1)?;
+    Ok((description.slots > 0).then_some(row.int(0)?))
 }
 
 /// Jobs become active; each grant is an event.
