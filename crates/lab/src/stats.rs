@@ -60,6 +60,19 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
+/// The least sample that at least this share of all samples does not pass; `None` without samples.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a count"
+)]
+pub fn quantile(samples: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
 /// The arithmetic mean; `None` without samples.
 #[allow(clippy::cast_precision_loss, reason = "counts are small")]
 pub fn mean(samples: &[f64]) -> Option<f64> {

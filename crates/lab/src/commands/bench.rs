@@ -13,6 +13,7 @@ mod page;
 mod plaintext;
 mod record;
 mod scale;
+mod service;
 mod small;
 mod testbed;
 mod unauthenticated;
@@ -30,8 +31,9 @@ use clap::{Args, value_parser};
 use self::{files::Files, record::Line, testbed::Testbed};
 use crate::file_error::{FileError, io_error};
 use crate::{
-    peers::{Error, gct, godwit, http, iperf3, plain_ftp, ssh, xrootd},
+    peers::{Error, gct, godwit, http, iperf3, plain_ftp, service::ServiceError, ssh, xrootd},
     runner::Environment,
+    service_load::LoadError,
     state::RunDir,
 };
 
@@ -59,6 +61,9 @@ pub struct Options {
     /// Bytes of a small file
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 10_000])]
     pub file_bytes: Vec<u64>,
+    /// Of the transfer service.
+    #[command(flatten)]
+    pub service: service::ServiceSize,
     /// After each cell of small files, also show where the processors spent their time (needs perf)
     #[arg(long)]
     pub profile: bool,
@@ -67,7 +72,7 @@ pub struct Options {
     pub no_peers: bool,
     /// Only cells with one of these names, or below it: memory/P, file/P, channels,
     /// guarded/memory/..., guarded/file/..., peers/clear, peers/encrypted, logins/KEYS/..., scale,
-    /// strangers, small/get/..., small/put/...
+    /// strangers, small/get/..., small/put/..., service/DATABASE/..., service/cost/...
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub only: Vec<String>,
     /// Not the cells with one of these names, or below it
@@ -98,6 +103,12 @@ pub enum BenchError {
     /// A contender failed.
     #[error(transparent)]
     Peer(#[from] Error),
+    /// The transfer service did not stand its load.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The transfer service did not start.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
     /// A file could not be made or the report not be written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -159,6 +170,9 @@ fn measure(options: &Options, out: &mut dyn Write) -> Result<Vec<Line>, BenchErr
     unauthenticated::run(&mut testbed)?;
     if testbed.may_ask_for("small") {
         small::Small::start(&testbed, folder.path())?.run(&mut testbed)?;
+    }
+    if testbed.may_ask_for("service") {
+        service::run(&mut testbed, &mut files, folder.path())?;
     }
     Ok(testbed.into_lines())
 }

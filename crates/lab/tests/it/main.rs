@@ -38,6 +38,7 @@ mod power;
 mod refused_names;
 mod restart;
 mod scenario;
+mod service_load;
 mod service_shares;
 mod soak;
 mod sshftp;

@@ -126,7 +126,10 @@ async fn look(
             }
         }
     }
+    let began = Instant::now();
     term.books.look(store, board, term.leadership).await?;
+    let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    tracing::debug!(micros, "the leader looked");
     if term.maintained.elapsed() >= MAINTAIN {
         term.maintained = Instant::now();
         store

@@ -1,0 +1,212 @@
+//! The service with its database in a directory of its own.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use godwit_engine::host::net::raise_fd_limit;
+use godwit_service_api::account::NewToken;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use super::{Http, LoadError};
+use crate::faults::service::Database;
+use crate::file_error::io_error;
+use crate::peers::godwit::binary;
+use crate::peers::postgres::Postgres;
+use crate::peers::process::{self, Options, Process, Stream};
+use crate::peers::usage::MemoryWatch;
+use crate::peers::{self, START_TIMEOUT};
+use crate::state::{FOLDER_PREFIX, OwnedFolder};
+
+/// The program.
+const PROGRAM: &str = "godwit-service";
+
+/// The service says how long each step of its leader took.
+const LOG: &str = "info,godwit_service::scheduling=debug";
+
+/// Bytes of its log that are kept.
+const LOG_BYTES: usize = 64 << 20;
+
+/// Connections that make accounts.
+const MAKERS: usize = 8;
+
+/// Between two looks at memory.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A user or an agent.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Unique.
+    pub name: String,
+    /// What it proves itself by.
+    pub token: String,
+}
+
+/// One process that serves, and its database. Processes end before their directory.
+#[derive(Debug)]
+pub struct LoadedService {
+    serve: Process,
+    postgres: Option<Postgres>,
+    address: SocketAddr,
+    token: String,
+    empty_bytes: u64,
+    folder: TempDir,
+    _owned: OwnedFolder,
+}
+
+impl LoadedService {
+    /// Starts both in the directory for temporary files, which should be on the disk that a
+    /// database would be on.
+    ///
+    /// # Errors
+    /// A program is missing or does not start.
+    pub fn start(database: Database) -> Result<LoadedService, LoadError> {
+        raise_fd_limit();
+        let base = std::env::temp_dir();
+        let folder = (tempfile::Builder::new().prefix(FOLDER_PREFIX))
+            .tempdir_in(&base)
+            .map_err(io_error(&base))?;
+        let owned = OwnedFolder::note(folder.path()).map_err(io_error(folder.path()))?;
+        let postgres = match database {
+            Database::Sqlite => None,
+            Database::Postgres => Some(Postgres::start(folder.path())?),
+        };
+        let url = match &postgres {
+            Some(postgres) => postgres.url(),
+            None => format!("sqlite:{}?mode=rwc", folder.path().join("db").display()),
+        };
+        let program = |verb: &str| -> Result<Command, peers::Error> {
+            let mut command = Command::new(binary(PROGRAM)?);
+            command.env("NO_COLOR", "1").env("GODWIT_SERVICE_LOG", LOG);
+            command.args([verb, "--database", &url, "--key-file"]);
+            command.arg(folder.path().join("key"));
+            Ok(command)
+        };
+        let token = folder.path().join("operator.token");
+        let mut migrate = program("migrate")?;
+        migrate.arg("--operator-token").arg(&token);
+        process::run(migrate, START_TIMEOUT)?.success()?;
+        let mut serve = program("serve")?;
+        serve.args(["--listen", "127.0.0.1:0", "--allow-endpoint", "*"]);
+        serve.args(["--allow-local", "/", "--requests-per-second", "1000000"]);
+        let options = Options {
+            output_limit: LOG_BYTES,
+            ..Options::default()
+        };
+        let mut serve = Process::spawn(serve, options)?;
+        let address = |line: &str| line.strip_prefix("http://")?.trim().parse().ok();
+        let what = "say where it listens";
+        let address = serve.wait_for_line(Stream::Stdout, what, START_TIMEOUT, address)?;
+        let token = fs::read_to_string(&token).map_err(io_error(&token))?;
+        let mut site = LoadedService {
+            serve,
+            postgres,
+            address,
+            token: token.trim().to_owned(),
+            empty_bytes: 0,
+            folder,
+            _owned: owned,
+        };
+        site.empty_bytes = site
+            .database_bytes()
+            .map_err(io_error(site.folder.path()))?;
+        Ok(site)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A connection of the operator.
+    pub fn operator(&self) -> Http {
+        Http::new(self.address, &self.token)
+    }
+
+    /// A connection of a user or an agent.
+    pub fn http(&self, account: &Account) -> Http {
+        Http::new(self.address, &account.token)
+    }
+
+    /// Processor time of the process that serves.
+    pub fn cpu(&self) -> Duration {
+        self.serve.usage().cpu()
+    }
+
+    /// Looks at its memory from now on.
+    pub fn watch_memory(&self) -> MemoryWatch {
+        self.serve.watch_memory(MEMORY_INTERVAL)
+    }
+
+    /// Bytes by which the database's files have grown, without logs that are reused.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn database_bytes(&self) -> std::io::Result<u64> {
+        let bytes = match self.postgres.as_ref() {
+            Some(postgres) => bytes_below(&postgres.data().join("base"))?,
+            None => fs::metadata(self.folder.path().join("db"))?.len(),
+        };
+        Ok(bytes.saturating_sub(self.empty_bytes))
+    }
+
+    /// Seconds of the steps of the leader that the service has logged, after the first `skip`.
+    pub fn steps(&self, skip: usize) -> Vec<f64> {
+        let log = self.serve.log();
+        let steps = log.lines().filter_map(|line| {
+            let (_, rest) = line.split_once("the leader looked micros=")?;
+            let micros: f64 = rest.split(' ').next()?.parse().ok()?;
+            Some(micros / 1e6)
+        });
+        steps.skip(skip).collect()
+    }
+
+    /// Makes so many users, or agents.
+    ///
+    /// # Errors
+    /// The service refuses.
+    pub async fn accounts(&self, role: &str, count: usize) -> Result<Vec<Account>, LoadError> {
+        let mut makers = JoinSet::new();
+        for maker in 0..MAKERS {
+            let (mut http, role) = (self.operator(), role.to_owned());
+            makers.spawn(async move {
+                let mut made = Vec::new();
+                for number in (maker..count).step_by(MAKERS) {
+                    let name = format!("{role}{number:05}");
+                    let user = json!({"name": name, "role": role}).to_string();
+                    let _: Value = http.must("PUT", "/api/v1/users", user.as_bytes()).await?;
+                    let token = json!({"label": "load", "user": name}).to_string();
+                    let made_token: NewToken = http
+                        .must("POST", "/api/v1/tokens", token.as_bytes())
+                        .await?;
+                    let token = made_token.token;
+                    made.push(Account { name, token });
+                }
+                Ok::<_, std::io::Error>(made)
+            });
+        }
+        let mut accounts = Vec::with_capacity(count);
+        while let Some(made) = makers.join_next().await {
+            accounts.extend(made.map_err(std::io::Error::other)??);
+        }
+        accounts.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(accounts)
+    }
+}
+
+fn bytes_below(directory: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        bytes += match entry.file_type()?.is_dir() {
+            true => bytes_below(&entry.path())?,
+            // Files come and go.
+            false => entry.metadata().map_or(0, |found| found.len()),
+        };
+    }
+    Ok(bytes)
+}
