@@ -120,7 +120,7 @@ enum Into {
     /// The job was accepted before; what comes must be the same.
     Repeated(Box<Repeated>),
     /// To the database.
-    Job(Submission),
+    Job(Box<Submission>),
 }
 
 struct Repeated {

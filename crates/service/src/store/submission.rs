@@ -19,7 +19,7 @@ use super::{
 #[derive(Debug)]
 pub enum Begun {
     /// The files are to follow.
-    New(Submission),
+    New(Box<Submission>),
     /// The owner has submitted this job under the same key.
     Existing {
         /// Its name for users.
@@ -192,7 +192,7 @@ impl Store {
         };
         let number = row.int(0)?;
         work.commit().await?;
-        Ok(Begun::New(Submission {
+        Ok(Begun::New(Box::new(Submission {
             store: self.clone(),
             number,
             id,
@@ -205,7 +205,7 @@ impl Store {
             bytes: 0,
             links: HashMap::new(),
             first: true,
-        }))
+        })))
     }
 }
 
