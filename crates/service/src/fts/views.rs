@@ -21,7 +21,7 @@ fn file_id(job: &JobRecord, index: u64) -> i64 {
         .saturating_add(index)
 }
 
-/// Job and file of a number; the other way of what [`file`] shows.
+/// Job and file of a number; the other way of what [`file()`] shows.
 pub(super) fn parts_of_file_id(id: i64) -> (i64, u64) {
     let index = id.rem_euclid(FILES_OF_JOB);
     (id.div_euclid(FILES_OF_JOB), index.unsigned_abs())

@@ -162,7 +162,7 @@ impl ChannelSet {
 
     /// Runs `work` on a mover when all transfers that were queued before have succeeded; where one
     /// of them fails, it is dropped. Work that takes longer than a small file must move to another
-    /// thread with its [`QueueTurn`]. `passable`: transfers that are queued behind it and may
+    /// thread with its `QueueTurn`. `passable`: transfers that are queued behind it and may
     /// follow others need not wait for it either.
     pub fn queue_work(&self, work: QueuedWork, passable: bool) {
         self.shared.enqueue(Waiting::Work { work, passable });

@@ -49,7 +49,7 @@ pub(super) struct Inner {
     /// Connections of the set, connecting ones included.
     open: u32,
     turn: usize,
-    /// Channels of the next send, see [`ChannelSet::next_channels`].
+    /// Channels of the next send, see `ChannelSet::next_channels`.
     pub(super) wanted: Option<u32>,
 }
 
