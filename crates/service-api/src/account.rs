@@ -187,6 +187,20 @@ pub struct DelegatedChain {
     pub chain: String,
 }
 
+/// A key that reports of ended jobs are signed with (Standard Webhooks). Only this answer has it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WebhookKey {
+    /// `whsec_` and the key in base64.
+    pub key: String,
+}
+
+impl std::fmt::Debug for WebhookKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WebhookKey(..)")
+    }
+}
+
 /// Who did what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

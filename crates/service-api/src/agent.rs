@@ -6,6 +6,7 @@
 //! its monotonic clock from sending it, so the agent stops first. Every grant carries an *epoch*,
 //! which rises with each grant of the unit; a result with an older epoch is refused.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -50,6 +51,10 @@ pub struct PollRequest {
     pub units: Vec<UnitProgress>,
     /// Units that ended, and parts of units. They are repeated until an answer acknowledges them.
     pub results: Vec<UnitResult>,
+    /// Of the last answer that had one: credentials that were stored since are not known here.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub renewed: Option<Timestamp>,
     /// Seconds that the service may hold the answer back while there is no work.
     pub wait_seconds: u64,
 }
@@ -192,6 +197,11 @@ pub struct PollResponse {
     pub stop: Vec<Stop>,
     /// Shares of all units that it holds: they may have changed.
     pub shares: Vec<(Lease, Share)>,
+    /// Credentials of units that it holds, where they were renewed.
+    pub credentials: Vec<(Lease, Vec<GrantedCredential>)>,
+    /// When the latest credential was stored.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub renewed: Option<Timestamp>,
     /// It gets no new work, and may end when it holds nothing.
     pub drain: bool,
 }

@@ -1,7 +1,10 @@
 //! What the event stream of a job carries: `GET /api/v1/jobs/{id}/events`.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::job::{FileCounts, FileError, JobState};
 
@@ -64,4 +67,36 @@ pub enum JobEventKind {
         /// Bytes a second.
         goodput: f64,
     },
+}
+
+/// What a webhook is sent when its job has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobEnded {
+    /// `job.ended`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Of the job.
+    pub id: Uuid,
+    /// Who submitted it.
+    pub owner: String,
+    /// As submitted.
+    pub name: Option<String>,
+    /// How it ended.
+    pub state: JobState,
+    /// Why, where a person or the service ended it.
+    pub reason: Option<String>,
+    /// Files by state.
+    pub files: FileCounts,
+    /// Bytes of finished files.
+    pub bytes_done: u64,
+    /// Errors by code, with how many files met each.
+    pub errors: BTreeMap<String, u64>,
+    /// When it was accepted.
+    pub created: Timestamp,
+    /// When the first agent took something of it.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub ended: Option<Timestamp>,
+    /// As submitted.
+    pub metadata: Option<serde_json::Value>,
 }

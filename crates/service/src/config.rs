@@ -579,7 +579,7 @@ fn connections() -> Connections {
         locations: Locations::new(|name| env::var_os(name), uid),
         proxies: Vec::new(),
         subjects: Vec::new(),
-        granted: Vec::new(),
+        granted: Default::default(),
         ssh: Ssh::default(),
     }
 }

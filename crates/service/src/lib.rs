@@ -6,7 +6,7 @@
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
 //! - [`fts`]: the same in the interface of FTS3
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
-//! - `problem`: errors of requests
+//! - `problem`: errors of requests; `webhooks`: reports of ended jobs
 //! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
 //! - `foreign`: what fuzz targets do with bytes of users and agents
@@ -28,6 +28,7 @@ pub mod scheduling;
 pub mod serve;
 pub mod store;
 mod tls;
+mod webhooks;
 
 pub use error::ServiceError;
 

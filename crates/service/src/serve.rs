@@ -40,6 +40,7 @@ use crate::{
     scheduling::{self, Board},
     store::{Store, StoreError},
     tls::Tls,
+    webhooks,
 };
 
 /// Connections at a time; more wait in the kernel.
@@ -73,6 +74,7 @@ pub struct Server {
     stopping: watch::Sender<bool>,
     store: Store,
     board: Arc<Board>,
+    webhooks: webhooks::Sender,
     agent: Option<agent::Config>,
     new_token: Option<Zeroizing<String>>,
 }
@@ -134,6 +136,12 @@ impl Server {
             vault: vault.clone(),
             addresses: settings.api.policy.scope(),
         };
+        let webhooks = webhooks::Sender {
+            store: store.clone(),
+            vault: vault.clone(),
+            board: Arc::clone(&board),
+            policy: settings.api.policy.clone(),
+        };
         let api = Api::new(
             store.clone(),
             accounts,
@@ -160,6 +168,7 @@ impl Server {
             stopping,
             store,
             board,
+            webhooks,
             agent,
             new_token,
         })
@@ -201,6 +210,12 @@ impl Server {
         parts.spawn(async move {
             let node = format!("{} {}", config::host_name(), Uuid::now_v7());
             scheduling::run(store, &board, &node, stopped(&mut stopping)).await;
+        });
+        let (webhooks, mut stopping) = (self.webhooks, self.stopping.subscribe());
+        parts.spawn(async move {
+            if let Err(error) = webhooks.run(stopped(&mut stopping)).await {
+                tracing::error!(%error, "webhooks are not sent");
+            }
         });
         let ended = match self.agent {
             Some(config) => agent::run(config, stop).await,

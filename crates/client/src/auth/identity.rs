@@ -57,12 +57,12 @@ impl Identity {
         let anchors = Directory::new(anchors.to_owned());
         Ok(Self {
             credential: match (
-                connections.granted_for(host, port),
+                connections.granted.proxy(host, port),
                 connections.proxy_of(host),
             ) {
                 (Some(granted), _) => {
-                    files::check_time(granted, Path::new(host), now)?;
-                    granted.clone()
+                    files::check_time(&granted, Path::new(host), now)?;
+                    granted
                 }
                 (None, Some(proxy)) => valid_proxy(proxy, now)?,
                 (None, None) => credential(locations, now)?,

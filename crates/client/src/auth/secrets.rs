@@ -43,9 +43,6 @@ pub struct Secrets {
     pub token: Option<Password>,
     /// Files that may hold a token; need not exist.
     pub token_places: Vec<PathBuf>,
-    /// Tokens that were handed over for a host and a port, and are shown there whatever they say;
-    /// before all others.
-    pub granted_tokens: Vec<((String, u16), Password)>,
     /// `--token-host` and `GODWIT_TOKEN_HOSTS`: hosts that get the token whatever its audience is.
     pub token_hosts: Vec<String>,
 }
@@ -108,13 +105,6 @@ impl Secrets {
             Err(SecretError::Interrupted) => Err(Error::Interrupted),
             Err(why) => Err(unusable(&format!("{user}@{host}"), why)),
         }
-    }
-
-    /// The token that was handed over for `host` and `port`.
-    pub(crate) fn granted_token(&self, host: &str, port: u16) -> Option<Password> {
-        let mut granted = self.granted_tokens.iter();
-        let found = granted.find(|((of_host, of_port), _)| of_host == host && *of_port == port);
-        found.map(|(_, token)| token.clone())
     }
 
     /// The user's token, read again each time, since it may be renewed during a long copy. Blocks.

@@ -124,7 +124,7 @@ fn connections(common: &Common, environment: &Environment) -> Resolved<Connectio
             .map(|named| (named.host.clone(), named.file.clone()))
             .collect(),
         subjects: common.subject.clone(),
-        granted: Vec::new(),
+        granted: Default::default(),
         ssh: Ssh {
             command: (common.ssh.clone()).unwrap_or_else(|| environment.ssh.command.clone()),
             server: (common.ssh_server.clone()).or_else(|| environment.ssh.server.clone()),

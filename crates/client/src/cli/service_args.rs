@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use godwit_gsi::cert::files::{Locations, effective_uid};
 use godwit_service_api::{
     DEFAULT_PORT,
-    job::{Class, FileRequest, JobOptions, JobState, Overwrite, Verify},
+    job::{Class, FileRequest, JobOptions, JobState, Notification, Overwrite, Verify},
 };
 use uuid::Uuid;
 
@@ -94,6 +94,9 @@ pub(crate) struct SubmitArgs {
     /// Copies have the time of the last change of their source
     #[arg(long)]
     preserve_times: bool,
+    /// An https URL that is sent a signed report when the job has ended. May be repeated
+    #[arg(long, value_name = "URL")]
+    webhook: Vec<String>,
     /// Starts paused
     #[arg(long)]
     paused: bool,
@@ -241,6 +244,9 @@ impl SubmitArgs {
             preserve_times: self.preserve_times,
             paused: self.paused,
             dry_run: self.dry_run,
+            notify: (self.webhook.into_iter())
+                .map(|url| Notification::Webhook { url })
+                .collect(),
             ..JobOptions::default()
         };
         let submission = Submission {

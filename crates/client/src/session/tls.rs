@@ -85,7 +85,8 @@ impl PendingSession<'_> {
             return Ok(None);
         }
         let secrets = self.context.connections.secrets.clone();
-        let granted = secrets.granted_token(self.endpoint.host(), self.endpoint.port());
+        let granted = &self.context.connections.granted;
+        let granted = granted.token(self.endpoint.host(), self.endpoint.port());
         let is_granted = granted.is_some();
         let named = is_granted || secrets.token_file.is_some();
         let hosts = secrets.token_hosts.clone();

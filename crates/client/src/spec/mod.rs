@@ -17,7 +17,7 @@ use std::{
 use clap::ValueEnum;
 use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_gsi::{
-    cert::{Credential, files::Locations, key::KeyKind},
+    cert::{files::Locations, key::KeyKind},
     ftps::Authorities,
     name::DistinguishedName,
 };
@@ -30,7 +30,10 @@ use godwit_tune::{Bounds, Method, Setting};
 
 use self::{addresses::AddressScope, filter::Filter};
 pub use crate::units::bits_per_second;
-use crate::{auth::secrets::Secrets, service::ServiceRequest};
+use crate::{
+    auth::{granted::Granted, secrets::Secrets},
+    service::ServiceRequest,
+};
 
 /// One run of the program.
 #[derive(Clone, Debug)]
@@ -95,8 +98,8 @@ pub struct Connections {
     pub proxies: Vec<(Option<String>, PathBuf)>,
     /// Subjects that servers of `gsiftp://` must have in place of their host name, likewise.
     pub subjects: Vec<(Option<String>, DistinguishedName)>,
-    /// Credentials that `gsiftp://` logs in with at a host and port, before all others.
-    pub granted: Vec<((String, u16), Credential)>,
+    /// Credentials that were handed over for a host and port, and come before all others.
+    pub granted: Granted,
     /// How `sshftp://` connects.
     pub ssh: Ssh,
 }
@@ -105,14 +108,6 @@ impl Connections {
     /// The proxy for `host`, or else for all hosts.
     pub(crate) fn proxy_of(&self, host: &str) -> Option<&Path> {
         named_for(&self.proxies, host).map(PathBuf::as_path)
-    }
-
-    /// The credential that was handed over for `host` and `port`.
-    pub(crate) fn granted_for(&self, host: &str, port: u16) -> Option<&Credential> {
-        let is_for = |((of_host, of_port), _): &&((String, u16), Credential)| {
-            of_host == host && *of_port == port
-        };
-        self.granted.iter().find(is_for).map(|(_, granted)| granted)
     }
 
     /// The required subject of `host`, if given.

@@ -6,14 +6,14 @@ use std::{
 };
 
 use godwit_service_api::agent::{
-    FileEnd, FileOutcome, Grant, Lease, MAX_UNIT_FILES, Share, Stop, StopReason, UnitProgress,
-    UnitResult, Work,
+    FileEnd, FileOutcome, Grant, GrantedCredential, Lease, MAX_UNIT_FILES, Share, Stop, StopReason,
+    UnitProgress, UnitResult, Work,
 };
 use godwit_service_api::job::FileError;
 use tokio::sync::mpsc;
 
 use super::{
-    plan::UnitSettings,
+    plan::{self, UnitSettings},
     unit::{self, Ended, Event, Progress, Running},
 };
 
@@ -191,6 +191,19 @@ impl UnitTable {
             }
         } else if let Some(grant) = self.waiting.get_mut(&lease.unit) {
             grant.share = share;
+        }
+    }
+
+    /// New credentials of a unit, for sessions that log in from here on.
+    pub(super) fn renew(&mut self, lease: Lease, credentials: Vec<GrantedCredential>) {
+        if let Some(unit) = self.units.get_mut(&lease) {
+            if let State::Runs(running) = &unit.state {
+                let granted = &running.granted;
+                credentials.iter().for_each(|one| plan::renew(granted, one));
+            }
+            unit.grant.credentials = credentials;
+        } else if let Some(grant) = self.waiting.get_mut(&lease.unit) {
+            grant.credentials = credentials;
         }
     }
 

@@ -4,6 +4,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use godwit_client::{
     CancellationToken,
+    auth::granted::Granted,
     error::Error,
     manage::{self, ListedName},
     report::events::{Event, Observer},
@@ -32,13 +33,13 @@ impl Observer for Silent {
 /// What lies in the directory `source`, and where it goes below `destination`.
 pub(super) async fn list(
     (source, destination): (&str, &str),
-    grant: &Grant,
+    (grant, granted): (&Grant, &Granted),
     settings: &UnitSettings,
     stop: CancellationToken,
 ) -> Result<Vec<FoundFile>, FileError> {
     let mut from = plan::place(source, settings)?;
     let mut to = plan::place(destination, settings)?;
-    let connections = plan::connections_for(grant, settings, [&mut from, &mut to])?;
+    let connections = plan::connections_for(grant, granted, settings, [&mut from, &mut to])?;
     let names = match from {
         Location::Remote(url) => {
             let listed = manage::list(url, connections, Arc::new(Silent), stop).await;

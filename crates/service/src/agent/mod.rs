@@ -37,6 +37,7 @@ use godwit_service_api::agent::{
     AgentDescription, LEASE_SECONDS, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse,
     SAFETY_SECONDS, StopReason,
 };
+use jiff::Timestamp;
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -190,6 +191,8 @@ struct Agent {
     results: Results,
     /// No unit writes after this.
     lease_until: Instant,
+    /// Credentials are as good as the service had them then.
+    renewed: Option<Timestamp>,
     /// The service said so.
     drains: bool,
     /// Polls that failed, one after the other.
@@ -237,6 +240,7 @@ impl Agent {
             drain: config.drain,
             held: UnitTable::new(slots, Arc::new(settings), events),
             lease_until: Instant::now(),
+            renewed: None,
             drains: false,
             failures: 0,
             _lock: lock,
@@ -259,6 +263,7 @@ impl Agent {
             },
             free_slots,
             units: self.held.progress(),
+            renewed: self.renewed,
             wait_seconds: match (drains || !results.is_empty(), self.held.is_empty()) {
                 (true, _) => 0,
                 (false, false) => BUSY_WAIT,
@@ -289,6 +294,10 @@ impl Agent {
         for (lease, share) in answer.shares {
             self.held.share(lease, share);
         }
+        for (lease, credentials) in answer.credentials {
+            self.held.renew(lease, credentials);
+        }
+        self.renewed = answer.renewed.or(self.renewed);
         for mut grant in answer.grants {
             match self.results.of(grant.lease) {
                 // It has ended, and the service will hear so.

@@ -6,6 +6,7 @@ use std::{
     str::FromStr,
 };
 
+use godwit_client::auth::granted::{Granted, GrantedSecret};
 use godwit_client::spec::{
     CongestionChoice, Connections, Durability, EpochMode, ExistingFiles, FilesFrom, JobSpec,
     JournalSpec, NamePair, Preserve, Rates, SettingLimit, TunerSpec, Verify,
@@ -103,6 +104,7 @@ pub(super) fn rounds(
     grant: &Grant,
     settings: &UnitSettings,
     limit: &SettingLimit,
+    granted: &Granted,
 ) -> Result<Plan, FileError> {
     let Work::Copy(files) = &grant.work else {
         return Err(unfit("a listing is no copy"));
@@ -122,7 +124,7 @@ pub(super) fn rounds(
     for (number, group) in groups.into_iter().enumerate() {
         let journal = format!("{}-{}-{number}", grant.job, grant.lease.unit);
         let journal = settings.journals.join(journal);
-        rounds.push(group.round(grant, settings, limit, journal)?);
+        rounds.push(group.round(grant, settings, limit, granted, journal)?);
     }
     Ok(Plan { rounds, refused })
 }
@@ -181,11 +183,12 @@ impl Group {
         grant: &Grant,
         settings: &UnitSettings,
         limit: &SettingLimit,
+        granted: &Granted,
         journal: PathBuf,
     ) -> Result<Round, FileError> {
         let (mut source, mut destination) = (self.source, self.destination);
         let ends = [&mut source, &mut destination];
-        let connections = connections_for(grant, settings, ends)?;
+        let connections = connections_for(grant, granted, settings, ends)?;
         let syncs_at_end = matches!(destination, Location::Local(_));
         Ok(Round {
             spec: JobSpec {
@@ -344,10 +347,10 @@ fn path_of(bytes: &[u8]) -> &Path {
 }
 
 /// Connections to addresses in the grant's scope, with what was granted for these ends, and
-/// nothing else unless the agent is the
-/// user's own.
+/// nothing else unless the agent is the user's own. What is renewed later goes to `granted`.
 pub(super) fn connections_for(
     grant: &Grant,
+    granted: &Granted,
     settings: &UnitSettings,
     ends: [&mut Location; 2],
 ) -> Result<Connections, FileError> {
@@ -364,6 +367,7 @@ pub(super) fn connections_for(
         connections.locations.proxy = settings.journals.join("no-proxy-was-granted");
     }
     connections.secrets.may_ask = false;
+    connections.granted = granted.clone();
     let remotes = ends.into_iter().filter_map(|end| match end {
         Location::Remote(url) => Some(url),
         Location::Local(_) | Location::Standard => None,
@@ -371,7 +375,7 @@ pub(super) fn connections_for(
     for url in remotes {
         for credential in &grant.credentials {
             if is_for(credential, url) {
-                take(&mut connections, &credential.secret, url)?;
+                take(granted, &credential.secret, url)?;
             }
         }
     }
@@ -388,12 +392,18 @@ fn is_for(credential: &GrantedCredential, url: &RemoteUrl) -> bool {
     }
 }
 
-fn take(
-    connections: &mut Connections,
-    secret: &Secret,
-    url: &mut RemoteUrl,
-) -> Result<(), FileError> {
-    let at = (url.host.clone(), url.port);
+/// Renews a credential of a unit that runs. A name with its password stands in the unit's URLs, and
+/// is for its next run.
+pub(super) fn renew(granted: &Granted, credential: &GrantedCredential) {
+    let place = Location::parse(credential.endpoint.as_bytes());
+    if let Ok(Location::Remote(mut url)) = place
+        && let Err(error) = take(granted, &credential.secret, &mut url)
+    {
+        tracing::warn!(message = error.message, "a credential was not renewed");
+    }
+}
+
+fn take(granted: &Granted, secret: &Secret, url: &mut RemoteUrl) -> Result<(), FileError> {
     match secret {
         Secret::Proxy(pem) => {
             let credential = Credential::from_pem(pem.as_bytes(), pem.as_bytes(), None);
@@ -403,11 +413,11 @@ fn take(
                 who: WhoActs::User,
                 may_pass: false,
             })?;
-            connections.granted.push((at, credential));
+            granted.set(&url.host, url.port, GrantedSecret::Proxy(credential));
         }
         Secret::Token(token) => {
             let token = Password::new(token.as_str());
-            connections.secrets.granted_tokens.push((at, token));
+            granted.set(&url.host, url.port, GrantedSecret::Token(token));
         }
         Secret::Password { user, password } => {
             url.user = Some(user.clone());

@@ -12,7 +12,9 @@ use std::{
 };
 
 use godwit_client::{
-    CancellationToken, job,
+    CancellationToken,
+    auth::granted::Granted,
+    job,
     report::{
         events::{self, Event as ClientEvent, Observer},
         progress::Snapshot,
@@ -63,6 +65,7 @@ pub(super) struct Ended {
 /// A unit that runs.
 pub(super) struct Running {
     limit: SettingLimit,
+    pub(super) granted: Granted,
     stop: CancellationToken,
     /// What was begun goes too.
     removes: Arc<AtomicU8>,
@@ -153,11 +156,13 @@ pub(super) fn start(
     let (concurrency, parallelism) = bounded(grant.share);
     let running = Running {
         limit: SettingLimit::new(concurrency, parallelism),
+        granted: Granted::default(),
         stop: CancellationToken::default(),
         removes: Arc::default(),
     };
     let runner = Runner {
         limit: running.limit.clone(),
+        granted: running.granted.clone(),
         stop: running.stop.clone(),
         removes: Arc::clone(&running.removes),
         settings: Arc::clone(settings),
@@ -213,6 +218,7 @@ impl Drop for LastWord {
 
 struct Runner {
     limit: SettingLimit,
+    granted: Granted,
     stop: CancellationToken,
     removes: Arc<AtomicU8>,
     settings: Arc<UnitSettings>,
@@ -246,7 +252,7 @@ impl Runner {
             } => {
                 let listed = listing::list(
                     (source, destination),
-                    &grant,
+                    (&grant, &self.granted),
                     &self.settings,
                     self.stop.clone(),
                 );
@@ -265,7 +271,7 @@ impl Runner {
 
     async fn copy(&self, grant: Grant) -> Option<FileError> {
         let lease = grant.lease;
-        let plan = match plan::rounds(&grant, &self.settings, &self.limit) {
+        let plan = match plan::rounds(&grant, &self.settings, &self.limit, &self.granted) {
             Ok(plan) => plan,
             Err(error) => return Some(error),
         };

@@ -181,7 +181,7 @@ fn address_of(host: &str) -> Answer<Option<IpAddr>> {
 }
 
 /// This host, or a network that is not the Internet.
-fn is_private(host: &str, address: Option<IpAddr>) -> bool {
+pub(crate) fn is_private(host: &str, address: Option<IpAddr>) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let local = ["localhost", "localdomain", "local", "internal"];
     match address {

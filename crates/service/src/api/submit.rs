@@ -379,6 +379,12 @@ impl Api {
             let checked = self.policy.check_webhook(url);
             checked.map_err(|error| error.at(format!("/options/notify/{place}/webhook/url")))?;
         }
+        if !options.notify.is_empty() && self.store.webhook_key(caller.name()).await?.is_none() {
+            return wrong(
+                "notify",
+                "make a key for its signatures first: POST /api/v1/webhook-key",
+            );
+        }
         if let Some(share) = &options.share
             && !may_use(caller, share)
         {

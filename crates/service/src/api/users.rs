@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{Extension, Json as JsonAnswer, extract::State, http::StatusCode};
 use godwit_service_api::account::{
     CredentialRequest, CredentialView, DelegatedChain, DelegationRequest, DelegationView, Login,
-    NewToken, TokenRequest, TokenView, UserRequest, UserView,
+    NewToken, TokenRequest, TokenView, UserRequest, UserView, WebhookKey,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -51,6 +51,7 @@ pub(super) fn routes(routes: &mut Routes) {
         .add::<__path_add_credential, _, _>(add_credential)
         .add::<__path_renew_credential, _, _>(renew_credential)
         .add::<__path_remove_credential, _, _>(remove_credential)
+        .add::<__path_new_webhook_key, _, _>(new_webhook_key)
         .add::<__path_show_delegation, _, _>(show_delegation)
         .add::<__path_request_delegation, _, _>(request_delegation)
         .add::<__path_put_delegation, _, _>(put_delegation)
@@ -438,4 +439,18 @@ pub(super) async fn remove_delegation(
     api.vault.remove_delegation(caller.name()).await?;
     api.audit(caller.name(), "delegation.remove", "", "").await;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Makes the key that one's webhooks are signed with, in place of the one before
+#[utoipa::path(
+    post, path = "/api/v1/webhook-key",
+    responses((status = 201, description = "Only this answer has it", body = WebhookKey)),
+)]
+pub(super) async fn new_webhook_key(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+) -> Answer<(StatusCode, JsonAnswer<WebhookKey>)> {
+    let key = api.vault.new_webhook_key(caller.name()).await?;
+    api.audit(caller.name(), "webhook.key", "", "").await;
+    Ok((StatusCode::CREATED, JsonAnswer(key)))
 }

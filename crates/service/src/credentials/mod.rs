@@ -8,15 +8,21 @@
 pub mod delegation;
 pub mod sealing;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use godwit_scheduler::matches;
 use godwit_service_api::{
-    account::{CredentialRequest, CredentialView},
+    account::{CredentialRequest, CredentialView, WebhookKey},
     agent::{GrantedCredential, Secret},
 };
 use jiff::Timestamp;
 use openssl::{asn1::Asn1Time, pkey::PKey, x509::X509};
+use parking_lot::Mutex;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -26,11 +32,17 @@ use crate::store::{Store, StoreError, model::CredentialRecord};
 /// Longest secret.
 const SECRET_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of a key for signatures of webhooks.
+const WEBHOOK_KEY_BYTES: usize = 32;
+
 /// Longest pattern of endpoints.
 const PATTERN_BYTES_MAX: usize = 300;
 
 /// Most credentials of a user.
 const CREDENTIALS_MAX: usize = 1000;
+
+/// Between two looks whether credentials were renewed.
+const LATEST_LIFE: Duration = Duration::from_secs(1);
 
 /// Why a credential cannot be stored or opened. Messages hold no part of it.
 #[derive(Debug, thiserror::Error)]
@@ -51,13 +63,17 @@ pub enum CredentialError {
 pub struct Vault {
     store: Store,
     key: Arc<SealingKey>,
+    latest: Arc<Mutex<Option<(Instant, Option<Timestamp>)>>>,
 }
 
 impl Vault {
     /// With the key of this installation.
     pub fn new(store: Store, key: SealingKey) -> Self {
-        let key = Arc::new(key);
-        Self { store, key }
+        Self {
+            store,
+            key: Arc::new(key),
+            latest: Arc::default(),
+        }
     }
 
     /// Stores a credential of a user; with an id, in place of that one.
@@ -117,12 +133,55 @@ impl Vault {
             .collect())
     }
 
+    /// Makes a key for signatures of a user's webhooks, in place of the one before.
+    ///
+    /// # Errors
+    /// The system gives no random bytes, or the database does not answer.
+    pub async fn new_webhook_key(&self, owner: &str) -> Result<WebhookKey, CredentialError> {
+        let mut key = Zeroizing::new([0; WEBHOOK_KEY_BYTES]);
+        let random = SystemRandom::new();
+        random.fill(&mut *key).map_err(|_| SealError::Random)?;
+        let sealed = self.key.seal(&format!("webhook:{owner}"), &*key)?;
+        self.store.set_webhook_key(owner, &sealed).await?;
+        let key = format!("whsec_{}", BASE64_STANDARD.encode(*key));
+        Ok(WebhookKey { key })
+    }
+
+    /// The key for signatures of a user's webhooks.
+    ///
+    /// # Errors
+    /// It does not open, or the database does not answer.
+    pub async fn webhook_key(
+        &self,
+        owner: &str,
+    ) -> Result<Option<Zeroizing<Vec<u8>>>, CredentialError> {
+        let sealed = self.store.webhook_key(owner).await?;
+        let open = |sealed: Vec<u8>| self.key.open(&format!("webhook:{owner}"), &sealed);
+        Ok(sealed.map(open).transpose()?)
+    }
+
     /// Removes a credential of a user.
     ///
     /// # Errors
     /// There is none of this id, or the database does not answer.
     pub async fn remove(&self, owner: &str, id: Uuid) -> Result<(), StoreError> {
         self.store.remove_credential(owner, id).await
+    }
+
+    /// When the latest credential of all users was stored, by a look within the last seconds.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub async fn latest(&self) -> Result<Option<Timestamp>, StoreError> {
+        let known = *self.latest.lock();
+        if let Some((at, latest)) = known
+            && at.elapsed() < LATEST_LIFE
+        {
+            return Ok(latest);
+        }
+        let latest = self.store.latest_credential().await?;
+        *self.latest.lock() = Some((Instant::now(), latest));
+        Ok(latest)
     }
 
     /// What a user has for these endpoints: for each the latest that has not ended. A delegated

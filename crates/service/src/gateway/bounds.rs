@@ -142,6 +142,7 @@ mod tests {
                 last: true,
                 error: Some(failed),
             }],
+            renewed: None,
             wait_seconds: 0,
         };
         apply(&mut request);

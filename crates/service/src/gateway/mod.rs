@@ -19,7 +19,10 @@ use axum::{
 };
 use godwit_service_api::{
     AGENT_API,
-    agent::{AddressScope, Grant, Lease, POLL_SECONDS, PROTOCOL, PollRequest, PollResponse, Work},
+    agent::{
+        AddressScope, Grant, GrantedCredential, Lease, POLL_SECONDS, PROTOCOL, PollRequest,
+        PollResponse, Work,
+    },
     site::Role,
 };
 use tokio::time::Instant;
@@ -141,8 +144,13 @@ impl Gateway {
             drain,
             ..
         } = polled;
+        let renewed = self.vault.latest().await?;
+        let credentials = match renewed > request.renewed {
+            true => self.renewed(&request).await?,
+            false => Vec::new(),
+        };
         // Every answer has all shares, as one may be lost; a new one is sent at once.
-        let has_news = self.board.are_news(&request.agent, &shares);
+        let has_news = self.board.are_news(&request.agent, &shares) || !credentials.is_empty();
         let is_news = has_news || !(acknowledged.is_empty() && stop.is_empty());
         if !is_news && !drain {
             let known: Vec<Lease> = request.units.iter().map(|unit| unit.lease).collect();
@@ -167,8 +175,30 @@ impl Gateway {
             acknowledged,
             stop,
             shares,
+            credentials,
+            renewed,
             drain,
         })
+    }
+
+    /// What the owners of an agent's units have for their endpoints now.
+    async fn renewed(&self, request: &PollRequest) -> Answer<Vec<(Lease, Vec<GrantedCredential>)>> {
+        if request.units.is_empty() {
+            return Ok(Vec::new());
+        }
+        let held = self.store.held(&request.agent, request.incarnation, &[]);
+        let mut renewed = Vec::new();
+        for unit in held.await? {
+            let found = self
+                .vault
+                .find(&unit.owner, &endpoints_of(&unit.work))
+                .await;
+            let found = found.unwrap_or_default();
+            if !found.is_empty() {
+                renewed.push((unit.lease, found));
+            }
+        }
+        Ok(renewed)
     }
 
     async fn grant(&self, unit: GrantedUnit) -> Grant {

@@ -17,7 +17,10 @@ use godwit_service_api::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::Board;
+use super::{
+    Board,
+    lifetimes::{Ending, Lifetimes},
+};
 use crate::store::{
     Store, StoreError,
     model::{
@@ -49,6 +52,7 @@ pub(super) struct Books {
     agents: HashSet<String>,
     /// Last polls of agents that the scheduler has heard of.
     heard: HashMap<String, Timestamp>,
+    lifetimes: Lifetimes,
     /// What the database has.
     written: HashMap<Uuid, JobNow>,
     settings_read: Option<Instant>,
@@ -82,6 +86,7 @@ impl Books {
             jobs: HashMap::new(),
             agents: HashSet::new(),
             heard: HashMap::new(),
+            lifetimes: Lifetimes::default(),
             written: store.jobs_now().await?,
             settings_read: None,
             shares_decided: Instant::now(),
@@ -163,6 +168,7 @@ impl Books {
             config.links.insert(ends, limits(&link.limits));
         }
         self.scheduler.configure(config);
+        self.lifetimes = Lifetimes::new(store.credential_ends().await?);
         Ok(())
     }
 
@@ -220,6 +226,12 @@ impl Books {
             return;
         };
         let options = &facts.options;
+        let is_held = self.ending(record).is_some_and(|ending| ending.holds);
+        let held = match record.held {
+            Some(Held::Paused) => Some(scheduler::Hold::Paused),
+            Some(Held::AfterJob) => Some(scheduler::Hold::AfterJob),
+            None => is_held.then_some(scheduler::Hold::Credential),
+        };
         let waits = record.ready == 0;
         let units = if waits { record.waiting } else { record.ready };
         let state = scheduler::QueueState {
@@ -236,10 +248,7 @@ impl Books {
             created: facts.created,
             deadline: options.deadline.map(since_1970),
             labels: options.labels.clone(),
-            hold: record.held.map(|held| match held {
-                Held::Paused => scheduler::Hold::Paused,
-                Held::AfterJob => scheduler::Hold::AfterJob,
-            }),
+            hold: held,
             not_before: record.not_before.filter(|_| waits).map(since_1970),
             started_any: facts.started,
         };
@@ -252,6 +261,14 @@ impl Books {
                 destination: Arc::from(record.destination.as_str()),
             });
         self.scheduler.set_queue(name, state);
+    }
+
+    /// A credential of the queue's owner that ends soon.
+    fn ending(&self, queue: &QueueRecord) -> Option<Ending> {
+        let ends = [queue.source.as_str(), queue.destination.as_str()];
+        let now = i64::try_from(self.now().as_secs()).ok()?;
+        let now = Timestamp::from_second(now).ok()?;
+        self.lifetimes.ending(&queue.owner, ends, now)
     }
 
     /// Leases that ended are told, and those that an earlier leader granted.
@@ -441,7 +458,9 @@ impl Books {
                 text: reason.to_string(),
             });
             let why = &mut jobs.entry(queue.job).or_default().why;
-            for reason in reasons {
+            let reasons = reasons.filter(|why| why.code != WhyCode::CredentialExpired);
+            let ending = self.ending(queue).map(|ending| ending.why);
+            for reason in reasons.chain(ending) {
                 if !why.contains(&reason) {
                     why.push(reason);
                 }

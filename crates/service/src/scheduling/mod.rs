@@ -3,6 +3,7 @@
 //! # Map
 //! - [`run`]: becomes leader, or waits to
 //! - [`Board`]: what leader, gateway and API of one process tell each other
+//! - `lifetimes`: credentials that end
 //! - `books`: the scheduler's leases and queues beside those of the database
 //!
 //! The leader looks when something wakes it, and every second whatever happens: units and queues
@@ -12,6 +13,7 @@
 
 mod board;
 mod books;
+mod lifetimes;
 
 use std::time::{Duration, Instant};
 

@@ -8,7 +8,8 @@
 //! - `found`: what a listing may add to its job
 //! - `units`: what becomes of a unit and its files, within a transaction
 //! - `leases`: leader, queues, grants, expiry; `polls`: an agent's report
-//! - `site`: endpoints, shares, users, credentials, audit; `upkeep`: retention and deadlines
+//! - `site`: endpoints, shares, users, credentials, audit; `upkeep`: retention and deadlines;
+//!   `webhooks`: reports of ended jobs
 //!
 //! # Rules
 //! - Time is the clock of the database; no statement takes the time of a host.
@@ -30,6 +31,7 @@ mod site;
 mod submission;
 mod units;
 mod upkeep;
+mod webhooks;
 
 use std::{fmt::Display, time::Duration};
 

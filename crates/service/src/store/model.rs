@@ -349,6 +349,32 @@ impl std::fmt::Debug for CredentialRecord {
     }
 }
 
+/// A report of an ended job that is to be sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaitingWebhook {
+    /// Which.
+    pub number: i64,
+    /// The job.
+    pub job: Uuid,
+    /// Where to.
+    pub url: String,
+    /// Attempts, this one included.
+    pub attempts: u32,
+}
+
+/// Until when a credential is good.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CredentialEnd {
+    /// Whose.
+    pub owner: String,
+    /// Pattern of endpoints that it is for.
+    pub endpoint: String,
+    /// When it was stored.
+    pub created: Timestamp,
+    /// When it ends.
+    pub expires: Option<Timestamp>,
+}
+
 /// Who did what.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditRecord {

@@ -16,8 +16,8 @@ use super::{
     Store, StoreError,
     database::{Columns as _, json, micros, name},
     model::{
-        AgentRecord, AuditRecord, CredentialRecord, EndpointRecord, LinkRecord, PrincipalRecord,
-        ShareRecord, TokenRecord,
+        AgentRecord, AuditRecord, CredentialEnd, CredentialRecord, EndpointRecord, LinkRecord,
+        PrincipalRecord, ShareRecord, TokenRecord,
     },
 };
 
@@ -311,6 +311,27 @@ impl Store {
             WHERE owner = $1 ORDER BY created DESC, id";
         let query = self.database.query(text).bind(owner.to_owned());
         self.list(query, read_credential).await
+    }
+
+    /// When the latest credential of all users was stored.
+    pub async fn latest_credential(&self) -> Result<Option<Timestamp>, StoreError> {
+        let query = self.database.query("SELECT MAX(created) FROM credential");
+        let found = self.list(query, |row| row.maybe_time(0)).await?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    /// Which endpoints each user has credentials for, and when these were stored and end.
+    pub async fn credential_ends(&self) -> Result<Vec<CredentialEnd>, StoreError> {
+        let text = "SELECT owner, endpoint, created, expires FROM credential ORDER BY owner, id";
+        let read = |row: &AnyRow| {
+            Ok(CredentialEnd {
+                owner: row.text(0)?,
+                endpoint: row.text(1)?,
+                created: row.time(2)?,
+                expires: row.maybe_time(3)?,
+            })
+        };
+        self.list(self.database.query(text), read).await
     }
 
     /// One credential of a user.

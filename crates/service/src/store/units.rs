@@ -17,6 +17,7 @@ use super::{
     database::{Columns as _, Work, json},
     manifest::{self, Outcome, Outcomes},
     policy::{self, AfterLoss},
+    webhooks,
 };
 
 /// Events of failed files that one transaction adds to a job; the files themselves tell the rest.
@@ -173,6 +174,7 @@ pub(super) async fn link_number(
 /// Removes the rest of a job after [`Store::remove_parts`](super::Store::remove_parts).
 pub(super) async fn remove_row(work: &mut Work, job: i64) -> Result<(), StoreError> {
     for text in [
+        "DELETE FROM webhook WHERE job = $1",
         "DELETE FROM job_error WHERE job = $1",
         "DELETE FROM job_after WHERE job = $1",
         "DELETE FROM job WHERE number = $1",
@@ -226,6 +228,7 @@ pub(super) async fn set_state(
             .await?;
         add_events(work, job, &[JobEventKind::State { state, reason }]).await?;
         if state.is_final() {
+            webhooks::add(work, job).await?;
             for next in followers(work, job).await? {
                 if state != JobState::Finished {
                     let reason = "a job that it waits for did not finish".to_owned();

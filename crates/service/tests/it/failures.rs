@@ -5,8 +5,8 @@ use std::{fs, time::Duration};
 use godwit_service::store::model::JobRecord;
 use godwit_service_api::{
     agent::{
-        AgentDescription, FileEnd, FileOutcome, Lease, PROTOCOL, PollRequest, StopReason,
-        UnitResult,
+        AgentDescription, FileEnd, FileOutcome, Grant, Lease, PROTOCOL, PollRequest, PollResponse,
+        StopReason, UnitResult,
     },
     event::JobEventKind,
     job::{JobOptions, JobState, Verify},
@@ -89,14 +89,14 @@ async fn an_agent_leaves_no_core_file() {
 }
 
 /// An agent of which the test sends each poll.
-struct Puppet<'a> {
+pub(crate) struct Puppet<'a> {
     service: &'a Service,
     token: String,
-    poll: PollRequest,
+    pub(crate) poll: PollRequest,
 }
 
 impl<'a> Puppet<'a> {
-    async fn of(service: &'a Service, name: &str) -> Self {
+    pub(crate) async fn of(service: &'a Service, name: &str) -> Self {
         let poll = PollRequest {
             protocol: PROTOCOL,
             agent: name.to_owned(),
@@ -110,6 +110,7 @@ impl<'a> Puppet<'a> {
             free_slots: 1,
             units: Vec::new(),
             results: Vec::new(),
+            renewed: None,
             wait_seconds: 1,
         };
         let token = service.token(name).await;
@@ -120,16 +121,24 @@ impl<'a> Puppet<'a> {
         }
     }
 
+    /// One poll.
+    pub(crate) async fn ask(&mut self) -> PollResponse {
+        self.poll.sequence += 1;
+        self.service.poll(&self.token, &self.poll).await
+    }
+
     /// Polls until it has a unit.
-    async fn unit(&mut self) -> Lease {
+    pub(crate) async fn grant(&mut self) -> Grant {
         for _ in 0..60 {
-            self.poll.sequence += 1;
-            let answer = self.service.poll(&self.token, &self.poll).await;
-            if let Some(grant) = answer.grants.first() {
-                return grant.lease;
+            if let Some(grant) = self.ask().await.grants.pop() {
+                return grant;
             }
         }
         panic!("no grant");
+    }
+
+    async fn unit(&mut self) -> Lease {
+        self.grant().await.lease
     }
 
     /// Reports that the only file of the unit has so many bytes.

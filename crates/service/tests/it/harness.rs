@@ -104,6 +104,7 @@ impl Served {
 pub(crate) struct Service {
     pub(crate) store: Store,
     pub(crate) board: Arc<Board>,
+    pub(crate) vault: Vault,
     accounts: Arc<Accounts>,
     url: String,
     stop: watch::Sender<bool>,
@@ -118,10 +119,11 @@ impl Service {
         let board = Arc::<Board>::default();
         let accounts = Arc::new(Accounts::new(store.clone(), Issuers::default()));
         let key = KeySource::File(folder.path().join("key")).read().unwrap();
+        let vault = Vault::new(store.clone(), key);
         let gateway = Gateway {
             store: store.clone(),
             accounts: Arc::clone(&accounts),
-            vault: Vault::new(store.clone(), key),
+            vault: vault.clone(),
             addresses: AddressScope::Site,
             board: Arc::clone(&board),
         };
@@ -132,6 +134,7 @@ impl Service {
         Self {
             store,
             board,
+            vault,
             accounts,
             url,
             stop,
@@ -337,7 +340,7 @@ fn connections(folder: &Path) -> Connections {
         },
         proxies: Vec::new(),
         subjects: Vec::new(),
-        granted: Vec::new(),
+        granted: Default::default(),
         ssh: Ssh::default(),
     }
 }

@@ -13,5 +13,7 @@ mod harness;
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
 mod programs;
+mod renewal;
 mod secrets;
 mod site;
+mod webhooks;

@@ -145,6 +145,7 @@ impl Agent {
             free_slots: 4,
             units: units.iter().map(|lease| progress(*lease)).collect(),
             results,
+            renewed: None,
             wait_seconds: 0,
         }
     }

@@ -1,0 +1,90 @@
+//! Reports of ended jobs that wait to be sent, and the keys that they are signed with.
+
+use std::time::Duration;
+
+use godwit_service_api::job::{JobOptions, Notification};
+
+use super::{
+    Store, StoreError,
+    database::{Columns as _, Work},
+    model::WaitingWebhook,
+};
+
+/// A job has ended: its reports wait, in place of those of an earlier end.
+pub(super) async fn add(work: &mut Work, job: i64) -> Result<(), StoreError> {
+    let query = work.query("DELETE FROM webhook WHERE job = $1").bind(job);
+    query.execute(work.connection()).await?;
+    let query = work
+        .query("SELECT options FROM job WHERE number = $1")
+        .bind(job);
+    let options: JobOptions = query.fetch_one(work.connection()).await?.json(0)?;
+    for Notification::Webhook { url } in options.notify {
+        let text = "INSERT INTO webhook (job, url, next_at) VALUES ($1, $2, {now})";
+        let query = work.query(text).bind(job).bind(url);
+        query.execute(work.connection()).await?;
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Reports that are to be sent now. Each is put off by `again` at once, so that one that breaks
+    /// off is not lost.
+    pub async fn take_webhooks(
+        &self,
+        limit: u32,
+        again: impl Fn(u32) -> Duration,
+    ) -> Result<Vec<WaitingWebhook>, StoreError> {
+        let mut work = self.database.begin().await?;
+        let text = "SELECT webhook.number, job.id, webhook.url, webhook.attempts
+            FROM webhook JOIN job ON job.number = webhook.job
+            WHERE webhook.next_at <= {now} AND job.ended IS NOT NULL
+            ORDER BY webhook.next_at LIMIT $1";
+        let query = work.query(text).bind(i64::from(limit));
+        let rows = query.fetch_all(work.connection()).await?;
+        let mut waiting = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let one = WaitingWebhook {
+                number: row.int(0)?,
+                job: row.uuid(1)?,
+                url: row.text(2)?,
+                attempts: row.small(3)?.saturating_add(1),
+            };
+            let text = "UPDATE webhook SET attempts = $2, next_at = {now} + $3 WHERE number = $1";
+            let query = work
+                .query(text)
+                .bind(one.number)
+                .bind(i64::from(one.attempts));
+            let pause = i64::try_from(again(one.attempts).as_micros()).unwrap_or(i64::MAX / 4);
+            let query = query.bind(pause);
+            query.execute(work.connection()).await?;
+            waiting.push(one);
+        }
+        work.commit().await?;
+        Ok(waiting)
+    }
+
+    /// A report was taken or given up.
+    pub async fn remove_webhook(&self, number: i64) -> Result<(), StoreError> {
+        let query = self.database.query("DELETE FROM webhook WHERE number = $1");
+        query.bind(number).execute(self.database.writer()).await?;
+        Ok(())
+    }
+
+    /// The sealed key of a user's reports.
+    pub async fn webhook_key(&self, owner: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let text = "SELECT sealed FROM webhook_key WHERE owner = $1";
+        let query = self.database.query(text).bind(owner.to_owned());
+        let found = query.fetch_optional(self.database.reader()).await?;
+        found.map(|row| row.bytes(0)).transpose()
+    }
+
+    /// Sets the sealed key of a user's reports.
+    pub async fn set_webhook_key(&self, owner: &str, sealed: &[u8]) -> Result<(), StoreError> {
+        let text = "INSERT INTO webhook_key (owner, sealed) VALUES ($1, $2)
+            ON CONFLICT (owner) DO UPDATE SET sealed = $2";
+        let query = self.database.query(text).bind(owner.to_owned());
+        let query = query.bind(sealed.to_vec());
+        query.execute(self.database.writer()).await?;
+        Ok(())
+    }
+}
