@@ -19,7 +19,7 @@ struct Entry {
 #[derive(Clone)]
 pub enum GrantedSecret {
     /// For `gsiftp://`, before all others.
-    Proxy(Credential),
+    Proxy(Box<Credential>),
     /// A bearer token.
     Token(Password),
 }
@@ -50,7 +50,7 @@ impl Granted {
 
     pub(crate) fn proxy(&self, host: &str, port: u16) -> Option<Credential> {
         self.find(host, port, |secret| match secret {
-            GrantedSecret::Proxy(proxy) => Some(proxy.clone()),
+            GrantedSecret::Proxy(proxy) => Some(proxy.as_ref().clone()),
             GrantedSecret::Token(_) => None,
         })
     }

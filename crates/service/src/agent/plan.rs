@@ -413,7 +413,11 @@ fn take(granted: &Granted, secret: &Secret, url: &mut RemoteUrl) -> Result<(), F
                 who: WhoActs::User,
                 may_pass: false,
             })?;
-            granted.set(&url.host, url.port, GrantedSecret::Proxy(credential));
+            granted.set(
+                &url.host,
+                url.port,
+                GrantedSecret::Proxy(Box::new(credential)),
+            );
         }
         Secret::Token(token) => {
             let token = Password::new(token.as_str());

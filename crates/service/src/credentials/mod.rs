@@ -63,8 +63,11 @@ pub enum CredentialError {
 pub struct Vault {
     store: Store,
     key: Arc<SealingKey>,
-    latest: Arc<Mutex<Option<(Instant, Option<Timestamp>)>>>,
+    latest: Arc<Mutex<Option<Look>>>,
 }
+
+/// When it was made, and the latest credential of then.
+type Look = (Instant, Option<Timestamp>);
 
 impl Vault {
     /// With the key of this installation.

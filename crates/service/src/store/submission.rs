@@ -282,17 +282,22 @@ impl Submission {
         Ok(())
     }
 
-    /// Ends the list: the job is accepted, and the work can start.
+    /// Ends the list: the job is accepted, and the work can start. What came in is removed where it
+    /// cannot be accepted.
     pub async fn finish(mut self) -> Result<Uuid, StoreError> {
+        let accepted = self.accept().await;
+        if accepted.is_err()
+            && let Err(error) = self.abort().await
+        {
+            tracing::warn!(%error, "a submission that was refused is removed later");
+        }
+        accepted
+    }
+
+    async fn accept(&mut self) -> Result<Uuid, StoreError> {
         // Files of a short job have the numbers of their lines, as far as pairs of ends allow.
         while let Some((pair, _)) = self.held.iter().min_by_key(|(_, held)| held.first) {
-            if let Err(error) = self.write(pair.clone()).await {
-                // With these files it is never accepted.
-                if matches!(error, StoreError::Quota { .. }) {
-                    self.abort().await?;
-                }
-                return Err(error);
-            }
+            self.write(pair.clone()).await?;
         }
         let mut work = self.store.database.begin().await?;
         let text = "SELECT options, total + listings FROM job
@@ -308,7 +313,7 @@ impl Submission {
         }
         let options: JobOptions = row.json(0)?;
         let query = work.query("UPDATE job SET request = $2 WHERE number = $1");
-        let query = query.bind(self.number).bind(self.digest.finish());
+        let query = query.bind(self.number).bind(self.digest.clone().finish());
         query.execute(work.connection()).await?;
         let state = match options.paused {
             true => JobState::Paused,
