@@ -133,6 +133,7 @@ impl Agent {
                 units: Vec::new(),
                 results: Vec::new(),
                 wait_seconds: 0,
+                renewed: None,
             },
             slots,
             unit_time,
