@@ -193,6 +193,8 @@ struct Agent {
     lease_until: Instant,
     /// Credentials are as good as the service had them then.
     renewed: Option<Timestamp>,
+    /// Until the first answer: an earlier process held what it grants, and may have begun it.
+    has_run_before: bool,
     /// The service said so.
     drains: bool,
     /// Polls that failed, one after the other.
@@ -218,6 +220,7 @@ impl Agent {
             return Err(AgentError::InUse(state));
         }
         let slots = config.slots.max(1);
+        let has_run_before = state.join("incarnation").exists();
         let settings = plan::UnitSettings {
             journals,
             connections: config.connections,
@@ -241,6 +244,7 @@ impl Agent {
             held: UnitTable::new(slots, Arc::new(settings), events),
             lease_until: Instant::now(),
             renewed: None,
+            has_run_before,
             drains: false,
             failures: 0,
             _lock: lock,
@@ -298,7 +302,9 @@ impl Agent {
             self.held.renew(lease, credentials);
         }
         self.renewed = answer.renewed.or(self.renewed);
+        let is_again = std::mem::take(&mut self.has_run_before);
         for mut grant in answer.grants {
+            grant.again |= is_again;
             match self.results.of(grant.lease) {
                 // It has ended, and the service will hear so.
                 Some(Queued { last: true, .. }) => continue,
