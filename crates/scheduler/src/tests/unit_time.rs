@@ -1,4 +1,4 @@
-//! Units that end soon, so that nobody waits for long.
+//! Units that end soon, so that no user waits long.
 
 use super::world::{GIB, agent, key, of_class, queue, seconds};
 use crate::{Class, Grant, QueueState, Scheduler};

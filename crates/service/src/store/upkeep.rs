@@ -193,7 +193,7 @@ impl Store {
         let old = self.jobs(&filter, None, u32::MAX).await?.items;
         let mut moved = 0;
         for job in &old {
-            // Nobody tries its failed files again from here on.
+            // From here on no user can have its failed files tried again.
             let text = "UPDATE job SET touched = 0
                 WHERE number = $1 AND ended < {now} - $2";
             let query = self.database.query(text).bind(job.number);

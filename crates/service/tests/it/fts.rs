@@ -82,11 +82,11 @@ async fn clients_of_fts_learn_what_is_spoken_and_who_they_are() {
     );
     assert_eq!(whoami["method"], "oauth2");
     assert_eq!(whoami["user_dn"], "alice");
-    let nobody = Client {
+    let stranger = Client {
         site: &site,
         token: "x".to_owned(),
     };
-    let (status, answer) = nobody.get("whoami").await;
+    let (status, answer) = stranger.get("whoami").await;
     assert_eq!(
         (status, &answer["status"]),
         (401, &json!("401 Unauthorized"))
