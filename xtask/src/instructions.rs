@@ -3,14 +3,20 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
-    process::Command,
+    path::PathBuf,
+    process::{Command, Stdio},
 };
 
-use crate::{cargo, run, say};
+use serde_json::Value;
 
-/// A case of `crates/proto/examples/hot.rs`, and its instructions, a line each.
+use crate::{cargo, say};
+
+/// A case and its instructions, a line each. `proto/CASE` is one of `crates/proto/examples/hot.rs`,
+/// `engine/CASE` a test of `crates/engine/src/data/hot.rs`.
 const KEPT: &str = "xtask/instructions.txt";
+
+/// How the crates of the cases are built.
+const PROFILE: &str = "xtask/counted.toml";
 
 /// What a count may differ by, either way, percent. Counts of one build repeat within a tenth of a
 /// percent; compilers differ by some. Fewer is a fault as well: write them again, or the next
@@ -31,25 +37,14 @@ pub(crate) fn check(write: bool) -> Result<(), String> {
         say("skipped: instructions are not counted, valgrind is not installed");
         return Ok(());
     }
-    run(&mut cargo(&[
-        "build",
-        "--quiet",
-        "--profile",
-        "counted",
-        "--package",
-        "godwit-proto",
-        "--example",
-        "hot",
-    ]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    let program = target.join("counted/examples/hot");
+    let programs = Programs::build()?;
     let kept = fs::read_to_string(KEPT).map_err(|e| format!("{KEPT}: {e}"))?;
     let mut now = String::new();
     let mut faults = Vec::new();
     for line in kept.lines() {
         let (case, before) = line.split_once(' ').ok_or(format!("{KEPT}: {line}"))?;
         let before: u64 = before.parse().map_err(|e| format!("{KEPT}: {line}: {e}"))?;
-        let count = of_case(&program, case)?;
+        let count = programs.count(case)?;
         now.push_str(&format!("{case} {count}\n"));
         if count.abs_diff(before) * 100 > before * TOLERANCE_PERCENT {
             faults.push(format!("{case}: {count} instructions, {before} before"));
@@ -68,25 +63,59 @@ pub(crate) fn check(write: bool) -> Result<(), String> {
     }
 }
 
-fn of_case(program: &Path, case: &str) -> Result<u64, String> {
-    let [less, more] = TIMES;
-    let count = |times| counted(program, case, times);
-    Ok((count(more)? - count(less)?) / (more - less))
+/// The programs that hold the cases.
+struct Programs {
+    proto: PathBuf,
+    engine: PathBuf,
 }
 
-fn counted(program: &Path, case: &str, times: u64) -> Result<u64, String> {
-    let mut command = Command::new("valgrind");
-    command
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(program)
-        .args([case, &times.to_string()]);
-    let done = command
-        .output()
-        .map_err(|e| format!("cannot run valgrind: {e}"))?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    collected(&said)
-        .filter(|_| done.status.success())
-        .ok_or(format!("{case}: {said}"))
+impl Programs {
+    fn build() -> Result<Self, String> {
+        Ok(Self {
+            proto: built(&["build", "--package", "godwit-proto", "--example", "hot"])?,
+            engine: built(&["test", "--no-run", "--package", "godwit-engine", "--lib"])?,
+        })
+    }
+
+    /// Instructions of a case when it runs once.
+    fn count(&self, case: &str) -> Result<u64, String> {
+        let [less, more] = TIMES;
+        Ok((self.counted(case, more)? - self.counted(case, less)?) / (more - less))
+    }
+
+    fn counted(&self, case: &str, times: u64) -> Result<u64, String> {
+        let times = times.to_string();
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+        match case.split_once('/') {
+            Some(("proto", name)) => command.arg(&self.proto).args([name, &times]),
+            Some(("engine", name)) => (command.arg(&self.engine))
+                .args(["--exact", &format!("data::hot::{name}")])
+                .env("HOT_TIMES", times),
+            _ => return Err(format!("{KEPT}: there is no case {case}")),
+        };
+        let done = command
+            .output()
+            .map_err(|e| format!("cannot run valgrind: {e}"))?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        collected(&said)
+            .filter(|_| done.status.success())
+            .ok_or(format!("{case}: {said}"))
+    }
+}
+
+/// Has cargo build a program, and finds it.
+fn built(arguments: &[&str]) -> Result<PathBuf, String> {
+    let mut command = cargo(arguments);
+    command.args(["--quiet", "--message-format", "json", "--config", PROFILE]);
+    let done = (command.stderr(Stdio::inherit()).output())
+        .map_err(|e| format!("cannot run cargo: {e}"))?;
+    let messages = String::from_utf8_lossy(&done.stdout);
+    let messages = messages.lines().map(serde_json::from_str::<Value>);
+    let programs =
+        messages.filter_map(|message| Some(message.ok()?["executable"].as_str()?.into()));
+    (programs.last().filter(|_| done.status.success()))
+        .ok_or(format!("cargo {} builds no program", arguments.join(" ")))
 }
 
 /// The number in `==7== Collected : 123456`.

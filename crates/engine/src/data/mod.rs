@@ -29,6 +29,8 @@
 
 pub mod channel;
 pub(crate) mod context;
+#[cfg(test)]
+mod hot;
 pub(crate) mod job;
 pub(crate) mod mover;
 pub(crate) mod notification_batch;
