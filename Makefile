@@ -9,7 +9,7 @@ help:
 	@echo 'make test    install what the tests need, build, run all tests'
 	@echo 'make check   what every commit must pass (no installation)'
 	@echo 'make bench   compare with the peers on this machine'
-	@echo 'make package a package for the Debian this runs on, and a tarball, in target/package'
+	@echo 'make package a package for the Debian this runs on, a tarball and a wheel, in target/package'
 	@echo 'make book    the book as a site in target/book (needs mdBook)'
 
 demo:
@@ -31,6 +31,7 @@ bench:
 package:
 	scripts/install-test-deps.sh --build
 	scripts/package.sh
+	scripts/package-python.sh
 
 book:
 	mdbook build

@@ -46,6 +46,7 @@ openssh-server               lets the tests in that go by it
 vsftpd                       an ordinary FTP server, with TLS
 python3-pyftpdlib            an ordinary FTP server made of a Python library
 python3-openssl              its TLS
+python3-venv                 environments for the tests of the Python package
 man-db                       shows the manuals
 dpkg-dev                     says what a package depends on
 mmdebstrap                   makes a clean system to install the package in

@@ -12,7 +12,7 @@ use crate::files::{collect, read};
 const ELSEWHERE_MAX: usize = 12;
 
 /// What fenced blocks may hold beside commands that are run.
-const LANGUAGES: [&str; 6] = ["console", "ini", "json", "rust", "text", "toml"];
+const LANGUAGES: [&str; 7] = ["console", "ini", "json", "python", "rust", "text", "toml"];
 
 pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
     let docs = root.join("docs");

@@ -1,6 +1,8 @@
 //! The checks that every commit must pass.
 
-use crate::{cargo, instructions, run as command, suite, tidy};
+use std::process::Command;
+
+use crate::{cargo, files, instructions, run as command, suite, tidy};
 
 pub(crate) fn run() -> Result<(), String> {
     command(&mut cargo(&["fmt", "--all", "--check"]))?;
@@ -21,6 +23,9 @@ pub(crate) fn run() -> Result<(), String> {
     )?;
     // The programs first: tests of whole transfers start them.
     command(&mut cargo(&["build", "--workspace", "--bins"]))?;
+    command(&mut Command::new(
+        files::root().join("scripts/test-python.sh"),
+    ))?;
     instructions::check(false)?;
     suite::run()
 }

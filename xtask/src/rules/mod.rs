@@ -86,9 +86,17 @@ pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<(), String>
 /// Sources and documents.
 fn texts(root: &Path) -> Result<Vec<Text>, String> {
     let mut files = Vec::new();
-    for folder in ["changelog", "crates", "docs", "fuzz", "packaging", "xtask"] {
+    for folder in [
+        "changelog",
+        "crates",
+        "docs",
+        "fuzz",
+        "packaging",
+        "python",
+        "xtask",
+    ] {
         let folder = root.join(folder);
-        for extension in ["md", "rs"] {
+        for extension in ["md", "py", "rs"] {
             if folder.is_dir() {
                 collect(&folder, extension, &mut files)?;
             }

@@ -1,0 +1,278 @@
+"""The transfer service, for programs that wait. ``godwit.aio`` has the same for asyncio."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Iterable, Iterator, List, Optional, Sequence, Type, TypeVar, Union
+
+import httpx
+
+from . import _http, _protocol, _settings
+from ._follow import LONGEST_WAIT, LOOK_PAUSE, Deadline, Follower
+from ._protocol import Answer, Call, Limit, Lost, Reply, Request, Send
+from ._sse import Parser
+from .errors import Unreachable, WaitTimeout
+from .model import Copy, Endpoint, FileState, FileView, JobEvent, JobOptions, JobState, JobView
+from .model import Limits
+from .progress import Shown, chosen
+
+T = TypeVar("T")
+
+
+class Service:
+    """A transfer service.
+
+    Without arguments: that of ``GODWIT_SERVICE`` and ``GODWIT_SERVICE_TOKEN``, else the one that
+    ``godwit-service serve`` runs on this machine, with the token that it stored for this user.
+    """
+
+    def __init__(
+        self,
+        url: Optional[str] = None,
+        token: Optional[str] = None,
+        *,
+        token_file: Optional[_settings.PathLike] = None,
+        ca: Optional[_settings.PathLike] = None,
+        limit: Limit = Limit(),
+        allow_plain_http: bool = False,
+        transport: Optional[httpx.BaseTransport] = None,
+    ) -> None:
+        target = _settings.target(url, token, token_file, allow_plain_http)
+        self._limit = limit
+        self._client = httpx.Client(
+            **_http.arguments(target, limit, ca, transport is not None), transport=transport
+        )
+        self.url = target.url
+
+    def __repr__(self) -> str:
+        return f"Service({self.url!r})"
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._client.close()
+
+    def submit(
+        self,
+        source: str,
+        destination: str,
+        *,
+        recursive: bool = False,
+        options: JobOptions = JobOptions(),
+        idempotency_key: Optional[str] = None,
+    ) -> Job:
+        """Submits a job of one copy; ``destination`` is the URL of the copy itself."""
+        copy = Copy(source, destination, recursive=recursive)
+        return self.submit_all([copy], options=options, idempotency_key=idempotency_key)
+
+    def submit_all(
+        self,
+        files: Iterable[Copy],
+        *,
+        options: JobOptions = JobOptions(),
+        idempotency_key: Optional[str] = None,
+    ) -> Job:
+        """Submits a job of any number of copies, which are not kept in memory together."""
+        call = _protocol.submit(files, options, idempotency_key, self._limit)
+        return Job(self, self._run(call))
+
+    def job(self, id: Union[str, uuid.UUID]) -> Job:
+        """The job of this id."""
+        return Job(self, self._run(_protocol.job(_protocol.job_id(id), self._limit)))
+
+    def jobs(
+        self,
+        states: Sequence[JobState] = (),
+        *,
+        owner: Optional[str] = None,
+        all_users: bool = False,
+        most: Optional[int] = None,
+    ) -> Iterator[Job]:
+        """Jobs, the latest first, page by page."""
+        cursor: Optional[str] = None
+        left = most
+        while left is None or left > 0:
+            size = _protocol.PAGE_MAX if left is None else min(left, _protocol.PAGE_MAX)
+            page = self._run(
+                _protocol.jobs(states, owner, all_users, size, cursor, self._limit)
+            )
+            for view in page.items[:size]:
+                yield Job(self, view)
+            left = None if left is None else left - len(page.items)
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def endpoints(self) -> List[Endpoint]:
+        """All endpoints; for operators."""
+        return self._run(_protocol.endpoints(self._limit))
+
+    def set_endpoint(self, name: str, state: str = "open", limits: Limits = Limits()) -> None:
+        """Opens, drains (``draining``) or bans (``banned``) an endpoint; for operators."""
+        self._run(_protocol.set_endpoint(name, state, limits, self._limit))
+
+    def user_name(self) -> str:
+        """Name of the user whose token it is."""
+        return self._run(_protocol.user_name(self._limit))
+
+    def _run(self, call: Call[T]) -> T:
+        reply: Reply = None
+        while True:
+            try:
+                step = call.send(reply)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if isinstance(step, Send):
+                reply = self._send(step.request)
+            else:
+                time.sleep(step.seconds)
+                reply = None
+
+    def _send(self, request: Request) -> Reply:
+        end = Deadline(self._limit.answer)
+        try:
+            with self._opened(request, self._limit.read) as answer:
+                body = _http.Body(end)
+                for part in answer.iter_raw():
+                    body.add(part)
+                return _http.answer_of(answer, body)
+        except httpx.TransportError as error:
+            return Lost(error, _http.is_unsent(error))
+
+    @contextmanager
+    def _opened(self, request: Request, read: float) -> Iterator[httpx.Response]:
+        built = self._client.build_request(**_http.parts(request, self._limit, read))
+        answer = self._client.send(built, stream=True)
+        try:
+            _http.check_encoding(answer)
+            yield answer
+        finally:
+            answer.close()
+
+
+class Job:
+    """A job, as it was when it was last asked for: ``view``."""
+
+    def __init__(self, service: Service, view: JobView) -> None:
+        self._service = service
+        self.view = view
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r}, {self.state.value})"
+
+    @property
+    def id(self) -> str:
+        """Its name for machines."""
+        return self.view.id
+
+    @property
+    def state(self) -> JobState:
+        """Where it was."""
+        return self.view.state
+
+    def refresh(self) -> JobView:
+        """Asks the service."""
+        return self._take(_protocol.job(self.id, self._service._limit))
+
+    def cancel(self) -> JobView:
+        """Ends it for good; files that are complete stay."""
+        return self._change("cancel")
+
+    def retry(self) -> JobView:
+        """Tries its failed files again."""
+        return self._change("retry")
+
+    def pause(self) -> JobView:
+        """Stops it; partial files stay for ``resume``."""
+        return self._change("pause")
+
+    def resume(self) -> JobView:
+        """Lets it continue."""
+        return self._change("resume")
+
+    def change(self, *, priority: Optional[int] = None, name: Optional[str] = None) -> JobView:
+        """Gives it another priority or name."""
+        return self._take(_protocol.change(self.id, priority, name, self._service._limit))
+
+    def files(self, state: Optional[FileState] = None) -> Iterator[FileView]:
+        """Its files in the order of their numbers, page by page."""
+        cursor: Optional[str] = None
+        while True:
+            call = _protocol.files(self.id, state, cursor, self._service._limit)
+            page = self._service._run(call)
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def events(
+        self, after: Optional[str] = None, timeout: float = LONGEST_WAIT
+    ) -> Iterator[JobEvent]:
+        """Its events as they happen, until it has ended. ``after``: the id of an event."""
+        end = Deadline(timeout)
+        follower = Follower(self.id, after)
+        while True:
+            why: Exception = Unreachable("the stream ended")
+            try:
+                yield from self._stream(follower, end)
+                if follower.is_done(self.refresh()):
+                    return
+            except (httpx.TransportError, Unreachable) as error:
+                why = error
+            if end.is_over:
+                raise WaitTimeout(self.view, end.seconds)
+            time.sleep(end.within(follower.pause(why)))
+
+    def wait(
+        self, timeout: float = LONGEST_WAIT, *, progress: Shown = True, check: bool = True
+    ) -> JobView:
+        """Waits until it has ended, and shows how far it is.
+
+        ``check``: a job that is not ``finished`` raises ``JobFailed``. Ending the wait does not end
+        the job.
+        """
+        show = chosen(progress)
+        looked = 0.0
+        for _ in self.events(timeout=timeout):
+            if time.monotonic() - looked >= LOOK_PAUSE:
+                show(self.refresh())
+                looked = time.monotonic()
+        view = self.refresh()
+        show(view)
+        return _protocol.checked(view, check)
+
+    def _change(self, verb: str) -> JobView:
+        return self._take(_protocol.change_state(self.id, verb, self._service._limit))
+
+    def _take(self, call: Call[JobView]) -> JobView:
+        self.view = self._service._run(call)
+        return self.view
+
+    def _stream(self, follower: Follower, end: Deadline) -> Iterator[JobEvent]:
+        service = self._service
+        parser = Parser()
+        with service._opened(follower.request(), end.within(service._limit.read)) as answer:
+            if answer.status_code != 200:
+                body = _http.Body(Deadline(service._limit.answer))
+                for part in answer.iter_raw():
+                    body.add(part)
+                raise _http.stream_error(_http.answer_of(answer, body))
+            for part in answer.iter_raw():
+                for message in parser.feed(part):
+                    yield follower.take(message)
+                if end.is_over:
+                    return

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Builds the Python package, installs the wheel into a clean environment, checks the types and runs
+# the tests against the programs of GODWIT_PROGRAMS (target/debug). Without Python 3.9 or the
+# network this prints a skip, unless GODWIT_REQUIRE_PEERS is set.
+set -eu
+cd "$(dirname "$0")/.."
+out=target/python
+tools=$out/tools/bin
+GODWIT_PROGRAMS=$(realpath "${GODWIT_PROGRAMS:-target/debug}")
+export GODWIT_PROGRAMS PIP_DISABLE_PIP_VERSION_CHECK=1
+
+skip() {
+    if [ -n "${GODWIT_REQUIRE_PEERS:-}" ]; then
+        echo "python: $*" >&2
+        exit 1
+    fi
+    echo "skipped: the Python package is not tested, $*"
+    exit 0
+}
+
+rm -rf "$out/dist" "$out/clean"
+status=0
+scripts/package-python.sh "$out/dist" || status=$?
+case $status in
+0) ;;
+3) skip "what builds it is missing" ;;
+*) exit "$status" ;;
+esac
+
+# The wheel needs nothing but what it says.
+python3 -m venv "$out/clean"
+"$out/clean/bin/pip" install --quiet "$out"/dist/*.whl || skip "pip cannot install the wheel"
+"$out/clean/bin/python" -c 'import godwit; godwit.Service()'
+
+"$tools/pip" install --quiet --force-reinstall --no-deps "$out"/dist/*.whl
+"$tools/mypy" --config-file python/pyproject.toml --cache-dir "$out/mypy" python/src python/tests
+"$tools/python" -m pytest --rootdir python -c python/pyproject.toml \
+    -o "cache_dir=$PWD/$out/pytest" --durations=5 python/tests
