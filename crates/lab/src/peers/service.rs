@@ -36,6 +36,7 @@ pub struct Service {
     url: String,
     token: String,
     data: PathBuf,
+    environment: Vec<(OsString, OsString)>,
 }
 
 impl Service {
@@ -70,7 +71,20 @@ impl Service {
             url,
             token,
             data: data.to_owned(),
+            environment: Vec::new(),
         })
+    }
+
+    /// Agents and commands that are started from now on have these variables, too.
+    #[must_use]
+    pub fn with<K: Into<OsString>, V: Into<OsString>>(
+        mut self,
+        environment: impl IntoIterator<Item = (K, V)>,
+    ) -> Service {
+        let pairs = environment.into_iter();
+        self.environment
+            .extend(pairs.map(|(name, value)| (name.into(), value.into())));
+        self
     }
 
     /// Where it listens.
@@ -107,6 +121,7 @@ impl Service {
     {
         let mut command = Command::new(binary("godwit")?);
         command.args(arguments).envs(self.variables());
+        command.envs(self.environment.iter().cloned());
         process::run(command, limit)
     }
 
@@ -138,6 +153,7 @@ impl Service {
             .arg("--state")
             .arg(&state);
         command.arg("--allow-local").arg(local).args(more);
+        command.envs(self.environment.iter().cloned());
         for variable in ["HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] {
             command.env(variable, &state);
         }

@@ -39,6 +39,7 @@ mod refused_names;
 mod restart;
 mod scenario;
 mod service_load;
+mod service_servers;
 mod service_shares;
 mod soak;
 mod sshftp;
