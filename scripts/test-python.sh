@@ -2,6 +2,10 @@
 # Builds the Python package, installs the wheel into a clean environment, checks the types and runs
 # the tests against the programs of GODWIT_PROGRAMS (target/debug). Without Python 3.9 or the
 # network this prints a skip, unless GODWIT_REQUIRE_PEERS is set.
+#
+#   scripts/test-python.sh               the package
+#   scripts/test-python.sh --workflows   the plug-ins for Snakemake and Airflow, too, with the real
+#                                        packages, which are some hundred megabytes
 set -eu
 cd "$(dirname "$0")/.."
 out=target/python
@@ -36,3 +40,17 @@ python3 -m venv "$out/clean"
 "$tools/mypy" --config-file python/pyproject.toml --cache-dir "$out/mypy" python/src python/tests
 "$tools/python" -m pytest --rootdir python -c python/pyproject.toml \
     -o "cache_dir=$PWD/$out/pytest" --durations=5 python/tests
+
+if [ "${1:-}" = --workflows ]; then
+    for plugin in snakemake airflow; do
+        environment=$out/$plugin
+        test -d "$environment" || python3 -m venv "$environment"
+        "$environment/bin/pip" install --quiet pytest "$(echo "$out"/dist/*.whl)[fsspec]" \
+            "python/$plugin" || skip "pip cannot install $plugin"
+        if [ "$plugin" = snakemake ]; then
+            "$environment/bin/pip" install --quiet snakemake || skip "pip cannot install snakemake"
+        fi
+        "$environment/bin/python" -m pytest --rootdir "python/$plugin" -p no:cacheprovider \
+            -c python/pyproject.toml "python/$plugin/tests"
+    done
+fi

@@ -12,7 +12,7 @@ import subprocess
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
 
@@ -42,10 +42,12 @@ class Running:
     folder: Path
     processes: List["subprocess.Popen[str]"] = field(default_factory=list)
 
+    more: Dict[str, str] = field(default_factory=dict)
+
     def environment(self) -> Dict[str, str]:
         """Nothing of the user who runs the tests."""
         kept = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "NO_COLOR": "1"}
-        return kept
+        return {**kept, **self.more}
 
     def start(self, program: str, *arguments: str, says: Optional[str] = None) -> str:
         """Starts it; returns the rest of the first line of its output that begins with ``says``."""
@@ -74,6 +76,16 @@ class Running:
                 return line[len(says) :].strip()
         text = Path(log.name).read_text()
         raise AssertionError(f"{program} did not say that it listens: {text}")
+
+    def run(self, program: str, *arguments: Any) -> None:
+        """Runs it to its end, which is to be a good one."""
+        subprocess.run(
+            [str(programs() / program), *map(str, arguments)],
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=_START,
+        )
 
     def end(self) -> None:
         for process in reversed(self.processes):
@@ -155,14 +167,7 @@ def site(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Site:
         says="http://",
     )
     token = folder / "mover.token"
-    subprocess.run(
-        [str(programs() / "godwit-service"), "enroll", "mover"]
-        + ["--to", str(token), "--data", str(data)],
-        env=running.environment(),
-        stdout=subprocess.DEVNULL,
-        check=True,
-        timeout=_START,
-    )
+    running.run("godwit-service", "enroll", "mover", "--to", token, "--data", data)
     running.start(
         "godwit-service",
         *("agent", "--service", url, "--name", "mover", "--token-file", str(token)),

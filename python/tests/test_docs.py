@@ -46,5 +46,8 @@ def test_examples_run(
     assert "1000" in printed
     assert (target.root / "run7" / "x.root").read_bytes() == b"x" * 1000
     if page == "docs/python.md":
+        assert "y.root verified" in printed and "6.0" in printed
+        assert sorted(os.listdir("mirror")) == ["x.root", "y.root"]
+        (target.root / "table.csv").unlink()
         assert "not_found user" in printed and "StateChanged" in printed
         assert sorted(os.listdir(target.root / "run7")) == ["again.root", "x.root", "y.root"]

@@ -29,7 +29,7 @@ use crate::{
         pool::SessionPool,
         retry::{Operation, RetryingSession},
     },
-    spec::{Connections, Manage, without_end_slash},
+    spec::{Connections, ListStyle, Manage, without_end_slash},
 };
 
 /// Attempts of one operation. Few, since a user waits for the answer.
@@ -136,17 +136,17 @@ impl Manager {
             }
         }
         match what {
-            Manage::List {
-                url,
-                long,
-                classify,
-            } => {
-                let result = self.list(&url, long, classify).await;
+            Manage::List { url, style } => {
+                let result = self.list(&url, style).await;
+                let result = result.inspect_err(|error| {
+                    self.print_error(&url, error, style == ListStyle::Json);
+                });
                 self.record(&url.to_string(), result);
             }
-            Manage::Stat { urls } => {
+            Manage::Stat { urls, json } => {
                 for url in urls {
-                    let result = self.stat(&url).await;
+                    let result = self.stat(&url, json).await;
+                    let result = result.inspect_err(|error| self.print_error(&url, error, json));
                     self.record(&url.to_string(), result);
                 }
             }
@@ -205,6 +205,17 @@ impl Manager {
         }
     }
 
+    fn print(&self, line: &[u8]) {
+        self.context.reporter.observer().on_output(line);
+    }
+
+    /// An error as a line of JSON, where all lines are.
+    fn print_error(&self, url: &RemoteUrl, error: &Error, json: bool) {
+        if json {
+            self.print(&json_error(url, error));
+        }
+    }
+
     fn exit(&self) -> Exit {
         let has = |e| self.exits.contains(&e);
         if self.context.stop.is_cancelled() || has(Exit::Interrupted) {
@@ -260,7 +271,7 @@ impl Manager {
         self.with(url, ask).await
     }
 
-    async fn list(&mut self, url: &RemoteUrl, long: bool, classify: bool) -> Result<()> {
+    async fn list(&mut self, url: &RemoteUrl, style: ListStyle) -> Result<()> {
         let path = without_end_slash(&url.path);
         let found = self.find(url).await?;
         let is_file = matches!(found, Found::File(_));
@@ -276,21 +287,31 @@ impl Manager {
             true => path.parent().unwrap_or_else(FtpPath::root),
             false => path,
         };
-        if long || classify {
+        if style != ListStyle::Names {
             self.measure(url, &path, &mut entries).await?;
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let now = now();
         for entry in &entries {
-            let mut line = if long {
-                listing::format_line(&entry.facts, 1, &entry.name, now)
-            } else {
-                entry.name.clone()
+            let mut line = match style {
+                ListStyle::Names | ListStyle::Classified => entry.name.clone(),
+                ListStyle::Long => listing::format_line(&entry.facts, 1, &entry.name, now),
+                ListStyle::Json => {
+                    let path = match is_file {
+                        true => url.path.clone(),
+                        false => path.join(&entry.name).unwrap_or_else(|_| path.clone()),
+                    };
+                    let url = RemoteUrl {
+                        path,
+                        ..url.clone()
+                    };
+                    json_line(&url, word_of(&entry.facts), &entry.facts)
+                }
             };
-            if classify && entry.is_directory() == Some(true) {
+            if style == ListStyle::Classified && entry.is_directory() == Some(true) {
                 line.push(b'/');
             }
-            self.context.reporter.observer().on_output(&line);
+            self.print(&line);
         }
         incomplete.map_or(Ok(()), Err)
     }
@@ -358,14 +379,18 @@ impl Manager {
         Ok((entries, bad.filter(|_| complete.is_none())))
     }
 
-    async fn stat(&mut self, url: &RemoteUrl) -> Result<()> {
+    async fn stat(&mut self, url: &RemoteUrl, json: bool) -> Result<()> {
         let (kind, facts) = match self.find(url).await? {
             Found::Directory(facts) => ("directory", *facts),
             Found::File(facts) => ("file", *facts),
             Found::Missing | Found::Unknown => ("unknown", Facts::default()),
         };
+        if json {
+            self.print(&json_line(url, kind, &facts));
+            return Ok(());
+        }
         for line in stat_lines(url, kind, &facts) {
-            self.context.reporter.observer().on_output(line.as_bytes());
+            self.print(line.as_bytes());
         }
         Ok(())
     }
@@ -402,8 +427,7 @@ impl Manager {
                 return Err(Error::Usage("cksum works on files".to_owned()));
             }
         };
-        let line = format!("{value}  {place}");
-        self.context.reporter.observer().on_output(line.as_bytes());
+        self.print(format!("{value}  {place}").as_bytes());
         Ok(())
     }
 
@@ -599,6 +623,43 @@ fn stat_lines(url: &RemoteUrl, kind: &str, facts: &Facts) -> Vec<String> {
     let link = facts.unix_slink.as_deref().map(String::from_utf8_lossy);
     add("link to", link.map(|l| l.into_owned()));
     lines
+}
+
+/// What an entry of a listing is.
+fn word_of(facts: &Facts) -> &str {
+    match &facts.kind {
+        Some(FactType::Dir | FactType::Cdir | FactType::Pdir) => "directory",
+        Some(FactType::File) => "file",
+        Some(FactType::Other(other)) => other,
+        None => "unknown",
+    }
+}
+
+/// A file as `--json` shows it. Its URL names it exactly, also where its name is no UTF-8.
+fn json_line(url: &RemoteUrl, kind: &str, facts: &Facts) -> Vec<u8> {
+    let name = url.path.file_name().unwrap_or_default();
+    let link = facts.unix_slink.as_deref();
+    let mut line = serde_json::json!({
+        "url": url.to_string(),
+        "name": String::from_utf8_lossy(name),
+        "type": kind,
+        "size": facts.size,
+        "modified": facts.modify.and_then(|t| jiff::Timestamp::from_second(t.0).ok()),
+        "mode": facts.unix_mode.map(|mode| format!("{mode:04o}")),
+        "owner": facts.unix_owner,
+        "group": facts.unix_group,
+        "link_to": link.map(String::from_utf8_lossy),
+    });
+    if let Some(fields) = line.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    line.to_string().into_bytes()
+}
+
+fn json_error(url: &RemoteUrl, error: &Error) -> Vec<u8> {
+    let error = serde_json::json!({ "code": error.code(), "message": error.to_string() });
+    let line = serde_json::json!({ "url": url.to_string(), "error": error });
+    line.to_string().into_bytes()
 }
 
 fn now() -> Timestamp {

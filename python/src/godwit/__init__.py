@@ -1,11 +1,14 @@
 """godwit: moves large data with GridFTP, by a transfer service or by the local program.
 
-``Service`` submits jobs to a transfer service and follows them (``godwit.aio`` for asyncio).
+``Service`` submits jobs to a transfer service and follows them; ``copy`` and ``sync`` run the local
+program. ``godwit.aio`` has the same for asyncio.
 """
 
-from . import aio, errors
+from . import aio, errors, events
+from ._program import Access
 from ._protocol import Limit
 from .errors import GodwitError
+from .local import Transfer, copy, start_copy, start_sync, sync
 from .model import Class, Copy, Endpoint, FileError, FileState, FileView, JobEvent, JobOptions
 from .model import JobState, JobView, Limits, Overwrite, Verify, Why
 from .service import Job, Service
@@ -13,6 +16,7 @@ from .service import Job, Service
 __version__ = "0.1.0"
 
 __all__ = [
+    "Access",
     "Class",
     "Copy",
     "Endpoint",
@@ -29,8 +33,14 @@ __all__ = [
     "Limits",
     "Overwrite",
     "Service",
+    "Transfer",
     "Verify",
     "Why",
     "aio",
+    "copy",
     "errors",
+    "events",
+    "start_copy",
+    "start_sync",
+    "sync",
 ]

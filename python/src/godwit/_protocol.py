@@ -12,11 +12,13 @@ import random
 import re
 import uuid
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, Optional
 from typing import Sequence, TypeVar, Union
 from urllib.parse import quote, urlencode
 
 from . import _decode as decode
+from ._delegation import Issuer
 from .errors import BadAnswer, JobFailed, Problem, Unreachable, refusal
 from .model import Copy, Endpoint, FileState, FileView, JobOptions, JobState, JobView, Limits, Page
 
@@ -305,6 +307,29 @@ def user_name(limit: Limit) -> Call[str]:
     """Name of the user whose token it is."""
     answer = yield from exchange(Request("GET", _path("me")), limit)
     return decode.text(decode.as_object(decode.parse(answer.body)), "name")
+
+
+#: Seconds that a delegated proxy lasts, and those that are left when it is replaced.
+PROXY_SECONDS = 24 * 3600.0
+_PROXY_SECONDS_MIN = 2 * 3600.0
+
+
+def delegate(issuer: Issuer, seconds: float, limit: Limit) -> Call[datetime]:
+    """Signs a proxy for the service, unless one lasts; returns when that ends."""
+    answer = yield from exchange(Request("GET", _path("delegation")), limit)
+    view = decode.as_object(decode.parse(answer.body))
+    stored = decode.optional(decode.time, view, "expires")
+    if stored is not None:
+        left = (stored - datetime.now(timezone.utc)).total_seconds()
+        if left > _PROXY_SECONDS_MIN or stored >= issuer.ends:
+            return stored
+    answer = yield from exchange(Request("POST", _path("delegation", "request")), limit)
+    wanted = decode.text(decode.as_object(decode.parse(answer.body)), "request")
+    content = _json({"chain": issuer.sign(wanted, seconds)})
+    headers = {"content-type": "application/json"}
+    request = Request("PUT", _path("delegation"), headers, content, is_repeatable=False)
+    answer = yield from exchange(request, limit)
+    return decode.time(decode.as_object(decode.parse(answer.body)), "expires")
 
 
 def events(id: str, after: Optional[str]) -> Request:

@@ -1,4 +1,7 @@
-"""The transfer service for asyncio: the same shape as ``godwit.service``."""
+"""The transfer service and the local program for asyncio.
+
+The same shape as ``godwit.service`` and ``godwit.local``.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,24 @@ import asyncio
 import time
 import uuid
 from contextlib import asynccontextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import AsyncIterator, Iterable, List, Optional, Sequence, Type, TypeVar, Union
 
 import httpx
 
 from . import _http, _protocol, _settings
+from ._delegation import Issuer, path_of
 from ._follow import LONGEST_WAIT, LOOK_PAUSE, Deadline, Follower
+from ._local_aio import Transfer, copy, start_copy, start_sync, sync
 from ._protocol import Answer, Call, Limit, Lost, Reply, Request, Send
 from ._sse import Parser
-from .errors import Unreachable, WaitTimeout
+from .errors import DelegationError, Unreachable, WaitTimeout
 from .model import Copy, Endpoint, FileState, FileView, JobEvent, JobOptions, JobState, JobView
 from .model import Limits
 from .progress import Shown, chosen
+
+__all__ = ["Job", "Service", "Transfer", "copy", "start_copy", "start_sync", "sync"]
 
 T = TypeVar("T")
 
@@ -47,6 +55,7 @@ class Service:
             **_http.arguments(target, limit, ca, transport is not None), transport=transport
         )
         self.url = target.url
+        self._is_protected = target.is_local or target.url.startswith("https:")
 
     def __repr__(self) -> str:
         return f"Service({self.url!r})"
@@ -124,6 +133,22 @@ class Service:
     async def set_endpoint(self, name: str, state: str = "open", limits: Limits = Limits()) -> None:
         """Opens, drains (``draining``) or bans (``banned``) an endpoint; for operators."""
         await self._run(_protocol.set_endpoint(name, state, limits, self._limit))
+
+    async def delegate(
+        self,
+        proxy: Optional[_settings.PathLike] = None,
+        *,
+        lifetime: float = _protocol.PROXY_SECONDS,
+    ) -> datetime:
+        """Lets the service log in as the user at ``gsiftp`` servers; returns until when.
+
+        ``proxy`` signs a proxy for the service's own key: that of ``X509_USER_PROXY``, else
+        ``/tmp/x509up_u`` and the number of the user. Where one lasts two hours, nothing is done.
+        """
+        if not self._is_protected:
+            raise DelegationError("the service is reached by plain HTTP")
+        issuer = Issuer(path_of(proxy))
+        return await self._run(_protocol.delegate(issuer, lifetime, self._limit))
 
     async def user_name(self) -> str:
         """Name of the user whose token it is."""

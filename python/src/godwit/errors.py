@@ -7,9 +7,10 @@ Every exception is a ``GodwitError``. What the service refuses is a ``Refused`` 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Sequence
 
 if TYPE_CHECKING:
+    from .events import File, Summary
     from .model import JobView
 
 
@@ -125,6 +126,10 @@ def refusal(problem: Problem) -> Refused:
     return (kind or Refused)(problem)
 
 
+class DelegationError(GodwitError):
+    """The proxy of the user cannot sign another one."""
+
+
 class WaitTimeout(GodwitError):
     """The time to wait is over. The job continues."""
 
@@ -149,6 +154,10 @@ class ProgramError(GodwitError):
     def __init__(self, message: str, exit: int) -> None:
         super().__init__(message)
         self.exit = exit
+        #: The first files that failed, of a copy.
+        self.failures: Sequence[File] = ()
+        #: Of a copy that went so far.
+        self.summary: Optional[Summary] = None
 
 
 class ProgramMissing(ProgramError):

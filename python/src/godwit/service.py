@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import contextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import Iterable, Iterator, List, Optional, Sequence, Type, TypeVar, Union
 
 import httpx
 
 from . import _http, _protocol, _settings
+from ._delegation import Issuer, path_of
 from ._follow import LONGEST_WAIT, LOOK_PAUSE, Deadline, Follower
 from ._protocol import Answer, Call, Limit, Lost, Reply, Request, Send
 from ._sse import Parser
-from .errors import Unreachable, WaitTimeout
+from .errors import DelegationError, Unreachable, WaitTimeout
 from .model import Copy, Endpoint, FileState, FileView, JobEvent, JobOptions, JobState, JobView
 from .model import Limits
 from .progress import Shown, chosen
@@ -46,6 +48,7 @@ class Service:
             **_http.arguments(target, limit, ca, transport is not None), transport=transport
         )
         self.url = target.url
+        self._is_protected = target.is_local or target.url.startswith("https:")
 
     def __repr__(self) -> str:
         return f"Service({self.url!r})"
@@ -123,6 +126,22 @@ class Service:
     def set_endpoint(self, name: str, state: str = "open", limits: Limits = Limits()) -> None:
         """Opens, drains (``draining``) or bans (``banned``) an endpoint; for operators."""
         self._run(_protocol.set_endpoint(name, state, limits, self._limit))
+
+    def delegate(
+        self,
+        proxy: Optional[_settings.PathLike] = None,
+        *,
+        lifetime: float = _protocol.PROXY_SECONDS,
+    ) -> datetime:
+        """Lets the service log in as the user at ``gsiftp`` servers; returns until when.
+
+        ``proxy`` signs a proxy for the service's own key: that of ``X509_USER_PROXY``, else
+        ``/tmp/x509up_u`` and the number of the user. Where one lasts two hours, nothing is done.
+        """
+        if not self._is_protected:
+            raise DelegationError("the service is reached by plain HTTP")
+        issuer = Issuer(path_of(proxy))
+        return self._run(_protocol.delegate(issuer, lifetime, self._limit))
 
     def user_name(self) -> str:
         """Name of the user whose token it is."""

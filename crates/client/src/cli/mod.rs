@@ -93,6 +93,9 @@ pub(crate) enum Verb {
         /// With a slash behind the names of directories
         #[arg(short = 'F', long, conflicts_with = "long")]
         classify: bool,
+        /// As JSON, an object a line
+        #[arg(long, conflicts_with_all = ["long", "classify"])]
+        json: bool,
         /// What to list
         #[arg(value_name = "URL")]
         url: OsString,
@@ -100,7 +103,13 @@ pub(crate) enum Verb {
         common: Common,
     },
     /// Show what a server reports about files
-    Stat(Urls),
+    Stat {
+        /// As JSON, an object a line
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        urls: Urls,
+    },
     /// Show checksums, computed at the server
     Cksum {
         /// adler32, crc32c, md5, sha1, sha256 or sha512; the default is the cheapest that the

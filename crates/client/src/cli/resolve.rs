@@ -24,8 +24,8 @@ use crate::{
     error::Exit,
     service::{Change, ServiceRequest},
     spec::{
-        Connections, FilesFrom, Invocation, JobSpec, Manage, Part, Preserve, Proxy, ProxyInfo,
-        ProxyInit, Request, Ssh, addresses::AddressScope, nesting::check_nesting,
+        Connections, FilesFrom, Invocation, JobSpec, ListStyle, Manage, Part, Preserve, Proxy,
+        ProxyInfo, ProxyInit, Request, Ssh, addresses::AddressScope, nesting::check_nesting,
     },
 };
 
@@ -146,22 +146,24 @@ fn request(
         Verb::Ls {
             long,
             classify,
+            json,
             url,
             common,
-        } => (
-            manage(Manage::List {
-                url: remote(&url)?,
-                long,
-                classify,
-            }),
-            common,
-        ),
-        Verb::Stat(Urls { urls, common }) => (
-            manage(Manage::Stat {
-                urls: remotes(&urls)?,
-            }),
-            common,
-        ),
+        } => {
+            let style = match (long, classify, json) {
+                (true, ..) => ListStyle::Long,
+                (_, true, _) => ListStyle::Classified,
+                (.., true) => ListStyle::Json,
+                _ => ListStyle::Names,
+            };
+            let url = remote(&url)?;
+            (manage(Manage::List { url, style }), common)
+        }
+        Verb::Stat { json, urls } => {
+            let Urls { urls, common } = urls;
+            let urls = remotes(&urls)?;
+            (manage(Manage::Stat { urls, json }), common)
+        }
         Verb::Cksum { algorithm, urls } => {
             let places = urls
                 .urls

@@ -9,7 +9,7 @@ use std::{
     io::{BufWriter, Write},
     path::Path,
     sync::Mutex,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -140,8 +140,12 @@ pub enum Event {
         computed: Option<Computed>,
         /// How it ended.
         state: FileState,
-        /// Why it failed; the log has [`Error::explained`].
-        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "explained")]
+        /// Why it failed; the log has [`Error::explained`] and, as `code`, [`Error::code`].
+        #[serde(
+            flatten,
+            skip_serializing_if = "Option::is_none",
+            serialize_with = "explained"
+        )]
         error: Option<Error>,
     },
     /// Last of a job.
@@ -172,7 +176,16 @@ fn explained<S: serde::Serializer>(
     error: &Option<Error>,
     serializer: S,
 ) -> std::result::Result<S::Ok, S::Error> {
-    error.as_ref().map(Error::explained).serialize(serializer)
+    #[derive(Serialize)]
+    struct Explained {
+        error: String,
+        code: &'static str,
+    }
+    let explained = error.as_ref().map(|error| Explained {
+        error: error.explained(),
+        code: error.code(),
+    });
+    explained.serialize(serializer)
 }
 
 /// A setting as logs hold it.
@@ -283,10 +296,18 @@ pub trait Observer: Send + Sync {
     }
 }
 
+/// Time in which lines about files are written together.
+const FLUSH_PAUSE: Duration = Duration::from_millis(200);
+
 /// The event log.
 pub struct EventLog {
-    out: Mutex<BufWriter<File>>,
+    out: Mutex<LogWriter>,
     started: Instant,
+}
+
+struct LogWriter {
+    file: BufWriter<File>,
+    flushed: Instant,
 }
 
 #[derive(Serialize)]
@@ -301,8 +322,12 @@ impl EventLog {
     pub fn create(path: &Path, started: Instant) -> Result<Self> {
         let file = File::create(path)
             .map_err(|e| Error::local(format!("write event log {}", path.display()), &e))?;
+        let writer = LogWriter {
+            file: BufWriter::new(file),
+            flushed: started,
+        };
         Ok(Self {
-            out: Mutex::new(BufWriter::new(file)),
+            out: Mutex::new(writer),
             started,
         })
     }
@@ -318,14 +343,20 @@ impl EventLog {
             event,
         };
         if let (Ok(text), Ok(mut out)) = (serde_json::to_string(&line), self.out.lock()) {
-            let _ = writeln!(out, "{text}");
+            let _ = writeln!(out.file, "{text}");
+            // Programs read the log while it grows, perhaps through a pipe.
+            let is_frequent = matches!(event, Event::File { .. } | Event::Difference { .. });
+            if !is_frequent || out.flushed.elapsed() >= FLUSH_PAUSE {
+                let _ = out.file.flush();
+                out.flushed = Instant::now();
+            }
         }
     }
 
     /// Writes what is still buffered.
     pub fn finish(&self) -> std::io::Result<()> {
         match self.out.lock() {
-            Ok(mut out) => out.flush(),
+            Ok(mut out) => out.file.flush(),
             Err(_) => Ok(()),
         }
     }
@@ -346,6 +377,16 @@ mod tests {
             sent: true,
             line: "PASS ***".into(),
         });
+        log.append(&Event::File {
+            path: "/x".into(),
+            bytes: 0,
+            size: None,
+            seconds: 0.0,
+            checksum: None,
+            computed: None,
+            state: FileState::Failed,
+            error: Some(Error::Missing { what: "/x".into() }),
+        });
         log.append(&Event::Retry {
             path: "/x".into(),
             range: Some([0, 5]),
@@ -358,10 +399,15 @@ mod tests {
             .lines()
             .map(|l| serde_json::from_str(l).unwrap())
             .collect();
-        assert_eq!(lines.len(), 2);
+        assert_eq!(lines.len(), 3);
         assert_eq!(lines[0]["event"], "plan");
         assert_eq!(lines[0]["bytes"], 7);
         assert!(lines[0]["t"].as_f64().unwrap() >= 0.0);
-        assert_eq!(lines[1]["range"], serde_json::json!([0, 5]));
+        assert_eq!(
+            lines[1]["error"],
+            "/x: no such file or directory; check what you asked for"
+        );
+        assert_eq!(lines[1]["code"], "not_found");
+        assert_eq!(lines[2]["range"], serde_json::json!([0, 5]));
     }
 }

@@ -568,12 +568,11 @@ pub enum Verify {
 pub enum Manage {
     List {
         url: RemoteUrl,
-        long: bool,
-        /// A slash behind the names of directories.
-        classify: bool,
+        style: ListStyle,
     },
     Stat {
         urls: Vec<RemoteUrl>,
+        json: bool,
     },
     Checksum {
         algorithm: Option<ChecksumAlgorithm>,
@@ -598,6 +597,19 @@ pub enum Manage {
     },
 }
 
+/// How names are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListStyle {
+    /// Names alone.
+    Names,
+    /// A slash behind the names of directories.
+    Classified,
+    /// A line as `ls -l` has it.
+    Long,
+    /// A JSON object a line.
+    Json,
+}
+
 impl Manage {
     /// Every location at a server.
     pub(crate) fn urls(&mut self) -> Vec<&mut RemoteUrl> {
@@ -605,7 +617,7 @@ impl Manage {
             Self::List { url, .. } => vec![url],
             Self::Checksum { places, .. } => places.iter_mut().filter_map(remote).collect(),
             Self::Rename { from, to } => vec![from, to],
-            Self::Stat { urls }
+            Self::Stat { urls, .. }
             | Self::MakeDirectory { urls, .. }
             | Self::Remove { urls, .. }
             | Self::ChangeMode { urls, .. } => urls.iter_mut().collect(),

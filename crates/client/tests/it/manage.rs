@@ -28,6 +28,41 @@ fn directories_are_made_listed_and_removed() {
 }
 
 #[test]
+fn listings_and_descriptions_as_json_name_each_file_exactly() {
+    let served = Served::start();
+    fs::create_dir_all(served.path("d/sub")).unwrap();
+    fs::write(served.path("d/a b%\"\u{e9}"), "hello").unwrap();
+    let lines = |arguments: &[&str], exit| {
+        let ran = run(arguments).expect(exit, &[]);
+        let lines = ran.out.split(|byte| *byte == b'\n');
+        let lines = lines.filter(|line| !line.is_empty());
+        lines
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect::<Vec<serde_json::Value>>()
+    };
+    let listed = lines(&["ls", "--json", &served.url("/d")], 0);
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    let (file, directory) = (&listed[0], &listed[1]);
+    assert_eq!(file["name"], "a b%\"\u{e9}");
+    assert_eq!(
+        (&file["type"], &file["size"]),
+        (&"file".into(), &5.into()),
+        "{file}"
+    );
+    assert!(file["modified"].as_str().unwrap().ends_with('Z'), "{file}");
+    assert_eq!(directory["type"], "directory");
+    let url = file["url"].as_str().unwrap();
+    let described = lines(&["stat", "--json", url], 0);
+    assert_eq!(described[0]["size"], 5);
+    assert_eq!(lines(&["ls", "--json", url], 0)[0]["url"], url);
+    for command in ["ls", "stat"] {
+        let missing = lines(&[command, "--json", &served.url("/none")], 4);
+        assert_eq!(missing[0]["error"]["code"], "not_found", "{missing:?}");
+    }
+    run(&["ls", "--json", "-l", url]).expect(2, &["--json"]);
+}
+
+#[test]
 fn files_are_moved_described_and_summed() {
     let served = Served::start();
     fs::write(served.path("f"), "123456789").unwrap();
