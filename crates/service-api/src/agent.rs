@@ -75,6 +75,9 @@ pub struct AgentDescription {
     pub slots: u32,
 }
 
+/// Code of the error of a unit that an agent's process died with, time after time.
+pub const POISON: &str = "poison";
+
 /// Names a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

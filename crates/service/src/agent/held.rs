@@ -6,13 +6,14 @@ use std::{
 };
 
 use godwit_service_api::agent::{
-    FileEnd, FileOutcome, Grant, GrantedCredential, Lease, MAX_UNIT_FILES, Share, Stop, StopReason,
-    UnitProgress, UnitResult, Work,
+    FileEnd, FileOutcome, Grant, GrantedCredential, Lease, MAX_UNIT_FILES, POISON, Share, Stop,
+    StopReason, UnitProgress, UnitResult, Work,
 };
 use godwit_service_api::job::FileError;
 use tokio::sync::mpsc;
 
 use super::{
+    deaths::{DEATHS_MAX, DEATHS_SUSPECT, Deaths},
     plan::{self, UnitSettings},
     unit::{self, Ended, Event, Progress, Running},
 };
@@ -20,17 +21,21 @@ use super::{
 pub(super) struct UnitTable {
     slots: u32,
     settings: Arc<UnitSettings>,
+    deaths: Deaths,
     events: mpsc::UnboundedSender<Event>,
     units: HashMap<Lease, HeldUnit>,
     /// Not yet on disk.
     reports: Vec<UnitResult>,
-    /// Granted while an earlier grant of the same unit still ends here.
+    /// Granted while an earlier grant of the same unit still ends here, or while a suspect unit
+    /// runs: that one runs alone.
     waiting: BTreeMap<i64, Grant>,
 }
 
 struct HeldUnit {
     grant: Grant,
     state: State,
+    /// The process died with it more than once.
+    suspect: bool,
     progress: Arc<Progress>,
     /// Ended and not yet reported.
     files: Vec<FileOutcome>,
@@ -60,11 +65,13 @@ impl UnitTable {
     pub(super) fn new(
         slots: u32,
         settings: Arc<UnitSettings>,
+        deaths: Deaths,
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         Self {
             slots,
             settings,
+            deaths,
             events,
             units: HashMap::new(),
             reports: Vec::new(),
@@ -143,10 +150,53 @@ impl UnitTable {
                 why: StopReason::Fenced,
             });
         }
-        match self.units.keys().any(|other| other.unit == lease.unit) {
-            true => drop(self.waiting.insert(lease.unit, grant)),
-            false => self.start(grant, HashSet::new(), 0),
+        self.waiting.insert(lease.unit, grant);
+        self.start_waiting();
+    }
+
+    /// Starts what may start now.
+    fn start_waiting(&mut self) {
+        for unit in self.waiting.keys().copied().collect::<Vec<_>>() {
+            if let Some(grant) = self.waiting.remove(&unit) {
+                match self.may_start(grant.lease) {
+                    true => self.start_first(grant),
+                    false => drop(self.waiting.insert(unit, grant)),
+                }
+            }
         }
+    }
+
+    /// A unit with which the process died time after time may be why: nothing else runs beside it.
+    fn may_start(&self, lease: Lease) -> bool {
+        let mut others = self.units.iter();
+        let is_over = |unit: &HeldUnit| matches!(unit.state, State::Over { .. });
+        let suspect = self.deaths.of(lease) >= DEATHS_SUSPECT;
+        others.all(|(other, unit)| {
+            let apart = other.unit != lease.unit;
+            apart && (is_over(unit) || !suspect && !unit.suspect)
+        })
+    }
+
+    fn start_first(&mut self, grant: Grant) {
+        let deaths = self.deaths.of(grant.lease);
+        if deaths < DEATHS_MAX {
+            return self.start(grant, HashSet::new(), 0);
+        }
+        tracing::warn!(
+            unit = grant.lease.unit,
+            deaths,
+            "this agent dies with a unit"
+        );
+        self.deaths.ended(grant.lease);
+        let error = FileError {
+            code: POISON.to_owned(),
+            message: format!("the agent died {deaths} times"),
+            who: godwit_service_api::job::WhoActs::Operator,
+            may_pass: false,
+        };
+        let mut result = given_back(grant);
+        result.error = Some(error);
+        self.reports.push(result);
     }
 
     /// Results that are to be stored.
@@ -160,6 +210,8 @@ impl UnitTable {
             epoch = grant.lease.epoch,
             "unit starts"
         );
+        let suspect = self.deaths.of(grant.lease) >= DEATHS_SUSPECT;
+        self.deaths.starts(grant.lease);
         let progress = Arc::<Progress>::default();
         let mut left = grant.clone();
         if let Work::Copy(files) = &mut left.work {
@@ -173,6 +225,7 @@ impl UnitTable {
         );
         let unit = HeldUnit {
             state: State::Runs(running),
+            suspect,
             progress,
             files: Vec::new(),
             done,
@@ -315,6 +368,7 @@ impl UnitTable {
     }
 
     fn ended(&mut self, lease: Lease, ended: Ended) -> bool {
+        self.deaths.ended(lease);
         let Some(unit) = self.units.get_mut(&lease) else {
             return false;
         };
@@ -347,13 +401,12 @@ impl UnitTable {
             last: result.sequence,
         };
         self.reports.push(result);
+        self.start_waiting();
     }
 
     fn remove(&mut self, lease: Lease) {
         self.units.remove(&lease);
-        if let Some(grant) = self.waiting.remove(&lease.unit) {
-            self.start(grant, HashSet::new(), 0);
-        }
+        self.start_waiting();
     }
 
     /// Files that ended become results, so that a dead agent's are not copied again.

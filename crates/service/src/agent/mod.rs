@@ -6,6 +6,7 @@
 //! - [`mod@unit`]: one unit as jobs of the client, on a thread of its own
 //! - [`plan`]: what a grant asks of the client; [`listing`]: one level of a directory
 //! - [`results`]: results on disk until the service has acknowledged them
+//! - [`deaths`]: units that the process died with
 //! - [`link`]: one poll over HTTP; [`file_error`]: errors as the service keeps them
 //!
 //! One poll is under way at a time. It renews the lease, which the agent counts from sending it, on
@@ -16,6 +17,7 @@
 //! begins files that are not complete from zero: partial files bear random names that only the
 //! journal has.
 
+mod deaths;
 mod file_error;
 mod held;
 mod link;
@@ -46,6 +48,7 @@ use uuid::Uuid;
 
 pub use self::link::{Authentication, LinkError};
 use self::{
+    deaths::Deaths,
     held::UnitTable,
     link::Link,
     results::{Queued, Results},
@@ -241,7 +244,12 @@ impl Agent {
                 slots,
             },
             drain: config.drain,
-            held: UnitTable::new(slots, Arc::new(settings), events),
+            held: UnitTable::new(
+                slots,
+                Arc::new(settings),
+                Deaths::open(&state.join("starts")).map_err(failed)?,
+                events,
+            ),
             lease_until: Instant::now(),
             renewed: None,
             has_run_before,

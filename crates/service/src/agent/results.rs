@@ -76,7 +76,10 @@ impl Results {
     }
 
     pub(super) fn push(&mut self, result: UnitResult) {
-        if let Err(error) = self.write(&result) {
+        if !self.unwritten.is_empty() {
+            // They are sent in order.
+            self.unwritten.push_back(result);
+        } else if let Err(error) = self.write(&result) {
             tracing::warn!(%error, "a result waits in memory, the disk does not take it");
             self.unwritten.push_back(result);
         }

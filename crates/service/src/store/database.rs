@@ -173,6 +173,11 @@ async fn pool(engine: Engine, url: &str, size: u32) -> Result<AnyPool, StoreErro
                 }
                 Ok(())
             })
+        })
+        // SQLite ends a transaction by itself where the disk is full, and the driver then counts
+        // one that there is not: no other would begin on this connection.
+        .before_acquire(|connection, _| {
+            Box::pin(async move { Ok(!connection.is_in_transaction()) })
         });
     Ok(pool.connect(url).await?)
 }

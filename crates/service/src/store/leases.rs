@@ -339,7 +339,7 @@ pub(super) async fn lose_units(
     let mut lost = Vec::with_capacity(rows.len());
     for row in &rows {
         let unit = UnitRow::read(row)?;
-        units::lose(work, &unit, name, changes).await?;
+        units::lose(work, &unit, name, unit.losses + 1, changes).await?;
         lost.push(LostUnit {
             lease: Lease {
                 unit: unit.id,

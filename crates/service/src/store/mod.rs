@@ -93,9 +93,17 @@ impl StoreError {
         use sqlx::Error;
         match self {
             StoreError::Database(Error::Database(e)) => match e.code().as_deref() {
-                // PostgreSQL: connection, resources, operator, deadlock; SQLite: busy, locked.
-                Some("40001" | "40P01" | "5" | "6" | "517") => true,
-                Some(code) => ["08", "53", "57"].iter().any(|c| code.starts_with(c)),
+                // PostgreSQL: deadlock, a replica that is not promoted yet, a transaction that this
+                // process held while it stood still.
+                Some("40001" | "40P01" | "25006" | "25P03") => true,
+                // Connection, resources, operator, operating system.
+                Some(code) if code.len() == 5 => {
+                    ["08", "53", "57", "58"].iter().any(|c| code.starts_with(c))
+                }
+                // SQLite: busy, locked, the disk failed or is full. The low byte is the kind.
+                Some(code) => code
+                    .parse()
+                    .is_ok_and(|code: u32| matches!(code & 0xFF, 5 | 6 | 10 | 13)),
                 None => false,
             },
             StoreError::Database(e) => matches!(

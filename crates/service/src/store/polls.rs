@@ -1,7 +1,7 @@
 //! What an agent reports: its lease is renewed and its results are counted in one transaction.
 
 use godwit_service_api::{
-    agent::{Lease, PollRequest, Stop, StopReason, UnitResult},
+    agent::{Lease, POISON, PollRequest, Stop, StopReason, UnitResult},
     job::JobState,
 };
 
@@ -11,6 +11,7 @@ use super::{
     found,
     leases::{self, micros},
     model::{AgentReport, Polled},
+    policy::LOSSES_TO_SPLIT,
     units::{self, Changes, End, UNIT, UnitRow},
 };
 
@@ -29,9 +30,7 @@ impl Store {
         let mut ended: Vec<Lease> = Vec::new();
         for result in results {
             let taken = take_result(&mut work, &agent, result, &mut changes).await?;
-            if taken != Taken::OutOfOrder {
-                polled.acknowledged.push((result.lease, result.sequence));
-            }
+            polled.acknowledged.push((result.lease, result.sequence));
             if taken == Taken::Fenced {
                 let (lease, why) = (result.lease, StopReason::Fenced);
                 polled.stop.push(Stop { lease, why });
@@ -138,8 +137,6 @@ enum Taken {
     Repeated,
     /// The unit is not the agent's any more.
     Fenced,
-    /// An earlier result of the grant is missing.
-    OutOfOrder,
 }
 
 async fn take_result(
@@ -164,8 +161,22 @@ async fn take_result(
     }
     match result.sequence.cmp(&unit.results) {
         std::cmp::Ordering::Less => return Ok(Taken::Repeated),
-        std::cmp::Ordering::Greater => return Ok(Taken::OutOfOrder),
+        // Results come in order, so the one between was acknowledged and is lost: the database was
+        // restored, or a replica without the last commits took its place.
+        std::cmp::Ordering::Greater => {
+            units::take_back(work, &unit, changes).await?;
+            return Ok(Taken::Fenced);
+        }
         std::cmp::Ordering::Equal => {}
+    }
+    if result.last
+        && result
+            .error
+            .as_ref()
+            .is_some_and(|error| error.code == POISON)
+    {
+        units::lose(work, &unit, &agent.name, LOSSES_TO_SPLIT, changes).await?;
+        return Ok(Taken::Counted);
     }
     let mut placed = Ok(());
     if unit.directories && !result.found.is_empty() {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_service_api::{
-    agent::{FileEnd, FileOutcome, Share},
+    agent::{FileEnd, FileOutcome, POISON, Share},
     event::JobEventKind,
     job::{FileError, FileRequest, JobOptions, JobState, MAX_FILE_BYTES, WhoActs},
 };
@@ -29,6 +29,11 @@ const BYTES_MAX: i64 = 1 << 62;
 
 /// Most that one transaction adds to a counter of bytes.
 const CHANGE_MAX: i64 = 1 << 60;
+
+/// Epochs of one unit before those of a unit that was made later. The first is the time at which
+/// the unit was made: a database that lost its last commits, or was restored, gives a unit number
+/// again, but no epoch.
+const EPOCHS: i64 = 4096;
 
 /// Files of one pair of endpoints that become part of a job.
 pub(super) struct NewSegment<'a> {
@@ -83,8 +88,9 @@ async fn publish(work: &mut Work, segment: &NewSegment<'_>, seq: i64) -> Result<
         false => policy::cut(&sizes, segment.first),
     };
     for (places, bytes) in cuts {
-        let text = "INSERT INTO unit (job, link, segment, first, past, files, bytes, directories)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+        let text = "INSERT INTO unit (job, link, segment, first, past, files, bytes, directories,
+            epoch)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {now} / $9 * $9)";
         let query = work
             .query(text)
             .bind(segment.job)
@@ -94,7 +100,8 @@ async fn publish(work: &mut Work, segment: &NewSegment<'_>, seq: i64) -> Result<
             .bind(places.end as i64)
             .bind(places.len() as i64)
             .bind(bytes as i64)
-            .bind(i64::from(segment.directories));
+            .bind(i64::from(segment.directories))
+            .bind(EPOCHS);
         query.execute(work.connection()).await?;
     }
     let count = sizes.len() as i64;
@@ -299,7 +306,7 @@ pub(super) struct UnitRow {
     pub(super) agent: Option<i64>,
     pub(super) epoch: i64,
     pub(super) results: u64,
-    losses: u32,
+    pub(super) losses: u32,
     attempts: u32,
     pub(super) directories: bool,
     picks: Option<Vec<u32>>,
@@ -366,9 +373,14 @@ impl UnitRow {
         }
     }
 
+    /// How often it was granted.
+    fn grants(&self) -> i64 {
+        self.epoch % EPOCHS
+    }
+
     /// Agents had its files before this grant.
     pub(super) fn is_again(&self) -> bool {
-        self.epoch > 1 || self.losses > 0 || self.attempts > 0
+        self.grants() > 1 || self.losses > 0 || self.attempts > 0
     }
 
     /// Places that are still to be done. Picked places are in no other unit.
@@ -781,8 +793,8 @@ pub(super) async fn insert_picked(
     let first = new.places.first().copied().unwrap_or(0);
     let past = new.places.last().copied().unwrap_or(0) + 1;
     let text = "INSERT INTO unit (job, link, segment, first, past, files, bytes, not_before,
-        losses, attempts, directories, picks)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, {now} + $8, $9, $10, $11, $12)";
+        losses, attempts, directories, picks, epoch)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, {now} + $8, $9, $10, $11, $12, {now} / $13 * $13)";
     let query = work
         .query(text)
         .bind(unit.job)
@@ -796,7 +808,8 @@ pub(super) async fn insert_picked(
         .bind(i64::from(new.losses))
         .bind(i64::from(new.attempts))
         .bind(i64::from(unit.directories))
-        .bind(json(new.places)?);
+        .bind(json(new.places)?)
+        .bind(EPOCHS);
     query.execute(work.connection()).await?;
     Ok(())
 }
@@ -814,7 +827,8 @@ pub(super) async fn take_first(
     }
     let (middle, bytes) = (unit.first + files, part_of_bytes(unit, files as usize));
     let text = "INSERT INTO unit (job, link, segment, first, past, files, bytes, losses, attempts,
-        directories) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id";
+        directories, epoch)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {now} / $11 * $11 + $12) RETURNING id";
     let query = work
         .query(text)
         .bind(unit.job)
@@ -826,7 +840,9 @@ pub(super) async fn take_first(
         .bind(bytes)
         .bind(i64::from(unit.losses))
         .bind(i64::from(unit.attempts))
-        .bind(i64::from(unit.directories));
+        .bind(i64::from(unit.directories))
+        .bind(EPOCHS)
+        .bind(unit.grants());
     let id = query.fetch_one(work.connection()).await?.int(0)?;
     let text = "UPDATE unit SET first = $2, files = files - $3, bytes = bytes - $4 WHERE id = $1";
     let query = work.query(text).bind(unit.id).bind(i64::from(middle));
@@ -912,11 +928,26 @@ async fn is_final(work: &mut Work, job: i64) -> Result<bool, StoreError> {
         .is_none_or(JobState::is_final))
 }
 
-/// A unit whose agent was lost goes back, in halves where too many were.
+/// The unit of a grant that does not count any more goes back.
+pub(super) async fn take_back(
+    work: &mut Work,
+    unit: &UnitRow,
+    changes: &mut Changes,
+) -> Result<(), StoreError> {
+    let segment = Segment::lock(work, unit).await?;
+    let open = unit.open(&segment.outcomes);
+    match open.is_empty() {
+        true => delete(work, unit).await,
+        false => release(work, unit, &open, changes).await,
+    }
+}
+
+/// A unit whose agents were lost, so many times by now, goes back, in halves where too many were.
 pub(super) async fn lose(
     work: &mut Work,
     unit: &UnitRow,
     agent: &str,
+    losses: u32,
     changes: &mut Changes,
 ) -> Result<(), StoreError> {
     drop_staged(work, unit).await?;
@@ -931,7 +962,6 @@ pub(super) async fn lose(
     };
     changes.event(unit.job, event);
     changes.more_work = true;
-    let losses = unit.losses + 1;
     match policy::after_loss(&open, losses) {
         AfterLoss::Again if open.is_empty() => delete(work, unit).await,
         AfterLoss::Again => give_back(work, unit, &open, losses).await,
@@ -954,7 +984,7 @@ pub(super) async fn lose(
         }
         AfterLoss::Poison(place) => {
             let error = FileError {
-                code: "poison".to_owned(),
+                code: POISON.to_owned(),
                 message: format!("{losses} agents were lost with it, the last was {agent}"),
                 who: WhoActs::Operator,
                 may_pass: false,

@@ -18,7 +18,7 @@ pub(crate) struct Fixture {
     pub(crate) url: String,
     pub(crate) store: Store,
     pub(crate) server: Option<Server>,
-    raw: sqlx::AnyPool,
+    pub(crate) raw: sqlx::AnyPool,
     _directory: TempDir,
 }
 
@@ -52,7 +52,8 @@ impl Fixture {
 
 impl Fixture {
     /// Changes the database behind the back of the store.
-    pub(crate) async fn execute(&self, statement: &'static str) {
+    pub(crate) async fn execute(&self, statement: impl Into<String>) {
+        let statement = sqlx::AssertSqlSafe(statement.into());
         sqlx::query(statement).execute(&self.raw).await.unwrap();
     }
 

@@ -8,3 +8,4 @@ mod jobs;
 mod site;
 mod support;
 mod units;
+mod upgrade;

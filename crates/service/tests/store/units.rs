@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use godwit_service::store::{StoreError, model::GrantOrder};
 use godwit_service_api::{
-    agent::{FileEnd, FileOutcome, StopReason, Work},
+    agent::{FileEnd, FileOutcome, POISON, StopReason, UnitResult, Work},
     event::JobEventKind,
     job::{FileState, JobOptions, JobState},
 };
@@ -69,16 +69,53 @@ async fn a_grant_takes_the_first_files_of_a_unit_and_leaves_the_rest(fixture) {
     assert_eq!((job.state, job.files.finished), (JobState::Finished, 100));
 }
 
-async fn a_result_waits_for_the_one_before(fixture) {
+async fn a_unit_whose_results_are_lost_goes_back(fixture) {
     let store = &fixture.store;
     let id = submit(store, 3).await;
     let leader = lead(store).await;
     let mut agent = Agent::new("dtn1");
     let unit = agent.take(store, leader, 1).await.remove(0);
-    let late = result(unit.lease, 1, vec![finished(2)]);
+    // The database was restored: it acknowledged result 0 and does not know it.
+    let late = result(unit.lease, 1, vec![finished(1)]);
     let polled = agent.poll(store, &[], vec![late]).await;
-    assert!(polled.acknowledged.is_empty());
+    assert_eq!(polled.acknowledged, [(unit.lease, 1)]);
+    assert_eq!((polled.stop[0].lease, polled.stop[0].why), (unit.lease, StopReason::Fenced));
     assert_eq!(store.job(id).await.unwrap().files.finished, 0);
+    let again = agent.take(store, leader, 1).await.remove(0);
+    assert!(again.again && !unit.again);
+    assert_eq!(indices(&again), [0, 1, 2]);
+}
+
+async fn a_unit_number_that_comes_again_has_another_epoch(fixture) {
+    let store = &fixture.store;
+    submit(store, 1).await;
+    let epoch = fixture.number("SELECT epoch FROM unit").await;
+    fixture.execute("DELETE FROM unit").await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    submit(store, 1).await;
+    let later = fixture.number("SELECT epoch FROM unit").await;
+    assert!(later > epoch + 4096);
+}
+
+async fn a_unit_with_which_its_agent_dies_is_halved_at_once(fixture) {
+    let store = &fixture.store;
+    let id = submit(store, 2).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let died = |lease| UnitResult {
+        error: Some(error(POISON, false)),
+        ..result(lease, 0, Vec::new())
+    };
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    agent.poll(store, &[], vec![died(unit.lease)]).await;
+    let halves = agent.take(store, leader, 2).await;
+    assert_eq!(halves.iter().map(indices).collect::<Vec<_>>(), [[0], [1]]);
+    let results = vec![all_finished(&halves[0]), died(halves[1].lease)];
+    agent.poll(store, &[], results).await;
+    let job = store.job(id).await.unwrap();
+    assert_eq!((job.state, job.files.finished, job.files.failed), (JobState::Partial, 1, 1));
+    let views = views(store, &job).await;
+    assert_eq!(views[1].error.as_ref().unwrap().code, POISON);
 }
 
 async fn an_answer_that_was_lost_is_given_again(fixture) {
