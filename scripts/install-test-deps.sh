@@ -36,6 +36,7 @@ rclone                       copies directories, over FTP among others
 rsync                        what patterns of sync mean
 netcat-openbsd               one TCP connection without a protocol, for tar at both ends
 postgresql                   a database server for the transfer service
+libfaketime                  shows wrong clocks to programs of the transfer service
 iperf3                       what the path gives without any file transfer
 iproute2                     network namespaces for the emulated paths
 openssl                      makes the certificates for tests of identity

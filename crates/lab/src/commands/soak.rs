@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 
+use crate::faults;
 use crate::report::trials;
 use crate::runner::Environment;
 use crate::soak::{self, Length, Soak};
@@ -15,7 +16,7 @@ use crate::soak::{self, Length, Soak};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  godwit-lab soak --quick\n  godwit-lab soak --minutes 20 --out \
-                  results/soak"
+                  results/soak\n  godwit-lab soak --service --minutes 20"
 )]
 pub struct Options {
     /// Which commands are given, interrupted and killed is drawn from it
@@ -32,6 +33,10 @@ pub struct Options {
     /// Half a minute: shows that it works, not that nothing grows
     #[arg(long, conflicts_with = "minutes")]
     pub quick: bool,
+    /// The transfer service over PostgreSQL instead: jobs are submitted, canceled and paused while
+    /// an agent and a process that serves die again and again
+    #[arg(long)]
+    pub service: bool,
     /// Where the page, its figure and the samples go
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -44,6 +49,9 @@ pub enum SoakError {
     /// It cannot continue.
     #[error(transparent)]
     Soak(#[from] soak::Error),
+    /// The service cannot.
+    #[error(transparent)]
+    Service(#[from] faults::Error),
     /// Standard output, or a file.
     #[error("write: {0}")]
     Output(#[from] io::Error),
@@ -68,10 +76,14 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), SoakError> {
         },
     };
     let environment = Environment::of_ours("soak", options.quick);
-    let soak = soak::run(options.seed, length, &mut |line| {
+    let mut tell = |line: &str| {
         // A closed pipe is no reason to stop.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-    })?;
+    };
+    let soak = match options.service {
+        true => faults::service::soak(options.seed, length, &mut tell)?,
+        false => soak::run(options.seed, length, &mut tell)?,
+    };
     let (page, figure) = trials::soak(&environment, &soak);
     write!(out, "{page}")?;
     if let Some(folder) = &options.out {

@@ -19,6 +19,7 @@ const CRASH_LIMIT: Duration = Duration::from_secs(20);
 pub struct Postgres {
     data: PathBuf,
     programs: PathBuf,
+    environment: Vec<(String, String)>,
     process: Option<Process>,
 }
 
@@ -29,35 +30,120 @@ impl Postgres {
     /// # Errors
     /// [`Error::Missing`] without the programs; it does not start.
     pub fn start(directory: &Path) -> Result<Postgres, Error> {
-        let programs = programs()?;
-        let data = directory.join("postgres");
-        let made = || -> std::io::Result<()> {
-            use std::os::unix::fs::PermissionsExt as _;
-            fs::create_dir(&data)?;
-            if am_root() {
-                fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
-                std::os::unix::fs::chown(&data, Some(NOBODY), Some(NOBODY))?;
-            }
-            Ok(())
-        };
-        made().map_err(Error::os(format!("make {}", data.display())))?;
+        Postgres::start_with(directory, Vec::new())
+    }
+
+    /// The same with these variables in its environment.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn start_with(
+        directory: &Path,
+        environment: Vec<(String, String)>,
+    ) -> Result<Postgres, Error> {
         let mut server = Postgres {
-            data,
-            programs,
+            data: directory.join("postgres"),
+            programs: programs()?,
+            environment,
             process: None,
         };
+        server.make_folder(directory)?;
         let mut init = server.command("initdb");
         init.arg("-D").arg(&server.data);
-        init.args(["-A", "trust", "-U", "godwit", "-N"]);
+        // Short segments of the log: what is written needs room on the disk often.
+        init.args(["-A", "trust", "-U", "godwit", "-N", "--wal-segsize=1"]);
         process::run(init, RUN_TIMEOUT)?.success()?;
         server.begin()?;
         Ok(server)
     }
 
+    /// A replica in `directory` that follows this server.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn replica(&self, directory: &Path) -> Result<Postgres, Error> {
+        let mut replica = Postgres {
+            data: directory.join("replica"),
+            programs: self.programs.clone(),
+            environment: self.environment.clone(),
+            process: None,
+        };
+        replica.make_folder(directory)?;
+        let mut copy = replica.command("pg_basebackup");
+        copy.arg("-h").arg(&self.data).arg("-D").arg(&replica.data);
+        copy.args(["-U", "godwit", "-X", "stream", "-R", "-N", "-c", "fast"]);
+        process::run(copy, RUN_TIMEOUT)?.success()?;
+        // The lock of the server's socket, which lies among its data, is copied as well.
+        let lock = replica.data.join(".s.PGSQL.5432.lock");
+        match fs::remove_file(&lock) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::os(format!("remove {}", lock.display()))(error));
+            }
+            _ => {}
+        }
+        replica.begin()?;
+        Ok(replica)
+    }
+
+    /// Commits wait for a replica from now on.
+    ///
+    /// # Errors
+    /// The settings cannot be written.
+    pub fn wait_for_replica(&self) -> Result<(), Error> {
+        self.set("synchronous_standby_names = '*'")
+    }
+
+    /// A replica gets nothing more.
+    ///
+    /// # Errors
+    /// The settings cannot be written.
+    pub fn cut_off(&self) -> Result<(), Error> {
+        self.set("primary_conninfo = ''")
+    }
+
+    /// A replica becomes a server of its own.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn promote(&self) -> Result<(), Error> {
+        let mut promote = self.command("pg_ctl");
+        promote.arg("-D").arg(&self.data).args(["-w", "promote"]);
+        process::run(promote, RUN_TIMEOUT)?.success()?;
+        Ok(())
+    }
+
+    /// Changes a setting.
+    fn set(&self, line: &str) -> Result<(), Error> {
+        use std::io::Write as _;
+        let path = self.data.join("postgresql.auto.conf");
+        let wrote = || -> std::io::Result<()> {
+            let mut file = fs::OpenOptions::new().append(true).open(&path)?;
+            writeln!(file, "{line}")
+        };
+        wrote().map_err(Error::os(format!("write {}", path.display())))?;
+        match &self.process {
+            Some(process) => process.signal(Signal::HUP),
+            None => Ok(()),
+        }
+    }
+
+    fn make_folder(&self, directory: &Path) -> Result<(), Error> {
+        let made = || -> std::io::Result<()> {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::create_dir(&self.data)?;
+            fs::set_permissions(&self.data, fs::Permissions::from_mode(0o700))?;
+            if am_root() {
+                fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+                std::os::unix::fs::chown(&self.data, Some(NOBODY), Some(NOBODY))?;
+            }
+            Ok(())
+        };
+        made().map_err(Error::os(format!("make {}", self.data.display())))
+    }
+
     /// Of its database.
     pub fn url(&self) -> String {
-        let socket = self.data.display().to_string().replace('/', "%2F");
-        format!("postgres://godwit@{socket}/postgres")
+        url(&self.data)
     }
 
     /// Where all of it lies.
@@ -79,10 +165,21 @@ impl Postgres {
         command.arg("-D").arg(&self.data).arg("-k").arg(&self.data);
         command.args(["-c", "listen_addresses="]);
         let mut process = Process::spawn(command, Options::default())?;
-        let ready = |line: &str| line.contains("ready to accept connections").then_some(());
+        let ready = |line: &str| line.contains("ready to accept").then_some(());
         process.wait_for_line(Stream::Stderr, "say that it is ready", START_TIMEOUT, ready)?;
         self.process = Some(process);
         Ok(())
+    }
+
+    /// Whether it still runs, where it was not stopped.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn has_ended(&mut self) -> Result<bool, Error> {
+        match &mut self.process {
+            Some(process) => Ok(!process.is_running()?),
+            None => Ok(false),
+        }
     }
 
     /// Stops the server at once, as a crash does. What it printed.
@@ -104,9 +201,17 @@ impl Postgres {
         if am_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
+        let environment = self.environment.iter();
+        command.envs(environment.map(|(name, value)| (name, value)));
         command.current_dir("/");
         command
     }
+}
+
+/// Of the database whose socket is in this directory.
+pub fn url(socket: &Path) -> String {
+    let socket = socket.display().to_string().replace('/', "%2F");
+    format!("postgres://godwit@{socket}/postgres")
 }
 
 /// What `nobody` and its group are on Debian.

@@ -96,8 +96,7 @@ pub fn soak(here: &Environment, soak: &Soak) -> (String, FigureFile) {
     };
     let mut text = format!(
         "# Soak\n\n**{verdict}**: {:.0} minutes of transfers, listings, aborts and deaths over \
-         loopback: {} short commands of which {} were \
-         interrupted or killed, and {} files by one command that ran from beginning to end.\n\n\
+         loopback: {} short commands or jobs, {} interruptions or deaths, {} files.\n\n\
          ![Soak]({})\n\n",
         soak.seconds / 60.0,
         done.commands,

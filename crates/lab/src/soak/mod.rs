@@ -55,11 +55,11 @@ pub struct Length {
 /// What was done.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Done {
-    /// Short commands.
+    /// Short commands, or jobs of a service.
     pub commands: u64,
-    /// Those that were interrupted (SIGINT) or killed, of them.
+    /// Commands that were interrupted (SIGINT) or killed, or processes of a service.
     pub cut_short: u64,
-    /// Files that the long command copied.
+    /// Files that the long command copied, or that jobs reported finished.
     pub files: u64,
 }
 

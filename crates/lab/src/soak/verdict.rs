@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// `godwitd`.
+    /// `godwitd`, or a `godwit-service serve`.
     Server,
-    /// The `godwit` that lives all the time.
+    /// The `godwit` that lives all the time, or an agent.
     Client,
 }
 

@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::balancer::{Balancer, Nodes, PollDelivery};
-use super::plan::{AGENTS, Database, LEASE, SERVERS, ServicePlan};
+use super::plan::{AGENTS, Database, LEASE, Means, SERVERS, ServiceKind, ServicePlan};
+use super::poison::{PoisonServer, has_socket};
 use super::work::{TO, TO_GUARDED};
 use crate::faults::Error;
 use crate::faults::memory_disk::MemoryDisk;
 use crate::file_error::io_error;
 use crate::peers::godwit::{Godwitd, binary};
-use crate::peers::postgres::Postgres;
+use crate::peers::postgres::{self, Postgres};
 use crate::peers::process::{self, Options, Process, Signal, Stream};
 use crate::peers::request::fetch;
 use crate::peers::{self, START_TIMEOUT};
+use crate::soak::Side;
 
 /// The program.
 const PROGRAM: &str = "godwit-service";
@@ -34,6 +36,12 @@ const AGENT_RATE: &str = "60M";
 
 /// Longest search for secrets.
 const GREP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Shows a program the wall clock that a file says. It comes with Debian's package libfaketime.
+const WRONG_CLOCK: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+/// The database's clock where clocks are wrong.
+const DATABASE_CLOCK: &str = "-300s";
 
 /// Who may write to the guarded server.
 pub(super) const USER: &str = "keeper";
@@ -106,8 +114,14 @@ pub(super) struct Fleet {
     balancers: Vec<Balancer>,
     addresses: Nodes,
     postgres: Option<Postgres>,
+    replica: Option<Postgres>,
     database_log: String,
+    /// The database was not always there.
+    database_failed: bool,
+    poisons: Vec<PoisonServer>,
     disk: Option<MemoryDisk>,
+    database_disk: Option<MemoryDisk>,
+    clocks: bool,
     folder: PathBuf,
     sources: PathBuf,
     database: String,
@@ -125,22 +139,53 @@ impl Fleet {
         folder: &Path,
         sources: &Path,
         password: &str,
-        disks: bool,
+        means: Means,
     ) -> Result<Fleet, Error> {
-        let postgres = match plan.database {
-            Database::Sqlite => None,
-            Database::Postgres => Some(Postgres::start(folder)?),
+        let home = folder.join("database");
+        fs::create_dir(&home).map_err(io_error(&home))?;
+        let mount = |path: &Path| MemoryDisk::mount(path, DISK_BYTES).map_err(io_error(path));
+        let database_disk = match plan.has(ServiceKind::DatabaseDiskFull) {
+            true => Some(mount(&home)?),
+            false => None,
+        };
+        let clocks = plan.has(ServiceKind::ClockOff);
+        let postgres = match (plan.database, clocks) {
+            (Database::Sqlite, _) => None,
+            (Database::Postgres, false) => Some(Postgres::start(&home)?),
+            (Database::Postgres, true) => {
+                let clock = [("FAKETIME", DATABASE_CLOCK)];
+                Some(Postgres::start_with(&home, wrong_clock(clock))?)
+            }
+        };
+        let synchronous = plan.has(ServiceKind::SynchronousFailover);
+        let replica = match &postgres {
+            Some(first) if synchronous || plan.has(ServiceKind::AsynchronousFailover) => {
+                let replica = first.replica(&home)?;
+                if synchronous {
+                    first.wait_for_replica()?;
+                }
+                Some(replica)
+            }
+            _ => None,
         };
         let database = match &postgres {
-            Some(postgres) => postgres.url(),
-            None => format!("sqlite:{}?mode=rwc", folder.join("db").display()),
+            Some(postgres) => {
+                let link = folder.join("socket");
+                let linked = std::os::unix::fs::symlink(postgres.data(), &link);
+                linked.map_err(io_error(&link))?;
+                postgres::url(&link)
+            }
+            None => format!("sqlite:{}?mode=rwc", home.join("db").display()),
         };
         let to = folder.join("to");
         fs::create_dir(&to).map_err(io_error(&to))?;
-        let disk = match disks {
-            true => Some(MemoryDisk::mount(&to, DISK_BYTES).map_err(io_error(&to))?),
+        let disk = match means.disks {
+            true => Some(mount(&to)?),
             false => None,
         };
+        let poisons = plan.faults.iter().filter(|fault| fault.kind.is_poison());
+        let poisons = poisons.map(|fault| PoisonServer::start(fault.kind));
+        let poisons = poisons.collect::<std::io::Result<_>>();
         let addresses = Nodes::default();
         let balancers = (0..AGENTS).map(|_| Balancer::start(Arc::clone(&addresses), plan.doubled));
         let balancers = balancers.collect::<std::io::Result<_>>();
@@ -155,8 +200,13 @@ impl Fleet {
             balancers: balancers.map_err(io_error(folder))?,
             addresses,
             postgres,
+            replica,
             database_log: String::new(),
+            database_failed: false,
+            poisons: poisons.map_err(io_error(folder))?,
             disk,
+            database_disk,
+            clocks,
             folder: folder.to_owned(),
             sources: sources.to_owned(),
             database,
@@ -250,6 +300,14 @@ impl Fleet {
         Arc::clone(&self.addresses)
     }
 
+    /// The servers that are of no use, with their URLs.
+    pub(super) fn poisons(&self) -> Vec<(ServiceKind, String)> {
+        let poisons = self.poisons.iter();
+        poisons
+            .map(|server| (server.kind, format!("ftp://{}", server.address)))
+            .collect()
+    }
+
     /// URLs of the servers, without a path.
     pub(super) fn urls(&self) -> Vec<String> {
         let urls = self.servers.iter();
@@ -298,6 +356,14 @@ impl Fleet {
         }
         let serving = self.nodes.iter().filter_map(|node| node.address);
         *self.addresses.lock() = serving.collect();
+        for inode in self.poisons.iter().flat_map(PoisonServer::victims) {
+            let holds = |process: &Process| has_socket(process.id(), inode);
+            let mut agents = self.agents.iter_mut();
+            if let Some(agent) = agents.find(|agent| agent.process.as_ref().is_some_and(holds)) {
+                agent.kill()?;
+                agent.retry_at = Instant::now() + RESTART;
+            }
+        }
         for number in 0..self.agents.len() {
             let agent = &mut self.agents[number];
             if let Some(process) = &mut agent.process {
@@ -331,7 +397,7 @@ impl Fleet {
             node.kill()?;
             node.retry_at = Instant::now() + RESTART;
             // One that starts may say that there is no database, and end.
-            if served || database_runs && self.database_log.is_empty() {
+            if served || database_runs && !self.database_failed {
                 let told = format!("{} ended by itself:\n{}", node.name, tail(&node.said));
                 self.findings.push(told);
             }
@@ -344,6 +410,7 @@ impl Fleet {
             command.args(["--requests-per-second", "1000", "--lease-seconds"]);
             command.arg(LEASE.as_secs().to_string());
             command.arg("--allow-local").arg(&self.sources);
+            command.envs(self.clock(&self.nodes[number].name));
             self.nodes[number].process = Some(Process::spawn(command, Options::default())?);
         }
         Ok(())
@@ -357,6 +424,7 @@ impl Fleet {
         command.arg(self.folder.join(format!("{name}.token")));
         command.arg("--state").arg(self.folder.join(name));
         command.arg("--allow-local").arg(&self.sources);
+        command.envs(self.clock(name));
         Ok(Process::spawn(command, Options::default())?)
     }
 
@@ -393,6 +461,33 @@ impl Fleet {
         self.nodes.iter().try_for_each(|node| node.signal(signal))
     }
 
+    /// The agent and the process that serve of a number, while they run.
+    pub(super) fn members(&self, number: usize) -> impl Iterator<Item = (Side, u32)> {
+        let sides = [(Side::Server, &self.nodes), (Side::Client, &self.agents)];
+        sides.into_iter().filter_map(move |(side, members)| {
+            let process = members.get(number)?.process.as_ref()?;
+            Some((side, process.id()))
+        })
+    }
+
+    /// Bytes of the database on its disk.
+    pub(super) fn database_bytes(&self) -> u64 {
+        let mut folders = vec![self.folder.join("database")];
+        let mut bytes = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    // Segments of the log are written again and again.
+                    Ok(_) if entry.file_name() == "pg_wal" => {}
+                    Ok(found) if found.is_dir() => folders.push(entry.path()),
+                    Ok(found) => bytes += found.len(),
+                    Err(_) => {}
+                }
+            }
+        }
+        bytes
+    }
+
     /// The process that said last that it leads.
     pub(super) fn leader(&self) -> usize {
         let epoch = |node: &FleetProcess| -> u64 {
@@ -409,8 +504,33 @@ impl Fleet {
             .unwrap_or(0)
     }
 
+    /// What makes a process read the clock of a file of its own, where clocks may be wrong.
+    fn clock(&self, name: &str) -> Vec<(String, String)> {
+        let file = self.clock_file(name);
+        let file = file.display().to_string();
+        let clock = self
+            .clocks
+            .then(|| wrong_clock([("FAKETIME_TIMESTAMP_FILE", &file)]));
+        clock.unwrap_or_default()
+    }
+
+    fn clock_file(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.clock"))
+    }
+
+    /// Sets the clock of an agent or, after those, of a process that serves.
+    pub(super) fn set_clock(&self, number: usize, seconds: i64) -> Result<(), Error> {
+        let members = self.agents.iter().chain(&self.nodes);
+        let Some(member) = members.skip(number).next() else {
+            return Ok(());
+        };
+        let file = self.clock_file(&member.name);
+        Ok(fs::write(&file, format!("{seconds:+}s\n")).map_err(io_error(&file))?)
+    }
+
     /// The database ends at once.
     pub(super) fn crash_database(&mut self) -> Result<(), Error> {
+        self.database_failed = true;
         if let Some(postgres) = &mut self.postgres {
             let said = postgres.crash()?;
             self.database_log.push_str(&said);
@@ -423,6 +543,78 @@ impl Fleet {
             Some(postgres) if !postgres.is_running() => Ok(postgres.begin()?),
             _ => Ok(()),
         }
+    }
+
+    pub(super) fn fill_database_disk(&mut self) -> Result<(), Error> {
+        self.database_failed = true;
+        let filled = self.database_disk.as_ref().map_or(Ok(()), MemoryDisk::fill);
+        Ok(filled.map_err(io_error(&self.folder))?)
+    }
+
+    /// The database may have ended for want of room.
+    pub(super) fn empty_database_disk(&mut self) -> Result<(), Error> {
+        let disk = self.database_disk.as_ref();
+        let emptied = disk.map_or(Ok(()), MemoryDisk::unfill);
+        emptied.map_err(io_error(&self.folder))?;
+        if let Some(postgres) = &mut self.postgres
+            && postgres.has_ended()?
+        {
+            self.crash_database()?;
+            self.begin_database()?;
+        }
+        Ok(())
+    }
+
+    /// The replica gets nothing from now on.
+    pub(super) fn cut_replica_off(&self) -> Result<(), Error> {
+        match &self.replica {
+            Some(replica) => Ok(replica.cut_off()?),
+            None => Ok(()),
+        }
+    }
+
+    /// The replica is the database from now on.
+    pub(super) fn promote_replica(&mut self) -> Result<(), Error> {
+        let Some(replica) = self.replica.take() else {
+            return Ok(());
+        };
+        self.crash_database()?;
+        replica.promote()?;
+        let link = self.folder.join("socket");
+        let other = self.folder.join("socket.new");
+        let moved = std::os::unix::fs::symlink(replica.data(), &other)
+            .and_then(|()| fs::rename(&other, &link));
+        moved.map_err(io_error(&link))?;
+        self.postgres = Some(replica);
+        Ok(())
+    }
+
+    /// Copies the database while nothing uses it, or puts the copy back in its place.
+    pub(super) fn copy_database(&mut self, back: bool) -> Result<(), Error> {
+        for number in 0..self.nodes.len() {
+            self.kill_node(number)?;
+        }
+        let ran = self.postgres.as_ref().is_some_and(Postgres::is_running);
+        self.crash_database()?;
+        let home = self.folder.join("database");
+        let home = self.postgres.as_ref().map_or(home, |p| p.data().to_owned());
+        let backup = self.folder.join("backup");
+        let (from, to) = match back {
+            true => (&backup, &home),
+            false => (&home, &backup),
+        };
+        let mut copy = Command::new("sh");
+        copy.args([
+            "-c",
+            "mkdir -p \"$2\" && find \"$2\" -mindepth 1 -delete && cp -a \"$1/.\" \"$2\"",
+        ]);
+        copy.arg("copy").arg(from).arg(to);
+        process::run(copy, START_TIMEOUT)?.success()?;
+        if ran {
+            self.begin_database()?;
+        }
+        self.want_nodes();
+        Ok(())
     }
 
     pub(super) fn kill_server(&mut self, number: usize) {
@@ -510,7 +702,11 @@ impl Fleet {
         for secret in secrets {
             grep.args(["-e", secret]);
         }
-        grep.args(["--exclude-dir=to", "--exclude-dir=guarded"]);
+        grep.args([
+            "--exclude-dir=to",
+            "--exclude-dir=guarded",
+            "--exclude=.s.PGSQL.*",
+        ]);
         grep.arg(&self.folder);
         let found = process::run(grep, GREP_LIMIT)?;
         // 1: nothing was found.
@@ -577,6 +773,26 @@ impl FileServer {
             self.received.1 = bytes.unwrap_or(self.received.1);
         }
         self.received.0 + self.received.1
+    }
+}
+
+/// The environment of a program whose wall clock is wrong; other clocks are right.
+fn wrong_clock(clock: [(&str, &str); 1]) -> Vec<(String, String)> {
+    let always = [
+        ("LD_PRELOAD", WRONG_CLOCK),
+        ("DONT_FAKE_MONOTONIC", "1"),
+        ("FAKETIME_NO_CACHE", "1"),
+    ];
+    let all = always.into_iter().chain(clock);
+    all.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// What can be had here: disks can be full where we may mount some.
+pub(super) fn means() -> Means {
+    Means {
+        disks: rustix::process::geteuid().is_root(),
+        clocks: Path::new(WRONG_CLOCK).exists(),
     }
 }
 

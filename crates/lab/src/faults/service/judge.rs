@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use godwit_service_api::job::{FileState, FileView, JobState, JobView};
 
 use super::work::{FileCopy, PlannedJob};
 use crate::faults::watch::{difference, is_temporary};
 
-/// What may be sent twice besides: the counters of servers and of the service are read one after
-/// the other, and blocks are on the way between.
-const SLACK_BYTES: u64 = 8 << 20;
+/// What may be sent twice besides: what servers have received and not yet written.
+const SLACK_BYTES: u64 = 4 << 20;
+
+/// A partial file that vanishes so soon after a fault does so for its sake.
+const VANISH_LIMIT: Duration = Duration::from_secs(20);
 
 /// A job, and what the user knows of it.
 #[derive(Debug)]
@@ -55,6 +59,18 @@ impl Progress {
         self.id.is_none() && self.refused.is_none()
     }
 
+    /// The service may have forgotten what it said of it.
+    pub(super) fn doubted(&mut self) {
+        self.view = None;
+        self.cancel_heard = false;
+    }
+
+    /// The service does not know it any more.
+    pub(super) fn forgotten(&mut self) {
+        self.id = None;
+        self.doubted();
+    }
+
     /// Nothing more will come of it.
     pub(super) fn is_over(&self) -> bool {
         self.refused.is_some() || self.view.as_ref().is_some_and(|job| job.state.is_final())
@@ -71,6 +87,14 @@ pub(super) struct ServiceVerdict {
     pub(super) findings: Vec<String>,
 }
 
+/// Bytes of a partial file.
+#[derive(Debug, Clone, Copy, Default)]
+struct PartialBytes {
+    held: u64,
+    /// Those that may be sent again: they were there when a fault began or ended.
+    given_up: u64,
+}
+
 /// Looks at destinations and counters while jobs run, and at all of it in the end.
 #[derive(Debug)]
 pub(super) struct Judge {
@@ -78,8 +102,8 @@ pub(super) struct Judge {
     /// By server and path.
     copies: BTreeMap<(usize, PathBuf), FileCopy>,
     seen: BTreeSet<(usize, PathBuf)>,
-    /// Bytes that were received and not acknowledged, at most, since the last disturbance began.
-    unacknowledged: u64,
+    partial: BTreeMap<(usize, u64), PartialBytes>,
+    disturbed_at: Instant,
     resent_max: u64,
     /// A disk was full, and what did not fit may have failed.
     disk_fills: bool,
@@ -95,27 +119,48 @@ impl Judge {
                 .map(|copy| ((copy.server, copy.path.clone()), copy.clone()))
                 .collect(),
             seen: BTreeSet::new(),
-            unacknowledged: 0,
+            partial: BTreeMap::new(),
+            disturbed_at: Instant::now(),
             resent_max: SLACK_BYTES,
             disk_fills,
             verdict: ServiceVerdict::default(),
         }
     }
 
-    /// A fault begins or ends: what is unacknowledged until now may be sent again.
+    /// A fault begins or ends: partial files may be sent again. Complete ones are not sent again.
     pub(super) fn disturbed(&mut self) {
-        self.resent_max += std::mem::take(&mut self.unacknowledged);
+        self.look();
+        self.disturbed_at = Instant::now();
+        for partial in self.partial.values_mut() {
+            self.resent_max += partial.held.saturating_sub(partial.given_up);
+            partial.given_up = partial.held.max(partial.given_up);
+        }
     }
 
     /// Looks at what there is now.
-    pub(super) fn look(&mut self, received: u64, jobs: &[Progress], disturbed: bool) {
-        let done = jobs.iter().filter_map(|job| job.view.as_ref());
-        let done: u64 = done.map(|job| job.bytes_done).sum();
-        let open = received.saturating_sub(done);
-        self.unacknowledged = match disturbed {
-            true => self.unacknowledged.max(open),
-            false => open,
-        };
+    pub(super) fn look(&mut self) {
+        let (mut partial, mut complete) = (BTreeMap::new(), BTreeSet::new());
+        for (server, root) in self.roots.iter().enumerate().skip(1) {
+            for path in files_below(root) {
+                // It may have got another name.
+                let Ok(file) = path.metadata() else { continue };
+                let key = (server, file.ino());
+                if is_partial(&path) {
+                    let held = file.len().min(file.blocks() * 512);
+                    let given_up = self.partial.get(&key).map_or(0, |before| before.given_up);
+                    partial.insert(key, PartialBytes { held, given_up });
+                } else {
+                    complete.insert(key);
+                }
+            }
+        }
+        let gone = self.partial.iter();
+        let gone = gone.filter(|(key, _)| !partial.contains_key(key) && !complete.contains(key));
+        if self.disturbed_at.elapsed() < VANISH_LIMIT {
+            let bytes = gone.map(|(_, file)| file.held.saturating_sub(file.given_up));
+            self.resent_max += bytes.sum::<u64>();
+        }
+        self.partial = partial;
         self.look_at_files();
     }
 
@@ -123,6 +168,9 @@ impl Judge {
     fn look_at_files(&mut self) {
         for (server, root) in self.roots.clone().iter().enumerate().skip(1) {
             for path in files_below(root) {
+                if is_partial(&path) {
+                    continue;
+                }
                 let short = path.strip_prefix(root).unwrap_or(&path).to_owned();
                 let key = (server, short);
                 if self.seen.contains(&key) {
@@ -168,9 +216,15 @@ impl Judge {
         }
         let state = match (canceled, job.planned.missing > 0) {
             (true, _) => [JobState::Canceled, JobState::Finished],
+            (false, true) if job.planned.copies.is_empty() => [JobState::Failed; 2],
             (false, true) => [JobState::Partial; 2],
             (false, false) => [JobState::Finished; 2],
         };
+        let code = job.planned.code;
+        let mut other = files.iter().filter_map(|file| file.error.as_ref());
+        if let Some(error) = other.find(|error| code.is_some_and(|code| error.code != code)) {
+            find(format!("failed with {error:?} instead of {code:?}"));
+        }
         let mut errors = files.iter().filter_map(|file| file.error.as_ref());
         let no_space = self.disk_fills && errors.clone().any(|error| error.code == "no_space");
         if view.state.is_final() && !state.contains(&view.state) && !no_space {
@@ -206,8 +260,7 @@ impl Judge {
 
     /// Counts what was sent twice. What a canceled job has sent is no copy.
     pub(super) fn finish(mut self, received: u64, jobs: &[Progress]) -> ServiceVerdict {
-        self.look_at_files();
-        self.disturbed();
+        self.look();
         for ((server, path), copy) in &self.copies {
             let place = self.roots[*server].join(path);
             if self.seen.contains(&(*server, path.clone())) {
@@ -230,7 +283,7 @@ impl Judge {
         verdict.resent_max = self.resent_max;
         if verdict.resent_bytes > verdict.resent_max {
             verdict.findings.push(format!(
-                "{} bytes were sent again, {} had not been acknowledged",
+                "{} bytes were sent again, {} were in partial files when a fault began or ended",
                 verdict.resent_bytes, verdict.resent_max
             ));
         }
@@ -238,14 +291,19 @@ impl Judge {
     }
 }
 
-/// Files with final names.
+fn is_partial(path: &Path) -> bool {
+    let name = path.file_name();
+    name.is_some_and(|name| is_temporary(name.as_encoded_bytes()))
+}
+
+/// All files.
 fn files_below(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
             found.extend(files_below(&path));
-        } else if !is_temporary(entry.file_name().as_encoded_bytes()) {
+        } else {
             found.push(path);
         }
     }

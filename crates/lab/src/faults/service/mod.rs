@@ -15,6 +15,8 @@ mod balancer;
 mod fleet;
 mod judge;
 mod plan;
+mod poison;
+mod soak;
 mod user;
 mod work;
 
@@ -24,13 +26,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tempfile::TempDir;
 
-pub use self::plan::{Database, ServiceFault, ServiceKind, ServicePlan};
+pub use self::plan::{Database, Means, ServiceFault, ServiceKind, ServicePlan};
+pub use self::soak::soak;
 use self::{
     balancer::PollDelivery,
     fleet::Fleet,
     judge::{Judge, Progress},
     plan::ServiceKind as Kind,
-    user::User,
+    user::{Asked, User},
     work::{PlannedJob, Sources},
 };
 use super::Error;
@@ -110,7 +113,7 @@ impl ServiceCampaign {
 
     /// The plan of a number.
     pub fn plan(&self, number: u64) -> ServicePlan {
-        ServicePlan::draw(self.seed, number, self.database, disks())
+        ServicePlan::draw(self.seed, number, self.database, fleet::means())
     }
 
     /// Runs one. The calling thread sees a file system of its own from then on.
@@ -125,11 +128,6 @@ impl ServiceCampaign {
         std::fs::remove_dir_all(&folder).map_err(io_error(&folder))?;
         Ok(outcome)
     }
-}
-
-/// A disk can be full only where we may mount one.
-fn disks() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 /// A moment of a plan.
@@ -156,7 +154,7 @@ impl<'a> ServiceRun<'a> {
     fn start(plan: &'a ServicePlan, folder: &Path, sources: &Sources) -> Result<Self, Error> {
         let mut rng = Rng::new(plan.seed ^ u64::from(std::process::id()), plan.number);
         let password = format!("planted-{:016x}{:016x}", rng.next_u64(), rng.next_u64());
-        let mut fleet = Fleet::start(plan, folder, &sources.root, &password, disks())?;
+        let mut fleet = Fleet::start(plan, folder, &sources.root, &password, fleet::means())?;
         let tokens = fleet.tokens()?;
         let token = tokens[0].clone();
         let secrets: Vec<String> = tokens.into_iter().chain([password.clone()]).collect();
@@ -166,10 +164,9 @@ impl<'a> ServiceRun<'a> {
             let refused = format!("the credential was refused\n{}", fleet.log());
             fleet.findings.push(refused);
         }
-        let jobs = work::jobs(plan, sources, &urls);
-        let disk_fills = plan.faults.iter().any(|fault| fault.kind == Kind::DiskFull);
+        let jobs = work::jobs(plan, sources, &urls, &fleet.poisons());
         let roots = (0..urls.len()).map(|server| fleet.root(server).to_owned());
-        let judge = Judge::new(roots.collect(), &jobs, disk_fills);
+        let judge = Judge::new(roots.collect(), &jobs, plan.has(Kind::DiskFull));
         let moment = |fault: &ServiceFault, ends| {
             let at = fault.at_ms + if ends { fault.lasts_ms } else { 0 };
             Moment {
@@ -198,21 +195,19 @@ impl<'a> ServiceRun<'a> {
     fn finish(mut self) -> Result<ServiceOutcome, Error> {
         let last = self.moments.first().map_or(Duration::ZERO, |last| last.at);
         let mut next_look = Duration::ZERO;
-        let mut open_faults = 0_i32;
         loop {
             let now = self.began.elapsed();
             while self.moments.last().is_some_and(|moment| moment.at <= now) {
                 if let Some(moment) = self.moments.pop() {
-                    open_faults += if moment.ends { -1 } else { 1 };
-                    self.happen(moment)?;
                     self.judge.disturbed();
+                    self.happen(moment)?;
                 }
             }
             self.fleet.keep_up()?;
             self.talk(now);
             if now >= next_look {
                 next_look = now + LOOK;
-                self.look(open_faults > 0);
+                self.look();
             }
             let over = self.moments.is_empty() && self.jobs.iter().all(Progress::is_over);
             if over || now > last + SETTLE_LIMIT {
@@ -221,7 +216,7 @@ impl<'a> ServiceRun<'a> {
             std::thread::sleep(TICK);
         }
         let seconds = self.began.elapsed().as_secs_f64();
-        self.look(false);
+        self.look();
         for job in &self.jobs {
             let files = job.id().and_then(|id| self.user.files(id));
             self.judge.job(job, files);
@@ -247,7 +242,7 @@ impl<'a> ServiceRun<'a> {
         })
     }
 
-    /// Submits and cancels what is due.
+    /// Submits and cancels what is due, again where the service forgot it.
     fn talk(&mut self, now: Duration) {
         for job in &mut self.jobs {
             let PlannedJob { due, cancels, .. } = job.planned;
@@ -264,16 +259,17 @@ impl<'a> ServiceRun<'a> {
         }
     }
 
-    fn look(&mut self, disturbed: bool) {
+    fn look(&mut self) {
         for job in &mut self.jobs {
-            if let (Some(id), false) = (job.id(), job.is_over())
-                && let Some(view) = self.user.job(id)
-            {
-                job.view = Some(view);
+            let Some(id) = job.id() else { continue };
+            match self.user.job(id) {
+                Asked::Is(view) => job.view = Some(*view),
+                Asked::Unknown if self.plan.forgets() => job.forgotten(),
+                Asked::Unknown | Asked::NoAnswer => {}
             }
         }
-        let received = self.fleet.received();
-        self.judge.look(received, &self.jobs, disturbed);
+        self.fleet.received();
+        self.judge.look();
     }
 
     fn happen(&mut self, moment: Moment) -> Result<(), Error> {
@@ -305,6 +301,27 @@ impl<'a> ServiceRun<'a> {
             }
             (Kind::DiskFull, false) => fleet.fill_disk()?,
             (Kind::DiskFull, true) => fleet.empty_disk()?,
+            (Kind::DatabaseDiskFull, false) => fleet.fill_database_disk()?,
+            (Kind::DatabaseDiskFull, true) => fleet.empty_database_disk()?,
+            (Kind::SynchronousFailover, false) => fleet.crash_database()?,
+            (Kind::AsynchronousFailover, false) => fleet.cut_replica_off()?,
+            (Kind::SynchronousFailover | Kind::AsynchronousFailover, true) => {
+                fleet.promote_replica()?;
+            }
+            (Kind::BackupRestored, back) => fleet.copy_database(back)?,
+            (Kind::ClockOff, false) => fleet.set_clock(fault.which, fault.clock_seconds())?,
+            (Kind::ClockOff, true) => fleet.set_clock(fault.which, 0)?,
+            // These are jobs.
+            (
+                Kind::SourceHangs
+                | Kind::SourceRefuses
+                | Kind::SourceSendsNoise
+                | Kind::UnitKillsAgents,
+                _,
+            ) => {}
+        }
+        if fault.kind.forgets() && ends {
+            self.jobs.iter_mut().for_each(Progress::doubted);
         }
         Ok(())
     }

@@ -18,7 +18,10 @@ pub(super) const AGENTS: usize = 2;
 pub(super) const SERVERS: usize = 3;
 
 /// The last fault begins this long after the first job, ms.
-const SPAN_MS: u64 = 14_000;
+const SPAN_MS: u64 = 18_000;
+
+/// Fewest and most faults of a plan.
+const FAULTS: (usize, usize) = (4, 8);
 
 /// Where the service keeps what it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -67,11 +70,38 @@ pub enum ServiceKind {
     LinkLate,
     /// The file system of a destination has no room left.
     DiskFull,
+    /// That of the database has none.
+    DatabaseDiskFull,
+    /// The database's server ends, and a replica that has every commit takes its place.
+    SynchronousFailover,
+    /// The same with a replica that got nothing for a while: the last commits are lost.
+    AsynchronousFailover,
+    /// The database becomes what it was a while ago.
+    BackupRestored,
+    /// The wall clock of an agent or of a process that serves is wrong by minutes.
+    ClockOff,
+    /// A job reads from a server that accepts connections and says nothing, until it is canceled.
+    SourceHangs,
+    /// A job reads from a server that refuses every command.
+    SourceRefuses,
+    /// A job reads from a server that sends noise.
+    SourceSendsNoise,
+    /// An agent that runs a certain unit dies by SIGKILL, every time.
+    UnitKillsAgents,
+}
+
+/// What this machine can do to a service.
+#[derive(Debug, Clone, Copy)]
+pub struct Means {
+    /// Mount file systems, which can be full.
+    pub disks: bool,
+    /// Show wrong clocks to programs.
+    pub clocks: bool,
 }
 
 impl ServiceKind {
     /// All there are.
-    pub const ALL: [ServiceKind; 12] = [
+    pub const ALL: [ServiceKind; 21] = [
         ServiceKind::AgentKilled,
         ServiceKind::AgentPaused,
         ServiceKind::NodeKilled,
@@ -84,6 +114,15 @@ impl ServiceKind {
         ServiceKind::AnswersLost,
         ServiceKind::LinkLate,
         ServiceKind::DiskFull,
+        ServiceKind::DatabaseDiskFull,
+        ServiceKind::SynchronousFailover,
+        ServiceKind::AsynchronousFailover,
+        ServiceKind::BackupRestored,
+        ServiceKind::ClockOff,
+        ServiceKind::SourceHangs,
+        ServiceKind::SourceRefuses,
+        ServiceKind::SourceSendsNoise,
+        ServiceKind::UnitKillsAgents,
     ];
 
     /// As it is printed.
@@ -101,16 +140,52 @@ impl ServiceKind {
             ServiceKind::AnswersLost => "answers-lost",
             ServiceKind::LinkLate => "link-late",
             ServiceKind::DiskFull => "disk-full",
+            ServiceKind::DatabaseDiskFull => "database-disk-full",
+            ServiceKind::SynchronousFailover => "synchronous-failover",
+            ServiceKind::AsynchronousFailover => "asynchronous-failover",
+            ServiceKind::BackupRestored => "backup-restored",
+            ServiceKind::ClockOff => "clock-off",
+            ServiceKind::SourceHangs => "source-hangs",
+            ServiceKind::SourceRefuses => "source-refuses",
+            ServiceKind::SourceSendsNoise => "source-sends-noise",
+            ServiceKind::UnitKillsAgents => "unit-kills-agents",
         }
     }
 
-    /// Which can be had with this database and by this user.
-    fn can_be_had(self, database: Database, disks: bool) -> bool {
+    /// Which can be had with this database and on this machine.
+    fn can_be_had(self, database: Database, means: Means) -> bool {
         match self {
-            ServiceKind::DatabaseKilled => database == Database::Postgres,
-            ServiceKind::DiskFull => disks,
+            ServiceKind::DatabaseKilled
+            | ServiceKind::SynchronousFailover
+            | ServiceKind::AsynchronousFailover => database == Database::Postgres,
+            ServiceKind::DiskFull | ServiceKind::DatabaseDiskFull => means.disks,
+            ServiceKind::ClockOff => means.clocks,
             _ => true,
         }
+    }
+
+    /// Another database takes the place of the one that was: once in a plan.
+    fn replaces_database(self) -> bool {
+        self == ServiceKind::SynchronousFailover || self.forgets()
+    }
+
+    /// The service forgets what it has answered.
+    pub(super) fn forgets(self) -> bool {
+        matches!(
+            self,
+            ServiceKind::AsynchronousFailover | ServiceKind::BackupRestored
+        )
+    }
+
+    /// A job that cannot be done is part of the plan.
+    pub(super) fn is_poison(self) -> bool {
+        matches!(
+            self,
+            ServiceKind::SourceHangs
+                | ServiceKind::SourceRefuses
+                | ServiceKind::SourceSendsNoise
+                | ServiceKind::UnitKillsAgents
+        )
     }
 
     /// Shortest and longest time until all is as before, ms.
@@ -124,6 +199,12 @@ impl ServiceKind {
             }
             ServiceKind::AnswersLost | ServiceKind::LinkLate => (1_000, 8_000),
             ServiceKind::DiskFull => (500, 4_000),
+            ServiceKind::DatabaseDiskFull => (1_000, 8_000),
+            ServiceKind::AsynchronousFailover => (300, 2_000),
+            ServiceKind::BackupRestored => (500, 6_000),
+            ServiceKind::ClockOff => (2_000, 15_000),
+            // The job is there from the first moment on.
+            kind if kind.is_poison() => (0, 0),
             _ => (100, 5_000),
         }
     }
@@ -178,8 +259,8 @@ pub struct ServicePlan {
 }
 
 impl ServicePlan {
-    /// The plan of this number in the campaign of `seed`. `disks`: a disk can be full here.
-    pub fn draw(seed: u64, number: u64, database: Database, disks: bool) -> ServicePlan {
+    /// The plan of this number in the campaign of `seed`.
+    pub fn draw(seed: u64, number: u64, database: Database, means: Means) -> ServicePlan {
         let mut rng = Rng::new(seed, number);
         let nodes = match database {
             Database::Sqlite => 1,
@@ -187,26 +268,33 @@ impl ServicePlan {
         };
         let doubled = rng.chance(0.5);
         let kinds = ServiceKind::ALL.into_iter();
-        let kinds: Vec<_> = kinds
-            .filter(|kind| kind.can_be_had(database, disks))
+        let mut kinds: Vec<_> = kinds
+            .filter(|kind| kind.can_be_had(database, means))
             .collect();
-        let count = 3 + below(&mut rng, 4);
-        let fault = |_| {
+        let count = FAULTS.0 + below(&mut rng, FAULTS.1 - FAULTS.0 + 1);
+        let mut faults = Vec::with_capacity(count);
+        for _ in 0..count {
             let kind = kinds[below(&mut rng, kinds.len())];
+            if kind.replaces_database() {
+                kinds.retain(|kind| !kind.replaces_database());
+            }
+            if kind.is_poison() {
+                kinds.retain(|other| *other != kind);
+            }
             let which = match kind {
                 ServiceKind::NodeKilled => below(&mut rng, nodes),
                 ServiceKind::ServerKilled => below(&mut rng, SERVERS),
+                ServiceKind::ClockOff => below(&mut rng, AGENTS + nodes),
                 _ => below(&mut rng, AGENTS),
             };
             let (least, most) = kind.lasts_ms();
-            ServiceFault {
+            faults.push(ServiceFault {
                 at_ms: rng.up_to(SPAN_MS),
                 kind,
                 which,
                 lasts_ms: least + rng.up_to(most - least),
-            }
-        };
-        let mut faults: Vec<_> = (0..count).map(fault).collect();
+            });
+        }
         faults.sort_by_key(|fault| fault.at_ms);
         ServicePlan {
             seed,
@@ -215,6 +303,27 @@ impl ServicePlan {
             nodes,
             doubled,
             faults,
+        }
+    }
+
+    /// Whether this happens in it.
+    pub fn has(&self, kind: ServiceKind) -> bool {
+        self.faults.iter().any(|fault| fault.kind == kind)
+    }
+
+    /// The service forgets some of what it has answered.
+    pub(super) fn forgets(&self) -> bool {
+        self.faults.iter().any(|fault| fault.kind.forgets())
+    }
+}
+
+impl ServiceFault {
+    /// By how many seconds a clock is wrong.
+    pub(super) fn clock_seconds(&self) -> i64 {
+        let minutes = 1 + i64::try_from(self.lasts_ms % 10).unwrap_or(0);
+        match self.at_ms % 2 {
+            0 => 60 * minutes,
+            _ => -60 * minutes,
         }
     }
 }
@@ -241,33 +350,53 @@ mod tests {
 
     use super::*;
 
+    const ALL: Means = Means {
+        disks: true,
+        clocks: true,
+    };
+
+    fn plans(database: Database, means: Means) -> impl Iterator<Item = ServicePlan> {
+        (0..300).map(move |number| ServicePlan::draw(1, number, database, means))
+    }
+
     #[test]
     fn a_number_is_the_same_plan_whichever_came_before() {
-        let draw = |seed, number| ServicePlan::draw(seed, number, Database::Postgres, true);
+        let draw = |seed, number| ServicePlan::draw(seed, number, Database::Postgres, ALL);
         assert_eq!(draw(7, 31), draw(7, 31));
         assert_ne!(draw(8, 31).faults, draw(7, 31).faults);
     }
 
     #[test]
     fn every_fault_is_drawn_where_it_can_be_had() {
-        let met = |database, disks| -> BTreeSet<ServiceKind> {
-            let plans = (0..200).map(|number| ServicePlan::draw(1, number, database, disks));
-            plans
-                .flat_map(|plan| plan.faults)
-                .map(|fault| fault.kind)
-                .collect()
+        let met = |database, means| -> BTreeSet<ServiceKind> {
+            let faults = plans(database, means).flat_map(|plan| plan.faults);
+            faults.map(|fault| fault.kind).collect()
         };
-        assert_eq!(met(Database::Postgres, true).len(), ServiceKind::ALL.len());
-        let fewer = met(Database::Sqlite, false);
-        assert_eq!(fewer.len(), ServiceKind::ALL.len() - 2);
+        assert_eq!(met(Database::Postgres, ALL).len(), ServiceKind::ALL.len());
+        let few = Means {
+            disks: false,
+            clocks: false,
+        };
+        let fewer = met(Database::Sqlite, few);
+        assert_eq!(fewer.len(), ServiceKind::ALL.len() - 6);
         assert!(!fewer.contains(&ServiceKind::DiskFull));
     }
 
     #[test]
     fn an_agent_that_stands_still_loses_its_lease() {
-        let plans = (0..200).map(|number| ServicePlan::draw(1, number, Database::Sqlite, false));
-        let paused = plans.flat_map(|plan| plan.faults);
+        let paused = plans(Database::Sqlite, ALL).flat_map(|plan| plan.faults);
         let mut paused = paused.filter(|fault| fault.kind == ServiceKind::AgentPaused);
         assert!(paused.all(|fault| u128::from(fault.lasts_ms) > LEASE.as_millis()));
+    }
+
+    #[test]
+    fn a_database_is_replaced_once() {
+        let replaced = |plan: ServicePlan| {
+            let faults = plan.faults.into_iter();
+            faults
+                .filter(|fault| fault.kind.replaces_database())
+                .count()
+        };
+        assert!(plans(Database::Postgres, ALL).map(replaced).all(|n| n < 2));
     }
 }

@@ -24,6 +24,16 @@ pub(super) struct User {
     pub(super) leaks: Vec<String>,
 }
 
+/// What the service says of a thing.
+pub(super) enum Asked<T> {
+    /// This.
+    Is(Box<T>),
+    /// There is none.
+    Unknown,
+    /// Nothing that can be read.
+    NoAnswer,
+}
+
 impl User {
     pub(super) fn new(nodes: Nodes, token: String, secrets: Vec<String>) -> User {
         User {
@@ -70,8 +80,21 @@ impl User {
         answer.is_some_and(|(status, _)| status == 409 || (200..300).contains(&status))
     }
 
-    pub(super) fn job(&mut self, id: &str) -> Option<JobView> {
-        self.get(&format!("/api/v1/jobs/{id}"))
+    /// Pauses or resumes a job; whether the service has heard it, or knows that it has ended.
+    pub(super) fn change(&mut self, id: &str, what: &str) -> bool {
+        let answer = self.ask("POST", &format!("/api/v1/jobs/{id}/{what}"), None, None);
+        answer.is_some_and(|(status, _)| status == 409 || (200..300).contains(&status))
+    }
+
+    pub(super) fn job(&mut self, id: &str) -> Asked<JobView> {
+        match self.ask("GET", &format!("/api/v1/jobs/{id}"), None, None) {
+            Some((200, body)) => match serde_json::from_slice(&body) {
+                Ok(job) => Asked::Is(job),
+                Err(_) => Asked::NoAnswer,
+            },
+            Some((404, _)) => Asked::Unknown,
+            _ => Asked::NoAnswer,
+        }
     }
 
     /// All files of a job.

@@ -6,9 +6,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use godwit_service_api::job::{FileRequest, JobOptions, JobRequest};
+use godwit_service_api::job::{FileRequest, JobOptions, JobRequest, Overwrite};
 
-use super::plan::ServicePlan;
+use super::plan::{ServiceKind, ServicePlan};
 use crate::path::Rng;
 
 /// The server that sends.
@@ -60,7 +60,10 @@ impl Sources {
         })
     }
 
-    fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a Path, u64)> + 'a {
+    pub(super) fn below<'a>(
+        &'a self,
+        folder: &'a str,
+    ) -> impl Iterator<Item = (&'a Path, u64)> + 'a {
         let found = self
             .sizes
             .iter()
@@ -93,6 +96,8 @@ pub(super) struct PlannedJob {
     pub(super) copies: Vec<FileCopy>,
     /// Files whose sources do not exist.
     pub(super) missing: u64,
+    /// Why its files fail.
+    pub(super) code: Option<&'static str>,
 }
 
 /// A file that a job copies.
@@ -104,8 +109,17 @@ pub(super) struct FileCopy {
     pub(super) bytes: u64,
 }
 
-/// The jobs of a plan. `urls`: of the servers, without a path.
-pub(super) fn jobs(plan: &ServicePlan, sources: &Sources, urls: &[String]) -> Vec<PlannedJob> {
+/// Files of a job that cannot be done.
+const POISONED_FILES: u64 = 2;
+
+/// The jobs of a plan. `urls`: of the servers, without a path; `poisons`: of those that are of no
+/// use.
+pub(super) fn jobs(
+    plan: &ServicePlan,
+    sources: &Sources,
+    urls: &[String],
+    poisons: &[(ServiceKind, String)],
+) -> Vec<PlannedJob> {
     // Beside the stream of numbers that the faults are drawn from.
     let mut rng = Rng::new(!plan.seed, plan.number);
     let mut within = |least: u64, most: u64| Duration::from_millis(least + rng.up_to(most - least));
@@ -134,6 +148,7 @@ pub(super) fn jobs(plan: &ServicePlan, sources: &Sources, urls: &[String]) -> Ve
             request: request(name, files.collect()),
             copies,
             missing: 0,
+            code: None,
         }
     };
     let mut jobs = vec![
@@ -161,6 +176,30 @@ pub(super) fn jobs(plan: &ServicePlan, sources: &Sources, urls: &[String]) -> Ve
     let mut canceled = listed("canceled", "paced", &local, TO, within(0, 5_000));
     canceled.cancels = Some(canceled.due + within(300, 3_000));
     jobs.push(canceled);
+    for (kind, url) in poisons {
+        let mut poisoned = listed(kind.name(), "none", &remote, TO, within(0, 5_000));
+        poisoned.missing = POISONED_FILES;
+        poisoned.code = (*kind == ServiceKind::UnitKillsAgents).then_some("poison");
+        poisoned.request.options.attempts = 2;
+        if *kind == ServiceKind::SourceHangs {
+            // It would fail after minutes: the client waits for each reply, and tries again.
+            poisoned.cancels = Some(poisoned.due + within(5_000, 20_000));
+        }
+        let files = (0..POISONED_FILES).map(|number| FileRequest {
+            source: format!("{url}/{number}"),
+            destination: format!("{}/{}/{number}", urls[TO], kind.name()),
+            bytes: Some(1_000),
+            ..FileRequest::default()
+        });
+        poisoned.request.files = files.collect();
+        jobs.push(poisoned);
+    }
+    if plan.forgets() {
+        // The service may have forgotten that it copied a file itself.
+        for job in &mut jobs {
+            job.request.options.overwrite = Overwrite::Different;
+        }
+    }
     jobs.sort_by_key(|job| job.due);
     jobs
 }
