@@ -112,9 +112,9 @@ fn built(arguments: &[&str]) -> Result<PathBuf, String> {
         .map_err(|e| format!("cannot run cargo: {e}"))?;
     let messages = String::from_utf8_lossy(&done.stdout);
     let messages = messages.lines().map(serde_json::from_str::<Value>);
-    let programs =
+    let mut programs =
         messages.filter_map(|message| Some(message.ok()?["executable"].as_str()?.into()));
-    (programs.last().filter(|_| done.status.success()))
+    (programs.next_back().filter(|_| done.status.success()))
         .ok_or(format!("cargo {} builds no program", arguments.join(" ")))
 }
 

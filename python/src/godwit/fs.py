@@ -157,7 +157,11 @@ class GodwitFileSystem(AbstractFileSystem):
         if mode == "create" and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         writer = self._writer(path)
-        writer.write(value)
+        try:
+            writer.write(value)
+        except BaseException:
+            writer.discard()
+            raise
         self._finish(writer, path)
 
     def _writer(self, path: str) -> Writer:
@@ -277,9 +281,20 @@ class FtpFileSystem(GodwitFileSystem):
 
 
 class GodwitFile(AbstractBufferedFile):
-    """An open file. One that is written gets its name when it is closed."""
+    """An open file.
+
+    One that is written gets its name when it is closed. A ``with`` block that ends by an exception
+    leaves nothing of it.
+    """
 
     _written: Optional[Writer] = None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and self.writable():
+            self.closed = True
+            self.discard()
+        else:
+            self.close()
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return bytes(self.fs._range(self.path, start, min(end, self.size)))
@@ -289,7 +304,11 @@ class GodwitFile(AbstractBufferedFile):
 
     def _upload_chunk(self, final: bool = False) -> bool:
         assert self._written is not None
-        self._written.write(self.buffer.getvalue())
+        try:
+            self._written.write(self.buffer.getvalue())
+        except BaseException:
+            self.discard()
+            raise
         if final and self.autocommit:
             self.commit()
         return True

@@ -148,7 +148,10 @@ pub fn soak(seed: u64, length: Length, tell: &mut dyn FnMut(&str)) -> Result<Soa
     if let Some((jobs, bytes)) = first_size {
         let now = fleet.database_bytes();
         let most = bytes + bytes / 10 + (done.commands - jobs) * JOB_BYTES;
-        tell(&format!("database: {bytes} bytes after {jobs} jobs, {now} after {}", done.commands));
+        tell(&format!(
+            "database: {bytes} bytes after {jobs} jobs, {now} after {}",
+            done.commands
+        ));
         if now > most {
             findings.push(format!("the database has {now} bytes, had {bytes}"));
         }
@@ -250,9 +253,11 @@ impl SoakRun {
             let job = self.open.swap_remove(number);
             if view.state != JobState::Finished && !job.canceled {
                 let state = view.state.as_str();
-                self.findings.push(format!("{} is {state}: {:?}", job.folder, view.files));
+                self.findings
+                    .push(format!("{} is {state}: {:?}", job.folder, view.files));
             } else if view.state == JobState::Finished && view.files.total != job.files {
-                self.findings.push(format!("{} has {:?}", job.folder, view.files));
+                self.findings
+                    .push(format!("{} has {:?}", job.folder, view.files));
             }
             self.judge_files(&job);
         }
@@ -261,7 +266,8 @@ impl SoakRun {
     /// What is reported finished equals its source.
     fn judge_files(&mut self, job: &Open) {
         let Some(files) = self.user.files(&job.id) else {
-            self.findings.push(format!("{}: no list of files", job.folder));
+            self.findings
+                .push(format!("{}: no list of files", job.folder));
             return;
         };
         let from = format!("{}/", self.urls[FROM]);
@@ -271,14 +277,19 @@ impl SoakRun {
                 continue;
             }
             self.done.files += 1;
-            let ends = (file.source.strip_prefix(&from), file.destination.strip_prefix(&to));
+            let ends = (
+                file.source.strip_prefix(&from),
+                file.destination.strip_prefix(&to),
+            );
             let (Some(source), Some(place)) = ends else {
-                self.findings.push(format!("{} is invented", file.destination));
+                self.findings
+                    .push(format!("{} is invented", file.destination));
                 continue;
             };
             let source = self.sources.root.join(Path::new(source));
             if let Some(how) = difference(&source, &self.to.join(place)) {
-                self.findings.push(format!("{place} is {:?} and {how}", file.state));
+                self.findings
+                    .push(format!("{place} is {:?} and {how}", file.state));
             }
         }
         // Room for others. What a canceled job still removes may be gone.
