@@ -29,7 +29,11 @@ if ! cmp -s "$requirements" "$tools/requirements"; then
     cp "$requirements" "$tools/requirements"
 fi
 mkdir -p "$out"
-"$tools/bin/python" -m build --no-isolation --outdir "$out" python >target/python/build.log || {
+# A copy without links: the licence is that of the tree.
+rm -rf target/python/source
+cp -RL python target/python/source
+"$tools/bin/python" -m build --no-isolation --outdir "$out" target/python/source \
+    >target/python/build.log || {
     cat target/python/build.log
     exit 1
 }

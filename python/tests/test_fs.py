@@ -8,8 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any, Iterator
 
+import dask.bytes
+import fsspec
 import pandas
 import pytest
+import xarray
 from fsspec.core import url_to_fs
 
 from conftest import Running, Server, missing, serve
@@ -62,12 +65,19 @@ def test_pandas_reads_and_writes_tables(server: Server) -> None:
 
 
 def test_dask_reads_parts_of_a_table(server: Server) -> None:
-    dask = pytest.importorskip("dask.bytes")
     content = b"".join(b"%d,line\n" % n for n in range(20_000))
     server.write("/parts.csv", content)
-    sample, blocks = dask.read_bytes(url(server, "/parts.csv"), delimiter=b"\n", blocksize=64 << 10)
+    read: Any = getattr(dask.bytes, "read_bytes")
+    sample, blocks = read(url(server, "/parts.csv"), delimiter=b"\n", blocksize=64 << 10)
     parts = [block.compute(scheduler="threads") for block in blocks[0]]
     assert len(parts) > 2 and b"".join(parts) == content and content.startswith(sample)
+
+
+def test_xarray_reads_arrays(server: Server) -> None:
+    numbers = xarray.DataArray(range(100_000), dims="n", name="numbers").to_dataset()
+    (server.root / "a.nc").write_bytes(bytes(numbers.to_netcdf(engine="h5netcdf")))
+    with fsspec.open(url(server, "/a.nc"), block_size=100_000) as file:
+        assert xarray.open_dataset(file, engine="h5netcdf").load().equals(numbers)
 
 
 def test_files_are_listed_read_moved_and_removed(server: Server, fs: FtpFileSystem) -> None:

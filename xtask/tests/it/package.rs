@@ -73,7 +73,11 @@ fn both_hold_programs_manuals_units_and_settings() {
             .arg("--contents")
             .arg(packed(".deb")),
     );
-    let tar = said(Command::new("tar").arg("-tvzf").arg(packed(".tar.gz")));
+    let tar = said(
+        Command::new("tar")
+            .arg("-tvzf")
+            .arg(packed("-linux.tar.gz")),
+    );
     for (path, in_tar) in [
         ("./usr/bin/godwit", "bin/godwit"),
         ("./usr/bin/godwitd", "bin/godwitd"),
