@@ -35,6 +35,13 @@ def certificate(
     )
     builder = builder.not_valid_before(now - timedelta(hours=1))
     builder = builder.not_valid_after(now + timedelta(hours=hours))
+    signer = (issuer[1] if issuer else key).public_key()
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False
+    )
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    )
     for extension in extensions:
         builder = builder.add_extension(extension, critical=not issuer)
     return builder.sign(issuer[1] if issuer else key, hashes.SHA256()), key
@@ -82,7 +89,8 @@ class Grid:
 
 def make(folder: Path, godwit: Path) -> Grid:
     grid = Grid(folder)
-    authority = certificate("CA", None, [x509.BasicConstraints(True, None)])
+    signs = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    authority = certificate("CA", None, [x509.BasicConstraints(True, None), signs])
     names = x509.SubjectAlternativeName(
         [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
     )

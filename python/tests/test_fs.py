@@ -75,7 +75,7 @@ def test_dask_reads_parts_of_a_table(server: Server) -> None:
 
 def test_xarray_reads_arrays(server: Server) -> None:
     numbers = xarray.DataArray(range(100_000), dims="n", name="numbers").to_dataset()
-    (server.root / "a.nc").write_bytes(bytes(numbers.to_netcdf(engine="h5netcdf")))
+    numbers.to_netcdf(server.root / "a.nc", engine="h5netcdf")
     with fsspec.open(url(server, "/a.nc"), block_size=100_000) as file:
         assert xarray.open_dataset(file, engine="h5netcdf").load().equals(numbers)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -102,6 +103,25 @@ def test_what_cannot_be_delegated_is_refused_and_not_sent(
     for request in ("", "no request", grid.user.read_text()):
         with pytest.raises(errors.BadAnswer):
             Issuer(grid.proxy).sign(request, 60)
+
+
+def test_a_service_has_to_prove_its_name(running: Running, grid: Grid, tmp_path: Path) -> None:
+    address = running.start(
+        "godwit-service",
+        *("serve", "--data", f"{tmp_path}/data", "--listen", "127.0.0.1:0", "--no-agent"),
+        *("--cert", str(grid.host), "--key", str(grid.host)),
+        says="https://",
+    )
+    (authority,) = grid.authorities.glob("*.0")
+    files = {"token_file": tmp_path / "data" / "token", "limit": godwit.Limit(retries=0)}
+    settings: Any = {**files, "ca": authority}
+    with godwit.Service(f"https://{address}", **settings) as service:
+        assert service.user_name()
+        assert service.delegate() > datetime.now(timezone.utc)
+    for wrong in ({"ca": None}, {"ca": grid.user}):
+        with pytest.raises(errors.Unreachable) as refused:
+            godwit.Service(f"https://{address}", **{**settings, **wrong}).user_name()
+        assert "CERTIFICATE_VERIFY_FAILED" in str(refused.value)
 
 
 def test_a_limited_proxy_signs_limited_ones_and_path_lengths_hold(

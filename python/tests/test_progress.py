@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from typing import Any, List
+
+import pytest
 
 from godwit.model import JobView
 from godwit.progress import Notebook, Terminal, chosen, line, size
@@ -40,6 +44,14 @@ def test_a_terminal_keeps_one_line() -> None:
     show(job())
     show(job(state="finished"))
     assert out.getvalue() == "\r\x1b[Kactive: 0 \r\x1b[Kfinished: \n"
+
+
+def test_a_terminal_is_found_where_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", 0) as seen, os.fdopen(theirs, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        chosen(True)(job(state="finished"))
+        assert b"finished: 0 of 0 files" in seen.read(1000)
 
 
 def test_a_notebook_keeps_one_output() -> None:
