@@ -78,6 +78,10 @@ pub struct AgentDescription {
 /// Code of the error of a unit that an agent's process died with, time after time.
 pub const POISON: &str = "poison";
 
+/// Code of the error of a unit that an agent hands back: it goes to an agent again as if it had not
+/// been granted. Without it, the last result of a unit that lists says that the list is complete.
+pub const HANDED_BACK: &str = "handed_back";
+
 /// Names a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -6,10 +6,10 @@ use std::{
 };
 
 use godwit_service_api::agent::{
-    FileEnd, FileOutcome, Grant, GrantedCredential, Lease, MAX_UNIT_FILES, POISON, Share, Stop,
-    StopReason, UnitProgress, UnitResult, Work,
+    FileEnd, FileOutcome, Grant, GrantedCredential, HANDED_BACK, Lease, MAX_UNIT_FILES, POISON,
+    Share, Stop, StopReason, UnitProgress, UnitResult, Work,
 };
-use godwit_service_api::job::FileError;
+use godwit_service_api::job::{FileError, WhoActs};
 use tokio::sync::mpsc;
 
 use super::{
@@ -191,7 +191,7 @@ impl UnitTable {
         let error = FileError {
             code: POISON.to_owned(),
             message: format!("the agent died {deaths} times"),
-            who: godwit_service_api::job::WhoActs::Operator,
+            who: WhoActs::Operator,
             may_pass: false,
         };
         let mut result = given_back(grant);
@@ -205,6 +205,10 @@ impl UnitTable {
     }
 
     fn start(&mut self, grant: Grant, done: HashSet<u64>, done_bytes: u64) {
+        if grant.next_result > 0 && matches!(grant.work, Work::List { .. }) {
+            // The service has some of what an earlier run found, and would take it twice.
+            return self.reports.push(given_back(grant));
+        }
         tracing::info!(
             unit = grant.lease.unit,
             epoch = grant.lease.epoch,
@@ -287,7 +291,10 @@ impl UnitTable {
                 unit.state = State::Stops(running, why);
             }
             // Nothing of it runs; a repeated run would find what is left in the journal.
-            State::Suspended => self.end(lease, Ended::default(), why != StopReason::Fenced),
+            State::Suspended => {
+                let error = Some(handed_back());
+                self.end(lease, Ended { error }, why != StopReason::Fenced);
+            }
             State::Over { .. } if why == StopReason::Fenced => self.remove(lease),
             over @ State::Over { .. } => unit.state = over,
         }
@@ -367,7 +374,7 @@ impl UnitTable {
         }
     }
 
-    fn ended(&mut self, lease: Lease, ended: Ended) -> bool {
+    fn ended(&mut self, lease: Lease, mut ended: Ended) -> bool {
         self.deaths.ended(lease);
         let Some(unit) = self.units.get_mut(&lease) else {
             return false;
@@ -378,7 +385,13 @@ impl UnitTable {
                 return false;
             }
             State::Runs(_) => true,
-            State::Stops(_, why) => *why != StopReason::Fenced,
+            State::Stops(_, why) => {
+                // A list that was interrupted did not fail.
+                if matches!(unit.grant.work, Work::List { .. }) && ended.error.is_some() {
+                    ended.error = Some(handed_back());
+                }
+                *why != StopReason::Fenced
+            }
             State::Suspended | State::Over { .. } => false,
         };
         if matches!(unit.state, State::Runs(_)) {
@@ -447,7 +460,17 @@ fn result_of(grant: &Grant) -> UnitResult {
 fn given_back(grant: Grant) -> UnitResult {
     UnitResult {
         last: true,
+        error: Some(handed_back()),
         ..result_of(&grant)
+    }
+}
+
+fn handed_back() -> FileError {
+    FileError {
+        code: HANDED_BACK.to_owned(),
+        message: "the agent did not do it".to_owned(),
+        who: WhoActs::Service,
+        may_pass: true,
     }
 }
 
@@ -475,7 +498,7 @@ impl HeldUnit {
         let error = ended.error.clone().unwrap_or_else(|| FileError {
             code: "internal".to_owned(),
             message: "the agent does not know what became of the file".to_owned(),
-            who: godwit_service_api::job::WhoActs::Operator,
+            who: WhoActs::Operator,
             may_pass: true,
         });
         for file in files {
@@ -487,5 +510,94 @@ impl HeldUnit {
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Duration};
+
+    use godwit_client::{
+        auth::secrets::Secrets,
+        spec::{Connections, Rates, Ssh, addresses},
+    };
+    use godwit_gsi::{cert::files::Locations, ftps::Authorities};
+    use godwit_service_api::{
+        agent::{AddressScope, GrantOptions},
+        job::JobOptions,
+    };
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn table(state: &Path) -> UnitTable {
+        let settings = UnitSettings {
+            journals: state.to_owned(),
+            connections: Connections {
+                stall_limit: Duration::from_secs(60),
+                secrets: Secrets::of_environment(|_| None, 0),
+                authorities: Authorities::System,
+                addresses: addresses::AddressScope::default(),
+                port_range: None,
+                protect: None,
+                locations: Locations::new(|_| None, 0),
+                proxies: Vec::new(),
+                subjects: Vec::new(),
+                granted: Default::default(),
+                ssh: Ssh::default(),
+            },
+            own_credentials: false,
+            local: Vec::new(),
+            rates: Rates::default(),
+        };
+        let deaths = Deaths::open(&state.join("starts")).unwrap();
+        UnitTable::new(4, Arc::new(settings), deaths, mpsc::unbounded_channel().0)
+    }
+
+    fn listing(next_result: u64) -> Grant {
+        let options = JobOptions::default();
+        Grant {
+            lease: Lease { unit: 1, epoch: 1 },
+            job: Uuid::new_v4(),
+            work: Work::List {
+                source: "file:///tree".to_owned(),
+                destination: "file:///copy".to_owned(),
+            },
+            options: GrantOptions {
+                verify: options.verify,
+                overwrite: options.overwrite,
+                preserve_times: options.preserve_times,
+                class: options.class,
+            },
+            again: false,
+            addresses: AddressScope::Public,
+            share: Share::default(),
+            next_result,
+            credentials: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listing_of_which_the_service_has_a_part_is_handed_back() {
+        let state = tempfile::tempdir().unwrap();
+        let mut table = table(state.path());
+        table.grant(listing(1));
+        let reports = table.take_reports();
+        assert_eq!((reports[0].sequence, reports[0].last), (1, true));
+        assert_eq!(reports[0].error.as_ref().unwrap().code, HANDED_BACK);
+        assert!(table.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_unit_that_kills_its_agent_goes_back_as_poison() {
+        let state = tempfile::tempdir().unwrap();
+        for _ in 0..DEATHS_MAX {
+            let mut table = table(state.path());
+            table.grant(listing(0));
+            assert_eq!((table.take_reports().len(), table.len()), (0, 1));
+        }
+        let mut table = table(state.path());
+        table.grant(listing(0));
+        assert_eq!(table.take_reports()[0].error.as_ref().unwrap().code, POISON);
     }
 }

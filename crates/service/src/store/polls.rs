@@ -1,7 +1,7 @@
 //! What an agent reports: its lease is renewed and its results are counted in one transaction.
 
 use godwit_service_api::{
-    agent::{Lease, POISON, PollRequest, Stop, StopReason, UnitResult},
+    agent::{HANDED_BACK, Lease, POISON, PollRequest, Stop, StopReason, UnitResult},
     job::JobState,
 };
 
@@ -188,7 +188,7 @@ async fn take_result(
     }
     let error = placed.as_ref().err().or(result.error.as_ref());
     let end = (result.last || placed.is_err()).then_some(End {
-        error,
+        error: error.filter(|error| error.code != HANDED_BACK),
         listed: error.is_none(),
     });
     units::take_results(work, &unit, &agent.name, &result.files, end, changes).await?;

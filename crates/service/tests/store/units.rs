@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use godwit_service::store::{StoreError, model::GrantOrder};
 use godwit_service_api::{
-    agent::{FileEnd, FileOutcome, POISON, StopReason, UnitResult, Work},
+    agent::{FileEnd, FileOutcome, HANDED_BACK, POISON, StopReason, UnitResult, Work},
     event::JobEventKind,
     job::{FileState, JobOptions, JobState},
 };
@@ -423,6 +423,26 @@ async fn trees_are_listed_and_what_they_hold_moves(fixture) {
     agent.poll(store, &[], vec![result(unit.lease, 0, Vec::new())]).await;
     let job = store.job(id).await.unwrap();
     assert_eq!((job.state, job.files.total, job.listed), (JobState::Finished, 2, true));
+}
+
+async fn a_directory_that_is_handed_back_is_listed_again(fixture) {
+    let store = &fixture.store;
+    let id = submit_with(store, vec![tree()], &JobOptions::default()).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    let mut part = result(unit.lease, 0, Vec::new());
+    (part.found, part.last) = (vec![found("a", false)], false);
+    // The agent was started again, and has not the rest of the list.
+    let mut back = result(unit.lease, 1, Vec::new());
+    back.error = Some(error(HANDED_BACK, true));
+    agent.poll(store, &[], vec![part, back]).await;
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    let mut whole = result(unit.lease, 0, Vec::new());
+    whole.found = vec![found("a", false), found("b", false)];
+    agent.poll(store, &[], vec![whole]).await;
+    let job = store.job(id).await.unwrap();
+    assert_eq!((job.files.total, job.listed), (2, true));
 }
 
 async fn a_listing_that_leads_elsewhere_is_refused(fixture) {
