@@ -17,6 +17,7 @@ mod judge;
 mod plan;
 mod poison;
 mod soak;
+mod stall;
 mod user;
 mod work;
 
@@ -33,6 +34,7 @@ use self::{
     fleet::Fleet,
     judge::{Judge, Progress},
     plan::ServiceKind as Kind,
+    stall::StallClock,
     user::{Asked, User},
     work::{PlannedJob, Sources},
 };
@@ -51,6 +53,9 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Between two looks at jobs, counters and destinations.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// How often a plan may begin: on a machine that stands still, a program does not start in time.
+const ATTEMPTS: u32 = 3;
 
 /// A request that comes late comes after so long.
 const LATE: Duration = Duration::from_millis(1500);
@@ -121,12 +126,20 @@ impl ServiceCampaign {
     /// # Errors
     /// A program is missing or cannot be started. What faults led to is no error but a finding.
     pub fn run(&self, plan: &ServicePlan) -> Result<ServiceOutcome, Error> {
-        let name = format!("plan-{}", plan.number);
-        let folder = self.folder.path().join(name);
-        std::fs::create_dir(&folder).map_err(io_error(&folder))?;
-        let outcome = ServiceRun::start(plan, &folder, &self.sources)?.finish()?;
-        std::fs::remove_dir_all(&folder).map_err(io_error(&folder))?;
-        Ok(outcome)
+        let mut attempt = 1;
+        loop {
+            let name = format!("plan-{}-{attempt}", plan.number);
+            let folder = self.folder.path().join(name);
+            std::fs::create_dir(&folder).map_err(io_error(&folder))?;
+            let run = ServiceRun::start(plan, &folder, &self.sources);
+            match run.and_then(ServiceRun::finish) {
+                Err(_) if attempt < ATTEMPTS => attempt += 1,
+                outcome => {
+                    std::fs::remove_dir_all(&folder).map_err(io_error(&folder))?;
+                    return outcome;
+                }
+            }
+        }
     }
 }
 
@@ -195,7 +208,14 @@ impl<'a> ServiceRun<'a> {
     fn finish(mut self) -> Result<ServiceOutcome, Error> {
         let last = self.moments.first().map_or(Duration::ZERO, |last| last.at);
         let mut next_look = Duration::ZERO;
+        let stalls = StallClock::start();
         loop {
+            let stalled = stalls.take();
+            if !stalled.is_zero() {
+                // Leases ended meanwhile, and no limit of time was the service's.
+                self.began += stalled;
+                self.judge.disturbed();
+            }
             let now = self.began.elapsed();
             while self.moments.last().is_some_and(|moment| moment.at <= now) {
                 if let Some(moment) = self.moments.pop() {
