@@ -131,8 +131,10 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
     let mut poll: Option<(Instant, Polling)> = None;
     let mut next_poll = Instant::now();
     let mut drains_until: Option<Instant> = None;
+    // The answer to the poll that was under way may have had units; the next one has them again.
+    let mut polled_since = false;
     loop {
-        if drains_until.is_some_and(|until| agent.is_over(until)) {
+        if drains_until.is_some_and(|until| agent.is_over(until, polled_since)) {
             return Ok(());
         }
         if poll.is_none() && Instant::now() >= next_poll {
@@ -151,6 +153,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
         tokio::select! {
             answer = polling => {
                 let sent = poll.take().map_or_else(Instant::now, |(sent, _)| sent);
+                polled_since = drains_until.is_some();
                 next_poll = Instant::now() + match answer {
                     Ok(answer) => agent.on_answer(sent, answer),
                     Err(error) => agent.on_failure(&error),
@@ -357,8 +360,8 @@ impl Agent {
     }
 
     /// Nothing is left to do or to report; or the service has not answered for too long.
-    fn is_over(&self, drains_until: Instant) -> bool {
-        let reported = self.held.is_empty() && self.results.is_empty();
+    fn is_over(&self, drains_until: Instant, polled_since: bool) -> bool {
+        let reported = polled_since && self.held.is_empty() && self.results.is_empty();
         reported || Instant::now() > drains_until + Duration::from_secs(10)
     }
 }
