@@ -143,6 +143,40 @@ pub struct CredentialRequest {
     pub expires: Option<Timestamp>,
 }
 
+/// A token of an issuer to be stored, which the service renews by itself.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct IssuedCredentialRequest {
+    /// Pattern over `scheme://host:port`, in which `*` stands for any text.
+    pub endpoint: String,
+    /// URL of the issuer, one of those that the service is a client of.
+    pub issuer: String,
+    /// What the service shows it.
+    pub shown: ShownToken,
+}
+
+/// What an issuer gives tokens for.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum ShownToken {
+    /// A refresh token that the issuer has given this service (RFC 6749, section 6).
+    RefreshToken(String),
+    /// An access token of the user, which is exchanged (RFC 8693).
+    SubjectToken(String),
+}
+
+impl std::fmt::Debug for IssuedCredentialRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "IssuedCredentialRequest({} of {})",
+            self.endpoint, self.issuer
+        )
+    }
+}
+
 /// A credential without its secret, which nobody can read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -151,7 +185,7 @@ pub struct CredentialView {
     pub id: Uuid,
     /// Pattern over `scheme://host:port`.
     pub endpoint: String,
-    /// `proxy`, `token` or `password`.
+    /// `proxy`, `token`, `issued` (a token that the service renews) or `password`.
     pub kind: String,
     /// When it ends.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]

@@ -7,7 +7,11 @@ use axum::{
 };
 use godwit_service_api::problem::{MEDIA_TYPE, Problem};
 
-use crate::{accounts::AccessError, credentials::CredentialError, store::StoreError};
+use crate::{
+    accounts::{AccessError, oidc::IssuerError},
+    credentials::CredentialError,
+    store::StoreError,
+};
 
 /// When a user who has as much as is allowed may ask again: some of it may have ended.
 const QUOTA_SECONDS: u64 = 30;
@@ -55,6 +59,8 @@ kinds! {
     Scheme: UNPROCESSABLE_ENTITY "scheme_not_allowed" "URLs of this scheme are not accepted",
     Endpoint: UNPROCESSABLE_ENTITY "endpoint_not_allowed" "The service does not go there",
     UserInfo: UNPROCESSABLE_ENTITY "credentials_in_url" "URLs hold no names and passwords",
+    Issuer: UNPROCESSABLE_ENTITY "issuer" "The issuer gives no token",
+    IssuerAway: BAD_GATEWAY "issuer_unavailable" "The issuer of tokens does not answer as it must",
     Quota: TOO_MANY_REQUESTS "quota" "A limit of the user is reached",
     RateLimit: TOO_MANY_REQUESTS "rate_limit" "Too many requests",
     Logins: TOO_MANY_REQUESTS "too_many_logins" "Too many logins failed",
@@ -168,5 +174,18 @@ impl From<CredentialError> for ApiError {
                 Self::new(Kind::Internal, "the log of the service says more")
             }
         }
+    }
+}
+
+impl From<IssuerError> for ApiError {
+    fn from(error: IssuerError) -> Self {
+        let kind = match error {
+            IssuerError::Unavailable { .. } => Kind::IssuerAway,
+            IssuerError::Unknown
+            | IssuerError::NoClient { .. }
+            | IssuerError::Refused { .. }
+            | IssuerError::Token(_) => Kind::Issuer,
+        };
+        Self::new(kind, error.to_string())
     }
 }

@@ -34,7 +34,7 @@ use crate::{
     agent::{self, Authentication},
     api::{self, Api},
     config::{self, LOCAL_AGENT, Personal, ServeSettings},
-    credentials::Vault,
+    credentials::{Vault, issued::Renewer},
     fts,
     gateway::{self, Gateway},
     scheduling::{self, Board},
@@ -75,6 +75,7 @@ pub struct Server {
     store: Store,
     board: Arc<Board>,
     webhooks: webhooks::Sender,
+    renewer: Renewer,
     agent: Option<agent::Config>,
     new_token: Option<Zeroizing<String>>,
 }
@@ -142,6 +143,11 @@ impl Server {
             board: Arc::clone(&board),
             policy: settings.api.policy.clone(),
         };
+        let renewer = Renewer {
+            vault: vault.clone(),
+            accounts: Arc::clone(&accounts),
+            board: Arc::clone(&board),
+        };
         let api = Api::new(
             store.clone(),
             accounts,
@@ -169,6 +175,7 @@ impl Server {
             store,
             board,
             webhooks,
+            renewer,
             agent,
             new_token,
         })
@@ -217,6 +224,8 @@ impl Server {
                 tracing::error!(%error, "webhooks are not sent");
             }
         });
+        let (renewer, mut stopping) = (self.renewer, self.stopping.subscribe());
+        parts.spawn(async move { renewer.run(stopped(&mut stopping)).await });
         let ended = match self.agent {
             Some(config) => agent::run(config, stop).await,
             None => {

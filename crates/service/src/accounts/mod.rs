@@ -4,7 +4,7 @@
 //! - [`Accounts`]: from what a request shows, [`Evidence`], to a user of the database
 //! - `secrets`: API tokens and passwords, made and verified
 //! - `attempts`: how often logins may fail
-//! - [`oidc`]: issuers whose tokens are taken, and their keys
+//! - [`oidc`]: issuers whose tokens are taken, their keys, and tokens that they grant
 
 mod attempts;
 mod evidence;
@@ -70,6 +70,11 @@ impl Accounts {
             issuers,
             verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
         }
+    }
+
+    /// Issuers of tokens.
+    pub fn issuers(&self) -> &Issuers {
+        &self.issuers
     }
 
     /// The user who sent this.

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Extension, Json as JsonAnswer, extract::State, http::StatusCode};
 use godwit_service_api::account::{
-    CredentialRequest, CredentialView, DelegatedChain, DelegationRequest, DelegationView, Login,
-    NewToken, TokenRequest, TokenView, UserRequest, UserView, WebhookKey,
+    CredentialRequest, CredentialView, DelegatedChain, DelegationRequest, DelegationView,
+    IssuedCredentialRequest, Login, NewToken, ShownToken, TokenRequest, TokenView, UserRequest,
+    UserView, WebhookKey,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::problem::{Answer, ApiError, Kind};
 use crate::{
-    accounts::{Peer, SecretError, hash_password},
+    accounts::{Peer, SecretError, hash_password, oidc::TokenGrant},
     store::{
         StoreError,
         model::{PrincipalRecord, TokenRecord},
@@ -49,6 +50,7 @@ pub(super) fn routes(routes: &mut Routes) {
         .add::<__path_remove_token, _, _>(remove_token)
         .add::<__path_list_credentials, _, _>(list_credentials)
         .add::<__path_add_credential, _, _>(add_credential)
+        .add::<__path_add_issued_credential, _, _>(add_issued_credential)
         .add::<__path_renew_credential, _, _>(renew_credential)
         .add::<__path_remove_credential, _, _>(remove_credential)
         .add::<__path_new_webhook_key, _, _>(new_webhook_key)
@@ -338,6 +340,36 @@ pub(super) async fn add_credential(
         &view.endpoint,
     )
     .await;
+    Ok((StatusCode::CREATED, JsonAnswer(view)))
+}
+
+/// Has an issuer give a token for endpoints, which the service renews
+#[utoipa::path(
+    post, path = "/api/v1/credentials/issued", request_body = IssuedCredentialRequest,
+    responses((status = 201, description = "It is stored", body = CredentialView)),
+)]
+pub(super) async fn add_issued_credential(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    SecretJson(request): SecretJson<IssuedCredentialRequest>,
+) -> Answer<(StatusCode, JsonAnswer<CredentialView>)> {
+    let IssuedCredentialRequest {
+        endpoint,
+        issuer,
+        shown,
+    } = request;
+    let shown = match &shown {
+        ShownToken::RefreshToken(token) => TokenGrant::Refresh(token),
+        ShownToken::SubjectToken(token) => TokenGrant::Exchange(token),
+    };
+    let granted = api.accounts.issuers().grant(&issuer, shown).await?;
+    let stored = api
+        .vault
+        .put_issued(caller.name(), &endpoint, &issuer, granted);
+    let view = stored.await?;
+    let id = view.id.to_string();
+    api.audit(caller.name(), "credential.add", &id, &view.endpoint)
+        .await;
     Ok((StatusCode::CREATED, JsonAnswer(view)))
 }
 

@@ -3,9 +3,11 @@
 //! # Map
 //! - [`Vault`]: stores them sealed, shows all but the secret, opens them for a unit
 //! - [`delegation`]: a proxy that the user's client signs for a key of the service
+//! - [`issued`]: tokens of issuers, which the service renews
 //! - [`sealing`]: envelope encryption with a key that lies outside the database
 
 pub mod delegation;
+pub mod issued;
 pub mod sealing;
 
 use std::{
@@ -91,14 +93,29 @@ impl Vault {
     ) -> Result<CredentialView, CredentialError> {
         match id {
             Some(id) => drop(self.store.credential(owner, id).await?),
-            None if self.store.credentials(owner).await?.len() >= CREDENTIALS_MAX => {
-                return Err(CredentialError::Invalid("there are too many credentials"));
-            }
-            None => {}
+            None => self.check_count(owner).await?,
         }
         let record = self.sealed(owner, id.unwrap_or_else(Uuid::now_v7), request)?;
         self.store.set_credential(&record).await?;
         Ok(view(&self.store.credential(owner, record.id).await?))
+    }
+
+    async fn check_count(&self, owner: &str) -> Result<(), CredentialError> {
+        match self.store.credentials(owner).await?.len() {
+            0..CREDENTIALS_MAX => Ok(()),
+            _ => Err(CredentialError::Invalid("there are too many credentials")),
+        }
+    }
+
+    fn seal_secret(
+        &self,
+        id: Uuid,
+        owner: &str,
+        secret: &Secret,
+    ) -> Result<Vec<u8>, CredentialError> {
+        let text = serde_json::to_vec(secret);
+        let text = Zeroizing::new(text.map_err(|_| CredentialError::Invalid("no secret"))?);
+        Ok(self.key.seal(&place(id, owner), &text)?)
     }
 
     /// A credential as the database has it.
@@ -109,14 +126,12 @@ impl Vault {
         request: &CredentialRequest,
     ) -> Result<CredentialRecord, CredentialError> {
         let expires = check(request)?;
-        let text = serde_json::to_vec(&request.secret);
-        let text = Zeroizing::new(text.map_err(|_| CredentialError::Invalid("no secret"))?);
         Ok(CredentialRecord {
             id,
             owner: owner.to_owned(),
             endpoint: request.endpoint.to_ascii_lowercase(),
             kind: kind(&request.secret).to_owned(),
-            sealed: self.key.seal(&place(id, owner), &text)?,
+            sealed: self.seal_secret(id, owner, &request.secret)?,
             expires,
             created: Timestamp::UNIX_EPOCH,
         })
@@ -208,10 +223,13 @@ impl Vault {
             let delegated = delegation::credential_id(owner);
             if let Some(record) = fitting.min_by_key(|record| record.id == delegated) {
                 let text = self.key.open(&place(record.id, owner), &record.sealed)?;
-                let secret = serde_json::from_slice(&text);
+                let secret = match record.kind.as_str() {
+                    issued::KIND => Secret::Token(issued::access_token(&text)?),
+                    _ => serde_json::from_slice(&text).map_err(|_| SealError::Damaged)?,
+                };
                 found.push(GrantedCredential {
                     endpoint: endpoint.clone(),
-                    secret: secret.map_err(|_| SealError::Damaged)?,
+                    secret,
                 });
             }
         }
@@ -242,16 +260,23 @@ fn view(record: &CredentialRecord) -> CredentialView {
     }
 }
 
+fn check_endpoint(pattern: &str) -> Result<(), CredentialError> {
+    let is_sized = pattern.len() <= PATTERN_BYTES_MAX;
+    let is_plain = pattern
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'@');
+    match pattern.contains("://") && is_sized && is_plain {
+        true => Ok(()),
+        false => Err(CredentialError::Invalid(
+            "the endpoint is a pattern over scheme://host:port",
+        )),
+    }
+}
+
 /// When it ends.
 fn check(request: &CredentialRequest) -> Result<Option<Timestamp>, CredentialError> {
     let invalid = |why| Err(CredentialError::Invalid(why));
-    let pattern = &request.endpoint;
-    if !pattern.contains("://") || pattern.len() > PATTERN_BYTES_MAX {
-        return invalid("the endpoint is a pattern over scheme://host:port");
-    }
-    if pattern.contains('@') || !pattern.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return invalid("the endpoint is a pattern over scheme://host:port");
-    }
+    check_endpoint(&request.endpoint)?;
     let is_line = |text: &str| !text.is_empty() && !text.chars().any(char::is_control);
     match &request.secret {
         Secret::Proxy(pem) if pem.len() > SECRET_BYTES_MAX => invalid("the proxy is too long"),

@@ -19,6 +19,7 @@ use super::{
         AgentRecord, AuditRecord, CredentialEnd, CredentialRecord, EndpointRecord, LinkRecord,
         PrincipalRecord, ShareRecord, TokenRecord,
     },
+    upkeep::DAY,
 };
 
 type Statement = Query<'static, Any, AnyArguments>;
@@ -303,6 +304,41 @@ impl Store {
             .bind(credential.sealed.clone())
             .bind(micros(credential.expires));
         found(self.write(query).await?)
+    }
+
+    /// Replaces a credential that was stored at `stored`, and not since.
+    pub async fn renew_credential(
+        &self,
+        credential: &CredentialRecord,
+        stored: Timestamp,
+    ) -> Result<(), StoreError> {
+        let text = "UPDATE credential SET kind = $3, sealed = $4, expires = $5, created = {now}
+            WHERE id = $1 AND owner = $2 AND created = $6";
+        let query = self
+            .database
+            .query(text)
+            .bind(credential.id.to_string())
+            .bind(credential.owner.clone())
+            .bind(credential.kind.clone())
+            .bind(credential.sealed.clone())
+            .bind(micros(credential.expires))
+            .bind(micros(Some(stored)));
+        found(self.write(query).await?)
+    }
+
+    /// Credentials of a kind of which less than a third of their time is left, or that ended in the
+    /// last day; at most so many, the first to end first.
+    pub async fn credentials_to_renew(
+        &self,
+        kind: &str,
+        limit: u32,
+    ) -> Result<Vec<CredentialRecord>, StoreError> {
+        let text = "SELECT id, owner, endpoint, kind, sealed, expires, created FROM credential
+            WHERE kind = $1 AND (expires - {now}) * 3 < expires - created
+            AND expires > {now} - $2 ORDER BY expires, id LIMIT $3";
+        let query = self.database.query(text).bind(kind.to_owned());
+        let query = query.bind(DAY).bind(i64::from(limit));
+        self.list(query, read_credential).await
     }
 
     /// Credentials of a user, latest first.

@@ -24,7 +24,7 @@ const REMOVED_TOGETHER: u64 = 500;
 /// Such statements of one run.
 const REMOVALS_MAX: u32 = 200;
 
-const DAY: i64 = 86_400_000_000;
+pub(super) const DAY: i64 = 86_400_000_000;
 
 /// Tables that PostgreSQL keeps in a partition for each day, and the column of their time.
 const DAILY: [(&str, &str); 2] = [("event", "at"), ("history", "ended")];
@@ -271,7 +271,9 @@ impl Store {
                     // Rows came before their day had a partition, as after the restore of an old
                     // backup. The default partition keeps that day.
                     Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("23514") => {}
-                    other => drop(other?),
+                    other => {
+                        other?;
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ mod delegation;
 mod failures;
 mod fts;
 mod harness;
+mod issued;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;

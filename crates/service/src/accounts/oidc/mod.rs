@@ -1,9 +1,13 @@
 //! Tokens of other issuers: OpenID Connect, WLCG and SciTokens profiles.
 //!
-//! Only issuers of the settings are asked for keys: a token's own word leads to no request.
+//! Only issuers of the settings are asked: what a token or a user names leads to no other request.
+
+mod grants;
 
 use std::{
     collections::HashMap,
+    fs, io,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -12,6 +16,9 @@ use godwit_gsi::token::{KeySet, KeySetError, Token, TokenError};
 use reqwest::{Client, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+pub use grants::{IssuedTokens, TokenGrant};
 
 /// Keys are fetched again after this.
 const KEYS_LIFE: Duration = Duration::from_secs(3600);
@@ -37,12 +44,30 @@ pub struct IssuerSettings {
     pub audiences: Vec<String>,
     /// Where its keys are; `None`: its discovery document says so.
     pub keys: Option<String>,
+    /// What the issuer calls this service: it may then renew and exchange tokens of users.
+    pub client_id: Option<String>,
+    /// File whose first line is the secret of this client; `None`: it is a public one.
+    pub client_secret_file: Option<PathBuf>,
+    /// What is asked for when a token is exchanged.
+    pub scope: Option<String>,
     /// Keys may come by plain HTTP: for tests on one host.
     #[serde(default)]
     pub allow_http: bool,
 }
 
-/// Why a token of an issuer is refused. Messages hold no part of the token.
+impl IssuerSettings {
+    fn client_secret(&self) -> io::Result<Option<Zeroizing<String>>> {
+        let read = |path: &PathBuf| {
+            let text = Zeroizing::new(fs::read_to_string(path)?);
+            Ok(Zeroizing::new(
+                text.lines().next().unwrap_or_default().to_owned(),
+            ))
+        };
+        self.client_secret_file.as_ref().map(read).transpose()
+    }
+}
+
+/// Why a token of an issuer is refused, or none is granted. Messages hold no part of a token.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
     /// It is none, or not good.
@@ -51,13 +76,27 @@ pub enum IssuerError {
     /// Its issuer is not in the settings.
     #[error("the token's issuer is not one that is accepted")]
     Unknown,
-    /// The keys of the issuer cannot be had.
-    #[error("the keys of {issuer}: {why}")]
-    Keys {
+    /// What is asked of the issuer cannot be had now.
+    #[error("{issuer}: {why}")]
+    Unavailable {
         /// URL.
         issuer: String,
         /// What happened.
         why: String,
+    },
+    /// The service is not a client of the issuer.
+    #[error("the settings of {issuer} have no client-id, so that it gives this service no tokens")]
+    NoClient {
+        /// URL.
+        issuer: String,
+    },
+    /// It gives no token for what it is shown, and would not later.
+    #[error("{issuer} refuses: {code}")]
+    Refused {
+        /// URL.
+        issuer: String,
+        /// RFC 6749, section 5.2, as `invalid_grant`.
+        code: String,
     },
 }
 
@@ -83,6 +122,7 @@ struct Keys {
 struct Discovery {
     issuer: String,
     jwks_uri: String,
+    token_endpoint: Option<String>,
 }
 
 impl Issuers {
@@ -152,7 +192,7 @@ impl Issuers {
             Some((set, at)) if at.elapsed() < KEYS_LIFE_MAX => Ok(set),
             _ => Err(failed(
                 &issuer.settings,
-                "they could not be fetched of late",
+                "its keys could not be fetched of late",
             )),
         }
     }
@@ -160,53 +200,64 @@ impl Issuers {
     async fn fetch(&self, settings: &IssuerSettings) -> Result<KeySet, IssuerError> {
         let url = match &settings.keys {
             Some(url) => url.clone(),
-            None => {
-                let base = settings.issuer.trim_end_matches('/');
-                let url = format!("{base}/.well-known/openid-configuration");
-                let document = self.document(settings, &url).await?;
-                let parsed = serde_json::from_slice::<Discovery>(&document);
-                let discovery = parsed.map_err(|error| failed(settings, error))?;
-                // OpenID Connect Discovery 4.3.
-                if discovery.issuer != settings.issuer {
-                    return Err(failed(
-                        settings,
-                        "its discovery document is of another issuer",
-                    ));
-                }
-                discovery.jwks_uri
-            }
+            None => self.discovery(settings).await?.jwks_uri,
         };
         let document = self.document(settings, &url).await?;
         KeySet::parse(&document).map_err(|error: KeySetError| failed(settings, error))
     }
 
+    async fn discovery(&self, settings: &IssuerSettings) -> Result<Discovery, IssuerError> {
+        let base = settings.issuer.trim_end_matches('/');
+        let url = format!("{base}/.well-known/openid-configuration");
+        let document = self.document(settings, &url).await?;
+        let parsed = serde_json::from_slice::<Discovery>(&document);
+        let discovery = parsed.map_err(|error| failed(settings, error))?;
+        // OpenID Connect Discovery 4.3.
+        if discovery.issuer != settings.issuer {
+            return Err(failed(
+                settings,
+                "its discovery document is of another issuer",
+            ));
+        }
+        Ok(discovery)
+    }
+
     async fn document(&self, settings: &IssuerSettings, url: &str) -> Result<Vec<u8>, IssuerError> {
-        let url = Url::parse(url).map_err(|error| failed(settings, error))?;
-        let is_allowed = url.scheme() == "https" || url.scheme() == "http" && settings.allow_http;
-        if !is_allowed {
-            return Err(failed(settings, "a URL of it is not https"));
+        let answer = self.client.get(allowed(settings, url)?).send().await;
+        let answer = answer.and_then(reqwest::Response::error_for_status);
+        bounded(settings, answer.map_err(|error| failed(settings, error))?).await
+    }
+}
+
+/// A URL that the issuer may be asked at.
+fn allowed(settings: &IssuerSettings, url: &str) -> Result<Url, IssuerError> {
+    let url = Url::parse(url).map_err(|error| failed(settings, error))?;
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if settings.allow_http => Ok(url),
+        _ => Err(failed(settings, "a URL of it is not https")),
+    }
+}
+
+async fn bounded(
+    settings: &IssuerSettings,
+    mut answer: reqwest::Response,
+) -> Result<Vec<u8>, IssuerError> {
+    let mut document = Vec::new();
+    loop {
+        let chunk = answer.chunk().await;
+        let Some(chunk) = chunk.map_err(|error| failed(settings, error))? else {
+            return Ok(document);
+        };
+        if document.len() + chunk.len() > DOCUMENT_BYTES_MAX {
+            return Err(failed(settings, "its answer is too long"));
         }
-        let answer = self.client.get(url).send().await;
-        let mut answer = answer
-            .and_then(reqwest::Response::error_for_status)
-            .map_err(|error| failed(settings, error))?;
-        let mut document = Vec::new();
-        while let Some(chunk) = answer
-            .chunk()
-            .await
-            .map_err(|error| failed(settings, error))?
-        {
-            if document.len() + chunk.len() > DOCUMENT_BYTES_MAX {
-                return Err(failed(settings, "its answer is too long"));
-            }
-            document.extend_from_slice(&chunk);
-        }
-        Ok(document)
+        document.extend_from_slice(&chunk);
     }
 }
 
 fn failed(settings: &IssuerSettings, why: impl ToString) -> IssuerError {
-    IssuerError::Keys {
+    IssuerError::Unavailable {
         issuer: settings.issuer.clone(),
         why: why.to_string(),
     }
