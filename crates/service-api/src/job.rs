@@ -17,6 +17,9 @@ pub const MAX_FILE_BYTES: u64 = 1 << 50;
 /// Most files of a submission as one JSON object. Longer lists are sent as a stream of lines.
 pub const MAX_INLINE_FILES: usize = 10_000;
 
+/// Most files of a job with an order.
+pub const MAX_ORDERED_FILES: u64 = 100;
+
 /// Most bytes of `metadata` of a job or a file, as JSON.
 pub const MAX_METADATA_BYTES: usize = 4096;
 
@@ -72,6 +75,9 @@ pub struct JobOptions {
     pub verify: Verify,
     /// What becomes of files that exist.
     pub overwrite: Overwrite,
+    /// Whether files wait for each other.
+    #[serde(skip_serializing_if = "FileOrder::is_any")]
+    pub order: FileOrder,
     /// Attempts for each file that fails for a reason that may pass, 1 to 100.
     pub attempts: u32,
     /// When it must be done: weighs more as that comes near, and fails afterwards.
@@ -102,6 +108,7 @@ impl Default for JobOptions {
             share: None,
             verify: Verify::Size,
             overwrite: Overwrite::Never,
+            order: FileOrder::Any,
             attempts: 5,
             deadline: None,
             after: Vec::new(),
@@ -168,6 +175,29 @@ pub enum Overwrite {
     Always,
 }
 
+/// Whether files of a job wait for each other. An order is for at most 100 files and for no trees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum FileOrder {
+    /// They do not.
+    #[default]
+    Any,
+    /// They are ways to the same file: each starts when the one before has failed, and the first
+    /// that is complete ends the job.
+    Alternatives,
+    /// Each copies on what the one before has copied: it starts when that is complete, and the
+    /// first that fails ends the job.
+    Hops,
+}
+
+impl FileOrder {
+    /// Files do not wait for each other.
+    pub fn is_any(&self) -> bool {
+        *self == FileOrder::Any
+    }
+}
+
 /// Where the end of a job is reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -193,13 +223,13 @@ pub enum JobState {
     Active,
     /// The user or the service stopped it; `why` says who.
     Paused,
-    /// Final: every file finished or was skipped.
+    /// Final: every file finished or was skipped; of alternatives, one did.
     Finished,
     /// Final: some files finished, others did not.
     Partial,
     /// Final: no file finished.
     Failed,
-    /// Final: by the user.
+    /// Final: by the user, all of it or every file.
     Canceled,
 }
 
@@ -251,6 +281,8 @@ pub enum FileState {
     Failed,
     /// Final.
     Canceled,
+    /// Its turn has not come, by the order of its job; final where the job is.
+    Unused,
 }
 
 /// A job as users see it.
@@ -306,12 +338,15 @@ pub struct FileCounts {
     pub failed: u64,
     /// By the user.
     pub canceled: u64,
+    /// Their turn did not come before the job ended.
+    #[serde(default)]
+    pub unused: u64,
 }
 
 impl FileCounts {
     /// Files whose state is final.
     pub fn ended(&self) -> u64 {
-        self.finished + self.skipped + self.failed + self.canceled
+        self.finished + self.skipped + self.failed + self.canceled + self.unused
     }
 }
 

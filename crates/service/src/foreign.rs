@@ -1,14 +1,17 @@
-//! What the fuzz targets `service_submission` and `service_poll` do with bytes of users and agents;
-//! the tests below replay their corpora through the same functions.
+//! What the fuzz targets `service_submission`, `service_poll` and `service_fts` do with bytes of
+//! users and agents; the tests below replay their corpora through the same functions.
 
 use godwit_proto::url::Location;
 use godwit_service_api::{
     agent::{FileEnd, PollRequest},
-    job::{FileRequest, JobRequest, MAX_FILE_BYTES, MAX_URL_BYTES, Notification},
+    job::{
+        FileRequest, JobRequest, MAX_FILE_BYTES, MAX_ORDERED_FILES, MAX_URL_BYTES, Notification,
+    },
 };
 
 use crate::{
     api::policy::EndpointPolicy,
+    fts,
     gateway::bounds,
     store::{RequestDigest, endpoint_of, found},
 };
@@ -72,6 +75,25 @@ fn accepted(url: &str) {
             assert!(!path.split(|byte| *byte == b'/').any(|name| name == b".."));
         }
         Location::Standard => panic!("{url} is no place"),
+    }
+}
+
+/// A submission of FTS3: nothing panics, and what is accepted is bounded and goes where the queue
+/// says.
+pub(crate) fn fts(bytes: &[u8]) {
+    let policy = EndpointPolicy::default();
+    let Some((options, files)) = fts::hear_submission(bytes) else {
+        return;
+    };
+    assert!((1..=100).contains(&options.attempts) && (1..=5).contains(&options.priority));
+    assert!(!files.is_empty());
+    assert!(options.order.is_any() || files.len() as u64 <= MAX_ORDERED_FILES);
+    for file in &files {
+        assert!(!file.recursive);
+        if policy.check_copy(file).is_ok() {
+            accepted(&file.source);
+            accepted(&file.destination);
+        }
     }
 }
 
@@ -139,7 +161,11 @@ mod tests {
         *,
     };
 
-    const TARGETS: &[Target] = &[("service_poll", poll), ("service_submission", submission)];
+    const TARGETS: &[Target] = &[
+        ("service_fts", fts),
+        ("service_poll", poll),
+        ("service_submission", submission),
+    ];
 
     #[test]
     fn corpora_of_the_service_run_clean() {
@@ -150,6 +176,7 @@ mod tests {
                 run(bytes);
                 understood += usize::from(serde_json::from_slice::<PollRequest>(bytes).is_ok());
                 understood += usize::from(serde_json::from_slice::<JobRequest>(bytes).is_ok());
+                understood += usize::from(crate::fts::hear_submission(bytes).is_some());
             });
             assert!(
                 understood > 1,
@@ -182,6 +209,29 @@ mod tests {
                 });
                 let job = serde_json::json!({"files": [file], "options": options});
                 submission(job.to_string().as_bytes());
+            }
+        }
+
+        #[test]
+        fn any_text_of_a_client_of_fts_runs_clean(text: String, number: i64, real: f64) {
+            for value in [serde_json::json!(&text), number.into(), real.into(), vec![text].into()] {
+                let url = format!("gsiftp://a.example.org/{}", value.as_str().unwrap_or("x"));
+                let file = serde_json::json!({
+                    "sources": [&url, &value], "destinations": [&url], "filesize": &value,
+                    "checksum": &value, "metadata": &value, "scitag": &value,
+                    "source_tokens": [&value, &value], "destination_tokens": [&value],
+                });
+                let plain = serde_json::json!({"sources": [&url], "destinations": [&url]});
+                let params = serde_json::json!({
+                    "retry": &value, "priority": &value, "max_time_in_queue": &value,
+                    "verify_checksum": &value, "overwrite": &value, "multihop": &value,
+                    "reuse": &value, "job_metadata": &value, "bring_online": &value,
+                });
+                for files in [vec![file.clone()], vec![plain.clone()], vec![plain, file]] {
+                    fts(serde_json::json!({"files": &files}).to_string().as_bytes());
+                    let whole = serde_json::json!({"files": files, "params": &params});
+                    fts(whole.to_string().as_bytes());
+                }
             }
         }
 

@@ -38,6 +38,12 @@ pub fn hear_foreign_submission(bytes: &[u8]) {
     foreign::submission(bytes);
 }
 
+/// For the fuzz target: a submission of a hostile client of FTS3.
+#[cfg(fuzzing)]
+pub fn hear_foreign_fts(bytes: &[u8]) {
+    foreign::fts(bytes);
+}
+
 /// For the fuzz target: a poll of a hostile agent.
 #[cfg(fuzzing)]
 pub fn hear_foreign_poll(bytes: &[u8]) {

@@ -9,8 +9,8 @@ from ._program import Access
 from ._protocol import Limit
 from .errors import GodwitError
 from .local import Transfer, copy, start_copy, start_sync, sync
-from .model import Class, Copy, Endpoint, FileError, FileState, FileView, JobEvent, JobOptions
-from .model import JobState, JobView, Limits, Overwrite, Verify, Why
+from .model import Class, Copy, Endpoint, FileError, FileOrder, FileState, FileView, JobEvent
+from .model import JobOptions, JobState, JobView, Limits, Overwrite, Verify, Why
 from .service import Job, Service
 
 __version__ = "0.1.0"
@@ -21,6 +21,7 @@ __all__ = [
     "Copy",
     "Endpoint",
     "FileError",
+    "FileOrder",
     "FileState",
     "FileView",
     "GodwitError",

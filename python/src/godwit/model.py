@@ -82,6 +82,18 @@ class FileState(str, enum.Enum):
     SKIPPED = "skipped"
     FAILED = "failed"
     CANCELED = "canceled"
+    #: Its turn has not come, by the order of its job.
+    UNUSED = "unused"
+
+
+class FileOrder(str, enum.Enum):
+    """Whether files of a job wait for each other."""
+
+    ANY = "any"
+    #: Ways to one file: each starts when the one before has failed.
+    ALTERNATIVES = "alternatives"
+    #: Each goes on from the copy that the one before has made.
+    HOPS = "hops"
 
 
 @dataclass(frozen=True)
@@ -117,6 +129,7 @@ class JobOptions:
     share: Optional[str] = None
     verify: Verify = Verify.SIZE
     overwrite: Overwrite = Overwrite.NEVER
+    order: FileOrder = FileOrder.ANY
     #: Attempts for each file that fails for a reason that may pass, 1 to 100.
     attempts: int = 5
     #: When it must be done.
@@ -188,15 +201,18 @@ class FileCounts:
     skipped: int
     failed: int
     canceled: int
+    #: Their turn did not come before the job ended.
+    unused: int = 0
 
     @property
     def ended(self) -> int:
         """Files whose state is final."""
-        return self.finished + self.skipped + self.failed + self.canceled
+        return self.finished + self.skipped + self.failed + self.canceled + self.unused
 
     @classmethod
     def from_json(cls, source: Object) -> FileCounts:
-        return cls(**{item.name: decode.whole(source, item.name) for item in fields(cls)})
+        counts = {"unused": 0, **source}
+        return cls(**{item.name: decode.whole(counts, item.name) for item in fields(cls)})
 
 
 @dataclass(frozen=True)

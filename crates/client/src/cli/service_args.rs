@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use godwit_gsi::cert::files::{Locations, effective_uid};
 use godwit_service_api::{
     DEFAULT_PORT,
-    job::{Class, FileRequest, JobOptions, JobState, Notification, Overwrite, Verify},
+    job::{Class, FileOrder, FileRequest, JobOptions, JobState, Notification, Overwrite, Verify},
 };
 use uuid::Uuid;
 
@@ -78,6 +78,9 @@ pub(crate) struct SubmitArgs {
     /// What becomes of files that exist
     #[arg(long, value_enum, default_value_t = OverwriteArg::Never)]
     overwrite: OverwriteArg,
+    /// Whether files wait for each other: alternatives are ways to one file, hops a way of it
+    #[arg(long, value_enum, default_value_t = OrderArg::Any)]
+    order: OrderArg,
     /// Attempts for a file that fails for a reason that may pass
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -128,6 +131,13 @@ enum OverwriteArg {
     Never,
     Different,
     Always,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OrderArg {
+    Any,
+    Alternatives,
+    Hops,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -236,6 +246,11 @@ impl SubmitArgs {
                 OverwriteArg::Never => Overwrite::Never,
                 OverwriteArg::Different => Overwrite::Different,
                 OverwriteArg::Always => Overwrite::Always,
+            },
+            order: match self.order {
+                OrderArg::Any => FileOrder::Any,
+                OrderArg::Alternatives => FileOrder::Alternatives,
+                OrderArg::Hops => FileOrder::Hops,
             },
             attempts: self.attempts,
             deadline: deadline.transpose()?,

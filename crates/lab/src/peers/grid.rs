@@ -193,6 +193,25 @@ impl Grid {
         ]
     }
 
+    /// Flags by which a transfer service has the host's certificate and knows its users'.
+    pub fn of_service(&self) -> [(&'static str, PathBuf); 3] {
+        [
+            ("--cert", self.path("hostcert.pem")),
+            ("--key", self.path("hostkey.pem")),
+            ("--client-ca", self.path("cas")),
+        ]
+    }
+
+    /// The certificate of the CA.
+    pub fn authority(&self) -> PathBuf {
+        self.path("cacert.pem")
+    }
+
+    /// The directory of CAs.
+    pub fn authorities(&self) -> PathBuf {
+        self.path("cas")
+    }
+
     /// A server of ours for the user. It does all in one process: there is one account here.
     #[must_use]
     pub fn of_godwitd(&self, config: GodwitdConfig) -> GodwitdConfig {

@@ -22,6 +22,7 @@ mod credentials;
 mod error_texts;
 mod faults;
 mod ftpes;
+mod fts_clients;
 mod gct_settings;
 mod gfal;
 mod gsi_client;
@@ -56,6 +57,9 @@ mod bad;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/grid.rs"]
 mod grid;
+#[allow(dead_code, reason = "not every crate needs all of it")]
+#[path = "../../../gsi/tests/it/issuer.rs"]
+mod issuer;
 #[allow(dead_code, reason = "not every crate needs all of it")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::{Json as JsonAnswer, extract::State};
+use axum::{
+    Json as JsonAnswer,
+    extract::{Path, State},
+};
 use godwit_service_api::{
     job::{FileState, FileView, JobChange, JobState, JobView},
     page::{DEFAULT_PAGE, Page},
@@ -33,6 +36,7 @@ pub(super) fn routes(routes: &mut Routes) {
         .add::<__path_list_files, _, _>(list_files)
         .add::<__path_why, _, _>(why)
         .add::<__path_cancel, _, _>(cancel)
+        .add::<__path_cancel_file, _, _>(cancel_file)
         .add::<__path_pause, _, _>(pause)
         .add::<__path_resume, _, _>(resume)
         .add::<__path_retry, _, _>(retry);
@@ -201,6 +205,31 @@ pub(super) async fn cancel(
     Ok(JsonAnswer(api.view(api.store.job(id).await?)))
 }
 
+/// Cancels one file of a job
+///
+/// The others continue. Files of a job with an order end only together.
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/files/{index}/cancel",
+    params(
+        ("id" = Uuid, Path, description = "Job"),
+        ("index" = u64, Path, description = "Number of the file"),
+    ),
+    responses((status = 200, description = "The job as it is now", body = JobView)),
+)]
+pub(super) async fn cancel_file(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Path((id, index)): Path<(String, String)>,
+) -> Answer<JsonAnswer<JobView>> {
+    let (Ok(id), Ok(index)) = (id.parse(), index.parse()) else {
+        return Err(ApiError::not_found());
+    };
+    match api.end_file(&caller, id, index).await? {
+        true => Ok(JsonAnswer(api.view(api.store.job(id).await?))),
+        false => Err(StoreError::Conflict("the file has ended").into()),
+    }
+}
+
 /// Pauses a job
 #[utoipa::path(
     post, path = "/api/v1/jobs/{id}/pause", params(("id" = Uuid, Path, description = "Job")),
@@ -257,6 +286,18 @@ impl Api {
         self.store.cancel(id, &reason).await?;
         self.told(caller, "job.cancel", id, "").await;
         Ok(())
+    }
+
+    /// Stops a file for good. False where it has ended before.
+    pub(crate) async fn end_file(&self, caller: &Caller, id: Uuid, index: u64) -> Answer<bool> {
+        self.visible_job(caller, id).await?;
+        let reason = format!("by {}", caller.name());
+        let is_canceled = self.store.cancel_file(id, index, &reason).await?;
+        if is_canceled {
+            self.told(caller, "file.cancel", id, &index.to_string())
+                .await;
+        }
+        Ok(is_canceled)
     }
 
     /// Moves a job among those of its share.

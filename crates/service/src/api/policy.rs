@@ -51,8 +51,14 @@ impl EndpointPolicy {
         }
     }
 
-    /// Whether a file may be copied so.
+    /// Whether a file may be copied so, with what the user attached to it.
     pub(crate) fn check_file(&self, file: &FileRequest) -> Answer<()> {
+        self.check_copy(file)?;
+        check_metadata(file.metadata.as_ref())
+    }
+
+    /// Whether a file may be copied so.
+    pub(crate) fn check_copy(&self, file: &FileRequest) -> Answer<()> {
         let source = self
             .check_url(&file.source)
             .map_err(|error| error.at("/source"))?;
@@ -70,7 +76,7 @@ impl EndpointPolicy {
         if let Some(checksum) = &file.checksum {
             check_checksum(checksum).map_err(|error| error.at("/checksum"))?;
         }
-        check_metadata(file.metadata.as_ref())
+        Ok(())
     }
 
     fn check_url(&self, url: &str) -> Answer<Location> {

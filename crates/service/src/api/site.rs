@@ -116,12 +116,25 @@ pub(super) async fn set_endpoint(
         state: request.state,
         limits: request.limits,
     };
-    api.store.set_endpoint(&record).await?;
-    api.board.wake_leader();
-    let detail = format!("{:?} {:?}", record.state, record.limits);
-    api.audit(&operator.name, "endpoint.set", &record.name, &detail)
-        .await;
+    api.put_endpoint(&operator.name, &record, "").await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+impl Api {
+    /// Sets an endpoint, for a reason that the audit keeps.
+    pub(crate) async fn put_endpoint(
+        &self,
+        who: &str,
+        record: &EndpointRecord,
+        reason: &str,
+    ) -> Answer<()> {
+        self.store.set_endpoint(record).await?;
+        self.board.wake_leader();
+        let detail = format!("{:?} {:?} {reason}", record.state, record.limits);
+        self.audit(who, "endpoint.set", &record.name, detail.trim_end())
+            .await;
+        Ok(())
+    }
 }
 
 /// The endpoint as jobs have it.

@@ -12,7 +12,7 @@ use godwit_service_api::{
     API, IDEMPOTENCY_KEY,
     job::{
         FileCounts, FileRequest, JobOptions, JobRequest, JobState, JobView, MAX_INLINE_FILES,
-        Notification,
+        MAX_ORDERED_FILES, Notification,
     },
 };
 use jiff::Timestamp;
@@ -108,6 +108,7 @@ pub(crate) struct Incoming<'a> {
     id: Option<Uuid>,
     files: u64,
     bytes: u64,
+    is_ordered: bool,
     into: Into,
 }
 
@@ -140,6 +141,7 @@ impl<'a> Incoming<'a> {
             id: None,
             files: 0,
             bytes: 0,
+            is_ordered: false,
             into: Into::Nothing,
         }
     }
@@ -233,6 +235,7 @@ impl<'a> Incoming<'a> {
     pub(crate) async fn begin(&mut self, options: &JobOptions) -> Answer<()> {
         let (api, owner) = (self.api, self.caller.name());
         api.check_options(self.caller, options).await?;
+        self.is_ordered = !options.order.is_any();
         if options.dry_run {
             self.into = Into::DryRun(Box::new(options.clone()));
             return Ok(());
@@ -258,6 +261,10 @@ impl<'a> Incoming<'a> {
 
     pub(crate) async fn push(&mut self, file: FileRequest) -> Answer<()> {
         self.files += 1;
+        if self.is_ordered && (self.files > MAX_ORDERED_FILES || file.recursive) {
+            let detail = "an order is for at most 100 files, and for no trees";
+            return Err(ApiError::new(Kind::Invalid, detail).at("/options/order"));
+        }
         self.bytes = self.bytes.saturating_add(file.bytes.unwrap_or(0));
         match &mut self.into {
             Into::Job(submission) => submission.push(file).await?,
@@ -337,6 +344,7 @@ fn unsaved(
         reason: None,
         options,
         files,
+        unused_from: u64::MAX,
         bytes_total,
         bytes_done: 0,
         listed: false,

@@ -192,6 +192,22 @@ pub(super) async fn set_user(
     Ok(JsonAnswer(user_view(principal)))
 }
 
+impl Api {
+    /// Refuses a user from now on, or no more.
+    pub(crate) async fn set_disabled(
+        &self,
+        who: &str,
+        mut user: PrincipalRecord,
+        disabled: bool,
+    ) -> Answer<()> {
+        user.disabled = disabled;
+        self.store.set_principal(&user).await?;
+        let detail = format!("disabled {disabled}");
+        self.audit(who, "user.set", &user.name, &detail).await;
+        Ok(())
+    }
+}
+
 async fn hash(password: Zeroizing<String>) -> Answer<String> {
     let hashed = tokio::task::spawn_blocking(move || hash_password(&password)).await;
     match hashed.unwrap_or(Err(SecretError::Hash)) {

@@ -13,11 +13,11 @@ use godwit_service_api::{
     account::{CredentialRequest, CredentialView, DelegationView},
     agent::Secret,
 };
-use openssl::{pkey::PKey, sha::sha1};
+use openssl::pkey::PKey;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::{CredentialError, SECRET_BYTES_MAX, Vault, view};
+use super::{CredentialError, SECRET_BYTES_MAX, Vault, named_id, view};
 use crate::store::StoreError;
 
 /// Endpoints that a delegated proxy is for: those that ask for one.
@@ -28,10 +28,7 @@ const KEY: KeyKind = KeyKind::Rsa(2048);
 
 /// The credential that a user's delegated proxy is: each delegation replaces the one before.
 pub(super) fn credential_id(owner: &str) -> Uuid {
-    let digest = sha1(format!("delegated proxy of {owner}").as_bytes());
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest[..16]);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    named_id(&format!("delegated proxy of {owner}"))
 }
 
 fn place(owner: &str) -> String {

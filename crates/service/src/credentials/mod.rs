@@ -22,7 +22,7 @@ use godwit_service_api::{
     agent::{GrantedCredential, Secret},
 };
 use jiff::Timestamp;
-use openssl::{asn1::Asn1Time, pkey::PKey, x509::X509};
+use openssl::{asn1::Asn1Time, pkey::PKey, sha::sha1, x509::X509};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use uuid::Uuid;
@@ -137,6 +137,31 @@ impl Vault {
         })
     }
 
+    /// Stores the token of a user for an endpoint, in place of the one before.
+    ///
+    /// # Errors
+    /// It is none, the user has too many credentials, or the database does not answer.
+    pub async fn put_token(
+        &self,
+        owner: &str,
+        endpoint: &str,
+        token: String,
+        expires: Timestamp,
+    ) -> Result<(), CredentialError> {
+        let id = named_id(&format!("token of {owner} for {endpoint}"));
+        let others = self.store.credentials(owner).await?;
+        if others.iter().filter(|record| record.id != id).count() >= CREDENTIALS_MAX {
+            return Err(CredentialError::Invalid("there are too many credentials"));
+        }
+        let request = CredentialRequest {
+            endpoint: endpoint.to_owned(),
+            secret: Secret::Token(token),
+            expires: Some(expires),
+        };
+        let record = self.sealed(owner, id, &request)?;
+        Ok(self.store.set_credential(&record).await?)
+    }
+
     /// Credentials of a user, latest first.
     ///
     /// # Errors
@@ -235,6 +260,14 @@ impl Vault {
         }
         Ok(found)
     }
+}
+
+/// The id of the only credential of this name.
+fn named_id(name: &str) -> Uuid {
+    let digest = sha1(name.as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
 /// Where a sealed secret belongs.

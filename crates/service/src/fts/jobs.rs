@@ -70,8 +70,17 @@ pub(super) async fn submit(
         .sid
         .map(|sid| super::identity::deterministic_id(&organisation, &sid));
     for (place, file) in submitted.files.iter().enumerate() {
-        let checked = api.policy().check_file(file);
+        let checked = api.policy().check_copy(file);
         checked.map_err(|error| error.below(&format!("/files/{place}")))?;
+    }
+    let ends = submitted.files.iter();
+    let urls = ends.flat_map(|file| [&file.source, &file.destination]);
+    super::operators::check_bans(&api, urls).await?;
+    for (endpoint, token) in submitted.tokens {
+        let stored =
+            api.vault()
+                .put_token(identity.caller.name(), &endpoint, token.text, token.expires);
+        stored.await.map_err(crate::problem::ApiError::from)?;
     }
     let mut incoming = Incoming::named(&api, &identity.caller, id);
     let taken = async {
@@ -550,6 +559,59 @@ pub(super) async fn cancel(
         Ok(api.cancel_job(&identity.caller, id).await?)
     })
     .await
+}
+
+/// `DELETE /jobs/{id}/files/{files}`: the state of each file.
+pub(super) async fn cancel_files(
+    State(api): State<Arc<Api>>,
+    identity: Identity,
+    Path((id, text)): Path<(String, String)>,
+) -> FtsResult<Json<Value>> {
+    let job = one(&api, &identity, &id).await?;
+    let files = ids(&text)?;
+    if !job.options.order.is_any() || job_type(&job) == "Y" {
+        let text = "Multihop, replica or reuse jobs can not be canceled file by file";
+        return Err(Refusal::bad_request(text));
+    }
+    let mut states = Vec::new();
+    for file in &files.ids {
+        let shown = match file.parse::<i64>().map(views::parts_of_file_id) {
+            Ok((number, index)) if number == job.number => {
+                end_file(&api, &identity, &job, index).await?
+            }
+            _ => "File does not belong to the job",
+        };
+        states.push(Value::from(shown));
+    }
+    Ok(Json(one_or_all(states, files.is_list)))
+}
+
+fn job_type(job: &JobRecord) -> String {
+    let extra = submission::extra::<submission::JobExtra>(job.options.metadata.as_ref());
+    extra.map_or_else(|| "N".to_owned(), |extra| extra.job_type)
+}
+
+/// Cancels a file; its state, in which it may have been before.
+async fn end_file(
+    api: &Api,
+    identity: &Identity,
+    job: &JobRecord,
+    index: u64,
+) -> FtsResult<&'static str> {
+    match api.end_file(&identity.caller, job.id, index).await {
+        Ok(true) => return Ok("CANCELED"),
+        Ok(false) => {}
+        Err(error) if error.problem().status == 404 => {
+            return Ok("File does not belong to the job");
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let job = api.store().job(job.id).await?;
+    let place = index.to_string();
+    let found = api.store().files(&job, Some(&place), 1, None).await?.items;
+    Ok(found
+        .first()
+        .map_or("CANCELED", |file| states::file_state(file.state)))
 }
 
 /// `POST /jobs/{ids}`: another priority.

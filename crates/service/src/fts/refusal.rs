@@ -58,6 +58,11 @@ impl Refusal {
     }
 }
 
+/// A value of a submission.
+pub(super) fn invalid(why: impl std::fmt::Display) -> Refusal {
+    Refusal::bad_request(format!("Invalid value within the request: {why}"))
+}
+
 impl From<ApiError> for Refusal {
     fn from(error: ApiError) -> Self {
         let problem = error.problem();

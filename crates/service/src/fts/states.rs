@@ -35,12 +35,14 @@ pub(super) fn file_state(state: FileState) -> &'static str {
         FileState::Finished | FileState::Skipped => "FINISHED",
         FileState::Failed => "FAILED",
         FileState::Canceled => "CANCELED",
+        FileState::Unused => "NOT_USED",
     }
 }
 
 /// `SCOPE [errno] text`. Rucio compares the text for files that exist.
 pub(super) fn reason(error: &FileError) -> String {
     let (scope, number, text) = match error.code.as_str() {
+        "canceled" => ("GENERAL_FAILURE", 125, None),
         "exists" => (
             "DESTINATION",
             17,

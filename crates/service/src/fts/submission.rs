@@ -1,17 +1,25 @@
 //! A submission of FTS3 as a job of ours. Pure: no database, no clock.
 
-use godwit_service_api::job::{FileRequest, JobOptions, Overwrite, Verify};
+use godwit_service_api::job::{
+    FileOrder, FileRequest, JobOptions, MAX_ORDERED_FILES, Overwrite, Verify,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::refusal::{FtsResult, Refusal};
+use super::{
+    refusal::{FtsResult, Refusal, invalid},
+    tokens::{self, EndpointTokens},
+};
 
 /// Most bytes of a URL.
 const URL_BYTES_MAX: usize = 1100;
 
 /// Most bytes of a file's metadata, as JSON.
 const FILE_METADATA_MAX: usize = 4096;
+
+/// Most bytes of all that is kept of a file beside its URLs, as JSON.
+const FILE_BYTES_MAX: usize = FILE_METADATA_MAX + 2 * TAPE_METADATA_MAX + 1024;
 
 /// Most bytes of metadata of a job, as JSON.
 const JOB_METADATA_MAX: usize = 2048;
@@ -35,7 +43,7 @@ pub(super) struct Submitter {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct JobExtra {
     pub(super) by: Submitter,
-    /// `N`: files for themselves; `Y`: over one session.
+    /// `N`: files for themselves; `Y`: over one session; `R`: replicas of one file; `H`: hops.
     pub(super) job_type: String,
     pub(super) source_se: Option<String>,
     pub(super) dest_se: Option<String>,
@@ -74,6 +82,7 @@ pub(super) struct FileExtra {
 pub(super) struct Submitted {
     pub(super) options: JobOptions,
     pub(super) files: Vec<FileRequest>,
+    pub(super) tokens: EndpointTokens,
     /// The client's own name for it, from which both compute the id.
     pub(super) sid: Option<String>,
 }
@@ -121,17 +130,25 @@ pub(super) fn parse(body: &[u8], by: Submitter, now: Timestamp) -> FtsResult<Sub
     };
     let params = Params(params);
     params.check()?;
-    let mut rows = Vec::new();
+    let (mut rows, mut tokens) = (Vec::new(), EndpointTokens::new());
     for (index, file) in (0..).zip(files) {
-        read_file(index, file, &mut rows)?;
+        read_file(index, file, &mut rows, &mut tokens)?;
     }
     if rows.is_empty() {
         return Err(Refusal::bad_request("No valid pairs available"));
     }
-    let reuse = params.truth("reuse")?;
-    let source_se = common(rows.iter().map(|row| row.source.as_str()));
-    let dest_se = common(rows.iter().map(|row| row.destination.as_str()));
-    if reuse && (source_se.is_none() || dest_se.is_none()) {
+    let job_type = params.job_type(&rows)?;
+    let (source_se, dest_se) = match job_type {
+        JobType::Hops => (
+            rows.first().and_then(|row| storage(&row.source)),
+            rows.last().and_then(|row| storage(&row.destination)),
+        ),
+        _ => (
+            common(rows.iter().map(|row| row.source.as_str())),
+            common(rows.iter().map(|row| row.destination.as_str())),
+        ),
+    };
+    if job_type == JobType::Reuse && (source_se.is_none() || dest_se.is_none()) {
         return Err(Refusal::bad_request(
             "Reuse jobs must only contain transfers for the same source ad destination storage",
         ));
@@ -141,8 +158,8 @@ pub(super) fn parse(body: &[u8], by: Submitter, now: Timestamp) -> FtsResult<Sub
     let retry = params.number("retry")?.unwrap_or(0);
     let overwrite = params.truth("overwrite")? || params.truth("overwrite_on_retry")?;
     let extra = JobExtra {
-        job_type: if reuse { "Y" } else { "N" }.to_owned(),
-        source_se,
+        job_type: job_type.letter().to_owned(),
+        source_se: source_se.filter(|_| job_type != JobType::Replicas),
         dest_se,
         retry,
         retry_delay: params.number("retry_delay")?.unwrap_or(0),
@@ -168,7 +185,14 @@ pub(super) fn parse(body: &[u8], by: Submitter, now: Timestamp) -> FtsResult<Sub
         } else {
             Overwrite::Never
         },
+        order: match job_type {
+            JobType::Files | JobType::Reuse => FileOrder::Any,
+            JobType::Replicas => FileOrder::Alternatives,
+            JobType::Hops => FileOrder::Hops,
+        },
         attempts: match retry {
+            // The next replica is the other attempt.
+            0 if job_type == JobType::Replicas => 1,
             0 => JobOptions::default().attempts,
             retry => u32::try_from(retry.max(0)).unwrap_or(99).min(99) + 1,
         },
@@ -187,12 +211,33 @@ pub(super) fn parse(body: &[u8], by: Submitter, now: Timestamp) -> FtsResult<Sub
     Ok(Submitted {
         options,
         files,
+        tokens,
         sid,
     })
 }
 
-fn invalid(why: impl std::fmt::Display) -> Refusal {
-    Refusal::bad_request(format!("Invalid value within the request: {why}"))
+/// How files of a job belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JobType {
+    /// Each is for itself.
+    Files,
+    /// One pair of storages, over the sessions that are there.
+    Reuse,
+    /// Ways to one file.
+    Replicas,
+    /// Each goes on from the one before.
+    Hops,
+}
+
+impl JobType {
+    fn letter(self) -> &'static str {
+        match self {
+            JobType::Files => "N",
+            JobType::Reuse => "Y",
+            JobType::Replicas => "R",
+            JobType::Hops => "H",
+        }
+    }
 }
 
 /// A pair of a file.
@@ -224,22 +269,22 @@ impl Row {
     }
 }
 
-fn read_file(index: u64, file: &Value, rows: &mut Vec<Row>) -> FtsResult<()> {
+fn read_file(
+    index: u64,
+    file: &Value,
+    rows: &mut Vec<Row>,
+    tokens: &mut EndpointTokens,
+) -> FtsResult<()> {
     let file = file
         .as_object()
         .ok_or_else(|| invalid("a file is not a dictionary"))?;
     let sources = urls(file, "sources")?;
     let destinations = urls(file, "destinations")?;
-    for name in ["source_tokens", "destination_tokens"] {
-        if file.get(name).is_some_and(|tokens| !tokens.is_null()) {
-            return Err(invalid(format!(
-                "{name}: no scheme served here takes tokens"
-            )));
-        }
-    }
-    if sources.len() > 1 {
-        let text = "Multiple replica jobs are not served; submit one source for each file";
-        return Err(Refusal::bad_request(text));
+    tokens::read(file, &sources, &destinations, tokens)?;
+    let pairs = sources.len().saturating_mul(destinations.len());
+    if pairs > 1 && pairs as u64 > MAX_ORDERED_FILES {
+        let text = format!("a file has at most {MAX_ORDERED_FILES} pairs of URLs");
+        return Err(invalid(text));
     }
     let extra = FileExtra {
         file_index: index,
@@ -252,6 +297,8 @@ fn read_file(index: u64, file: &Value, rows: &mut Vec<Row>) -> FtsResult<()> {
         archive_metadata: tape(file.get("archive_metadata"))?,
         scitag: scitag(file.get("scitag"))?,
     };
+    let attached = stored(&extra).unwrap_or_default();
+    limited(attached, FILE_BYTES_MAX)?;
     for source in &sources {
         for destination in &destinations {
             rows.push(Row {
@@ -427,8 +474,10 @@ impl Params<'_> {
         if set.contains(&"overwrite_when_only_on_disk") && !archives {
             return refuse("'overwrite-when-only-on-disk' requires 'archive-timeout' to be set");
         }
-        if self.truth("multihop")? {
-            return refuse("Multihop jobs are not served");
+        if set.contains(&"overwrite_hop") {
+            return Err(invalid(
+                "overwrite_hop: overwrite is for all hops or for none",
+            ));
         }
         for name in ["bring_online", "copy_pin_lifetime", "archive_timeout"] {
             if self.number(name)?.unwrap_or(-1) > 0 {
@@ -471,6 +520,25 @@ impl Params<'_> {
                 "y" | "yes" | "true" | "t" | "1"
             )),
             Some(_) => Err(invalid(format!("{name} is expected to be a boolean"))),
+        }
+    }
+
+    fn job_type(&self, rows: &[Row]) -> FtsResult<JobType> {
+        let (reuse, hops) = (self.truth("reuse")?, self.truth("multihop")?);
+        let files = rows.last().map_or(0, |row| row.extra.file_index + 1);
+        let has_replicas = rows.len() as u64 > files;
+        match (has_replicas, hops, reuse) {
+            (true, false, false) if files == 1 => Ok(JobType::Replicas),
+            (true, false, false) => Err(invalid(
+                "Multiple replica jobs must only have one unique file",
+            )),
+            (true, ..) => Err(Refusal::bad_request(
+                "Can not request multiple replica job together with multihop or session reuse at \
+                the same time",
+            )),
+            (false, true, _) => Ok(JobType::Hops),
+            (false, false, true) => Ok(JobType::Reuse),
+            (false, false, false) => Ok(JobType::Files),
         }
     }
 
@@ -719,6 +787,45 @@ mod tests {
         ];
         for (body, text) in cases {
             assert!(refused(&body).ends_with(text), "{body}: {}", refused(&body));
+        }
+    }
+
+    #[test]
+    fn replicas_and_hops_are_files_with_an_order() {
+        let mut replicas = file();
+        replicas["sources"] = json!(["gsiftp://a/f", "gsiftp://c/f"]);
+        let job = submit(&json!({"files": [&replicas]})).unwrap();
+        assert_eq!(job.options.order, FileOrder::Alternatives);
+        assert_eq!(job.options.attempts, 1);
+        let of_job: JobExtra = extra(job.options.metadata.as_ref()).unwrap();
+        assert_eq!((of_job.job_type.as_str(), of_job.source_se), ("R", None));
+        let index = |file: &FileRequest| {
+            let extra: FileExtra = extra(file.metadata.as_ref()).unwrap();
+            extra.file_index
+        };
+        assert_eq!(job.files.iter().map(index).collect::<Vec<_>>(), [0, 0]);
+        let hop = json!({"sources": ["gsiftp://b/q"], "destinations": ["gsiftp://c/r"]});
+        let params = json!({"multihop": true});
+        let job = submit(&json!({"files": [file(), hop], "params": params})).unwrap();
+        assert_eq!(job.options.order, FileOrder::Hops);
+        let extra: JobExtra = extra(job.options.metadata.as_ref()).unwrap();
+        assert_eq!(extra.dest_se.as_deref(), Some("gsiftp://c"));
+        for (body, text) in [
+            (
+                json!({"files": [&replicas, file()]}),
+                "Multiple replica jobs must only have one unique file",
+            ),
+            (
+                json!({"files": [&replicas], "params": {"multihop": true}}),
+                "together with multihop or session reuse at the same time",
+            ),
+            (
+                json!({"files": [{"sources": vec!["gsiftp://a/f"; 101],
+                    "destinations": ["gsiftp://b/q"]}]}),
+                "a file has at most 100 pairs of URLs",
+            ),
+        ] {
+            assert!(refused(&body).ends_with(text), "{}", refused(&body));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use godwit_service_api::{
     event::{JobEvent, JobEventKind},
-    job::{FileCounts, FileError, FileState, FileView, JobOptions, JobState, WhoActs},
+    job::{FileCounts, FileError, FileOrder, FileState, FileView, JobOptions, JobState, WhoActs},
     page::{MAX_PAGE, Page},
 };
 use sqlx::any::AnyRow;
@@ -15,13 +15,14 @@ use super::{
     database::{Columns as _, json},
     manifest::{self, Outcome, Outcomes},
     model::{JobFilter, JobRecord},
-    units::{self, PickedUnit, UNIT, UnitRow},
+    order,
+    units::{self, Changes, PickedUnit, UNIT, UnitRow},
 };
 
 const JOB: &str = "number, id, owner, state, reason, options, total, finished, skipped, failed,
     bytes_total, bytes_done, listings, created, started, ended,
     CASE WHEN EXISTS (SELECT 1 FROM job_after WHERE job_after.job = job.number)
-    THEN 1 ELSE 0 END";
+    THEN 1 ELSE 0 END, canceled, ordered";
 
 fn read_job(row: &AnyRow) -> Result<JobRecord, StoreError> {
     let state: JobState = row.name(3)?;
@@ -31,12 +32,17 @@ fn read_job(row: &AnyRow) -> Result<JobRecord, StoreError> {
         finished: row.count(7)?,
         skipped: row.count(8)?,
         failed: row.count(9)?,
-        canceled: 0,
+        canceled: row.count(17)?,
+        unused: 0,
     };
+    let unused_from = order::unused_from(order::read(row.maybe_text(18)?)?, &files);
+    if state.is_final() {
+        files.unused = total.saturating_sub(unused_from.max(files.ended()));
+    }
     // What was open when the job became final was never written file by file.
     let rest = total.saturating_sub(files.ended());
     match state {
-        JobState::Canceled => files.canceled = rest,
+        JobState::Canceled => files.canceled += rest,
         _ if state.is_final() => files.failed += rest,
         _ => {}
     }
@@ -48,6 +54,7 @@ fn read_job(row: &AnyRow) -> Result<JobRecord, StoreError> {
         reason: row.maybe_text(4)?,
         options: row.json(5)?,
         files,
+        unused_from,
         bytes_total: row.count(10)?,
         bytes_done: row.count(11)?,
         listed: listings == 0 && state != JobState::Submitting,
@@ -210,10 +217,13 @@ impl Store {
             }
             let (size, checksum) = receipts.remove(&place).unzip();
             let tried = exception.as_ref().map_or(0, |e| e.attempts);
+            let is_canceled = exception.as_ref().is_some_and(|e| e.canceled);
             let (state, attempts) = match outcomes.get(place) {
                 Outcome::Finished => (FileState::Finished, tried + 1),
                 Outcome::Skipped => (FileState::Skipped, tried + 1),
+                _ if is_canceled => (FileState::Canceled, tried),
                 _ if failed => (FileState::Failed, tried),
+                _ if index as u64 >= job.unused_from => (FileState::Unused, tried),
                 _ if job.state == JobState::Canceled => (FileState::Canceled, tried),
                 _ if job.state.is_final() => (FileState::Failed, tried),
                 _ if active.iter().any(|u| u.open(&outcomes).contains(&place)) => {
@@ -252,7 +262,8 @@ impl Store {
         let rows = query.fetch_all(self.database.reader()).await?;
         let exceptions = rows.iter().map(|row| {
             let exception = FileException {
-                failed: row.flag(1)?,
+                failed: row.int(1)? == units::FAILED,
+                canceled: row.int(1)? == units::CANCELED,
                 attempts: row.small(2)?,
                 error: row.json(3)?,
             };
@@ -285,6 +296,51 @@ impl Store {
             )
             .await?;
         self.drop_ready_units(job).await
+    }
+
+    /// Ends one file of a job, and no other. False where it has ended before.
+    pub async fn cancel_file(
+        &self,
+        id: Uuid,
+        index: u64,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
+        let mut work = self.database.begin().await?;
+        let query = work.query("SELECT number, state, ordered FROM job WHERE id = $1");
+        let row = query.bind(id.to_string()).fetch_optional(work.connection());
+        let row = row.await?.ok_or(StoreError::NotFound)?;
+        let (job, state) = (row.int(0)?, row.name::<JobState>(1)?);
+        if row.maybe_text(2)?.is_some() {
+            return Err(StoreError::Conflict(
+                "files of a job with an order end together",
+            ));
+        }
+        let index = i64::try_from(index).map_err(|_| StoreError::NotFound)?;
+        let text = "SELECT seq, base FROM segment
+            WHERE job = $1 AND base <= $2 AND base + files > $2 AND directories = 0
+            AND staged IS NULL";
+        let query = work.query(text).bind(job).bind(index);
+        let row = query.fetch_optional(work.connection()).await?;
+        let row = row.ok_or(StoreError::NotFound)?;
+        let (seq, base) = (row.int(0)?, row.int(1)?);
+        let place = u32::try_from(index - base).map_err(StoreError::corrupt)?;
+        if state.is_final() {
+            return Ok(false);
+        }
+        let text =
+            format!("SELECT {UNIT} FROM unit WHERE job = $1 AND segment = $2 ORDER BY id {{lock}}");
+        let query = work.query(&text).bind(job).bind(seq);
+        let rows = query.fetch_all(work.connection()).await?;
+        let unit_rows = rows
+            .iter()
+            .map(UnitRow::read)
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut changes = Changes::default();
+        let is_canceled =
+            units::cancel_place(&mut work, &unit_rows, place, reason, &mut changes).await?;
+        changes.write(&mut work).await?;
+        work.commit().await?;
+        Ok(is_canceled)
     }
 
     /// Stops a job until it is resumed.
@@ -353,13 +409,18 @@ impl Store {
 
     async fn retry_some(&self, id: Uuid) -> Result<u64, StoreError> {
         let mut work = self.database.begin().await?;
-        let text = "SELECT number, state FROM job WHERE id = $1 AND touched > 0";
+        let text = "SELECT number, state, ordered FROM job WHERE id = $1 AND touched > 0";
         let query = work.query(text).bind(id.to_string());
         let row = query.fetch_optional(work.connection()).await?;
         let row = row.ok_or(StoreError::NotFound)?;
         let job = row.int(0)?;
         if matches!(row.name(1)?, JobState::Submitting | JobState::Canceled) {
             return Err(StoreError::Conflict("the job was canceled"));
+        }
+        if order::read(row.maybe_text(2)?)? == FileOrder::Alternatives {
+            return Err(StoreError::Conflict(
+                "alternatives are not tried again; submit the job again",
+            ));
         }
         let text = "SELECT seq, base, files, link, directories FROM segment
             WHERE job = $1 AND base <=
@@ -453,6 +514,7 @@ impl Store {
 
 struct FileException {
     failed: bool,
+    canceled: bool,
     attempts: u32,
     error: FileError,
 }

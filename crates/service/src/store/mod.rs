@@ -5,6 +5,7 @@
 //! - `database`: the two engines, the only place that tells them apart
 //! - `manifest`: codecs of segments
 //! - `submission`: a job comes in; `jobs`: lists, files, cancel, pause, retry
+//! - `order`: files that wait for each other
 //! - `found`: what a listing may add to its job
 //! - `units`: what becomes of a unit and its files, within a transaction
 //! - `leases`: leader, queues, grants, expiry; `polls`: an agent's report
@@ -25,6 +26,7 @@ mod jobs;
 mod leases;
 mod manifest;
 pub mod model;
+mod order;
 pub mod policy;
 mod polls;
 mod site;

@@ -29,6 +29,8 @@ pub struct JobRecord {
     pub options: JobOptions,
     /// Files by state; directories count only where their listing failed.
     pub files: FileCounts,
+    /// Files from this number on wait for their turn, or need none any more.
+    pub unused_from: u64,
     /// Bytes of files whose size is known.
     pub bytes_total: u64,
     /// Bytes of finished files.
@@ -271,6 +273,21 @@ pub struct LinkRecord {
     pub destination: String,
     /// By an operator.
     pub limits: Limits,
+}
+
+/// What running units between a pair of endpoints use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkUse {
+    /// Endpoint.
+    pub source: String,
+    /// Endpoint.
+    pub destination: String,
+    /// Units.
+    pub units: u64,
+    /// Control sessions of all.
+    pub sessions: u64,
+    /// Most data channels of a session.
+    pub parallelism: u64,
 }
 
 /// A node of the tree of shares.

@@ -17,7 +17,7 @@ use super::{
     database::{Columns as _, json, micros, name},
     model::{
         AgentRecord, AuditRecord, CredentialEnd, CredentialRecord, EndpointRecord, LinkRecord,
-        PrincipalRecord, ShareRecord, TokenRecord,
+        LinkUse, PrincipalRecord, ShareRecord, TokenRecord,
     },
     upkeep::DAY,
 };
@@ -54,6 +54,40 @@ impl Store {
                     EndpointState::Open
                 },
                 limits: if set { row.json(2)? } else { Limits::default() },
+            })
+        };
+        self.list(self.database.query(text), read).await
+    }
+
+    /// Endpoints where nothing may run.
+    pub async fn banned_endpoints(&self) -> Result<Vec<String>, StoreError> {
+        let text = "SELECT name FROM endpoint WHERE state = 'banned' ORDER BY name";
+        self.list(self.database.query(text), |row| row.text(0))
+            .await
+    }
+
+    /// Jobs with units from or to an endpoint.
+    pub async fn jobs_at(&self, endpoint: &str) -> Result<Vec<Uuid>, StoreError> {
+        let text = "SELECT id FROM job WHERE ended IS NULL AND number IN
+            (SELECT unit.job FROM unit JOIN link ON link.number = unit.link
+            WHERE link.source = $1 OR link.destination = $1) ORDER BY number";
+        let query = self.database.query(text).bind(endpoint.to_owned());
+        self.list(query, |row| row.uuid(0)).await
+    }
+
+    /// What running units use, by pair of endpoints.
+    pub async fn links_in_use(&self) -> Result<Vec<LinkUse>, StoreError> {
+        let text = "SELECT link.source, link.destination, COUNT(*),
+            CAST(SUM(unit.concurrency) AS bigint), MAX(unit.parallelism)
+            FROM unit JOIN link ON link.number = unit.link WHERE unit.agent IS NOT NULL
+            GROUP BY link.source, link.destination ORDER BY link.source, link.destination";
+        let read = |row: &AnyRow| {
+            Ok(LinkUse {
+                source: row.text(0)?,
+                destination: row.text(1)?,
+                units: row.count(2)?,
+                sessions: row.count(3)?,
+                parallelism: row.count(4)?,
             })
         };
         self.list(self.database.query(text), read).await

@@ -3,14 +3,14 @@
 use std::{collections::HashMap, net::Ipv6Addr};
 
 use godwit_proto::url::Scheme;
-use godwit_service_api::job::{FileRequest, JobOptions, JobState};
+use godwit_service_api::job::{FileOrder, FileRequest, JobOptions, JobState};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
-    database::{Columns as _, Work, json, micros},
+    database::{Columns as _, Work, json, micros, name},
     manifest::SEGMENT_FILES,
     units::{self, NewSegment},
 };
@@ -97,6 +97,7 @@ pub struct Submission {
     bytes: usize,
     links: HashMap<(String, String), i64>,
     first: bool,
+    order: FileOrder,
 }
 
 #[derive(Default)]
@@ -171,8 +172,8 @@ impl Store {
         }
         check_quota(&mut work, owner, quota, 1, 0).await?;
         let text = "INSERT INTO job
-            (id, owner, idempotency_key, state, options, deadline, created, touched)
-            VALUES ($1, $2, $3, 'submitting', $4, $5, {now}, {now}) RETURNING number";
+            (id, owner, idempotency_key, state, options, deadline, ordered, created, touched)
+            VALUES ($1, $2, $3, 'submitting', $4, $5, $6, {now}, {now}) RETURNING number";
         let row = work
             .query(text)
             .bind(id.to_string())
@@ -180,6 +181,10 @@ impl Store {
             .bind(key.map(str::to_owned))
             .bind(json(options)?)
             .bind(micros(options.deadline))
+            .bind(match options.order {
+                FileOrder::Any => None,
+                order => Some(name(order)?),
+            })
             .fetch_one(work.connection())
             .await;
         let row = match row {
@@ -205,6 +210,7 @@ impl Store {
             bytes: 0,
             links: HashMap::new(),
             first: true,
+            order: options.order,
         })))
     }
 }
@@ -229,8 +235,9 @@ impl Submission {
         self.pushed += 1;
         self.count += 1;
         self.bytes += bytes;
-        // The first unit starts while the rest comes in, as soon as the job is complete.
-        if held.files.len() == SEGMENT_FILES {
+        // The first unit starts while the rest comes in, as soon as the job is complete. Files that
+        // wait for each other are segments of their own.
+        if held.files.len() == SEGMENT_FILES || !self.order.is_any() {
             return self.write(pair).await;
         }
         if self.count > MAX_HELD || self.bytes > MAX_HELD_BYTES {
@@ -275,6 +282,7 @@ impl Submission {
             files: &files,
             staged: None,
             first: self.first && !directories,
+            waits: !self.order.is_any(),
         };
         units::append(&mut work, &segment).await?;
         work.commit().await?;
@@ -315,6 +323,9 @@ impl Submission {
         let query = work.query("UPDATE job SET request = $2 WHERE number = $1");
         let query = query.bind(self.number).bind(self.digest.clone().finish());
         query.execute(work.connection()).await?;
+        if !self.order.is_any() {
+            units::release_file(&mut work, self.number, 0).await?;
+        }
         let state = match options.paused {
             true => JobState::Paused,
             false => JobState::Queued,
@@ -370,7 +381,7 @@ async fn check_quota(
         return Ok(());
     }
     let text = "SELECT COUNT(*),
-        CAST(COALESCE(SUM(total - finished - skipped - failed), 0) AS bigint)
+        CAST(COALESCE(SUM(total - finished - skipped - failed - canceled), 0) AS bigint)
         FROM job WHERE owner = $1 AND ended IS NULL AND touched > 0";
     let query = work.query(text).bind(owner.to_owned());
     let row = query.fetch_one(work.connection()).await?;

@@ -16,6 +16,7 @@ use super::{
     StoreError,
     database::{Columns as _, Work, json},
     manifest::{self, Outcome, Outcomes},
+    order::{self, Ends, Next},
     policy::{self, AfterLoss},
     webhooks,
 };
@@ -46,6 +47,8 @@ pub(super) struct NewSegment<'a> {
     pub(super) staged: Option<i64>,
     /// The job has no unit of files yet.
     pub(super) first: bool,
+    /// Its turn comes later, by the order of its job: it has no unit yet.
+    pub(super) waits: bool,
 }
 
 /// Appends a segment, and its units unless it is staged.
@@ -74,12 +77,17 @@ pub(super) async fn append(work: &mut Work, segment: &NewSegment<'_>) -> Result<
     query.execute(work.connection()).await?;
     match segment.staged {
         Some(_) => Ok(()),
-        None => publish(work, segment, seq).await,
+        None => {
+            if !segment.waits {
+                cut(work, segment, seq).await?;
+            }
+            count(work, segment).await
+        }
     }
 }
 
-/// Makes units of a segment, and counts its files.
-async fn publish(work: &mut Work, segment: &NewSegment<'_>, seq: i64) -> Result<(), StoreError> {
+/// Makes units of a segment.
+async fn cut(work: &mut Work, segment: &NewSegment<'_>, seq: i64) -> Result<(), StoreError> {
     let sizes: Vec<Option<u64>> = segment.files.iter().map(|f| f.bytes).collect();
     let cuts = match segment.directories {
         true => (0..sizes.len())
@@ -104,15 +112,41 @@ async fn publish(work: &mut Work, segment: &NewSegment<'_>, seq: i64) -> Result<
             .bind(EPOCHS);
         query.execute(work.connection()).await?;
     }
+    Ok(())
+}
+
+/// Makes the unit of a file whose turn it is. It has one already where the job has any.
+pub(super) async fn release_file(work: &mut Work, job: i64, index: u64) -> Result<(), StoreError> {
+    let text = "SELECT seq, link, manifest FROM segment WHERE job = $1 AND base = $2
+        AND NOT EXISTS (SELECT 1 FROM unit WHERE job = $1)";
+    let query = work.query(text).bind(job).bind(index as i64);
+    let Some(row) = query.fetch_optional(work.connection()).await? else {
+        return Ok(());
+    };
+    let files = manifest::decode(&row.bytes(2)?)?;
+    let segment = NewSegment {
+        job,
+        link: row.int(1)?,
+        directories: false,
+        files: &files,
+        staged: None,
+        first: false,
+        waits: false,
+    };
+    cut(work, &segment, row.int(0)?).await
+}
+
+/// Counts the files of a segment.
+async fn count(work: &mut Work, segment: &NewSegment<'_>) -> Result<(), StoreError> {
+    let sizes = segment.files.iter().map(|file| file.bytes);
     let count = sizes.len() as i64;
     let (files, listings) = match segment.directories {
         true => (0, count),
         false => (count, 0),
     };
     let bytes = sizes
-        .iter()
         .flatten()
-        .fold(0_u64, |all, size| all.saturating_add(*size));
+        .fold(0_u64, |all, size| all.saturating_add(size));
     let text = "UPDATE job SET total = total + $2, listings = listings + $3,
         bytes_total = CASE WHEN bytes_total > $5 - $4 THEN $5 ELSE bytes_total + $4 END
         WHERE number = $1";
@@ -148,8 +182,10 @@ async fn publish_staged(work: &mut Work, unit: &UnitRow) -> Result<(), StoreErro
             files: &files,
             staged: None,
             first: first && !directories,
+            waits: false,
         };
-        publish(work, &segment, seq).await?;
+        cut(work, &segment, seq).await?;
+        count(work, &segment).await?;
         first &= directories;
         let text = "UPDATE segment SET staged = NULL WHERE job = $1 AND seq = $2";
         let query = work.query(text).bind(unit.job).bind(seq);
@@ -411,6 +447,7 @@ struct JobChange {
     finished: i64,
     skipped: i64,
     failed: i64,
+    canceled: i64,
     listings: i64,
     bytes_total: i64,
     bytes_done: i64,
@@ -435,10 +472,11 @@ impl Changes {
             let text = "UPDATE job SET total = total + $2, finished = finished + $3,
                 skipped = skipped + $4, failed = failed + $5, listings = listings + $6,
                 bytes_total = CASE WHEN bytes_total > $9 - $7 THEN $9 ELSE bytes_total + $7 END,
-                bytes_done = CASE WHEN bytes_done > $9 - $8 THEN $9 ELSE bytes_done + $8 END
+                bytes_done = CASE WHEN bytes_done > $9 - $8 THEN $9 ELSE bytes_done + $8 END,
+                canceled = canceled + $10
                 WHERE number = $1
-                RETURNING id, state, total - finished - skipped - failed, listings, failed,
-                finished + skipped";
+                RETURNING id, state, total, finished + skipped, failed, canceled, listings,
+                ordered";
             let query = work
                 .query(text)
                 .bind(job)
@@ -449,7 +487,8 @@ impl Changes {
                 .bind(change.listings)
                 .bind(change.bytes_total.clamp(-CHANGE_MAX, CHANGE_MAX))
                 .bind(change.bytes_done.clamp(-CHANGE_MAX, CHANGE_MAX))
-                .bind(BYTES_MAX);
+                .bind(BYTES_MAX)
+                .bind(change.canceled);
             let row = query.fetch_one(work.connection()).await?;
             for (code, files) in change.errors {
                 let text = "INSERT INTO job_error (job, code, files) VALUES ($1, $2, $3)
@@ -459,13 +498,19 @@ impl Changes {
             }
             add_events(work, job, &change.events).await?;
             let state: JobState = row.name(1)?;
-            if !state.is_final() && row.int(2)? == 0 && row.int(3)? == 0 {
-                let end = match (row.int(4)?, row.int(5)?) {
-                    (0, _) => JobState::Finished,
-                    (_, 0) => JobState::Failed,
-                    _ => JobState::Partial,
-                };
-                set_state(work, job, end, None).await?;
+            let ends = Ends {
+                total: row.count(2)?,
+                done: row.count(3)?,
+                failed: row.count(4)?,
+                canceled: row.count(5)?,
+                listings: row.count(6)?,
+            };
+            let order = order::read(row.maybe_text(7)?)?;
+            match order::next(order, &ends) {
+                _ if state.is_final() => {}
+                Next::Wait => {}
+                Next::File(index) => release_file(work, job, index).await?,
+                Next::End(end) => set_state(work, job, end, None).await?,
             }
             changed.push(row.uuid(0)?);
         }
@@ -942,6 +987,54 @@ pub(super) async fn take_back(
     }
 }
 
+/// Value of `file_exception.failed` of a file that was given up.
+pub(super) const FAILED: i64 = 1;
+
+/// The same of a file that the user canceled.
+pub(super) const CANCELED: i64 = 2;
+
+/// Ends the file at a place of a segment, whose units these are. An agent that has it is told to
+/// stop; what else the unit holds goes back to the queue. False where the file has ended before.
+pub(super) async fn cancel_place(
+    work: &mut Work,
+    units: &[UnitRow],
+    place: u32,
+    reason: &str,
+    changes: &mut Changes,
+) -> Result<bool, StoreError> {
+    let Some(any) = units.first() else {
+        return Ok(false);
+    };
+    let mut segment = Segment::lock(work, any).await?;
+    let has = |unit: &&UnitRow| unit.open(&segment.outcomes).binary_search(&place).is_ok();
+    let Some(unit) = units.iter().find(has) else {
+        return Ok(false);
+    };
+    let mut rest = unit.open(&segment.outcomes);
+    rest.retain(|open| *open != place);
+    let error = FileError {
+        code: "canceled".to_owned(),
+        message: format!("canceled {reason}"),
+        who: WhoActs::User,
+        may_pass: false,
+    };
+    let text = "INSERT INTO file_exception (job, number, failed, attempts, error, agent, at)
+        VALUES ($1, $2, $3, 0, $4, '', {now})
+        ON CONFLICT (job, number) DO UPDATE SET failed = $3, error = $4, at = {now}";
+    let query = work.query(text).bind(unit.job);
+    let query = query.bind(segment.base + i64::from(place)).bind(CANCELED);
+    query.bind(json(&error)?).execute(work.connection()).await?;
+    segment.set(place, Outcome::Odd);
+    segment.write(work, unit).await?;
+    changes.job(unit.job).canceled += 1;
+    changes.more_work = true;
+    match rest.is_empty() {
+        true => delete(work, unit).await?,
+        false => give_back(work, unit, &rest, unit.losses).await?,
+    }
+    Ok(true)
+}
+
 /// A unit whose agents were lost, so many times by now, goes back, in halves where too many were.
 pub(super) async fn lose(
     work: &mut Work,
@@ -1036,6 +1129,7 @@ pub(super) async fn stage(
                 files,
                 staged: Some(unit.id),
                 first: false,
+                waits: false,
             };
             append(work, &segment).await?;
         }

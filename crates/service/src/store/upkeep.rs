@@ -58,7 +58,8 @@ impl Store {
     async fn pass_deadlines(&self, leader: Leadership) -> Result<u64, StoreError> {
         let mut work = self.database.begin().await?;
         check_leader(&mut work, leader).await?;
-        let text = "SELECT number, finished + skipped FROM job
+        let text = "SELECT number,
+            CASE WHEN ordered IS NULL THEN finished + skipped ELSE 0 END FROM job
             WHERE ended IS NULL AND state <> 'submitting' AND deadline < {now}
             ORDER BY number LIMIT $1 {lock}";
         let query = work.query(text).bind(MAX_JOBS);

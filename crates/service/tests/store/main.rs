@@ -5,6 +5,7 @@
 
 mod fixture;
 mod jobs;
+mod order;
 mod site;
 mod support;
 mod units;
