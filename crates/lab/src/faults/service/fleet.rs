@@ -525,7 +525,10 @@ impl Fleet {
             return Ok(());
         };
         let file = self.clock_file(&member.name);
-        Ok(fs::write(&file, format!("{seconds:+}s\n")).map_err(io_error(&file))?)
+        // The library ends a process that reads half of it.
+        let new = file.with_extension("new");
+        let set = fs::write(&new, format!("{seconds:+}s\n")).and_then(|()| fs::rename(&new, &file));
+        Ok(set.map_err(io_error(&file))?)
     }
 
     /// The database ends at once.
@@ -556,11 +559,14 @@ impl Fleet {
         let disk = self.database_disk.as_ref();
         let emptied = disk.map_or(Ok(()), MemoryDisk::unfill);
         emptied.map_err(io_error(&self.folder))?;
-        if let Some(postgres) = &mut self.postgres
-            && postgres.has_ended()?
+        for server in [&mut self.postgres, &mut self.replica]
+            .into_iter()
+            .flatten()
         {
-            self.crash_database()?;
-            self.begin_database()?;
+            if server.has_ended()? {
+                self.database_log.push_str(&server.crash()?);
+                server.begin()?;
+            }
         }
         Ok(())
     }
@@ -575,6 +581,8 @@ impl Fleet {
 
     /// The replica is the database from now on.
     pub(super) fn promote_replica(&mut self) -> Result<(), Error> {
+        // A replica whose disk is full cannot take over.
+        self.empty_database_disk()?;
         let Some(replica) = self.replica.take() else {
             return Ok(());
         };

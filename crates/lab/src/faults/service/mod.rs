@@ -57,6 +57,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How often a plan may begin: on a machine that stands still, a program does not start in time.
 const ATTEMPTS: u32 = 3;
 
+/// How often the list of a job's files is asked for.
+const ANSWERS: usize = 20;
+
 /// A request that comes late comes after so long.
 const LATE: Duration = Duration::from_millis(1500);
 
@@ -238,7 +241,15 @@ impl<'a> ServiceRun<'a> {
         let seconds = self.began.elapsed().as_secs_f64();
         self.look();
         for job in &self.jobs {
-            let files = job.id().and_then(|id| self.user.files(id));
+            let mut files = None;
+            for _ in 0..ANSWERS {
+                files = job.id().and_then(|id| self.user.files(id));
+                if files.is_some() {
+                    break;
+                }
+                self.fleet.keep_up()?;
+                std::thread::sleep(LOOK);
+            }
             self.judge.job(job, files);
         }
         self.user.look_around();
