@@ -520,8 +520,8 @@ impl Fleet {
 
     /// Sets the clock of an agent or, after those, of a process that serves.
     pub(super) fn set_clock(&self, number: usize, seconds: i64) -> Result<(), Error> {
-        let members = self.agents.iter().chain(&self.nodes);
-        let Some(member) = members.skip(number).next() else {
+        let mut members = self.agents.iter().chain(&self.nodes);
+        let Some(member) = members.nth(number) else {
             return Ok(());
         };
         let file = self.clock_file(&member.name);
