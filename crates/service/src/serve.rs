@@ -12,6 +12,7 @@ use std::{
 };
 
 use axum::{Extension, Router};
+use godwit_engine::host::net::raise_fd_limit;
 use godwit_service_api::site::Role;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -44,7 +45,7 @@ use crate::{
 };
 
 /// Connections at a time; more wait in the kernel.
-const CONNECTIONS_MAX: usize = 8192;
+const CONNECTIONS_MAX: usize = 20_000;
 
 /// Time for the handshake of TLS.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
@@ -206,6 +207,7 @@ impl Server {
     /// # Errors
     /// The agent cannot begin.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServiceError> {
+        raise_fd_limit();
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut parts = JoinSet::new();
         for listener in self.listeners {

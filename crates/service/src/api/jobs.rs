@@ -284,8 +284,7 @@ impl Api {
         self.visible_job(caller, id).await?;
         let reason = format!("by {}", caller.name());
         self.store.cancel(id, &reason).await?;
-        self.told(caller, "job.cancel", id, "").await;
-        Ok(())
+        self.told(caller, "job.cancel", id, "").await
     }
 
     /// Stops a file for good. False where it has ended before.
@@ -295,7 +294,7 @@ impl Api {
         let is_canceled = self.store.cancel_file(id, index, &reason).await?;
         if is_canceled {
             self.told(caller, "file.cancel", id, &index.to_string())
-                .await;
+                .await?;
         }
         Ok(is_canceled)
     }
@@ -341,10 +340,11 @@ impl Api {
     }
 
     /// A job was changed: its agents learn of it.
-    async fn told(&self, caller: &Caller, action: &str, id: Uuid, detail: &str) {
-        self.board.job_steered(id);
+    async fn told(&self, caller: &Caller, action: &str, id: Uuid, detail: &str) -> Answer<()> {
+        self.board.job_steered(id, &self.store.agents_of(id).await?);
         self.audit(caller.name(), action, &id.to_string(), detail)
             .await;
+        Ok(())
     }
 
     /// As [`Api::told`], and the job as it is now.
@@ -355,7 +355,7 @@ impl Api {
         id: Uuid,
         detail: &str,
     ) -> Answer<JsonAnswer<JobView>> {
-        self.told(caller, action, id, detail).await;
+        self.told(caller, action, id, detail).await?;
         Ok(JsonAnswer(self.view(self.store.job(id).await?)))
     }
 

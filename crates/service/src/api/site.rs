@@ -129,7 +129,7 @@ impl Api {
         reason: &str,
     ) -> Answer<()> {
         self.store.set_endpoint(record).await?;
-        self.board.wake_leader();
+        self.board.work_came();
         let detail = format!("{:?} {:?} {reason}", record.state, record.limits);
         self.audit(who, "endpoint.set", &record.name, detail.trim_end())
             .await;
@@ -180,7 +180,7 @@ pub(super) async fn set_link(
     api.store
         .set_link(&source, &destination, &link.limits)
         .await?;
-    api.board.wake_leader();
+    api.board.work_came();
     let subject = format!("{source} {destination}");
     api.audit(
         &operator.name,
@@ -240,7 +240,7 @@ pub(super) async fn set_share(
         return Err(ApiError::new(Kind::Invalid, "0.000001 to 1000000").at("/weight"));
     }
     api.store.set_share(&share.path, share.weight).await?;
-    api.board.wake_leader();
+    api.board.work_came();
     let detail = share
         .weight
         .map_or("removed".to_owned(), |weight| weight.to_string());
@@ -289,7 +289,7 @@ pub(super) async fn set_agent(
     Json(request): Json<AgentRequest>,
 ) -> Answer<StatusCode> {
     api.store.set_draining(&name, request.draining).await?;
-    api.board.wake_leader();
+    api.board.work_came();
     let detail = format!("draining {}", request.draining);
     api.audit(&operator.name, "agent.set", &name, &detail).await;
     Ok(StatusCode::NO_CONTENT)

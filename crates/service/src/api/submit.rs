@@ -310,7 +310,7 @@ impl<'a> Incoming<'a> {
             }
             Into::Job(submission) => {
                 let id = submission.finish().await?;
-                api.board.wake_leader();
+                api.board.work_came();
                 let detail = format!("{} files", self.files);
                 api.audit(self.caller.name(), "job.submit", &id.to_string(), &detail)
                     .await;

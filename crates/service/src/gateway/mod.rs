@@ -2,7 +2,7 @@
 //!
 //! A poll renews the agent's lease and counts its results, in one transaction; then it is held back
 //! while there is nothing to say. A grant of the leader of this process wakes it; what another node
-//! granted is found by looking every second. A poll changes nothing when it comes twice.
+//! granted is found once a second for all agents. A poll changes nothing when it comes twice.
 //!
 //! # Map
 //! - `bounds`: texts and numbers of agents, made short and plain
@@ -25,7 +25,7 @@ use godwit_service_api::{
     },
     site::Role,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     accounts::{Accounts, Evidence},
@@ -41,9 +41,6 @@ use crate::{
 
 /// Longest request: sixteen results of a thousand files, each with an error.
 const BODY_BYTES_MAX: usize = 64 << 20;
-
-/// Between two looks at what other nodes have granted.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Most units, results and files that a poll may name.
 const UNITS_MAX: usize = 10_000;
@@ -130,7 +127,10 @@ impl Gateway {
         // Before looking, so that no grant falls between.
         woken.as_mut().enable();
         let polled = self.store.poll(&request).await?;
-        if polled.more_work || !polled.acknowledged.is_empty() || request.free_slots > 0 {
+        let takes_more = request.free_slots > 0 && self.board.work_waits();
+        if polled.more_work {
+            self.board.work_came();
+        } else if takes_more || !polled.acknowledged.is_empty() {
             self.board.wake_leader();
         }
         for job in &polled.changed {
@@ -152,17 +152,11 @@ impl Gateway {
         // Every answer has all shares, as one may be lost; a new one is sent at once.
         let has_news = self.board.are_news(&request.agent, &shares) || !credentials.is_empty();
         let is_news = has_news || !(acknowledged.is_empty() && stop.is_empty());
-        if !is_news && !drain {
+        let is_quiet = !is_news && !drain && undelivered.is_empty();
+        if is_quiet && timeout_at(until, woken).await.is_ok() {
             let known: Vec<Lease> = request.units.iter().map(|unit| unit.lease).collect();
-            let mut is_woken = false;
-            while undelivered.is_empty() && !is_woken && Instant::now() < until {
-                tokio::select! {
-                    () = &mut woken, if !is_woken => is_woken = true,
-                    () = tokio::time::sleep_until(until.min(Instant::now() + LOOK)) => {}
-                }
-                let held = self.store.held(&request.agent, request.incarnation, &known);
-                undelivered = held.await?;
-            }
+            let held = self.store.held(&request.agent, request.incarnation, &known);
+            undelivered = held.await?;
         }
         let mut grants = Vec::with_capacity(undelivered.len());
         for unit in undelivered {

@@ -3,7 +3,10 @@
 //! Nothing here must outlive the process: what is lost comes again with the next polls of agents
 //! and the next look at the database.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use godwit_service_api::agent::{Lease, Share};
 use parking_lot::Mutex;
@@ -46,6 +49,12 @@ pub struct Board {
 #[derive(Default)]
 struct Boarded {
     leads: bool,
+    /// Units became ready since the leader read the queues.
+    has_new_work: bool,
+    /// Units were ready when it did, and some were left.
+    work_waits: bool,
+    /// What agents hold, as a node that does not lead has seen it last.
+    held: HashSet<(String, Lease)>,
     agents: HashMap<String, Arc<Notify>>,
     /// How many are under way.
     polls: HashMap<String, u32>,
@@ -65,9 +74,18 @@ impl Default for Board {
 }
 
 impl Board {
-    /// There is new work, or what was taken is free: the leader looks at once.
+    /// What was taken is free: the leader looks at once.
     pub fn wake_leader(&self) {
-        self.leader.notify_one();
+        // Another node looks every second.
+        if self.leads() {
+            self.leader.notify_one();
+        }
+    }
+
+    /// There is new work: the leader reads the queues at once.
+    pub fn work_came(&self) {
+        self.state.lock().has_new_work = true;
+        self.wake_leader();
     }
 
     /// Something of a job changed: readers of its events look, and agents that may have to stop
@@ -77,12 +95,11 @@ impl Board {
         let _ = self.changes.send(job);
     }
 
-    /// A job was canceled, paused or resumed.
-    pub fn job_steered(&self, job: Uuid) {
+    /// A job was canceled, paused or resumed, of which these agents hold units.
+    pub fn job_steered(&self, job: Uuid, agents: &[String]) {
         self.job_changed(job);
-        self.wake_leader();
-        let waiting: Vec<_> = self.state.lock().agents.values().cloned().collect();
-        waiting.iter().for_each(|agent| agent.notify_waiters());
+        self.work_came();
+        agents.iter().for_each(|agent| self.wake_agent(agent));
     }
 
     /// Jobs that change from here on.
@@ -130,7 +147,10 @@ impl Board {
     }
 
     pub(crate) fn wake_agent(&self, name: &str) {
-        self.agent(name).notify_waiters();
+        let agent = self.state.lock().agents.get(name).cloned();
+        if let Some(agent) = agent {
+            agent.notify_waiters();
+        }
     }
 
     /// Whether shares changed since the agent was told.
@@ -140,6 +160,31 @@ impl Board {
         let are_news = shares.iter().any(|share| !told.contains(share));
         *told = shares.to_vec();
         are_news
+    }
+
+    /// Units became ready since this was asked last.
+    pub(crate) fn take_new_work(&self) -> bool {
+        std::mem::take(&mut self.state.lock().has_new_work)
+    }
+
+    /// An agent with a free slot may get something.
+    pub(crate) fn work_waits(&self) -> bool {
+        self.state.lock().work_waits
+    }
+
+    pub(crate) fn set_work_waits(&self, waits: bool) {
+        self.state.lock().work_waits = waits;
+    }
+
+    /// What agents hold by the database: those with a new unit look for it.
+    pub(crate) fn held_are(&self, held: HashSet<(String, Lease)>) {
+        let mut state = self.state.lock();
+        let new: HashSet<String> = (held.difference(&state.held))
+            .map(|(agent, _)| agent.clone())
+            .collect();
+        state.held = held;
+        drop(state);
+        new.iter().for_each(|agent| self.wake_agent(agent));
     }
 
     pub(crate) fn set_jobs(&self, jobs: HashMap<Uuid, JobNow>) {

@@ -1,7 +1,7 @@
 //! The scheduler's leases and queues beside those of the database.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -32,8 +32,15 @@ use crate::store::{
 /// Between two readings of what operators and users set.
 const SETTINGS: Duration = Duration::from_secs(5);
 
-/// Between two decisions about shares.
-const SHARES: Duration = Duration::from_secs(1);
+/// Between two looks at everything; between them the leader looks at what has polled since, and at
+/// the queues when units became ready.
+const WHOLE: Duration = Duration::from_secs(1);
+
+/// A look at everything takes this part of the time at most.
+const WHOLE_PART: u32 = 10;
+
+/// What was read as the last poll may have come after another that is stored later.
+const OVERLAP: Duration = Duration::from_millis(200);
 
 /// A report that is older says nothing any more.
 const REPORT_LIFE: Duration = Duration::from_secs(10);
@@ -49,14 +56,16 @@ pub(super) struct Books {
     leases: HashMap<Lease, Granted>,
     queues: HashMap<QueueKey, scheduler::QueueKey>,
     jobs: HashMap<Uuid, Facts>,
-    agents: HashSet<String>,
+    agents: HashMap<String, Uuid>,
     /// Last polls of agents that the scheduler has heard of.
     heard: HashMap<String, Timestamp>,
     lifetimes: Lifetimes,
     /// What the database has.
     written: HashMap<Uuid, JobNow>,
     settings_read: Option<Instant>,
-    shares_decided: Instant,
+    /// When the next look is at everything, and the last poll of the one before.
+    whole: Instant,
+    seen: Timestamp,
 }
 
 struct Granted {
@@ -84,12 +93,13 @@ impl Books {
             leases: HashMap::new(),
             queues: HashMap::new(),
             jobs: HashMap::new(),
-            agents: HashSet::new(),
+            agents: HashMap::new(),
             heard: HashMap::new(),
             lifetimes: Lifetimes::default(),
             written: store.jobs_now().await?,
             settings_read: None,
-            shares_decided: Instant::now(),
+            whole: Instant::now(),
+            seen: Timestamp::UNIX_EPOCH,
         })
     }
 
@@ -97,7 +107,7 @@ impl Books {
         self.began.0 + self.began.1.elapsed()
     }
 
-    /// Reads what there is, and hands out what is free.
+    /// Reads what has changed, and hands out what is free.
     pub(super) async fn look(
         &mut self,
         store: &Store,
@@ -110,19 +120,56 @@ impl Books {
             self.jobs.clear();
             self.settings_read = Some(Instant::now());
         }
-        let agents = store.agents().await?;
-        self.agents_are(&agents);
-        let queues = store.queues().await?;
-        let leased = store.leased().await?;
-        let links: BTreeMap<QueueKey, &QueueRecord> =
-            queues.iter().map(|queue| (queue.key, queue)).collect();
-        let jobs = queues.iter().map(|queue| queue.job);
-        let jobs = jobs.chain(leased.iter().map(|unit| unit.job));
-        self.learn_jobs(store, jobs).await?;
-        for (key, record) in &links {
-            self.queue_is(*key, record);
+        let began = Instant::now();
+        let is_whole = began >= self.whole;
+        let since = match is_whole {
+            true => Timestamp::UNIX_EPOCH,
+            false => self.seen.checked_sub(OVERLAP).unwrap_or_default(),
+        };
+        let agents = store.agents_since(since).await?;
+        self.agents_are(&agents, is_whole);
+        let queues = match is_whole | board.take_new_work() {
+            true => Some(store.queues().await?),
+            false => None,
+        };
+        if let Some(queues) = &queues {
+            self.queues_are(store, queues).await?;
         }
-        let gone: Vec<_> = (self.queues.keys().filter(|key| !links.contains_key(key)))
+        let leased = store.leased_since(since).await?;
+        let jobs = leased.iter().map(|unit| unit.job);
+        self.learn_jobs(store, jobs).await?;
+        let heard: HashSet<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+        let may_have_ended = |unit: &Granted| is_whole || heard.contains(unit.agent.as_str());
+        self.leases_are(store, &leased, may_have_ended).await?;
+        self.reported(&agents);
+        let granted = self.hand_out(store, board, leader).await?;
+        if let Some(queues) = &queues {
+            let ready = queues.iter().filter(|queue| queue.held.is_none());
+            let ready: u64 = ready.map(|queue| queue.ready).sum();
+            board.set_work_waits(ready > granted);
+        }
+        if let (true, Some(queues)) = (is_whole, &queues) {
+            self.decide_shares(store, board, leader).await?;
+            let jobs = self.jobs_now(&agents, queues);
+            self.write_jobs(store, leader, &jobs).await?;
+            board.set_jobs(jobs);
+            self.whole = Instant::now() + WHOLE.max(began.elapsed() * WHOLE_PART);
+        }
+        Ok(())
+    }
+
+    async fn queues_are(
+        &mut self,
+        store: &Store,
+        queues: &[QueueRecord],
+    ) -> Result<(), StoreError> {
+        self.learn_jobs(store, queues.iter().map(|queue| queue.job))
+            .await?;
+        for record in queues {
+            self.queue_is(record.key, record);
+        }
+        let there: HashSet<QueueKey> = queues.iter().map(|queue| queue.key).collect();
+        let gone: Vec<_> = (self.queues.keys().filter(|key| !there.contains(key)))
             .copied()
             .collect();
         for key in gone {
@@ -130,16 +177,6 @@ impl Books {
                 self.scheduler.remove_queue(&key);
             }
         }
-        self.leases_are(store, &leased).await?;
-        self.reported(&agents);
-        self.hand_out(store, board, leader, &agents).await?;
-        let jobs = self.jobs_now(&agents, &queues);
-        if self.shares_decided.elapsed() >= SHARES {
-            self.shares_decided = Instant::now();
-            self.decide_shares(store, board, leader).await?;
-            self.write_jobs(store, leader, &jobs).await?;
-        }
-        board.set_jobs(jobs);
         Ok(())
     }
 
@@ -172,9 +209,14 @@ impl Books {
         Ok(())
     }
 
-    fn agents_are(&mut self, agents: &[AgentRecord]) {
+    /// Agents are as the last polls say; `whole`: there are no others.
+    fn agents_are(&mut self, agents: &[AgentRecord], whole: bool) {
         let alive = agents.iter().filter(|agent| agent.alive);
-        let mut seen = HashSet::new();
+        let mut seen = HashMap::new();
+        if whole {
+            // The clock of the database may have been set back.
+            self.seen = Timestamp::UNIX_EPOCH;
+        }
         for agent in alive {
             let free = agent.description.slots.saturating_sub(agent.units);
             let said = agent.report.free_slots;
@@ -188,9 +230,14 @@ impl Books {
                 draining: agent.draining || said == 0 && free == agent.description.slots,
             };
             self.scheduler.set_agent(&agent.name, state);
-            seen.insert(agent.name.clone());
+            self.seen = self.seen.max(agent.seen);
+            seen.insert(agent.name.clone(), agent.incarnation);
         }
-        for gone in self.agents.difference(&seen) {
+        if !whole {
+            self.agents.extend(seen);
+            return;
+        }
+        for gone in self.agents.keys().filter(|name| !seen.contains_key(*name)) {
             self.scheduler.remove_agent(gone);
         }
         self.agents = seen;
@@ -272,12 +319,17 @@ impl Books {
     }
 
     /// Leases that ended are told, and those that an earlier leader granted.
-    async fn leases_are(&mut self, store: &Store, leased: &[LeasedUnit]) -> Result<(), StoreError> {
+    async fn leases_are(
+        &mut self,
+        store: &Store,
+        leased: &[LeasedUnit],
+        may_have_ended: impl Fn(&Granted) -> bool,
+    ) -> Result<(), StoreError> {
         let now = self.now();
         let held: HashSet<Lease> = leased.iter().map(|unit| unit.lease).collect();
-        let ended: Vec<Lease> = (self.leases.keys().filter(|lease| !held.contains(lease)))
-            .copied()
-            .collect();
+        let ended = (self.leases.iter())
+            .filter(|(lease, unit)| !held.contains(lease) && may_have_ended(unit));
+        let ended: Vec<Lease> = ended.map(|(lease, _)| *lease).collect();
         for lease in ended {
             if let Some(running) = self.leases.remove(&lease) {
                 let Granted {
@@ -333,32 +385,27 @@ impl Books {
         store: &Store,
         board: &Board,
         leader: Leadership,
-        agents: &[AgentRecord],
-    ) -> Result<(), StoreError> {
+    ) -> Result<u64, StoreError> {
         let now = self.now();
         let grants = self.scheduler.step(now);
         if grants.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
-        let queue_of = |name: &scheduler::QueueKey| {
-            let mut queues = self.queues.iter();
-            queues
-                .find(|(_, queue)| *queue == name)
-                .map(|(key, _)| *key)
-        };
+        let queues = self.queues.iter().map(|(key, name)| (name, *key));
+        let queues: HashMap<&scheduler::QueueKey, QueueKey> = queues.collect();
         let mut orders = Vec::with_capacity(grants.len());
         let mut waiting: HashMap<(String, QueueKey, Share), Vec<LeaseId>> = HashMap::new();
         let mut idle = Vec::new();
         for grant in grants {
-            let agent = agents.iter().find(|agent| agent.name == grant.agent);
-            let Some((agent, queue)) = agent.zip(queue_of(&grant.queue)) else {
+            let agent = self.agents.get(&grant.agent);
+            let Some((incarnation, queue)) = agent.zip(queues.get(&grant.queue).copied()) else {
                 idle.push(grant.lease);
                 continue;
             };
             orders.push(GrantOrder {
                 queue,
-                agent: agent.name.clone(),
-                incarnation: agent.incarnation,
+                agent: grant.agent.clone(),
+                incarnation: *incarnation,
                 share: to_api(grant.share),
                 files: grant.files,
             });
@@ -376,7 +423,7 @@ impl Books {
         idle.extend(waiting.into_values().flatten());
         idle.into_iter()
             .for_each(|id| self.scheduler.lease_ended(id, 0, 0, now));
-        granted.map(|_| ())
+        granted.map(|units| units.len() as u64)
     }
 
     fn started(&mut self, unit: &GrantedUnit, id: LeaseId, board: &Board) {

@@ -48,6 +48,7 @@ pub async fn run(store: Store, board: &Board, node: &str, stop: impl Future<Outp
     tokio::pin!(stop);
     let mut term: Option<Term> = None;
     loop {
+        let began = Instant::now();
         let pause = match look(&store, board, node, &mut term).await {
             Ok(pause) => pause,
             Err(StoreError::NotLeader) => {
@@ -61,10 +62,12 @@ pub async fn run(store: Store, board: &Board, node: &str, stop: impl Future<Outp
             }
         };
         board.set_leads(term.is_some());
+        let took = began.elapsed();
         tokio::select! {
             () = &mut stop => break,
             () = tokio::time::sleep(pause) => {}
-            () = board.leader_woken() => tokio::time::sleep(LOOK_GAP).await,
+            // Half of the time at most is spent on looking.
+            () = board.leader_woken() => tokio::time::sleep(LOOK_GAP.max(took)).await,
         }
     }
     if let Some(term) = term
@@ -95,8 +98,9 @@ async fn look(
         let asked = Instant::now();
         let Some(leadership) = store.lead(node, TERM).await? else {
             *term = None;
-            // What the leader says is told here, too.
+            // What the leader says and does is told here, too.
             board.set_jobs(store.jobs_now().await?);
+            board.held_are(store.held_by_all().await?);
             return Ok(LOOK);
         };
         match term {
@@ -110,6 +114,8 @@ async fn look(
                     expired: asked,
                     maintained: asked,
                 });
+                // The last leader may have granted more.
+                board.held_are(store.held_by_all().await?);
             }
         }
     }
@@ -123,6 +129,7 @@ async fn look(
             if lost.is_empty() {
                 break;
             }
+            board.work_came();
             for unit in lost {
                 tracing::warn!(agent = unit.agent, unit = unit.lease.unit, "lease lost");
             }

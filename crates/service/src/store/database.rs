@@ -27,6 +27,9 @@ pub(super) enum Engine {
     Postgres,
 }
 
+/// A connection that rested for so long is tested before it is used.
+const TEST_AFTER: Duration = Duration::from_secs(1);
+
 const SQLITE_NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 const POSTGRES_NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)";
 const SQLITE_LIST: &str = "(SELECT value FROM json_each($1))";
@@ -134,14 +137,27 @@ impl Database {
     }
 
     pub(super) async fn begin(&self) -> Result<Work, StoreError> {
-        let transaction = match self.engine {
+        self.begin_with(match self.engine {
             // A transaction that reads first would fail when another process has written since.
-            Engine::Sqlite => self.writers.begin_with("BEGIN IMMEDIATE").await?,
-            Engine::Postgres => self.writers.begin().await?,
-        };
+            Engine::Sqlite => "BEGIN IMMEDIATE",
+            Engine::Postgres => "BEGIN",
+        })
+        .await
+    }
+
+    /// A transaction that does not wait for the disk: a crash of the machine may take it back.
+    pub(super) async fn begin_without_sync(&self) -> Result<Work, StoreError> {
+        self.begin_with(match self.engine {
+            Engine::Sqlite => "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE",
+            Engine::Postgres => "BEGIN; SET LOCAL synchronous_commit = off",
+        })
+        .await
+    }
+
+    async fn begin_with(&self, start: &'static str) -> Result<Work, StoreError> {
         Ok(Work {
             engine: self.engine,
-            transaction,
+            transaction: self.writers.begin_with(start).await?,
         })
     }
 
@@ -166,6 +182,23 @@ async fn pool(engine: Engine, url: &str, size: u32) -> Result<AnyPool, StoreErro
     let pool = AnyPoolOptions::new()
         .max_connections(size)
         .acquire_timeout(Duration::from_secs(10))
+        // A test each time would cost a round trip for each statement.
+        .test_before_acquire(false)
+        .before_acquire(|connection, found| {
+            Box::pin(async move {
+                Ok(found.idle_for < TEST_AFTER || connection.ping().await.is_ok())
+            })
+        })
+        .after_release(move |connection, _| {
+            Box::pin(async move {
+                if engine == Engine::Sqlite {
+                    // The transaction may have been one without sync.
+                    let query = sqlx::query("PRAGMA synchronous = FULL");
+                    query.execute(&mut *connection).await?;
+                }
+                Ok(true)
+            })
+        })
         .after_connect(move |connection, _| {
             Box::pin(async move {
                 for setting in engine.settings() {

@@ -1,7 +1,7 @@
 //! Who leads, what waits, who gets it, and what becomes of leases that end without their agent.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     time::Duration,
 };
 
@@ -10,12 +10,13 @@ use godwit_service_api::{
     event::JobEventKind,
     job::{JobOptions, JobState},
 };
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
     database::{Columns as _, Work, json},
-    manifest::{self, Outcomes},
+    manifest::{Manifest, Outcomes},
     model::{
         GrantOrder, GrantedUnit, Held, JobNow, Leadership, LeasedUnit, LostUnit, QueueKey,
         QueueRecord,
@@ -116,13 +117,44 @@ impl Store {
             .collect()
     }
 
+    /// What each agent holds.
+    pub async fn held_by_all(&self) -> Result<HashSet<(String, Lease)>, StoreError> {
+        let text = "SELECT agent.name, unit.id, unit.epoch
+            FROM unit JOIN agent ON agent.number = unit.agent WHERE unit.agent IS NOT NULL";
+        let query = self.database.query(text);
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter()
+            .map(|row| {
+                let lease = Lease {
+                    unit: row.int(1)?,
+                    epoch: row.int(2)?,
+                };
+                Ok((row.text(0)?, lease))
+            })
+            .collect()
+    }
+
+    /// Agents that hold units of a job.
+    pub async fn agents_of(&self, job: Uuid) -> Result<Vec<String>, StoreError> {
+        let text = "SELECT name FROM agent WHERE number IN (SELECT agent FROM unit
+            WHERE job = (SELECT number FROM job WHERE id = $1) AND agent IS NOT NULL)";
+        let query = self.database.query(text).bind(job.to_string());
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter().map(|row| row.text(0)).collect()
+    }
+
     /// All units that agents hold.
     pub async fn leased(&self) -> Result<Vec<LeasedUnit>, StoreError> {
+        self.leased_since(Timestamp::UNIX_EPOCH).await
+    }
+
+    /// Units of agents that have polled since then.
+    pub async fn leased_since(&self, since: Timestamp) -> Result<Vec<LeasedUnit>, StoreError> {
         let text = "SELECT agent.name, unit.id, unit.epoch, unit.job, unit.link, unit.files,
             unit.bytes, job.id, job.owner, unit.concurrency, unit.parallelism
             FROM unit JOIN agent ON agent.number = unit.agent JOIN job ON job.number = unit.job
-            WHERE unit.agent IS NOT NULL ORDER BY unit.id";
-        let query = self.database.query(text);
+            WHERE unit.agent IS NOT NULL AND agent.seen >= $1 ORDER BY unit.id";
+        let query = self.database.query(text).bind(since.as_microsecond());
         let rows = query.fetch_all(self.database.reader()).await?;
         rows.iter()
             .map(|row| {
@@ -298,7 +330,8 @@ impl Store {
         let Some(row) = query.fetch_optional(work.connection()).await? else {
             return Ok(Vec::new());
         };
-        read_held(&mut work, row.int(0)?, known).await
+        let held = read_shares(&mut work, row.int(0)?).await?;
+        read_undelivered(&mut work, &held, known).await
     }
 
     /// Takes back the units of agents whose lease has ended; call until nothing comes back.
@@ -438,23 +471,15 @@ pub(super) async fn read_shares(
         .collect()
 }
 
-/// Units of an agent that it does not name.
-pub(super) async fn read_held(
+/// Units that an agent holds and does not name.
+pub(super) async fn read_undelivered(
     work: &mut Work,
-    agent: i64,
+    held: &[(Lease, Share)],
     known: &[Lease],
 ) -> Result<Vec<GrantedUnit>, StoreError> {
-    let query = work
-        .query("SELECT id, epoch FROM unit WHERE agent = $1")
-        .bind(agent);
-    let rows = query.fetch_all(work.connection()).await?;
-    let mut unknown = Vec::new();
-    for row in rows {
-        let (unit, epoch) = (row.int(0)?, row.int(1)?);
-        if !known.contains(&Lease { unit, epoch }) {
-            unknown.push(unit);
-        }
-    }
+    let unknown = held.iter().map(|(lease, _)| lease);
+    let unknown = unknown.filter(|lease| !known.contains(lease));
+    let unknown: Vec<i64> = unknown.map(|lease| lease.unit).collect();
     let granted = "unit.id IN {list} AND job.state IN ('queued', 'active')";
     read_granted(work, granted, &json(&unknown)?).await
 }
@@ -478,19 +503,24 @@ async fn read_granted(
     );
     let query = work.query(&text).bind(list.to_owned());
     let rows = query.fetch_all(work.connection()).await?;
+    // A segment of large files is many units.
+    let mut manifests: HashMap<(i64, i64), Manifest> = HashMap::new();
     rows.iter()
         .map(|row| {
             let unit = UnitRow::read(row)?;
             let options: JobOptions = row.json(20)?;
             let base = row.count(21)?;
-            let mut files = manifest::decode(&row.bytes(22)?)?;
+            let manifest = match manifests.entry((unit.job, unit.segment)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(Manifest::open(&row.bytes(22)?)?),
+            };
             let open = unit.open(&Outcomes::from_bytes(row.bytes(23)?));
-            let picked = open.iter().filter_map(|place| {
-                let file = files.get_mut(*place as usize).map(std::mem::take)?;
+            let picked = open.iter().map(|place| {
                 let index = base + u64::from(*place);
-                Some(UnitFile { index, file })
+                let file = manifest.file(*place)?;
+                Ok(UnitFile { index, file })
             });
-            let mut picked: Vec<UnitFile> = picked.collect();
+            let mut picked = picked.collect::<Result<Vec<UnitFile>, StoreError>>()?;
             let what = match (unit.directories, picked.pop()) {
                 (true, Some(UnitFile { file, .. })) => AgentWork::List {
                     source: file.source,

@@ -28,6 +28,35 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<FileRequest>, StoreError> {
     lines(&decompressed(bytes)?)
 }
 
+/// A manifest of which some files are read.
+pub(super) struct Manifest {
+    text: Vec<u8>,
+    /// Where each file's line ends.
+    ends: Vec<usize>,
+}
+
+impl Manifest {
+    pub(super) fn open(bytes: &[u8]) -> Result<Manifest, StoreError> {
+        let text = decompressed(bytes)?;
+        // JSON has no line break within a value.
+        let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let ends = ends.map(|(place, _)| place).collect();
+        Ok(Manifest { text, ends })
+    }
+
+    pub(super) fn file(&self, place: u32) -> Result<FileRequest, StoreError> {
+        let place = place as usize;
+        let from = place
+            .checked_sub(1)
+            .map_or(Some(0), |before| self.ends.get(before).map(|end| end + 1));
+        let line = from
+            .zip(self.ends.get(place))
+            .map(|(from, to)| &self.text[from..*to]);
+        let line = line.ok_or_else(|| StoreError::corrupt("a unit is not in its segment"))?;
+        serde_json::from_slice(line).map_err(StoreError::corrupt)
+    }
+}
+
 fn lines<T: DeserializeOwned>(text: &[u8]) -> Result<Vec<T>, StoreError> {
     serde_json::Deserializer::from_slice(text)
         .into_iter()
@@ -133,6 +162,11 @@ mod tests {
         let bytes = encode(&files).unwrap();
         assert!(bytes.len() < 16_000, "{}", bytes.len());
         assert_eq!(decode(&bytes).unwrap(), files);
+        let manifest = Manifest::open(&bytes).unwrap();
+        for place in [0, 7, 999] {
+            assert_eq!(manifest.file(place).unwrap(), files[place as usize]);
+        }
+        assert!(manifest.file(1000).is_err());
     }
 
     #[test]

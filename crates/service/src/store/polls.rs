@@ -18,7 +18,10 @@ use super::{
 impl Store {
     /// Takes in a poll. It may be repeated: a result counts once, by unit, epoch and number.
     pub async fn poll(&self, poll: &PollRequest) -> Result<Polled, StoreError> {
-        let mut work = self.database.begin().await?;
+        let mut work = match poll.results.is_empty() {
+            true => self.database.begin_without_sync().await?,
+            false => self.database.begin().await?,
+        };
         let mut changes = Changes::default();
         let agent = self.renew(&mut work, poll, &mut changes).await?;
         let mut polled = Polled {
@@ -47,8 +50,8 @@ impl Store {
             .extend(stops(&mut work, &agent, &running).await?);
         let reported = poll.results.iter().map(|result| result.lease);
         let known: Vec<Lease> = known.into_iter().chain(reported).collect();
-        polled.undelivered = leases::read_held(&mut work, agent.number, &known).await?;
         polled.shares = leases::read_shares(&mut work, agent.number).await?;
+        polled.undelivered = leases::read_undelivered(&mut work, &polled.shares, &known).await?;
         polled.more_work = changes.more_work;
         polled.changed = changes.write(&mut work).await?;
         work.commit().await?;

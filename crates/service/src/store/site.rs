@@ -167,10 +167,15 @@ impl Store {
 
     /// All agents that have polled.
     pub async fn agents(&self) -> Result<Vec<AgentRecord>, StoreError> {
+        self.agents_since(Timestamp::UNIX_EPOCH).await
+    }
+
+    /// Agents that have polled since then.
+    pub async fn agents_since(&self, since: Timestamp) -> Result<Vec<AgentRecord>, StoreError> {
         let text = "SELECT name, incarnation, description,
             CASE WHEN lease_until >= {now} THEN 1 ELSE 0 END, draining,
             (SELECT COUNT(*) FROM unit WHERE unit.agent = agent.number), seen, report
-            FROM agent ORDER BY name";
+            FROM agent WHERE seen >= $1 ORDER BY name";
         let read = |row: &AnyRow| {
             Ok(AgentRecord {
                 name: row.text(0)?,
@@ -183,7 +188,8 @@ impl Store {
                 report: row.json(7)?,
             })
         };
-        self.list(self.database.query(text), read).await
+        let query = self.database.query(text).bind(since.as_microsecond());
+        self.list(query, read).await
     }
 
     /// Lets an agent have new work, or not.

@@ -220,7 +220,8 @@ async fn a_canceled_job_stops_and_leaves_no_partial_file() {
     let moves = |_: &JobRecord| service.board.job(job).bytes > 0;
     service.until(job, Duration::from_secs(20), moves).await;
     service.store.cancel(job, "enough").await.unwrap();
-    service.board.job_steered(job);
+    let agents = service.store.agents_of(job).await.unwrap();
+    service.board.job_steered(job, &agents);
     let began = Instant::now();
     let is_empty = || fs::read_dir(local.path()).unwrap().next().is_none();
     while !service.store.leased().await.unwrap().is_empty() || !is_empty() {

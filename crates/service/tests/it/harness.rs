@@ -164,7 +164,7 @@ impl Service {
             submission.push(file).await.unwrap();
         }
         let job = submission.finish().await.unwrap();
-        self.board.wake_leader();
+        self.board.work_came();
         job
     }
 
