@@ -66,8 +66,8 @@ pub async fn run(store: Store, board: &Board, node: &str, stop: impl Future<Outp
         tokio::select! {
             () = &mut stop => break,
             () = tokio::time::sleep(pause) => {}
-            // Half of the time at most is spent on looking.
-            () = board.leader_woken() => tokio::time::sleep(LOOK_GAP.max(took)).await,
+            // A third of the time at least is left to the polls.
+            () = board.leader_woken() => tokio::time::sleep(LOOK_GAP.max(took / 2)).await,
         }
     }
     if let Some(term) = term

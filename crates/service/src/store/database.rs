@@ -4,6 +4,7 @@
 //! - `{now}`: microseconds since 1970 by the clock of the database
 //! - `{lock}`, `{skip}`: locks the rows that a SELECT reads; the second passes over locked ones
 //! - `{list}`: the integers of a JSON array in `$1`
+//! - `{texts}`: the strings of a JSON array in `$1` as `text`, with their places from 0 as `place`
 
 use std::time::Duration;
 
@@ -35,20 +36,24 @@ const POSTGRES_NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000000
 const SQLITE_LIST: &str = "(SELECT value FROM json_each($1))";
 const POSTGRES_LIST: &str =
     "(SELECT CAST(l.v AS bigint) FROM json_array_elements_text(CAST($1 AS json)) AS l(v))";
+const SQLITE_TEXTS: &str = "(SELECT value AS text, key AS place FROM json_each($1))";
+const POSTGRES_TEXTS: &str = "(SELECT t.v AS text, t.n - 1 AS place
+    FROM json_array_elements_text(CAST($1 AS json)) WITH ORDINALITY AS t(v, n))";
 
 impl Engine {
     fn text(self, sql: &str) -> String {
-        let [now, lock, skip, list] = match self {
-            Engine::Sqlite => [SQLITE_NOW, "", "", SQLITE_LIST],
+        let [now, lock, skip, list, texts] = match self {
+            Engine::Sqlite => [SQLITE_NOW, "", "", SQLITE_LIST, SQLITE_TEXTS],
             Engine::Postgres => {
                 let (lock, skip) = ("FOR NO KEY UPDATE", "FOR NO KEY UPDATE SKIP LOCKED");
-                [POSTGRES_NOW, lock, skip, POSTGRES_LIST]
+                [POSTGRES_NOW, lock, skip, POSTGRES_LIST, POSTGRES_TEXTS]
             }
         };
         sql.replace("{now}", now)
             .replace("{lock}", lock)
             .replace("{skip}", skip)
             .replace("{list}", list)
+            .replace("{texts}", texts)
     }
 
     /// A statement in the dialect of the engine.
@@ -185,9 +190,9 @@ async fn pool(engine: Engine, url: &str, size: u32) -> Result<AnyPool, StoreErro
         // A test each time would cost a round trip for each statement.
         .test_before_acquire(false)
         .before_acquire(|connection, found| {
-            Box::pin(async move {
-                Ok(found.idle_for < TEST_AFTER || connection.ping().await.is_ok())
-            })
+            Box::pin(
+                async move { Ok(found.idle_for < TEST_AFTER || connection.ping().await.is_ok()) },
+            )
         })
         .after_release(move |connection, _| {
             Box::pin(async move {

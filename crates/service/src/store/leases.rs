@@ -1,7 +1,7 @@
 //! Who leads, what waits, who gets it, and what becomes of leases that end without their agent.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
@@ -245,7 +245,7 @@ impl Store {
             query.execute(work.connection()).await?;
             ids.extend(units);
         }
-        let granted = read_granted(&mut work, "unit.id IN {list}", &json(&ids)?).await?;
+        let granted = read_granted(&mut work, &json(&ids)?, "").await?;
         start_jobs(&mut work, &granted).await?;
         work.commit().await?;
         Ok(granted)
@@ -366,7 +366,9 @@ pub(super) async fn lose_units(
     name: &str,
     changes: &mut Changes,
 ) -> Result<Vec<LostUnit>, StoreError> {
-    let text = format!("SELECT {UNIT} FROM unit WHERE agent = $1 ORDER BY id LIMIT $2 {{lock}}");
+    let text = format!(
+        "SELECT {UNIT} FROM unit WHERE agent = $1 ORDER BY job, segment, id LIMIT $2 {{lock}}"
+    );
     let query = work.query(&text).bind(agent).bind(MAX_LOST);
     let rows = query.fetch_all(work.connection()).await?;
     let mut lost = Vec::with_capacity(rows.len());
@@ -480,41 +482,46 @@ pub(super) async fn read_undelivered(
     let unknown = held.iter().map(|(lease, _)| lease);
     let unknown = unknown.filter(|lease| !known.contains(lease));
     let unknown: Vec<i64> = unknown.map(|lease| lease.unit).collect();
-    let granted = "unit.id IN {list} AND job.state IN ('queued', 'active')";
-    read_granted(work, granted, &json(&unknown)?).await
+    let may_run = "AND job.state IN ('queued', 'active')";
+    read_granted(work, &json(&unknown)?, may_run).await
 }
 
-/// Reads units with their files; `list` is `$1`.
+/// Reads units with their files: those of a JSON array that fit.
 async fn read_granted(
     work: &mut Work,
-    which: &str,
     list: &str,
+    fit: &str,
 ) -> Result<Vec<GrantedUnit>, StoreError> {
     if list == "[]" {
         return Ok(Vec::new());
     }
+    // A segment of large files is many units: it is read once.
+    let text = "SELECT job, seq, base, manifest, outcomes FROM segment
+        WHERE (job, seq) IN (SELECT unit.job, unit.segment FROM unit WHERE unit.id IN {list})";
+    let query = work.query(text).bind(list.to_owned());
+    let rows = query.fetch_all(work.connection()).await?;
+    let mut segments = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let (manifest, outcomes) = (Manifest::open(&row.bytes(3)?)?, row.bytes(4)?);
+        let parts = (row.count(2)?, manifest, Outcomes::from_bytes(outcomes));
+        segments.insert((row.int(0)?, row.int(1)?), parts);
+    }
     let text = format!(
-        "SELECT {UNIT}, agent.name, job.id, job.owner, job.options, segment.base,
-        segment.manifest, segment.outcomes
+        "SELECT {UNIT}, agent.name, job.id, job.owner, job.options
         FROM unit JOIN agent ON agent.number = unit.agent
         JOIN job ON job.number = unit.job
-        JOIN segment ON segment.job = unit.job AND segment.seq = unit.segment
-        WHERE {which} ORDER BY unit.id"
+        WHERE unit.id IN {{list}} {fit} ORDER BY unit.id"
     );
     let query = work.query(&text).bind(list.to_owned());
     let rows = query.fetch_all(work.connection()).await?;
-    // A segment of large files is many units.
-    let mut manifests: HashMap<(i64, i64), Manifest> = HashMap::new();
     rows.iter()
         .map(|row| {
             let unit = UnitRow::read(row)?;
             let options: JobOptions = row.json(20)?;
-            let base = row.count(21)?;
-            let manifest = match manifests.entry((unit.job, unit.segment)) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(Manifest::open(&row.bytes(22)?)?),
-            };
-            let open = unit.open(&Outcomes::from_bytes(row.bytes(23)?));
+            let segment = segments.get(&(unit.job, unit.segment));
+            let (base, manifest, outcomes) =
+                segment.ok_or_else(|| StoreError::corrupt("a unit is in no segment"))?;
+            let open = unit.open(outcomes);
             let picked = open.iter().map(|place| {
                 let index = base + u64::from(*place);
                 let file = manifest.file(*place)?;

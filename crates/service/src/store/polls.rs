@@ -1,5 +1,7 @@
 //! What an agent reports: its lease is renewed and its results are counted in one transaction.
 
+use std::collections::HashMap;
+
 use godwit_service_api::{
     agent::{HANDED_BACK, Lease, POISON, PollRequest, Stop, StopReason, UnitResult},
     job::JobState,
@@ -28,8 +30,7 @@ impl Store {
             drain: agent.draining,
             ..Polled::default()
         };
-        let mut results: Vec<&UnitResult> = poll.results.iter().collect();
-        results.sort_by_key(|result| (result.lease, result.sequence));
+        let results = in_order(&mut work, &poll.results).await?;
         let mut ended: Vec<Lease> = Vec::new();
         for result in results {
             let taken = take_result(&mut work, &agent, result, &mut changes).await?;
@@ -140,6 +141,29 @@ enum Taken {
     Repeated,
     /// The unit is not the agent's any more.
     Fenced,
+}
+
+/// Results of one segment after the other: polls that count results of the same segments at a time
+/// lock them in the same order.
+async fn in_order<'a>(
+    work: &mut Work,
+    results: &'a [UnitResult],
+) -> Result<Vec<&'a UnitResult>, StoreError> {
+    let mut segments = HashMap::new();
+    if results.len() > 1 {
+        let ids: Vec<i64> = results.iter().map(|result| result.lease.unit).collect();
+        let text = "SELECT id, job, segment FROM unit WHERE id IN {list}";
+        let query = work.query(text).bind(json(&ids)?);
+        for row in query.fetch_all(work.connection()).await? {
+            segments.insert(row.int(0)?, (row.int(1)?, row.int(2)?));
+        }
+    }
+    let mut sorted: Vec<&UnitResult> = results.iter().collect();
+    sorted.sort_by_key(|result| {
+        let segment = segments.get(&result.lease.unit);
+        (segment, result.lease, result.sequence)
+    });
+    Ok(sorted)
 }
 
 async fn take_result(

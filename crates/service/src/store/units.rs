@@ -1,6 +1,7 @@
 //! Units, segments and counters of jobs, inside a transaction.
 //!
 //! Locks are taken in this order: unit, segment, job. A job's row comes last, as many share it.
+//! Segments are locked in the order of their keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -240,11 +241,13 @@ pub(super) async fn add_events(
     let text = "UPDATE job SET events = events + $2 WHERE number = $1 RETURNING events";
     let query = work.query(text).bind(job).bind(events.len() as i64);
     let last = query.fetch_one(work.connection()).await?.int(0)?;
-    for (event, number) in events.iter().zip(last - events.len() as i64 + 1..) {
-        let text = "INSERT INTO event (job, number, at, what) VALUES ($1, $2, {now}, $3)";
-        let query = work.query(text).bind(job).bind(number).bind(json(event)?);
-        query.execute(work.connection()).await?;
-    }
+    let texts = events.iter().map(json);
+    let texts = texts.collect::<Result<Vec<String>, StoreError>>()?;
+    let text = "INSERT INTO event (job, number, at, what)
+        SELECT $2, $3 + new.place, {now}, new.text FROM {texts} AS new";
+    let query = work.query(text).bind(json(&texts)?).bind(job);
+    let query = query.bind(last - events.len() as i64 + 1);
+    query.execute(work.connection()).await?;
     Ok(())
 }
 
