@@ -1,7 +1,7 @@
 //! The scheduler's leases and queues beside those of the database.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -474,10 +474,10 @@ impl Books {
         let decided = self.scheduler.shares(self.now()).into_iter();
         let decided: HashMap<LeaseId, Share> =
             decided.map(|(id, share)| (id, to_api(share))).collect();
-        let mut changed = Vec::new();
+        let mut changed = BTreeMap::new();
         for (lease, running) in &self.leases {
             if let Some(share) = decided.get(&running.id).filter(|s| **s != running.share) {
-                changed.push((*lease, *share));
+                changed.insert(*lease, *share);
             }
         }
         if changed.is_empty() {

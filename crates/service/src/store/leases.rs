@@ -251,11 +251,11 @@ impl Store {
         Ok(granted)
     }
 
-    /// Changes what running units may use.
+    /// Changes what running units may use. Units are locked by number, as polls do it.
     pub async fn set_shares(
         &self,
         leader: Leadership,
-        shares: &[(Lease, Share)],
+        shares: &BTreeMap<Lease, Share>,
     ) -> Result<(), StoreError> {
         let mut work = self.database.begin().await?;
         check_leader(&mut work, leader).await?;
@@ -366,14 +366,14 @@ pub(super) async fn lose_units(
     name: &str,
     changes: &mut Changes,
 ) -> Result<Vec<LostUnit>, StoreError> {
-    let text = format!(
-        "SELECT {UNIT} FROM unit WHERE agent = $1 ORDER BY job, segment, id LIMIT $2 {{lock}}"
-    );
+    let text = format!("SELECT {UNIT} FROM unit WHERE agent = $1 ORDER BY id LIMIT $2 {{lock}}");
     let query = work.query(&text).bind(agent).bind(MAX_LOST);
     let rows = query.fetch_all(work.connection()).await?;
-    let mut lost = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let unit = UnitRow::read(row)?;
+    let units = rows.iter().map(UnitRow::read);
+    let mut units = units.collect::<Result<Vec<UnitRow>, StoreError>>()?;
+    units.sort_by_key(|unit| (unit.job, unit.segment));
+    let mut lost = Vec::with_capacity(units.len());
+    for unit in units {
         units::lose(work, &unit, name, unit.losses + 1, changes).await?;
         lost.push(LostUnit {
             lease: Lease {

@@ -143,8 +143,8 @@ enum Taken {
     Fenced,
 }
 
-/// Results of one segment after the other: polls that count results of the same segments at a time
-/// lock them in the same order.
+/// Locks the units of results, by number. Their results come one segment after the other, so that
+/// polls lock segments in the same order.
 async fn in_order<'a>(
     work: &mut Work,
     results: &'a [UnitResult],
@@ -152,7 +152,7 @@ async fn in_order<'a>(
     let mut segments = HashMap::new();
     if results.len() > 1 {
         let ids: Vec<i64> = results.iter().map(|result| result.lease.unit).collect();
-        let text = "SELECT id, job, segment FROM unit WHERE id IN {list}";
+        let text = "SELECT id, job, segment FROM unit WHERE id IN {list} ORDER BY id {lock}";
         let query = work.query(text).bind(json(&ids)?);
         for row in query.fetch_all(work.connection()).await? {
             segments.insert(row.int(0)?, (row.int(1)?, row.int(2)?));

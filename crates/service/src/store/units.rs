@@ -1,7 +1,7 @@
 //! Units, segments and counters of jobs, inside a transaction.
 //!
 //! Locks are taken in this order: unit, segment, job. A job's row comes last, as many share it.
-//! Segments are locked in the order of their keys.
+//! Units are locked by number, segments by key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
