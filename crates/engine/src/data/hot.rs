@@ -55,11 +55,11 @@ fn blocks_received() {
         let mut positions = [ChannelPosition::Fresh; CHANNELS as usize];
         let (totals, mut read_buffer) = (Totals::default(), ReadBuffer::default());
         totals.start();
-        for block in 0..BLOCKS {
+        for (block, channel) in (0..BLOCKS).zip((0..CHANNELS as usize).cycle()) {
             read_buffer.put(&BlockHeader::data(block * BLOCK, BLOCK).encode());
             let bytes = read_buffer.take(HEADER_BYTES).try_into().unwrap();
             let header = BlockHeader::decode(black_box(&bytes)).unwrap();
-            let position = &mut positions[block as usize % CHANNELS as usize];
+            let position = &mut positions[channel];
             let step = accounting.receive_header(position, &header).unwrap();
             totals.moved(step.payload_bytes);
         }
