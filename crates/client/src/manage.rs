@@ -82,6 +82,25 @@ pub async fn list(
     listed
 }
 
+/// Removes a file at a server; one that is not there is as good as removed.
+///
+/// # Errors
+/// It cannot be removed.
+pub async fn remove(
+    url: RemoteUrl,
+    connections: Connections,
+    observer: Arc<dyn Observer>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let mut manager = Manager::new(connections, observer, stop);
+    let removed = manager.remove(&url, false).await;
+    manager.retrying.close().await;
+    match removed {
+        Err(error) if !error.is_absent() => Err(error),
+        _ => Ok(()),
+    }
+}
+
 struct Manager {
     context: Arc<RunContext>,
     retrying: RetryingSession,

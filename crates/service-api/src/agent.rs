@@ -55,6 +55,9 @@ pub struct PollRequest {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub renewed: Option<Timestamp>,
+    /// Temporary files that it was asked to remove, and that are gone.
+    #[serde(default)]
+    pub removed: Vec<i64>,
     /// Seconds that the service may hold the answer back while there is no work.
     pub wait_seconds: u64,
 }
@@ -140,6 +143,19 @@ pub struct UnitResult {
     pub last: bool,
     /// The unit as a whole failed, e.g. no session could be had.
     pub error: Option<FileError>,
+    /// Large files that it copies alone.
+    #[serde(default)]
+    pub undivided: Vec<Undivided>,
+}
+
+/// A file that is larger than [`GrantOptions::divide_above`] and is not divided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Undivided {
+    /// Its number in the job.
+    pub index: u64,
+    /// Why, one line.
+    pub reason: String,
 }
 
 /// What became of a file.
@@ -168,8 +184,24 @@ pub enum FileEnd {
     },
     /// It was there already.
     Skipped,
-    /// It is not.
+    /// It is not copied: its ends allow that several units copy it.
+    Divided(Division),
+    /// The range of it that the unit is for is in the temporary file.
+    Copied,
+    /// It is not complete, nor is the range.
     Failed(FileError),
+}
+
+/// How several units may copy a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Division {
+    /// Name of the temporary file that takes the ranges, beside the destination.
+    pub temporary: String,
+    /// Bytes of the source.
+    pub size: u64,
+    /// When the source was last changed; agents compare it and nothing else reads it.
+    pub changed: i64,
 }
 
 /// An entry that a listing found.
@@ -209,8 +241,26 @@ pub struct PollResponse {
     /// When the latest credential was stored.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub renewed: Option<Timestamp>,
+    /// Temporary files of divided files that were given up.
+    #[serde(default)]
+    pub remove: Vec<Removal>,
     /// It gets no new work, and may end when it holds nothing.
     pub drain: bool,
+}
+
+/// A temporary file that no unit writes any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Removal {
+    /// What [`PollRequest::removed`] names.
+    pub id: i64,
+    /// Where it is.
+    pub url: String,
+    /// Where its name may lead the agent to.
+    #[serde(default)]
+    pub addresses: AddressScope,
+    /// For its endpoint.
+    pub credentials: Vec<GrantedCredential>,
 }
 
 /// Why a unit must stop.
@@ -304,6 +354,24 @@ pub struct UnitFile {
     /// What was submitted, or found.
     #[serde(flatten)]
     pub file: FileRequest,
+    /// Several units copy it: what this one does. It is then the only file of its unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<FilePart>,
+}
+
+/// What a unit does of a divided file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FilePart {
+    /// URL of the temporary file that all its units write.
+    pub temporary: String,
+    /// Bytes that the source must have.
+    pub size: u64,
+    /// When the source must have been changed, as [`Division::changed`].
+    pub changed: i64,
+    /// Copies the bytes from the first number up to the second. `None`: all ranges are copied, and
+    /// the unit compares the file and gives it its name.
+    pub range: Option<(u64, u64)>,
 }
 
 /// The part of a job's options that agents need.
@@ -318,6 +386,9 @@ pub struct GrantOptions {
     pub preserve_times: bool,
     /// What it may take from others on the host.
     pub class: Class,
+    /// Files of more bytes are not copied where their ends allow that several units copy them.
+    #[serde(default)]
+    pub divide_above: Option<u64>,
 }
 
 /// A credential for one endpoint.

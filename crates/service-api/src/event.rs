@@ -58,6 +58,20 @@ pub enum JobEventKind {
         /// Files that go back.
         files: u64,
     },
+    /// Several agents copy a file.
+    Divided {
+        /// Its number.
+        index: u64,
+        /// Into how many ranges it was cut.
+        ranges: u64,
+    },
+    /// One agent copies a large file alone.
+    Undivided {
+        /// Its number.
+        index: u64,
+        /// Why, one line.
+        reason: String,
+    },
     /// What is done; at most one a second, not kept.
     Progress {
         /// Files by state.

@@ -23,6 +23,7 @@ use crate::{
     agent::{self, Authentication},
     api::{ApiSettings, limits::RequestRate, policy::EndpointPolicy},
     credentials::sealing::SealingKey,
+    store::policy::DIVIDE_ABOVE,
 };
 
 /// Port of the service.
@@ -182,6 +183,11 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub max_files: Option<u64>,
 
+    /// Files of more bytes are copied by several agents, each a range, where the ends allow it
+    /// [default: 4294967296]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub divide_above: Option<u64>,
+
     /// Without the agent in the process of a service for one person
     #[arg(long)]
     pub no_agent: bool,
@@ -227,6 +233,7 @@ impl Options {
             requests_per_second: self.requests_per_second.or(other.requests_per_second),
             max_jobs: self.max_jobs.or(other.max_jobs),
             max_files: self.max_files.or(other.max_files),
+            divide_above: self.divide_above.or(other.divide_above),
             no_agent: self.no_agent || other.no_agent,
             lease_seconds: self.lease_seconds.or(other.lease_seconds),
             issuer: other.issuer,
@@ -249,6 +256,8 @@ pub struct ServeSettings {
     pub tls: Option<TlsFiles>,
     /// How long leases of agents last.
     pub lease: Duration,
+    /// Files of more bytes are copied by several agents.
+    pub divide_above: u64,
     /// Of the API.
     pub api: ApiSettings,
     /// Issuers whose tokens are accepted.
@@ -412,6 +421,7 @@ impl Options {
             fts: self.fts,
             tls,
             lease: Duration::from_secs(self.lease_seconds.unwrap_or(LEASE_SECONDS)),
+            divide_above: self.divide_above.unwrap_or(DIVIDE_ABOVE).max(1),
             api: ApiSettings {
                 policy: EndpointPolicy {
                     endpoints,

@@ -126,11 +126,13 @@ pub(crate) fn poll(bytes: &[u8]) {
                     assert!(*size <= MAX_FILE_BYTES);
                     checksum.iter().for_each(|text| plain(text));
                 }
-                FileEnd::Skipped => {}
+                // The store takes no name that is not plain.
+                FileEnd::Divided(_) | FileEnd::Skipped | FileEnd::Copied => {}
                 FileEnd::Failed(error) => plain(&error.message),
             }
         }
         result.error.iter().for_each(|error| plain(&error.message));
+        result.undivided.iter().for_each(|file| plain(&file.reason));
         let placed = found::placed(&directory, &result.found).unwrap_or_default();
         for (source, destination, file) in placed {
             assert_eq!(source, "ftp://a.example.org");

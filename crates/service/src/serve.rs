@@ -94,7 +94,9 @@ impl Server {
             }
             None => Store::open(&settings.database).await?,
         };
-        let store = store.with_lease(settings.lease);
+        let store = store
+            .with_lease(settings.lease)
+            .with_divide_above(settings.divide_above);
         let key = settings.key.read()?;
         let tls = settings.tls.as_ref().map(Tls::new).transpose()?;
         let (mut sockets, mut addresses) = (Vec::new(), Vec::new());

@@ -242,6 +242,7 @@ fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {
             offset: offset.unwrap_or(0),
             length,
             stays: false,
+            resumes: false,
         }),
     };
     check_ends(&places, &destination)?;

@@ -184,6 +184,7 @@ pub(super) fn job_of(
         files_from: None,
         existing: ExistingFiles::default(),
         part: None,
+        divide_above: None,
         sync: None,
         preserve: Preserve::default(),
         tuner: tuner(&args)?,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use godwit_proto::{ByteRange, FtpPath};
+use godwit_proto::{ByteRange, FtpPath, pi::transfer::Direction};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -10,8 +10,8 @@ use super::piece_size::{PieceSizer, SessionRate};
 use crate::{
     endpoint::Endpoint,
     error::{Error, Result},
-    report::events::Event,
-    session::{NextTransfer, SessionPair, retry::Operation},
+    report::events::{Division, Event},
+    session::{NextTransfer, Session, SessionPair, retry::Operation},
     spec::JobSpec,
     transfer::{
         FileTransfer, OpenFile, PIECE_BYTES_MIN, PieceSize,
@@ -75,12 +75,58 @@ impl FileTask {
     ) -> Result<Self> {
         let open = OpenFile::begin(session, &source_file, spec).await?;
         let mut file = Self::new(session, open, source_file, changed);
-        if file.source_file.begun.is_some() {
+        if file.source_file.is_assembled {
+            file.missing = Some(Vec::new());
+        } else if file.source_file.begun.is_some() || spec.part.is_some_and(|part| part.resumes) {
             let missing = file.transfer.missing(session).await;
             // Another attempt may be able to tell.
             file.missing = missing.inspect_err(|_| file.keep())?;
         }
         Ok(file)
+    }
+
+    /// How several jobs may copy it, or why they may not; `None`: this one does.
+    pub(crate) fn division(
+        &self,
+        session: &SessionPair,
+        spec: &JobSpec,
+    ) -> Option<std::result::Result<Division<'_>, String>> {
+        let size = self.source_file.size?;
+        if self.source_file.begun.is_some() || !spec.divides(Some(size)) {
+            return None;
+        }
+        let lacks = |session: &Session, command| {
+            let server = session.endpoint.name();
+            Err(format!(
+                "{server} has no {command}, which parts of files need"
+            ))
+        };
+        let name = self
+            .transfer
+            .names()
+            .and_then(|(temporary, _)| temporary.file_name());
+        let is_plain = |name: &&[u8]| name.iter().all(u8::is_ascii_graphic);
+        Some(
+            match (
+                &session.sender,
+                name.filter(is_plain),
+                self.source_file.changed,
+            ) {
+                _ if self.source_file.direction() == Direction::Get => {
+                    Err("the destination is no server".to_owned())
+                }
+                _ if !session.server.features.esto => lacks(session, "ESTO"),
+                (Some(source), ..) if !source.server.features.eret => lacks(source, "ERET"),
+                _ if !self.transfer.can_split(session) => Err("the source is no file".to_owned()),
+                (_, None, _) => Err("the server takes no temporary name for it".to_owned()),
+                (.., None) => Err("nothing tells when the source was changed".to_owned()),
+                (_, Some(temporary), Some(changed)) => Ok(Division {
+                    temporary,
+                    size,
+                    changed,
+                }),
+            },
+        )
     }
 
     /// The same for a file of which nothing has to be asked before.

@@ -19,7 +19,7 @@ use crate::{
     error::{Error, Result},
     panics::{caught, caught_now, test_point},
     plan::PlanEntry,
-    report::events::Event,
+    report::events::{Event, FileEnd},
     session::{
         Session, SessionPair,
         retry::{AttemptError, Operation, RetryingSession},
@@ -179,8 +179,17 @@ impl Worker {
             test_point("begin", &path);
             let changed = Arc::clone(job.queue.changed());
             let file = FileTask::begin(session, source_file.clone(), &job.spec, changed).await?;
+            let observer = job.context.reporter.observer();
+            match file.division(session, &job.spec) {
+                Some(Ok(division)) => {
+                    observer.on_file(&path, &FileEnd::Divisible(division));
+                    return Ok(None);
+                }
+                Some(Err(reason)) => observer.on_undivided(&path, &reason),
+                None => {}
+            }
             let (piece, shared) = file.first(session, &job.sizer, session_rate);
-            Ok((file, piece, shared))
+            Ok(Some((file, piece, shared)))
         };
         let begun = caught(
             || format!("begin {path}"),
@@ -191,7 +200,11 @@ impl Worker {
             Err(AttemptError::Failed(bug))
         });
         match begun {
-            Ok((file, piece, shared)) => {
+            Ok(None) => {
+                job.queue.setup_done(None);
+                true
+            }
+            Ok(Some((file, piece, shared))) => {
                 let file = Arc::new(file);
                 self.report_resumed(&file);
                 job.queue.setup_done(shared.then_some(&file));
@@ -370,6 +383,7 @@ impl Worker {
                     .capabilities
                     .may_be_closed(&source_file.remote)
                 && !is_pipelinable(source_file, &job.spec)
+                && !job.spec.divides(source_file.size)
         };
         let from = Priority::of(&job.context.target.now(), place);
         let source_file = match job.queue.ahead(&job.sizer, self.session_rate, from, fits)? {
@@ -559,7 +573,7 @@ impl Worker {
 
     /// Of what an earlier run has begun, how much is right.
     fn report_resumed(&self, file: &FileTask) {
-        if file.source_file.begun.is_none() {
+        if file.source_file.begun.is_none() || file.source_file.is_assembled {
             return;
         }
         let context = &self.job.context;

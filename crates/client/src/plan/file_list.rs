@@ -16,6 +16,7 @@ use std::{
 
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
+    pi::transfer::Direction,
     url::{Location, RemoteUrl},
 };
 use tokio::sync::mpsc;
@@ -64,6 +65,10 @@ struct Name {
     bytes: Option<u64>,
     /// Its checksum.
     checksum: Option<Arc<(ChecksumAlgorithm, String)>>,
+    /// When it must have been changed.
+    changed: Option<i64>,
+    /// Where other jobs have put all of it, beside the destination.
+    assembled: Option<Vec<u8>>,
 }
 
 impl Name {
@@ -75,6 +80,8 @@ impl Name {
             source,
             bytes: None,
             checksum: None,
+            changed: None,
+            assembled: None,
         })
     }
 
@@ -84,18 +91,36 @@ impl Name {
             destination: relative(&pair.destination)?,
             bytes: pair.bytes,
             checksum: pair.checksum.clone().map(Arc::new),
+            changed: pair.changed,
+            assembled: pair.assembled.clone(),
         })
     }
 
-    /// That the source has as many bytes as was said.
-    fn check_size(&self, what: &str, size: Option<u64>) -> Result<()> {
-        match (self.bytes, size) {
-            (Some(wanted), Some(size)) if wanted != size => Err(Error::unfit(
-                what,
-                format!("has {size} bytes, and {wanted} were expected"),
-            )),
-            _ => Ok(()),
+    /// That the source is what was said; what other jobs have done of its copy.
+    fn check(&self, mut file: SourceFile) -> Result<SourceFile> {
+        let what = || file.source();
+        let is_other_size = self.bytes.is_some() && file.size.is_some() && self.bytes != file.size;
+        match (self.changed, self.bytes.zip(file.size)) {
+            (Some(wanted), _) if is_other_size || file.changed != Some(wanted) => {
+                return Err(Error::Changed { what: what() });
+            }
+            (None, Some((wanted, size))) if is_other_size => {
+                let why = format!("has {size} bytes, and {wanted} were expected");
+                return Err(Error::unfit(what(), why));
+            }
+            _ => {}
         }
+        file.expected = self.checksum.clone();
+        if let Some(name) = &self.assembled {
+            let at = file
+                .remote
+                .sibling(name)
+                .filter(|_| file.direction() == Direction::Put);
+            let at = at.ok_or_else(|| Error::Usage(format!("{}: no name", shown(name))))?;
+            file.begun = Some(at.as_bytes().to_vec());
+            file.is_assembled = true;
+        }
+        Ok(file)
     }
 }
 
@@ -381,11 +406,7 @@ impl Planner {
         {
             make_all_local(folder)?;
         }
-        name.check_size(&endpoint.url(&remote), facts.size)?;
-        let file = SourceFile {
-            expected: name.checksum.clone(),
-            ..get(endpoint, remote, destination, &facts)
-        };
+        let file = name.check(get(endpoint, remote, destination, &facts))?;
         self.submit_unless(file, existing).await
     }
 
@@ -442,12 +463,9 @@ impl Planner {
             let existing = existing.next().flatten();
             if !metadata.is_dir() {
                 let what = here.display().to_string();
-                let file = SourceFile {
-                    expected: name.checksum.clone(),
-                    ..put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata))
-                };
-                let submitted = match name.check_size(&what, file.size) {
-                    Ok(()) => self.submit_unless(file, existing).await,
+                let file = put(&endpoint, LocalEnd::Path(here), remote, Some(&metadata));
+                let submitted = match name.check(file) {
+                    Ok(file) => self.submit_unless(file, existing).await,
                     Err(error) => Err(error),
                 };
                 if let Err(error) = submitted {

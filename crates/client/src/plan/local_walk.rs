@@ -362,5 +362,6 @@ pub(super) fn put(
         begun: None,
         pipeline_failures: 0,
         name_refused: None,
+        is_assembled: false,
     }
 }

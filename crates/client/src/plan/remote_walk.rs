@@ -563,6 +563,7 @@ fn file(endpoint: Arc<Endpoint>, remote: FtpPath, other: Peer, facts: &Facts) ->
         begun: None,
         pipeline_failures: 0,
         name_refused: None,
+        is_assembled: false,
     }
 }
 

@@ -270,8 +270,21 @@ pub enum FileEnd<'a> {
     },
     /// The destination had it and keeps it, as the job asks.
     Kept,
+    /// It is not copied: several jobs may, each a part of it, as the job asks.
+    Divisible(Division<'a>),
     /// It is not there.
     Failed(&'a Error),
+}
+
+/// How several jobs may copy a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Division<'a> {
+    /// Name of the temporary file that takes the parts, beside the destination.
+    pub temporary: &'a [u8],
+    /// Bytes of the source.
+    pub size: u64,
+    /// When it was last changed, as [`crate::spec::NamePair::changed`].
+    pub changed: i64,
 }
 
 /// Receives events. Called from the job's own thread, in order; must not block for long.
@@ -285,6 +298,10 @@ pub trait Observer: Send + Sync {
     /// A file of the plan ended; `path` is its source as [`Event::File`] has it.
     fn on_file(&self, path: &str, end: &FileEnd<'_>) {
         let _ = (path, end);
+    }
+    /// A file is copied by this job alone, although the job asks to divide such files.
+    fn on_undivided(&self, path: &str, reason: &str) {
+        let _ = (path, reason);
     }
     /// Progress is to be drawn: `None` at the end.
     fn on_progress(&self, progress: Option<&crate::report::progress::Snapshot>) {

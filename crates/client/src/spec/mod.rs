@@ -220,6 +220,9 @@ pub struct JobSpec {
     pub durability: Durability,
     /// Only a part; then there is one source, and it is a file.
     pub part: Option<Part>,
+    /// A file of more bytes whose ends allow it is not copied: the observer hears how several jobs
+    /// may copy it.
+    pub divide_above: Option<u64>,
     /// How settings are chosen.
     pub tuner: TunerSpec,
     /// What no setting may pass.
@@ -267,6 +270,14 @@ impl JobSpec {
     /// This machine is the sender.
     pub fn sends(&self) -> bool {
         matches!(self.destination, Location::Remote(_)) && !self.is_between_servers()
+    }
+
+    /// Several jobs are to copy a file of this size.
+    pub(crate) fn divides(&self, size: Option<u64>) -> bool {
+        let is_above = size
+            .zip(self.divide_above)
+            .is_some_and(|(size, above)| size > above);
+        is_above && self.part.is_none()
     }
 
     /// There may be more than one file.
@@ -367,6 +378,11 @@ pub struct NamePair {
     pub bytes: Option<u64>,
     /// A copy with another checksum fails, before it gets its name where that can be.
     pub checksum: Option<(ChecksumAlgorithm, String)>,
+    /// A source that was last changed at another time fails: seconds at servers, nanoseconds here.
+    pub changed: Option<i64>,
+    /// Other jobs have put all bytes into this file, beside the destination at a server. What
+    /// remains is to compare it and to give it its name. A failure does not remove it.
+    pub assembled: Option<Vec<u8>>,
 }
 
 /// The root or the home that a path begins at, as `files_from` wants the ends of a copy, and the
@@ -492,6 +508,8 @@ pub struct Part {
     /// A download writes the part at its offset and keeps the rest of the file; else the part
     /// becomes the whole file.
     pub stays: bool,
+    /// An earlier job has begun to send it: what the server has of it is not sent again.
+    pub resumes: bool,
 }
 
 /// Which tuner, and what the user has fixed.

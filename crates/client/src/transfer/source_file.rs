@@ -35,6 +35,8 @@ pub(crate) struct SourceFile {
     pub(crate) is_new: bool,
     /// Where a copy of it lies that an earlier run has begun.
     pub(crate) begun: Option<Vec<u8>>,
+    /// That copy has all bytes, and other jobs may still look at it.
+    pub(crate) is_assembled: bool,
     /// How often it was in flight among others when its session was given up.
     pub(crate) pipeline_failures: u8,
     /// A name under which a put was begun, and which the server refused.

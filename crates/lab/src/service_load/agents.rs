@@ -134,6 +134,7 @@ impl Agent {
                 results: Vec::new(),
                 wait_seconds: 0,
                 renewed: None,
+                removed: Vec::new(),
             },
             slots,
             unit_time,
@@ -250,6 +251,7 @@ impl HeldUnit {
             files: self.files.into_iter().map(ended).collect(),
             found: Vec::new(),
             last: true,
+            undivided: Vec::new(),
             error: None,
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use godwit_service_api::agent::{
     FileEnd, FileOutcome, Grant, GrantedCredential, HANDED_BACK, Lease, MAX_UNIT_FILES, POISON,
-    Share, Stop, StopReason, UnitProgress, UnitResult, Work,
+    Share, Stop, StopReason, Undivided, UnitProgress, UnitResult, Work,
 };
 use godwit_service_api::job::{FileError, WhoActs};
 use tokio::sync::mpsc;
@@ -39,6 +39,8 @@ struct HeldUnit {
     progress: Arc<Progress>,
     /// Ended and not yet reported.
     files: Vec<FileOutcome>,
+    /// Not yet reported.
+    undivided: Vec<Undivided>,
     /// Reported or to be reported: what a second run leaves out.
     done: HashSet<u64>,
     /// Bytes moved of files that ended.
@@ -232,6 +234,7 @@ impl UnitTable {
             suspect,
             progress,
             files: Vec::new(),
+            undivided: Vec::new(),
             done,
             done_bytes,
             bytes_before: done_bytes,
@@ -361,6 +364,12 @@ impl UnitTable {
                 }
                 false
             }
+            Event::Undivided(lease, undivided) => {
+                if let Some(unit) = self.units.get_mut(&lease) {
+                    unit.undivided.push(undivided);
+                }
+                false
+            }
             Event::Found(lease, found) => {
                 let Some(unit) = self.units.get_mut(&lease).filter(|unit| unit.counts()) else {
                     return false;
@@ -425,7 +434,7 @@ impl UnitTable {
     /// Files that ended become results, so that a dead agent's are not copied again.
     pub(super) fn seal(&mut self) {
         for unit in self.units.values_mut() {
-            if unit.files.is_empty() || !unit.counts() {
+            if (unit.files.is_empty() && unit.undivided.is_empty()) || !unit.counts() {
                 continue;
             }
             let rest = unit.files.split_off(unit.files.len().min(MAX_UNIT_FILES));
@@ -452,6 +461,7 @@ fn result_of(grant: &Grant) -> UnitResult {
         files: Vec::new(),
         found: Vec::new(),
         last: false,
+        undivided: Vec::new(),
         error: None,
     }
 }
@@ -484,7 +494,10 @@ impl HeldUnit {
     }
 
     fn result(&mut self) -> UnitResult {
-        let result = result_of(&self.grant);
+        let result = UnitResult {
+            undivided: std::mem::take(&mut self.undivided),
+            ..result_of(&self.grant)
+        };
         self.grant.next_result += 1;
         result
     }
@@ -568,6 +581,7 @@ mod tests {
                 overwrite: options.overwrite,
                 preserve_times: options.preserve_times,
                 class: options.class,
+                divide_above: None,
             },
             again: false,
             addresses: AddressScope::Public,

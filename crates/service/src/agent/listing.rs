@@ -39,7 +39,8 @@ pub(super) async fn list(
 ) -> Result<Vec<FoundFile>, FileError> {
     let mut from = plan::place(source, settings)?;
     let mut to = plan::place(destination, settings)?;
-    let connections = plan::connections_for(grant, granted, settings, [&mut from, &mut to])?;
+    let handed = (grant.addresses, grant.credentials.as_slice());
+    let connections = plan::connections_for(handed, granted, settings, [&mut from, &mut to])?;
     let names = match from {
         Location::Remote(url) => {
             let listed = manage::list(url, connections, Arc::new(Silent), stop).await;

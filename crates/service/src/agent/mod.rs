@@ -7,6 +7,7 @@
 //! - [`plan`]: what a grant asks of the client; [`listing`]: one level of a directory
 //! - [`results`]: results on disk until the service has acknowledged them
 //! - [`deaths`]: units that the process died with
+//! - [`removal`]: temporary files that no unit writes any more
 //! - [`link`]: one poll over HTTP; [`file_error`]: errors as the service keeps them
 //!
 //! One poll is under way at a time. It renews the lease, which the agent counts from sending it, on
@@ -23,6 +24,7 @@ mod held;
 mod link;
 mod listing;
 mod plan;
+mod removal;
 mod results;
 mod unit;
 
@@ -51,6 +53,7 @@ use self::{
     deaths::Deaths,
     held::UnitTable,
     link::Link,
+    plan::UnitSettings,
     results::{Queued, Results},
 };
 
@@ -124,11 +127,12 @@ pub enum AgentError {
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), AgentError> {
     let (events, mut told) = mpsc::unbounded_channel();
     let link = Link::new(&config.service, &config.authentication)?;
-    let mut agent = Agent::open(config, events)?;
+    let (gone, mut removed) = mpsc::unbounded_channel();
+    let mut agent = Agent::open(config, events, gone)?;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::pin!(stop);
-    let mut poll: Option<(Instant, Polling)> = None;
+    let mut poll: Option<(Instant, usize, Polling)> = None;
     let mut next_poll = Instant::now();
     let mut drains_until: Option<Instant> = None;
     // The answer to the poll that was under way may have had units; the next one has them again.
@@ -141,21 +145,27 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
             let request = agent.request(drains_until.is_some());
             let sent = Instant::now();
             let link = link.clone();
-            poll = Some((sent, Box::pin(async move { link.poll(&request).await })));
+            let reported = request.removed.len();
+            poll = Some((
+                sent,
+                reported,
+                Box::pin(async move { link.poll(&request).await }),
+            ));
         }
         let idle = poll.is_none();
         let polling = async {
             match &mut poll {
-                Some((_, polling)) => polling.as_mut().await,
+                Some((.., polling)) => polling.as_mut().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             answer = polling => {
-                let sent = poll.take().map_or_else(Instant::now, |(sent, _)| sent);
+                let of = poll.take().map(|(sent, reported, _)| (sent, reported));
+                let (sent, reported) = of.unwrap_or((Instant::now(), 0));
                 polled_since = drains_until.is_some();
                 next_poll = Instant::now() + match answer {
-                    Ok(answer) => agent.on_answer(sent, answer),
+                    Ok(answer) => agent.on_answer((sent, reported), answer),
                     Err(error) => agent.on_failure(&error),
                 };
             }
@@ -164,10 +174,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
                 let urgent = agent.held.note(event);
                 agent.store_results();
                 if urgent && agent.failures == 0 {
-                    let last = poll.take().map_or(next_poll, |(sent, _)| sent + POLL_GAP);
+                    let last = poll.take().map_or(next_poll, |(sent, ..)| sent + POLL_GAP);
                     next_poll = last.max(Instant::now());
                 }
             }
+            Some(id) = removed.recv() => agent.removed.push(id),
             () = sleep_until(next_poll), if idle => {}
             _ = ticks.tick() => agent.tick(),
             () = sleep_until(agent.lease_until), if agent.held.runs() => agent.on_lease_end(),
@@ -194,7 +205,11 @@ struct Agent {
     drain: Duration,
     sequences: Sequences,
     held: UnitTable,
+    settings: Arc<UnitSettings>,
     results: Results,
+    /// Temporary files that are gone, until the service has heard so.
+    removed: Vec<i64>,
+    gone: mpsc::UnboundedSender<i64>,
     /// No unit writes after this.
     lease_until: Instant,
     /// Credentials are as good as the service had them then.
@@ -213,6 +228,7 @@ impl Agent {
     fn open(
         config: Config,
         events: mpsc::UnboundedSender<unit::Event>,
+        gone: mpsc::UnboundedSender<i64>,
     ) -> Result<Self, AgentError> {
         let state = config.state.clone();
         let failed = |error| AgentError::State {
@@ -227,13 +243,13 @@ impl Agent {
         }
         let slots = config.slots.max(1);
         let has_run_before = state.join("incarnation").exists();
-        let settings = plan::UnitSettings {
+        let settings = Arc::new(UnitSettings {
             journals,
             connections: config.connections,
             own_credentials: config.own_credentials,
             local: config.local,
             rates: config.rates,
-        };
+        });
         Ok(Self {
             incarnation: incarnation(&state).map_err(failed)?,
             sequences: Sequences::open(&state).map_err(failed)?,
@@ -249,10 +265,13 @@ impl Agent {
             drain: config.drain,
             held: UnitTable::new(
                 slots,
-                Arc::new(settings),
+                Arc::clone(&settings),
                 Deaths::open(&state.join("starts")).map_err(failed)?,
                 events,
             ),
+            settings,
+            removed: Vec::new(),
+            gone,
             lease_until: Instant::now(),
             renewed: None,
             has_run_before,
@@ -279,6 +298,7 @@ impl Agent {
             free_slots,
             units: self.held.progress(),
             renewed: self.renewed,
+            removed: self.removed.clone(),
             wait_seconds: match (drains || !results.is_empty(), self.held.is_empty()) {
                 (true, _) => 0,
                 (false, false) => BUSY_WAIT,
@@ -289,8 +309,12 @@ impl Agent {
     }
 
     /// Time until the next poll.
-    fn on_answer(&mut self, sent: Instant, answer: PollResponse) -> Duration {
+    fn on_answer(&mut self, (sent, reported): (Instant, usize), answer: PollResponse) -> Duration {
         self.failures = 0;
+        self.removed.drain(..reported);
+        if !answer.remove.is_empty() {
+            removal::start(answer.remove, &self.settings, self.gone.clone());
+        }
         self.drains = answer.drain;
         let lease = answer
             .lease_seconds

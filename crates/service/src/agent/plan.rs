@@ -9,17 +9,20 @@ use std::{
 use godwit_client::auth::granted::{Granted, GrantedSecret};
 use godwit_client::spec::{
     CongestionChoice, Connections, Durability, EpochMode, ExistingFiles, FilesFrom, JobSpec,
-    JournalSpec, NamePair, Preserve, Rates, SettingLimit, TunerSpec, Verify,
+    JournalSpec, NamePair, Part, Preserve, Rates, SettingLimit, TunerSpec, Verify,
     addresses::AddressScope, top_and_name,
 };
 use godwit_gsi::cert::Credential;
 use godwit_proto::{
     ChecksumAlgorithm,
     command::Password,
+    temporary::is_temporary,
     url::{Location, RemoteUrl, Scheme},
 };
 use godwit_service_api::{
-    agent::{self, FileEnd, Grant, GrantOptions, GrantedCredential, Secret, UnitFile, Work},
+    agent::{
+        self, FileEnd, FilePart, Grant, GrantOptions, GrantedCredential, Secret, UnitFile, Work,
+    },
     job::{self, FileError, Overwrite, WhoActs},
 };
 use godwit_tune::{Bounds, Method, Setting};
@@ -65,11 +68,16 @@ pub(super) struct PlannedFile {
     pub(super) bytes: Option<u64>,
     /// What both ends must agree with.
     checksum: Option<(ChecksumAlgorithm, String)>,
+    /// Other units copy it, too.
+    part: Option<FilePart>,
 }
 
 impl PlannedFile {
     /// Both ends have agreed on `checksum`; the user may know better.
     pub(super) fn finished(&self, size: u64, checksum: Option<&str>) -> FileEnd {
+        if self.is_range() {
+            return FileEnd::Copied;
+        }
         let checksum = checksum.map(str::to_ascii_lowercase);
         let Some((algorithm, wanted)) = &self.checksum else {
             return FileEnd::Finished { size, checksum };
@@ -153,6 +161,13 @@ struct Group {
     files: HashMap<String, PlannedFile>,
 }
 
+/// What of a divided file a round does.
+enum PartRound {
+    Range(Part),
+    /// All is copied.
+    End,
+}
+
 impl Group {
     fn of(placed: Placed) -> Self {
         let mut group = Self {
@@ -170,6 +185,8 @@ impl Group {
         self.source == placed.source
             && self.destination == placed.destination
             && self.algorithm == placed.file.algorithm()
+            && placed.file.part.is_none()
+            && !self.files.values().any(|file| file.part.is_some())
             && !self.files.contains_key(&placed.shown)
     }
 
@@ -188,7 +205,19 @@ impl Group {
     ) -> Result<Round, FileError> {
         let (mut source, mut destination) = (self.source, self.destination);
         let ends = [&mut source, &mut destination];
-        let connections = connections_for(grant, granted, settings, ends)?;
+        let handed = (grant.addresses, grant.credentials.as_slice());
+        let connections = connections_for(handed, granted, settings, ends)?;
+        let part = self.files.values().find_map(|file| file.part.as_ref());
+        let part = part.map(|part| match part.range {
+            Some((from, to)) => PartRound::Range(Part {
+                offset: from,
+                length: Some(to.saturating_sub(from)),
+                stays: true,
+                resumes: grant.again,
+            }),
+            None => PartRound::End,
+        });
+        let is_range = matches!(part, Some(PartRound::Range(_)));
         let syncs_at_end = matches!(destination, Location::Local(_));
         Ok(Round {
             spec: JobSpec {
@@ -198,15 +227,26 @@ impl Group {
                 shallow: false,
                 dotted: false,
                 files_from: Some(FilesFrom::Pairs(self.names.into())),
-                existing: existing(&grant.options, grant.again || journal.exists()),
+                existing: match is_range {
+                    true => ExistingFiles::Replace,
+                    false => existing(&grant.options, grant.again || journal.exists()),
+                },
                 sync: None,
                 preserve: Preserve {
-                    times: grant.options.preserve_times,
+                    times: grant.options.preserve_times && !is_range,
                     modes: false,
                 },
-                journal: JournalSpec::File(journal.clone()),
+                // The service knows what is copied of a divided file.
+                journal: match part {
+                    Some(_) => JournalSpec::Never,
+                    None => JournalSpec::File(journal.clone()),
+                },
                 durability: Durability::Batch,
-                part: None,
+                divide_above: grant.options.divide_above.filter(|_| part.is_none()),
+                part: match part {
+                    Some(PartRound::Range(part)) => Some(part),
+                    Some(PartRound::End) | None => None,
+                },
                 tuner: tuner(settings.rates),
                 limit: limit.clone(),
                 pipelining: None,
@@ -217,6 +257,7 @@ impl Group {
                 processors: None,
                 congestion: CongestionChoice::System,
                 verify: match (self.algorithm, grant.options.verify) {
+                    _ if is_range => Verify::Never,
                     (Some(algorithm), _) => Verify::Always(Some(algorithm)),
                     (None, job::Verify::Checksum) => Verify::Always(None),
                     (None, job::Verify::Size) => Verify::Never,
@@ -240,6 +281,10 @@ impl Group {
 impl PlannedFile {
     fn algorithm(&self) -> Option<ChecksumAlgorithm> {
         self.checksum.as_ref().map(|(algorithm, _)| *algorithm)
+    }
+
+    fn is_range(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.range.is_some())
     }
 }
 
@@ -284,23 +329,45 @@ fn placed(file: &UnitFile, settings: &UnitSettings) -> Result<Placed, FileError>
     let odd = |url: &String| unfit(format!("{}: not the path of a file", masked(url)));
     let (source, name) = top_and_name(from).ok_or_else(|| odd(&request.source))?;
     let (destination, target) = top_and_name(to).ok_or_else(|| odd(&request.destination))?;
-    let checksum = request.checksum.as_deref().map(checksum).transpose()?;
+    let mut names = NamePair {
+        source: name,
+        destination: target,
+        bytes: request.bytes,
+        checksum: request.checksum.as_deref().map(checksum).transpose()?,
+        ..NamePair::default()
+    };
+    let checksum = names.checksum.clone();
+    if let Some(part) = &file.part {
+        let odd = || unfit("not a temporary file beside the destination");
+        let (at, temporary) = top_and_name(place(&part.temporary, settings)?).ok_or_else(odd)?;
+        let beside = temporary.strip_prefix(folder_of(&names.destination));
+        let beside = beside.filter(|name| at == destination && is_temporary(name));
+        let name = beside.ok_or_else(odd)?.to_vec();
+        names.bytes = Some(part.size);
+        names.changed = Some(part.changed);
+        match part.range {
+            Some(_) => (names.destination, names.checksum) = (temporary, None),
+            None => names.assembled = Some(name),
+        }
+    }
     Ok(Placed {
         source,
         destination,
-        name: NamePair {
-            source: name,
-            destination: target,
-            bytes: request.bytes,
-            checksum: checksum.clone(),
-        },
+        name: names,
         shown,
         file: PlannedFile {
             index: file.index,
             bytes: request.bytes,
             checksum,
+            part: file.part.clone(),
         },
     })
+}
+
+/// A name up to its last slash.
+fn folder_of(name: &[u8]) -> &[u8] {
+    let slash = name.iter().rposition(|byte| *byte == b'/');
+    &name[..slash.map_or(0, |slash| slash + 1)]
 }
 
 /// A URL of a unit, where this agent may go.
@@ -346,16 +413,16 @@ fn path_of(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// Connections to addresses in the grant's scope, with what was granted for these ends, and
-/// nothing else unless the agent is the user's own. What is renewed later goes to `granted`.
+/// Connections to addresses in the scope, with what was handed over for these ends, and nothing
+/// else unless the agent is the user's own. What is renewed later goes to `granted`.
 pub(super) fn connections_for(
-    grant: &Grant,
+    (scope, credentials): (agent::AddressScope, &[GrantedCredential]),
     granted: &Granted,
     settings: &UnitSettings,
     ends: [&mut Location; 2],
 ) -> Result<Connections, FileError> {
     let mut connections = settings.connections.clone();
-    connections.addresses = match grant.addresses {
+    connections.addresses = match scope {
         agent::AddressScope::Public => AddressScope::Public,
         agent::AddressScope::Site => AddressScope::Site,
         agent::AddressScope::Any => AddressScope::Any,
@@ -373,7 +440,7 @@ pub(super) fn connections_for(
         Location::Local(_) | Location::Standard => None,
     });
     for url in remotes {
-        for credential in &grant.credentials {
+        for credential in credentials {
             if is_for(credential, url) {
                 take(granted, &credential.secret, url)?;
             }

@@ -250,6 +250,7 @@ mod tests {
             files: Vec::new(),
             found: Vec::new(),
             last: false,
+            undivided: Vec::new(),
             error: None,
         }
     }

@@ -23,7 +23,8 @@ use godwit_client::{
 };
 use godwit_service_api::{
     agent::{
-        FileEnd, FileOutcome, FoundFile, Grant, Lease, MAX_UNIT_FILES, Share, StopReason, Work,
+        Division, FileEnd, FileOutcome, FoundFile, Grant, Lease, MAX_UNIT_FILES, Share, StopReason,
+        Undivided, Work,
     },
     job::{FileError, WhoActs},
 };
@@ -51,6 +52,7 @@ const STACK_BYTES: usize = 8 << 20;
 /// What a unit's thread tells.
 pub(super) enum Event {
     File(Lease, FileOutcome),
+    Undivided(Lease, Undivided),
     Found(Lease, Vec<FoundFile>),
     /// Always the last.
     Ended(Lease, Ended),
@@ -419,6 +421,14 @@ impl Observer for Watch {
                 (0, FileEnd::Finished { size, checksum })
             }
             events::FileEnd::Kept => (0, FileEnd::Skipped),
+            events::FileEnd::Divisible(division) => (
+                0,
+                FileEnd::Divided(Division {
+                    temporary: String::from_utf8_lossy(division.temporary).into_owned(),
+                    size: division.size,
+                    changed: division.changed,
+                }),
+            ),
             events::FileEnd::Failed(error) => (0, FileEnd::Failed(file_error(error))),
         };
         self.ended(FileOutcome {
@@ -426,6 +436,15 @@ impl Observer for Watch {
             bytes,
             end,
         });
+    }
+
+    fn on_undivided(&self, path: &str, reason: &str) {
+        if let Some(file) = self.files.lock().get(path) {
+            let (index, reason) = (file.index, reason.to_owned());
+            let undivided = Undivided { index, reason };
+            // The agent may be gone.
+            let _ = self.events.send(Event::Undivided(self.lease, undivided));
+        }
     }
 
     fn on_progress(&self, progress: Option<&Snapshot>) {

@@ -18,6 +18,9 @@ const CHECKSUM_BYTES_MAX: usize = 200;
 /// Most labels and patterns of an agent.
 const LIST_MAX: usize = 200;
 
+/// Most files of a result that say why they are not divided.
+const UNDIVIDED_MAX: usize = 20;
+
 /// Most slots, movers and channels.
 const COUNT_MAX: u32 = 10_000;
 
@@ -36,11 +39,15 @@ pub(crate) fn apply(request: &mut PollRequest) {
                     *size = (*size).min(MAX_FILE_BYTES);
                     checksum.take_if(|text| !is_checksum(text));
                 }
-                FileEnd::Skipped => {}
+                FileEnd::Skipped | FileEnd::Divided(_) | FileEnd::Copied => {}
                 FileEnd::Failed(failure) => error(failure),
             }
         }
         result.error.iter_mut().for_each(error);
+        result.undivided.truncate(UNDIVIDED_MAX);
+        for file in &mut result.undivided {
+            plain(&mut file.reason);
+        }
     }
 }
 
@@ -140,9 +147,11 @@ mod tests {
                 files: files.into(),
                 found: Vec::new(),
                 last: true,
+                undivided: Vec::new(),
                 error: Some(failed),
             }],
             renewed: None,
+            removed: Vec::new(),
             wait_seconds: 0,
         };
         apply(&mut request);

@@ -21,7 +21,7 @@ use godwit_service_api::{
     AGENT_API,
     agent::{
         AddressScope, Grant, GrantedCredential, Lease, POLL_SECONDS, PROTOCOL, PollRequest,
-        PollResponse, Work,
+        PollResponse, Removal, UnitFile, Work,
     },
     site::Role,
 };
@@ -35,7 +35,7 @@ use crate::{
     scheduling::{Board, POLLS_MAX},
     store::{
         Store, endpoint_of,
-        model::{GrantedUnit, Polled},
+        model::{GrantedUnit, Leftover, Polled},
     },
 };
 
@@ -142,6 +142,7 @@ impl Gateway {
             mut undelivered,
             shares,
             drain,
+            remove,
             ..
         } = polled;
         let renewed = self.vault.latest().await?;
@@ -152,15 +153,24 @@ impl Gateway {
         // Every answer has all shares, as one may be lost; a new one is sent at once.
         let has_news = self.board.are_news(&request.agent, &shares) || !credentials.is_empty();
         let is_news = has_news || !(acknowledged.is_empty() && stop.is_empty());
-        let is_quiet = !is_news && !drain && undelivered.is_empty();
+        let is_quiet = !is_news && !drain && remove.is_empty() && undelivered.is_empty();
         if is_quiet && timeout_at(until, woken).await.is_ok() {
             let known: Vec<Lease> = request.units.iter().map(|unit| unit.lease).collect();
             let held = self.store.held(&request.agent, request.incarnation, &known);
             undelivered = held.await?;
         }
+        let above = self.store.divide_above();
+        let is_large = |unit: &GrantedUnit| is_to_divide(&unit.work, above);
+        // One agent alone copies a file as fast as a whole, and resumes it.
+        let divides = undelivered.iter().any(is_large) && self.store.agents_alive().await? > 1;
         let mut grants = Vec::with_capacity(undelivered.len());
-        for unit in undelivered {
+        for mut unit in undelivered {
+            unit.options.divide_above = (divides && is_large(&unit)).then_some(above);
             grants.push(self.grant(unit).await);
+        }
+        let mut removals = Vec::with_capacity(remove.len());
+        for leftover in remove {
+            removals.push(self.removal(leftover).await);
         }
         Ok(PollResponse {
             sequence: request.sequence,
@@ -171,6 +181,7 @@ impl Gateway {
             shares,
             credentials,
             renewed,
+            remove: removals,
             drain,
         })
     }
@@ -195,10 +206,29 @@ impl Gateway {
         Ok(renewed)
     }
 
+    async fn removal(&self, leftover: Leftover) -> Removal {
+        let endpoints = Vec::from_iter(endpoint_of(&leftover.url));
+        Removal {
+            id: leftover.id,
+            addresses: self.addresses,
+            credentials: self.credentials(&leftover.owner, &endpoints).await,
+            url: leftover.url,
+        }
+    }
+
+    /// Without them a unit fails by the endpoint's refusal, which says whose turn it is.
+    async fn credentials(&self, owner: &str, endpoints: &[String]) -> Vec<GrantedCredential> {
+        let found = self.vault.find(owner, endpoints).await;
+        found.unwrap_or_else(|error| {
+            tracing::error!(%error, owner, "credentials cannot be opened");
+            Vec::new()
+        })
+    }
+
     async fn grant(&self, unit: GrantedUnit) -> Grant {
         let endpoints = endpoints_of(&unit.work);
-        let found = self.vault.find(&unit.owner, &endpoints).await;
         Grant {
+            credentials: self.credentials(&unit.owner, &endpoints).await,
             lease: unit.lease,
             job: unit.job,
             work: unit.work,
@@ -207,13 +237,19 @@ impl Gateway {
             addresses: self.addresses,
             share: unit.share,
             next_result: unit.results,
-            // Without them the unit fails by the endpoint's refusal, which says whose turn it is.
-            credentials: found.unwrap_or_else(|error| {
-                tracing::error!(%error, owner = unit.owner, "credentials cannot be opened");
-                Vec::new()
-            }),
         }
     }
+}
+
+/// It copies a file that is or may be large.
+fn is_to_divide(work: &Work, above: u64) -> bool {
+    let Work::Copy(files) = work else {
+        return false;
+    };
+    let is_large = |file: &UnitFile| file.file.bytes.is_none_or(|bytes| bytes > above);
+    files
+        .iter()
+        .any(|file| file.part.is_none() && is_large(file))
 }
 
 /// A unit goes between one pair of endpoints.

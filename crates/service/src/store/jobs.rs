@@ -445,13 +445,7 @@ impl Store {
         let unit = UnitRow::of_segment(job, link, seq, directories);
         let chunk = if directories { 1 } else { places.len() };
         for places in places.chunks(chunk.max(1)) {
-            let new = PickedUnit {
-                places,
-                delay: 0,
-                losses: 0,
-                attempts: 0,
-            };
-            units::insert_picked(&mut work, &unit, &new).await?;
+            units::insert_picked(&mut work, &unit, &PickedUnit::of(places)).await?;
         }
         units::reopen(&mut work, job, places.len() as u64, directories).await?;
         work.commit().await?;

@@ -21,7 +21,7 @@ use super::{
         GrantOrder, GrantedUnit, Held, JobNow, Leadership, LeasedUnit, LostUnit, QueueKey,
         QueueRecord,
     },
-    units::{self, Changes, UNIT, UnitRow},
+    units::{self, Changes, UNIT, UNIT_COLUMNS, UnitRow, divided},
 };
 
 /// An agent by number, with the sessions and channels of the unit that it gets.
@@ -507,9 +507,13 @@ async fn read_granted(
         segments.insert((row.int(0)?, row.int(1)?), parts);
     }
     let text = format!(
-        "SELECT {UNIT}, agent.name, job.id, job.owner, job.options
+        "SELECT {UNIT}, agent.name, job.id, job.owner, job.options,
+        divided.temporary, divided.size, divided.changed
         FROM unit JOIN agent ON agent.number = unit.agent
         JOIN job ON job.number = unit.job
+        JOIN segment ON segment.job = unit.job AND segment.seq = unit.segment
+        LEFT JOIN divided_file AS divided
+        ON divided.job = unit.job AND divided.number = segment.base + unit.first
         WHERE unit.id IN {{list}} {fit} ORDER BY unit.id"
     );
     let query = work.query(&text).bind(list.to_owned());
@@ -517,15 +521,17 @@ async fn read_granted(
     rows.iter()
         .map(|row| {
             let unit = UnitRow::read(row)?;
-            let options: JobOptions = row.json(20)?;
+            let column = |number: usize| UNIT_COLUMNS + number;
+            let options: JobOptions = row.json(column(3))?;
             let segment = segments.get(&(unit.job, unit.segment));
             let (base, manifest, outcomes) =
                 segment.ok_or_else(|| StoreError::corrupt("a unit is in no segment"))?;
+            let part = divided::part_of(&unit, row, column(4))?;
             let open = unit.open(outcomes);
             let picked = open.iter().map(|place| {
                 let index = base + u64::from(*place);
-                let file = manifest.file(*place)?;
-                Ok(UnitFile { index, file })
+                let (file, part) = (manifest.file(*place)?, part.clone());
+                Ok(UnitFile { index, file, part })
             });
             let mut picked = picked.collect::<Result<Vec<UnitFile>, StoreError>>()?;
             let what = match (unit.directories, picked.pop()) {
@@ -539,7 +545,7 @@ async fn read_granted(
                 }
             };
             Ok(GrantedUnit {
-                agent: row.text(17)?,
+                agent: row.text(column(0))?,
                 lease: Lease {
                     unit: unit.id,
                     epoch: unit.epoch,
@@ -548,8 +554,8 @@ async fn read_granted(
                     job: unit.job,
                     link: unit.link,
                 },
-                job: row.uuid(18)?,
-                owner: row.text(19)?,
+                job: row.uuid(column(1))?,
+                owner: row.text(column(2))?,
                 work: what,
                 bytes: unit.bytes,
                 options: GrantOptions {
@@ -557,6 +563,7 @@ async fn read_granted(
                     overwrite: options.overwrite,
                     preserve_times: options.preserve_times,
                     class: options.class,
+                    divide_above: None,
                 },
                 again: unit.is_again(),
                 results: unit.results,

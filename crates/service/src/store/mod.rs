@@ -127,6 +127,7 @@ impl StoreError {
 pub struct Store {
     database: Database,
     lease: Duration,
+    divide_above: u64,
 }
 
 impl Store {
@@ -159,6 +160,7 @@ impl Store {
         Ok(Store {
             database: Database::open(url).await?,
             lease: Duration::from_secs(LEASE_SECONDS),
+            divide_above: policy::DIVIDE_ABOVE,
         })
     }
 
@@ -166,6 +168,17 @@ impl Store {
     pub fn with_lease(mut self, lease: Duration) -> Store {
         self.lease = lease;
         self
+    }
+
+    /// Files of more bytes are copied by several agents.
+    pub fn with_divide_above(mut self, bytes: u64) -> Store {
+        self.divide_above = bytes;
+        self
+    }
+
+    /// Files of more bytes are copied by several agents.
+    pub fn divide_above(&self) -> u64 {
+        self.divide_above
     }
 
     /// How long an agent's lease lasts.

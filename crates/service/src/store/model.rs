@@ -189,6 +189,19 @@ pub struct Polled {
     pub more_work: bool,
     /// It gets no new work.
     pub drain: bool,
+    /// Temporary files that it is to remove.
+    pub remove: Vec<Leftover>,
+}
+
+/// A temporary file that nothing writes any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// Names it.
+    pub id: i64,
+    /// Whose credentials remove it.
+    pub owner: String,
+    /// Where it is.
+    pub url: String,
 }
 
 /// The right to write as the leader.

@@ -46,6 +46,28 @@ pub fn cut(sizes: &[Option<u64>], first: bool) -> Vec<(Range<usize>, u64)> {
     units
 }
 
+/// A file of more bytes is copied by several agents, unless the settings say otherwise.
+pub const DIVIDE_ABOVE: u64 = 4 << 30;
+
+/// Most ranges of a file.
+const RANGES_MAX: u64 = 1000;
+
+/// Ranges of a file of more than `above` bytes: 64, where that makes them neither short nor long.
+/// Agents without work take the next range, so there are more ranges than agents.
+pub fn ranges(size: u64, above: u64) -> Vec<Range<u64>> {
+    let usual = (size / 64).clamp(above / 8, above.max(1));
+    let length = usual
+        .max(size.div_ceil(RANGES_MAX))
+        .next_multiple_of(RANGE_UNIT);
+    let starts = (0..size.div_ceil(length)).map(|number| number * length);
+    starts
+        .map(|start| start..size.min(start + length))
+        .collect()
+}
+
+/// Ranges begin at multiples of this.
+const RANGE_UNIT: u64 = 1 << 20;
+
 /// How long a file waits after so many attempts that failed: 5 s, doubled each time, at most 10
 /// minutes, and up to a quarter more by `seed`, so that what failed together comes back apart.
 pub fn retry_after(attempts: u32, seed: u64) -> Duration {
@@ -112,6 +134,22 @@ mod tests {
         let units = cut(&[Some(u64::MAX), Some(u64::MAX), Some(0)], false);
         let places: Vec<usize> = units.iter().flat_map(|(r, _)| r.clone()).collect();
         assert_eq!(places, [0, 1, 2]);
+    }
+
+    #[test]
+    fn ranges_cover_the_file_and_are_neither_short_nor_many() {
+        let lengths = |size, above| -> Vec<u64> {
+            let ranges = ranges(size, above);
+            let ends = ranges.windows(2).all(|pair| pair[0].end == pair[1].start);
+            assert!(ends && ranges[0].start == 0 && ranges[ranges.len() - 1].end == size);
+            ranges.iter().map(|range| range.end - range.start).collect()
+        };
+        let (mib, gib) = (1 << 20, 1 << 30);
+        assert_eq!(lengths(5 * gib, 4 * gib), [512 * mib; 10]);
+        assert_eq!(lengths(64 * gib, 4 * gib), [gib; 64]);
+        assert_eq!(lengths(1 << 40, 4 * gib), [4 * gib; 256]);
+        assert_eq!(lengths((3 << 20) + 1, 2 * mib), [mib, mib, mib, 1]);
+        assert!(lengths(1 << 50, 4 * gib).len() <= 1000);
     }
 
     #[test]

@@ -4,18 +4,25 @@ use std::collections::HashMap;
 
 use godwit_service_api::{
     agent::{HANDED_BACK, Lease, POISON, PollRequest, Stop, StopReason, UnitResult},
+    event::JobEventKind,
     job::JobState,
 };
 
 use super::{
     Store, StoreError,
     database::{Columns as _, Work, json},
-    found,
+    endpoint_of, found,
     leases::{self, micros},
-    model::{AgentReport, Polled},
+    model::{AgentReport, Leftover, Polled},
     policy::LOSSES_TO_SPLIT,
     units::{self, Changes, End, UNIT, UnitRow},
 };
+
+/// Most temporary files that an agent is asked to remove at once.
+const TOGETHER: i64 = 20;
+
+/// Agents are asked so often, a lease apart.
+const REMOVALS_MAX: i64 = 20;
 
 impl Store {
     /// Takes in a poll. It may be repeated: a result counts once, by unit, epoch and number.
@@ -33,7 +40,8 @@ impl Store {
         let results = in_order(&mut work, &poll.results).await?;
         let mut ended: Vec<Lease> = Vec::new();
         for result in results {
-            let taken = take_result(&mut work, &agent, result, &mut changes).await?;
+            let taken = take_result(&mut work, &agent, result, self.divide_above, &mut changes);
+            let taken = taken.await?;
             polled.acknowledged.push((result.lease, result.sequence));
             if taken == Taken::Fenced {
                 let (lease, why) = (result.lease, StopReason::Fenced);
@@ -53,6 +61,9 @@ impl Store {
         let known: Vec<Lease> = known.into_iter().chain(reported).collect();
         polled.shares = leases::read_shares(&mut work, agent.number).await?;
         polled.undelivered = leases::read_undelivered(&mut work, &polled.shares, &known).await?;
+        if !agent.draining {
+            polled.remove = leftovers(&mut work, poll, micros(self.lease)).await?;
+        }
         polled.more_work = changes.more_work;
         polled.changed = changes.write(&mut work).await?;
         work.commit().await?;
@@ -170,6 +181,7 @@ async fn take_result(
     work: &mut Work,
     agent: &PollingAgent,
     result: &UnitResult,
+    above: u64,
     changes: &mut Changes,
 ) -> Result<Taken, StoreError> {
     let text = format!("SELECT {UNIT} FROM unit WHERE id = $1 {{lock}}");
@@ -218,7 +230,15 @@ async fn take_result(
         error: error.filter(|error| error.code != HANDED_BACK),
         listed: error.is_none(),
     });
-    units::take_results(work, &unit, &agent.name, &result.files, end, changes).await?;
+    for undivided in &result.undivided {
+        let event = JobEventKind::Undivided {
+            index: undivided.index,
+            reason: undivided.reason.clone(),
+        };
+        changes.event(unit.job, event);
+    }
+    let by = (agent.name.as_str(), above);
+    units::take_results(work, &unit, by, &result.files, end, changes).await?;
     Ok(Taken::Counted)
 }
 
@@ -251,4 +271,45 @@ async fn stops(
         Some(Stop { lease: *lease, why })
     });
     Ok(stops.collect())
+}
+
+/// Forgets what an agent has removed, and says what it is to remove a lease (microseconds) later.
+async fn leftovers(
+    work: &mut Work,
+    poll: &PollRequest,
+    lease: i64,
+) -> Result<Vec<Leftover>, StoreError> {
+    if !poll.removed.is_empty() {
+        let query = work.query("DELETE FROM leftover WHERE id IN {list}");
+        let query = query.bind(json(&poll.removed)?);
+        query.execute(work.connection()).await?;
+    }
+    // After a lease all agents that wrote it have stopped, whatever became of them.
+    let text = "SELECT id, owner, url FROM leftover WHERE since < {now} - $1
+        ORDER BY since LIMIT $2";
+    let query = work.query(text).bind(lease).bind(TOGETHER);
+    let rows = query.fetch_all(work.connection()).await?;
+    let mut found = Vec::new();
+    for row in &rows {
+        let url = row.text(2)?;
+        let endpoint = endpoint_of(&url).unwrap_or_default();
+        let patterns = &poll.description.endpoints;
+        if patterns
+            .iter()
+            .any(|pattern| godwit_scheduler::matches(pattern, &endpoint))
+        {
+            let (id, owner) = (row.int(0)?, row.text(1)?);
+            found.push(Leftover { id, owner, url });
+        }
+    }
+    let ids: Vec<i64> = found.iter().map(|leftover| leftover.id).collect();
+    if !ids.is_empty() {
+        let text = "UPDATE leftover SET since = {now}, attempts = attempts + 1
+            WHERE id IN {list}";
+        let query = work.query(text).bind(json(&ids)?);
+        query.execute(work.connection()).await?;
+        let query = work.query("DELETE FROM leftover WHERE attempts > $1");
+        query.bind(REMOVALS_MAX).execute(work.connection()).await?;
+    }
+    Ok(found)
 }

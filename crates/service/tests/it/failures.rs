@@ -111,6 +111,7 @@ impl<'a> Puppet<'a> {
             units: Vec::new(),
             results: Vec::new(),
             renewed: None,
+            removed: Vec::new(),
             wait_seconds: 1,
         };
         let token = service.token(name).await;
@@ -158,6 +159,7 @@ impl<'a> Puppet<'a> {
             }],
             found: Vec::new(),
             last: true,
+            undivided: Vec::new(),
             error: None,
         }];
         let answer = self.service.poll(&self.token, &self.poll).await;

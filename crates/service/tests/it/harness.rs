@@ -36,6 +36,9 @@ use uuid::Uuid;
 /// Long enough for an agent to renew it, short enough for a test to wait for its end.
 pub(crate) const LEASE: Duration = Duration::from_secs(13);
 
+/// Larger files are divided.
+pub(crate) const DIVIDE_ABOVE: u64 = 8 << 20;
+
 /// A server of ours on a directory of its own, open to anonymous users.
 pub(crate) struct Served {
     pub(crate) root: TempDir,
@@ -115,7 +118,8 @@ impl Service {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}?mode=rwc", folder.path().join("db").display());
-        let store = Store::migrate(&url).await.unwrap().with_lease(LEASE);
+        let store = Store::migrate(&url).await.unwrap();
+        let store = store.with_lease(LEASE).with_divide_above(DIVIDE_ABOVE);
         let board = Arc::<Board>::default();
         let accounts = Arc::new(Accounts::new(store.clone(), Issuers::default()));
         let key = KeySource::File(folder.path().join("key")).read().unwrap();

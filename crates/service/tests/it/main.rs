@@ -6,6 +6,7 @@ mod accounts;
 mod agents;
 mod api;
 mod delegation;
+mod divided;
 mod failures;
 mod fts;
 mod harness;

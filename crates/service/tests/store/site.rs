@@ -124,6 +124,8 @@ async fn tables_of_version_1_are_upgraded_with_their_rows(fixture) {
     fixture.execute("ALTER TABLE job DROP COLUMN canceled").await;
     fixture.execute("DROP TABLE webhook").await;
     fixture.execute("DROP TABLE webhook_key").await;
+    fixture.execute("DROP TABLE divided_file").await;
+    fixture.execute("DROP TABLE leftover").await;
     fixture.execute("DELETE FROM _sqlx_migrations WHERE version >= 2").await;
     let refused = Store::open(&fixture.url).await;
     assert!(matches!(refused, Err(StoreError::Schema(_))));

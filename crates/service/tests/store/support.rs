@@ -146,6 +146,7 @@ impl Agent {
             units: units.iter().map(|lease| progress(*lease)).collect(),
             results,
             renewed: None,
+            removed: Vec::new(),
             wait_seconds: 0,
         }
     }
@@ -253,6 +254,7 @@ pub(crate) fn result(lease: Lease, sequence: u64, files: Vec<FileOutcome>) -> Un
         files,
         found: Vec::new(),
         last: true,
+        undivided: Vec::new(),
         error: None,
     }
 }

@@ -227,8 +227,7 @@ fn split(pair: &UrlPair) -> Option<PairList> {
     let names = vec![NamePair {
         source: from,
         destination: to,
-        bytes: None,
-        checksum: None,
+        ..NamePair::default()
     }];
     Some(PairList {
         source,

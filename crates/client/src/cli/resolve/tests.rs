@@ -107,6 +107,7 @@ fn every_option_is_taken_up() {
             offset: 0,
             length: Some(2048),
             stays: false,
+            resumes: false,
         })
     );
     let tuner = |line: &str| job_of(line).tuner;

@@ -72,6 +72,10 @@ impl Observer for LiveStatus {
         self.observer.on_file(path, end);
     }
 
+    fn on_undivided(&self, path: &str, reason: &str) {
+        self.observer.on_undivided(path, reason);
+    }
+
     fn hears_dialogue(&self) -> bool {
         self.observer.hears_dialogue()
     }

@@ -74,6 +74,7 @@ pub(crate) fn is_pipelinable(source_file: &SourceFile, spec: &JobSpec) -> bool {
     let capabilities = &source_file.endpoint.capabilities;
     source_file.size.is_some_and(|size| size <= SMALL_BYTES_MAX)
         && spec.part.is_none()
+        && !spec.divides(source_file.size)
         && !matches!(
             source_file.other,
             Peer::To(LocalEnd::Standard) | Peer::From(Origin::Here(LocalEnd::Standard))

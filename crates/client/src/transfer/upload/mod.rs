@@ -67,6 +67,10 @@ pub(crate) struct Upload {
     /// What its checksum must be.
     expected: Option<Arc<(ChecksumAlgorithm, String)>>,
     is_part: bool,
+    /// What the server has of the part may be of an earlier job.
+    resumes_part: bool,
+    /// Other jobs have sent it, and a failure does not remove it.
+    is_assembled: bool,
     offset: u64,
     length: Option<u64>,
     from: UploadSource,
@@ -140,6 +144,7 @@ impl Upload {
         let algorithm = verify::choose(session, verify_mode, part.is_some())?;
         let offset = part.map_or(0, |p| p.offset);
         let wanted = part.and_then(|p| p.length);
+        let resumes_part = part.is_some_and(|p| p.resumes);
         let (from, length) = match from {
             Origin::Here(LocalEnd::Standard) => {
                 let stdin: Box<dyn Read + Send> = Box::new(io::stdin());
@@ -189,10 +194,12 @@ impl Upload {
             attributes: source_file.attributes,
             expected: source_file.expected.clone(),
             is_part: part.is_some(),
+            resumes_part,
+            is_assembled: source_file.is_assembled,
             offset,
             length,
             from,
-            may_exist: AtomicBool::new(goes_on),
+            may_exist: AtomicBool::new(goes_on || resumes_part),
             rename_asked: AtomicBool::new(false),
             displaced: DisplacedFile::default(),
             was_prefetched: AtomicBool::new(false),
@@ -218,15 +225,26 @@ impl Upload {
             UploadSource::Stream(_) => return Ok(None),
         };
         let whole = self.length.and_then(|l| ByteRange::new(0, l));
-        let (false, true, Some(region)) = (
-            self.is_part,
+        let is_told = !self.is_part || self.resumes_part;
+        let (true, true, Some(region)) = (
+            is_told,
             self.may_exist.load(Ordering::Relaxed) && self.can_split(session),
             range.or(whole),
         ) else {
             return Ok(None);
         };
         let copies = (from, Replica::Remote(&self.temp_path));
-        resume::missing(session, copies, region, Some(region) == whole).await
+        let is_all = Some(region) == whole && !self.is_part;
+        let at = ByteRange {
+            start: self.offset + region.start,
+            end: self.offset + region.end,
+        };
+        let missing = resume::missing(session, copies, at, is_all).await?;
+        let of_part = |range: ByteRange| ByteRange {
+            start: range.start - self.offset,
+            end: range.end - self.offset,
+        };
+        Ok(missing.map(|missing| missing.into_iter().map(of_part).collect()))
     }
 
     /// Another server sends it.
@@ -690,8 +708,8 @@ impl FileTransfer for Upload {
     }
 
     fn leftover(&self) -> Option<&FtpPath> {
-        (self.rename_to.is_some() && self.may_exist.load(Ordering::Relaxed))
-            .then_some(&self.temp_path)
+        let is_own = self.rename_to.is_some() && !self.is_assembled;
+        (is_own && self.may_exist.load(Ordering::Relaxed)).then_some(&self.temp_path)
     }
 
     fn explain(&self, error: Error) -> Error {

@@ -2,6 +2,10 @@
 //!
 //! Locks are taken in this order: unit, segment, job. A job's row comes last, as many share it.
 //! Units are locked by number, segments by key.
+//!
+//! [`divided`]: files that several units copy, and what they leave.
+
+pub(super) mod divided;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +17,7 @@ use godwit_service_api::{
 use sqlx::any::AnyRow;
 use uuid::Uuid;
 
+use self::divided::Part;
 use super::{
     StoreError,
     database::{Columns as _, Work, json},
@@ -220,6 +225,7 @@ pub(super) async fn remove_row(work: &mut Work, job: i64) -> Result<(), StoreErr
     for text in [
         "DELETE FROM webhook WHERE job = $1",
         "DELETE FROM job_error WHERE job = $1",
+        "DELETE FROM divided_file WHERE job = $1",
         "DELETE FROM job_after WHERE job = $1",
         "DELETE FROM job WHERE number = $1",
     ] {
@@ -275,6 +281,7 @@ pub(super) async fn set_state(
         add_events(work, job, &[JobEventKind::State { state, reason }]).await?;
         if state.is_final() {
             webhooks::add(work, job).await?;
+            divided::give_up_all(work, job).await?;
             for next in followers(work, job).await? {
                 if state != JobState::Finished {
                     let reason = "a job that it waits for did not finish".to_owned();
@@ -346,16 +353,22 @@ pub(super) struct UnitRow {
     pub(super) epoch: i64,
     pub(super) results: u64,
     pub(super) losses: u32,
-    attempts: u32,
+    pub(super) attempts: u32,
     pub(super) directories: bool,
     picks: Option<Vec<u32>>,
     pub(super) share: Share,
+    /// Bytes of its only file that it copies.
+    pub(super) range: Option<(u64, u64)>,
 }
 
 /// Columns of [`UnitRow::read`].
 pub(super) const UNIT: &str = "unit.id, unit.job, unit.link, unit.segment, unit.first, unit.past,
     unit.files, unit.bytes, unit.agent, unit.epoch, unit.results, unit.losses, unit.attempts,
-    unit.directories, unit.picks, unit.concurrency, unit.parallelism";
+    unit.directories, unit.picks, unit.concurrency, unit.parallelism, unit.range_from,
+    unit.range_to";
+
+/// Columns of [`UNIT`].
+pub(super) const UNIT_COLUMNS: usize = 19;
 
 impl UnitRow {
     pub(super) fn read(row: &AnyRow) -> Result<UnitRow, StoreError> {
@@ -383,6 +396,10 @@ impl UnitRow {
                 concurrency: row.small(15)?,
                 parallelism: row.small(16)?,
             },
+            range: match row.maybe_int(17)? {
+                Some(_) => Some((row.count(17)?, row.count(18)?)),
+                None => None,
+            },
         })
     }
 
@@ -409,6 +426,7 @@ impl UnitRow {
             directories,
             picks: None,
             share: Share::default(),
+            range: None,
         }
     }
 
@@ -420,6 +438,11 @@ impl UnitRow {
     /// Agents had its files before this grant.
     pub(super) fn is_again(&self) -> bool {
         self.grants() > 1 || self.losses > 0 || self.attempts > 0
+    }
+
+    /// Its only file may be divided.
+    pub(super) fn is_of_one_pick(&self) -> bool {
+        self.picks.as_ref().is_some_and(|picks| picks.len() == 1)
     }
 
     /// Places that are still to be done. Picked places are in no other unit.
@@ -466,6 +489,11 @@ impl Changes {
 
     pub(super) fn event(&mut self, job: i64, event: JobEventKind) {
         self.job(job).events.push(event);
+    }
+
+    pub(super) fn add_bytes_done(&mut self, job: i64, bytes: i64) {
+        let done = &mut self.job(job).bytes_done;
+        *done = done.saturating_add(bytes);
     }
 
     /// Writes all, and ends jobs that have nothing left. Names of the jobs with new events.
@@ -585,16 +613,23 @@ impl Segment {
 /// Files of a unit that failed and are tried again, by how often they failed.
 type Retries = BTreeMap<u32, Vec<u32>>;
 
-/// Takes in what an agent says of files of a unit. `end`: this grant is over.
+/// Takes in what an agent says of files of a unit. `end`: this grant is over. `above`: files of
+/// more bytes may be divided.
 pub(super) async fn take_results(
     work: &mut Work,
     unit: &UnitRow,
-    agent: &str,
+    (agent, above): (&str, u64),
     files: &[FileOutcome],
     end: Option<End<'_>>,
     changes: &mut Changes,
 ) -> Result<(), StoreError> {
     let mut segment = Segment::lock(work, unit).await?;
+    if unit.range.is_some() {
+        let part = Part::new(unit, segment.base, unit.first);
+        return part
+            .take_range(work, unit, (agent, files), end, changes)
+            .await;
+    }
     let (mut retries, mut ended) = (Retries::new(), BTreeSet::new());
     let attempts = attempts_of(work, unit.job, files, end).await?;
     let open = unit.open(&segment.outcomes);
@@ -608,9 +643,11 @@ pub(super) async fn take_results(
         if unit.directories || open.binary_search(&place).is_err() || !ended.insert(place) {
             continue;
         }
-        let change = changes.job(unit.job);
+        let part = Part::new(unit, segment.base, place);
         match &file.end {
             FileEnd::Finished { size, checksum } => {
+                part.finished(work, changes).await?;
+                let change = changes.job(unit.job);
                 segment.set(place, Outcome::Finished);
                 change.finished += 1;
                 let size = (*size).min(MAX_FILE_BYTES);
@@ -627,9 +664,18 @@ pub(super) async fn take_results(
                 }
             }
             FileEnd::Skipped => {
+                part.give_up(work, changes).await?;
                 segment.set(place, Outcome::Skipped);
-                change.skipped += 1;
+                changes.job(unit.job).skipped += 1;
             }
+            FileEnd::Divided(division) => {
+                match part.divide(work, unit, division, above, changes).await? {
+                    true => segment.set(place, Outcome::Odd),
+                    // It stays open, as if nothing was said of it.
+                    false => drop(ended.remove(&place)),
+                }
+            }
+            FileEnd::Copied => drop(ended.remove(&place)),
             FileEnd::Failed(error) => {
                 segment.set(place, Outcome::Odd);
                 let index = segment.base + i64::from(place);
@@ -639,7 +685,10 @@ pub(super) async fn take_results(
                     error,
                     most: attempts,
                 };
-                if let Some(attempts) = fail(work, unit, &failure, changes).await? {
+                let attempts = fail(work, unit, &failure, changes).await?;
+                part.end_failed(work, error, attempts.is_some(), changes)
+                    .await?;
+                if let Some(attempts) = attempts {
                     retries.entry(attempts).or_default().push(place);
                 }
             }
@@ -664,7 +713,11 @@ pub(super) async fn take_results(
                 error,
                 most: attempts,
             };
-            if let Some(attempts) = fail(work, unit, &failure, changes).await? {
+            let attempts = fail(work, unit, &failure, changes).await?;
+            let part = Part::new(unit, segment.base, place);
+            part.end_failed(work, error, attempts.is_some(), changes)
+                .await?;
+            if let Some(attempts) = attempts {
                 retries.entry(attempts).or_default().push(place);
             }
         }
@@ -673,7 +726,7 @@ pub(super) async fn take_results(
     open.retain(|place| !ended.contains(place));
     segment.write(work, unit).await?;
     for (attempts, places) in retries {
-        retry(work, unit, attempts, &places).await?;
+        retry(work, unit, attempts, &PickedUnit::of(&places)).await?;
         changes.more_work = true;
     }
     match end {
@@ -710,6 +763,11 @@ async fn attempts_of(
     if !files.iter().any(failed) && end.is_none_or(|end| end.error.is_none()) {
         return Ok(0);
     }
+    attempts_of_job(work, job).await
+}
+
+/// Attempts that the job allows.
+pub(super) async fn attempts_of_job(work: &mut Work, job: i64) -> Result<u32, StoreError> {
     let query = work
         .query("SELECT options FROM job WHERE number = $1")
         .bind(job);
@@ -717,15 +775,15 @@ async fn attempts_of(
     Ok(options.attempts)
 }
 
-struct Failure<'a> {
-    index: i64,
-    agent: &'a str,
-    error: &'a FileError,
-    most: u32,
+pub(super) struct Failure<'a> {
+    pub(super) index: i64,
+    pub(super) agent: &'a str,
+    pub(super) error: &'a FileError,
+    pub(super) most: u32,
 }
 
 /// Writes down that a file failed. `Some`: it is tried again after so many attempts.
-async fn fail(
+pub(super) async fn fail(
     work: &mut Work,
     unit: &UnitRow,
     failure: &Failure<'_>,
@@ -793,7 +851,7 @@ async fn fail_listing(
     segment.set(unit.first, Outcome::Odd);
     match fail(work, unit, &failure, changes).await? {
         Some(attempts) => {
-            retry(work, unit, attempts, &[unit.first]).await?;
+            retry(work, unit, attempts, &PickedUnit::of(&[unit.first])).await?;
             changes.more_work = true;
         }
         None => {
@@ -806,21 +864,20 @@ async fn fail_listing(
     delete(work, unit).await
 }
 
-/// A unit of picked places that waits.
-async fn retry(
+/// A unit of picked places that waits after so many attempts.
+pub(super) async fn retry(
     work: &mut Work,
     unit: &UnitRow,
     attempts: u32,
-    places: &[u32],
+    new: &PickedUnit<'_>,
 ) -> Result<(), StoreError> {
-    let seed = (unit.segment as u64) << 32 | u64::from(places.first().copied().unwrap_or(0));
+    let seed = (unit.segment as u64) << 32 | u64::from(new.places.first().copied().unwrap_or(0));
     let delay = policy::retry_after(attempts, seed.wrapping_add(unit.job as u64));
     let delay = i64::try_from(delay.as_micros()).map_err(StoreError::corrupt)?;
     let new = PickedUnit {
-        places,
         delay,
-        losses: 0,
         attempts,
+        ..*new
     };
     insert_picked(work, unit, &new).await
 }
@@ -830,6 +887,20 @@ pub(super) struct PickedUnit<'a> {
     pub(super) delay: i64,
     pub(super) losses: u32,
     pub(super) attempts: u32,
+    pub(super) range: Option<(u64, u64)>,
+}
+
+impl<'a> PickedUnit<'a> {
+    /// Whole files, for the first time.
+    pub(super) fn of(places: &'a [u32]) -> Self {
+        Self {
+            places,
+            delay: 0,
+            losses: 0,
+            attempts: 0,
+            range: None,
+        }
+    }
 }
 
 /// A unit of picked places of the segment of `unit`.
@@ -841,8 +912,13 @@ pub(super) async fn insert_picked(
     let first = new.places.first().copied().unwrap_or(0);
     let past = new.places.last().copied().unwrap_or(0) + 1;
     let text = "INSERT INTO unit (job, link, segment, first, past, files, bytes, not_before,
-        losses, attempts, directories, picks, epoch)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, {now} + $8, $9, $10, $11, $12, {now} / $13 * $13)";
+        losses, attempts, directories, picks, range_from, range_to, epoch)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, {now} + $8, $9, $10, $11, $12, $13, $14,
+        {now} / $15 * $15)";
+    let bytes = match new.range {
+        Some((from, to)) => to.saturating_sub(from) as i64,
+        None => part_of_bytes(unit, new.places.len()),
+    };
     let query = work
         .query(text)
         .bind(unit.job)
@@ -851,12 +927,14 @@ pub(super) async fn insert_picked(
         .bind(i64::from(first))
         .bind(i64::from(past))
         .bind(new.places.len() as i64)
-        .bind(part_of_bytes(unit, new.places.len()))
+        .bind(bytes)
         .bind(new.delay)
         .bind(i64::from(new.losses))
         .bind(i64::from(new.attempts))
         .bind(i64::from(unit.directories))
         .bind(json(new.places)?)
+        .bind(new.range.map(|(from, _)| from as i64))
+        .bind(new.range.map(|(_, to)| to as i64))
         .bind(EPOCHS);
     query.execute(work.connection()).await?;
     Ok(())
@@ -921,7 +999,7 @@ async fn drop_staged(work: &mut Work, unit: &UnitRow) -> Result<(), StoreError> 
 }
 
 /// Counts a result of a grant that goes on.
-async fn keep(work: &mut Work, unit: &UnitRow, open: &[u32]) -> Result<(), StoreError> {
+pub(super) async fn keep(work: &mut Work, unit: &UnitRow, open: &[u32]) -> Result<(), StoreError> {
     let picks = unit.picks.as_ref().map(|_| json(open)).transpose()?;
     let text = "UPDATE unit SET results = results + 1, picks = $2 WHERE id = $1";
     let query = work.query(text).bind(unit.id).bind(picks);
@@ -930,7 +1008,7 @@ async fn keep(work: &mut Work, unit: &UnitRow, open: &[u32]) -> Result<(), Store
 }
 
 /// A unit goes back to the queue, unless its job is final.
-async fn release(
+pub(super) async fn release(
     work: &mut Work,
     unit: &UnitRow,
     open: &[u32],
@@ -965,7 +1043,7 @@ async fn give_back(
     Ok(())
 }
 
-async fn is_final(work: &mut Work, job: i64) -> Result<bool, StoreError> {
+pub(super) async fn is_final(work: &mut Work, job: i64) -> Result<bool, StoreError> {
     let query = work
         .query("SELECT state FROM job WHERE number = $1")
         .bind(job);
@@ -1066,12 +1144,10 @@ pub(super) async fn lose(
                 for place in places {
                     segment.set(*place, Outcome::Odd);
                 }
-                let (losses, attempts) = (losses - 1, unit.attempts);
                 let new = PickedUnit {
-                    places,
-                    delay: 0,
-                    losses,
-                    attempts,
+                    losses: losses - 1,
+                    attempts: unit.attempts,
+                    ..PickedUnit::of(places)
                 };
                 insert_picked(work, unit, &new).await?;
             }
@@ -1090,6 +1166,9 @@ pub(super) async fn lose(
             }
             segment.set(place, Outcome::Odd);
             let index = segment.base + i64::from(place);
+            Part::new(unit, segment.base, place)
+                .give_up(work, changes)
+                .await?;
             let failure = Failure {
                 index,
                 agent,
