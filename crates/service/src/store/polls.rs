@@ -70,6 +70,13 @@ impl Store {
         Ok(polled)
     }
 
+    /// Agents that poll and take work.
+    pub async fn agents_alive(&self) -> Result<u64, StoreError> {
+        let text = "SELECT COUNT(*) FROM agent WHERE lease_until >= {now} AND draining = 0";
+        let query = self.database.query(text);
+        query.fetch_one(self.database.reader()).await?.count(0)
+    }
+
     /// Renews the lease of an agent, or makes it known.
     async fn renew(
         &self,

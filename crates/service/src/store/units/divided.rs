@@ -13,15 +13,21 @@ use godwit_service_api::{
     job::{FileError, MAX_FILE_BYTES},
 };
 
-use super::{self as units, Changes, End, Failure, PickedUnit, UnitRow};
+use super::{
+    failures::{self, Failure},
+    job_row::{self, Changes},
+    leftovers,
+    queue::{self, End, PickedUnit},
+    row::UnitRow,
+};
 use crate::store::{
-    Store, StoreError,
+    StoreError,
     database::{Columns as _, Work},
     manifest, policy,
 };
 
 /// A range of a divided file, or the end of it.
-pub(in crate::store) struct Part {
+pub(super) struct Part {
     job: i64,
     segment: i64,
     place: u32,
@@ -32,7 +38,7 @@ pub(in crate::store) struct Part {
 
 impl Part {
     /// Of a place of a segment that begins at `base`.
-    pub(in crate::store) fn new(unit: &UnitRow, base: i64, place: u32) -> Part {
+    pub(super) fn new(unit: &UnitRow, base: i64, place: u32) -> Part {
         Part {
             job: unit.job,
             segment: unit.segment,
@@ -43,7 +49,7 @@ impl Part {
     }
 
     /// Cuts the file into ranges. False: what the agent says makes no sense.
-    pub(in crate::store) async fn divide(
+    pub(super) async fn divide(
         &self,
         work: &mut Work,
         unit: &UnitRow,
@@ -86,7 +92,7 @@ impl Part {
                 range: Some((range.start, range.end)),
                 ..PickedUnit::of(&places)
             };
-            units::insert_picked(work, unit, &new).await?;
+            queue::insert_picked(work, unit, &new).await?;
         }
         let event = JobEventKind::Divided {
             index: self.index as u64,
@@ -98,7 +104,7 @@ impl Part {
     }
 
     /// Takes in what an agent says of a range.
-    pub(in crate::store) async fn take_range(
+    pub(super) async fn take_range(
         &self,
         work: &mut Work,
         unit: &UnitRow,
@@ -116,12 +122,12 @@ impl Part {
         }
         match (failed, end) {
             (Some(error), _) => {
-                let most = units::attempts_of_job(work, self.job).await?;
+                let most = failures::attempts_of_job(work, self.job).await?;
                 self.range_failed(work, unit, (agent, error), most, changes)
                     .await
             }
-            (None, Some(_)) => units::release(work, unit, &[self.place], changes).await,
-            (None, None) => units::keep(work, unit, &[self.place]).await,
+            (None, Some(_)) => queue::release(work, unit, &[self.place], changes).await,
+            (None, None) => queue::keep(work, unit, &[self.place]).await,
         }
     }
 
@@ -131,7 +137,7 @@ impl Part {
         unit: &UnitRow,
         changes: &mut Changes,
     ) -> Result<(), StoreError> {
-        units::delete(work, unit).await?;
+        queue::delete(work, unit).await?;
         let bytes = unit.range.map_or(0, |(from, to)| to.saturating_sub(from)) as i64;
         let text = "UPDATE divided_file SET waiting = waiting - 1, copied = copied + $3
             WHERE job = $1 AND number = $2 RETURNING waiting";
@@ -140,8 +146,8 @@ impl Part {
             return Ok(());
         };
         changes.add_bytes_done(self.job, bytes);
-        if row.int(0)? == 0 && !units::is_final(work, self.job).await? {
-            units::insert_picked(work, unit, &PickedUnit::of(&[self.place])).await?;
+        if row.int(0)? == 0 && !job_row::is_final(work, self.job).await? {
+            queue::insert_picked(work, unit, &PickedUnit::of(&[self.place])).await?;
             changes.more_work = true;
         }
         Ok(())
@@ -165,14 +171,14 @@ impl Part {
             };
             changes.event(self.job, event);
             changes.more_work = true;
-            units::delete(work, unit).await?;
+            queue::delete(work, unit).await?;
             let places = [self.place];
             let new = PickedUnit {
                 range: unit.range,
                 losses: unit.losses,
                 ..PickedUnit::of(&places)
             };
-            return units::retry(work, unit, attempts, &new).await;
+            return failures::retry(work, unit, attempts, &new).await;
         }
         self.give_up(work, changes).await?;
         let failure = Failure {
@@ -181,15 +187,15 @@ impl Part {
             error,
             most: if is_of_source(error) { most } else { 0 },
         };
-        if let Some(attempts) = units::fail(work, unit, &failure, changes).await? {
+        if let Some(attempts) = failures::fail(work, unit, &failure, changes).await? {
             changes.more_work = true;
-            return units::retry(work, unit, attempts, &PickedUnit::of(&[self.place])).await;
+            return failures::retry(work, unit, attempts, &PickedUnit::of(&[self.place])).await;
         }
         Ok(())
     }
 
     /// The file has its name: what its ranges counted is counted again as the file's.
-    pub(in crate::store) async fn finished(
+    pub(super) async fn finished(
         &self,
         work: &mut Work,
         changes: &mut Changes,
@@ -199,7 +205,7 @@ impl Part {
 
     /// After a failure of its end: the next attempt is made of the same temporary file, unless the
     /// source is another one or there is none.
-    pub(in crate::store) async fn end_failed(
+    pub(super) async fn end_failed(
         &self,
         work: &mut Work,
         error: &FileError,
@@ -214,7 +220,7 @@ impl Part {
 
     /// Ends the division with all its units. An agent removes the temporary file when no other can
     /// write it any more.
-    pub(in crate::store) async fn give_up(
+    pub(super) async fn give_up(
         &self,
         work: &mut Work,
         changes: &mut Changes,
@@ -227,7 +233,7 @@ impl Part {
         let query = work.query(text).bind(self.job).bind(self.segment);
         let query = query.bind(i64::from(self.place));
         query.execute(work.connection()).await?;
-        leave(work, self.job, &[temporary]).await
+        leftovers::leave(work, self.job, &[temporary]).await
     }
 
     /// URL of the temporary file, where the file is divided.
@@ -255,36 +261,6 @@ fn is_of_source(error: &FileError) -> bool {
     error.code == "changed"
 }
 
-/// Ends all divisions of a job that is final.
-pub(in crate::store) async fn give_up_all(work: &mut Work, job: i64) -> Result<(), StoreError> {
-    let text = "DELETE FROM divided_file WHERE job = $1 RETURNING temporary, copied";
-    let query = work.query(text).bind(job);
-    let rows = query.fetch_all(work.connection()).await?;
-    let (mut temporary, mut copied) = (Vec::new(), 0_i64);
-    for row in &rows {
-        temporary.push(row.text(0)?);
-        copied = copied.saturating_add(row.int(1)?);
-    }
-    if temporary.is_empty() {
-        return Ok(());
-    }
-    let text = "UPDATE job SET bytes_done = bytes_done - $2 WHERE number = $1";
-    let query = work.query(text).bind(job).bind(copied);
-    query.execute(work.connection()).await?;
-    leave(work, job, &temporary).await
-}
-
-/// Notes temporary files that an agent is to remove.
-async fn leave(work: &mut Work, job: i64, urls: &[String]) -> Result<(), StoreError> {
-    for url in urls {
-        let text = "INSERT INTO leftover (owner, url, since)
-            SELECT owner, $2, {now} FROM job WHERE number = $1";
-        let query = work.query(text).bind(job).bind(url.clone());
-        query.execute(work.connection()).await?;
-    }
-    Ok(())
-}
-
 /// What a unit does of a divided file, from columns `temporary, size, changed`.
 pub(in crate::store) fn part_of(
     unit: &UnitRow,
@@ -300,13 +276,4 @@ pub(in crate::store) fn part_of(
         }),
         _ => None,
     })
-}
-
-impl Store {
-    /// Agents that poll and take work.
-    pub async fn agents_alive(&self) -> Result<u64, StoreError> {
-        let text = "SELECT COUNT(*) FROM agent WHERE lease_until >= {now} AND draining = 0";
-        let query = self.database.query(text);
-        query.fetch_one(self.database.reader()).await?.count(0)
-    }
 }

@@ -1,0 +1,166 @@
+//! What agents say of files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godwit_service_api::{
+    agent::{FileEnd, FileOutcome},
+    job::MAX_FILE_BYTES,
+};
+
+use super::{
+    divided::Part,
+    failures::{self, Failure},
+    job_row::Changes,
+    queue::{self, End, PickedUnit},
+    row::UnitRow,
+    segments::{self, Segment},
+};
+use crate::store::{StoreError, database::Work, manifest::Outcome};
+
+/// Files of a unit that failed and are tried again, by how often they failed.
+type Retries = BTreeMap<u32, Vec<u32>>;
+
+/// Takes in what an agent says of files of a unit. `end`: this grant is over. `above`: files of
+/// more bytes may be divided.
+pub(in crate::store) async fn take_results(
+    work: &mut Work,
+    unit: &UnitRow,
+    (agent, above): (&str, u64),
+    files: &[FileOutcome],
+    end: Option<End<'_>>,
+    changes: &mut Changes,
+) -> Result<(), StoreError> {
+    let mut segment = Segment::lock(work, unit).await?;
+    if unit.range.is_some() {
+        let part = Part::new(unit, segment.base, unit.first);
+        return part
+            .take_range(work, unit, (agent, files), end, changes)
+            .await;
+    }
+    let (mut retries, mut ended) = (Retries::new(), BTreeSet::new());
+    let attempts = attempts_of(work, unit.job, files, end).await?;
+    let open = unit.open(&segment.outcomes);
+    for file in files {
+        let place = i64::try_from(file.index)
+            .ok()
+            .map(|index| index - segment.base);
+        let Some(place) = place.and_then(|p| u32::try_from(p).ok()) else {
+            continue;
+        };
+        if unit.directories || open.binary_search(&place).is_err() || !ended.insert(place) {
+            continue;
+        }
+        let part = Part::new(unit, segment.base, place);
+        match &file.end {
+            FileEnd::Finished { size, checksum } => {
+                part.finished(work, changes).await?;
+                let change = changes.job(unit.job);
+                segment.set(place, Outcome::Finished);
+                change.finished += 1;
+                let size = (*size).min(MAX_FILE_BYTES);
+                change.bytes_done = change.bytes_done.saturating_add(size as i64);
+                let known = match &segment.files {
+                    Some(files) => files.get(place as usize).and_then(|f| f.bytes),
+                    None => Some(size),
+                };
+                let more = size as i64 - known.unwrap_or(0) as i64;
+                change.bytes_total = change.bytes_total.saturating_add(more);
+                if checksum.is_some() || known != Some(size) {
+                    segment.receipts.insert(place, (size, checksum.clone()));
+                    segment.new_receipts = true;
+                }
+            }
+            FileEnd::Skipped => {
+                part.give_up(work, changes).await?;
+                segment.set(place, Outcome::Skipped);
+                changes.job(unit.job).skipped += 1;
+            }
+            FileEnd::Divided(division) => {
+                match part.divide(work, unit, division, above, changes).await? {
+                    true => segment.set(place, Outcome::Odd),
+                    // It stays open, as if nothing was said of it.
+                    false => drop(ended.remove(&place)),
+                }
+            }
+            FileEnd::Copied => drop(ended.remove(&place)),
+            FileEnd::Failed(error) => {
+                segment.set(place, Outcome::Odd);
+                let index = segment.base + i64::from(place);
+                let failure = Failure {
+                    index,
+                    agent,
+                    error,
+                    most: attempts,
+                };
+                let attempts = failures::fail(work, unit, &failure, changes).await?;
+                part.end_failed(work, error, attempts.is_some(), changes)
+                    .await?;
+                if let Some(attempts) = attempts {
+                    retries.entry(attempts).or_default().push(place);
+                }
+            }
+        }
+    }
+    if let Some(End {
+        error: Some(error), ..
+    }) = end
+    {
+        if unit.directories {
+            return failures::fail_listing(work, unit, segment, agent, error, attempts, changes)
+                .await;
+        }
+        for place in unit.open(&segment.outcomes) {
+            if !ended.insert(place) {
+                continue;
+            }
+            segment.set(place, Outcome::Odd);
+            let index = segment.base + i64::from(place);
+            let failure = Failure {
+                index,
+                agent,
+                error,
+                most: attempts,
+            };
+            let attempts = failures::fail(work, unit, &failure, changes).await?;
+            let part = Part::new(unit, segment.base, place);
+            part.end_failed(work, error, attempts.is_some(), changes)
+                .await?;
+            if let Some(attempts) = attempts {
+                retries.entry(attempts).or_default().push(place);
+            }
+        }
+    }
+    let mut open = unit.open(&segment.outcomes);
+    open.retain(|place| !ended.contains(place));
+    segment.write(work, unit).await?;
+    for (attempts, places) in retries {
+        failures::retry(work, unit, attempts, &PickedUnit::of(&places)).await?;
+        changes.more_work = true;
+    }
+    match end {
+        Some(End { listed: true, .. }) if unit.directories => {
+            segments::publish_staged(work, unit).await?;
+            changes.job(unit.job).listings -= 1;
+            changes.more_work = true;
+            queue::delete(work, unit).await
+        }
+        Some(_) if unit.directories => queue::release(work, unit, &[unit.first], changes).await,
+        Some(_) if open.is_empty() => queue::delete(work, unit).await,
+        Some(_) => queue::release(work, unit, &open, changes).await,
+        None => queue::keep(work, unit, &open).await,
+    }
+}
+
+/// Attempts that the job allows, where something failed.
+async fn attempts_of(
+    work: &mut Work,
+    job: i64,
+    files: &[FileOutcome],
+    end: Option<End<'_>>,
+) -> Result<u32, StoreError> {
+    let failed = |file: &FileOutcome| matches!(file.end, FileEnd::Failed(_));
+    if !files.iter().any(failed) && end.is_none_or(|end| end.error.is_none()) {
+        return Ok(0);
+    }
+    failures::attempts_of_job(work, job).await
+}
