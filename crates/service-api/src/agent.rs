@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use crate::job::{Class, FileError, FileRequest, Overwrite, Verify};
 
-/// Version of this protocol. The service accepts it and the one before.
-pub const PROTOCOL: u32 = 1;
+/// Version of this protocol. The service accepts no other: an agent must know each kind of work.
+pub const PROTOCOL: u32 = 2;
 
 /// Seconds that a lease lasts.
 pub const LEASE_SECONDS: u64 = 60;

@@ -287,7 +287,7 @@ async fn leftovers(
     lease: i64,
 ) -> Result<Vec<Leftover>, StoreError> {
     if !poll.removed.is_empty() {
-        let query = work.query("DELETE FROM leftover WHERE id IN {list}");
+        let query = work.query("DELETE FROM leftover WHERE attempts > 0 AND id IN {list}");
         let query = query.bind(json(&poll.removed)?);
         query.execute(work.connection()).await?;
     }

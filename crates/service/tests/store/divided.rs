@@ -160,6 +160,19 @@ async fn a_cancel_ends_divisions(fixture) {
     assert!(store.queues().await.unwrap().is_empty());
 }
 
+async fn a_file_that_is_canceled_ends_with_all_its_ranges(fixture) {
+    let store = &small_ranges(&fixture.store);
+    let (id, _, mut agent, ranges) = in_four(store, &JobOptions::default()).await;
+    agent.poll(store, &[], vec![copied(&ranges[0])]).await;
+    assert!(store.cancel_file(id, 0, "by alice").await.unwrap());
+    let held: Vec<_> = ranges[1..].iter().map(|unit| unit.lease).collect();
+    assert_eq!(agent.poll(store, &held, Vec::new()).await.stop.len(), 3);
+    let job = store.job(id).await.unwrap();
+    assert_eq!((job.state, job.files.canceled, job.bytes_done), (JobState::Canceled, 1, 0));
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM unit").await, 0);
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM leftover").await, 1);
+}
+
 async fn the_range_of_a_lost_agent_goes_to_another(fixture) {
     let store = &small_ranges(&fixture.store);
     let (id, leader, mut lost, ranges) = in_four(store, &JobOptions::default()).await;

@@ -284,7 +284,7 @@ async fn a_database_of_another_version_is_refused_not_changed() {
         Err(StoreError::Schema(_))
     ));
     let store = Store::migrate(&url).await.unwrap();
-    assert_eq!(store.schema_version().await.unwrap(), 7);
+    assert_eq!(store.schema_version().await.unwrap(), 8);
     store.close().await;
     Store::open(&url).await.unwrap();
     assert!(matches!(

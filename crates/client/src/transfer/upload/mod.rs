@@ -154,6 +154,11 @@ impl Upload {
             Origin::Here(end @ LocalEnd::Path(path)) => {
                 let planned_file = source_file.size.is_some();
                 let (from, left) = open_source(&session.context, path, algorithm, planned_file)?;
+                let reached = |end: Option<u64>| end.is_some_and(|end| offset <= end);
+                if reached(source_file.size) && left.is_some() && !reached(left) {
+                    let what = path.display().to_string();
+                    return Err(Error::Changed { what });
+                }
                 let length = length_of(end, &from, left, offset, wanted)?;
                 (from, length)
             }

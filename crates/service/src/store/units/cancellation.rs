@@ -2,14 +2,7 @@
 
 use godwit_service_api::job::{FileError, WhoActs};
 
-use super::{
-    CANCELED,
-    divided::Part,
-    job_row::Changes,
-    queue,
-    row::UnitRow,
-    segments::Segment,
-};
+use super::{CANCELED, divided::Part, job_row::Changes, queue, row::UnitRow, segments::Segment};
 use crate::store::{
     StoreError,
     database::{Work, json},
