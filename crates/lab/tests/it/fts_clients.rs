@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use godwit_lab::peers::gct::GctServer;
@@ -32,6 +33,9 @@ const ISSUER: &str = "https://issuer.example.org/";
 fn programs(test: &str, name: &str, steps: &[&[&str]]) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let programs = folder.join("bin");
+    // Tests run side by side.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     if folder.join("complete").exists() {
         return Some(programs);
     }
