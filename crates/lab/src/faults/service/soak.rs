@@ -53,6 +53,8 @@ struct Open {
     files: u64,
     canceled: bool,
     resumes: Option<Instant>,
+    /// As it was at the last look.
+    state: JobState,
 }
 
 /// Runs one over PostgreSQL; `tell` hears a line now and then.
@@ -229,6 +231,7 @@ impl SoakRun {
                     files,
                     canceled: false,
                     resumes: None,
+                    state: JobState::Queued,
                 });
             }
             // No answer: again, with the same key.
@@ -247,6 +250,12 @@ impl SoakRun {
                 continue;
             };
             if !view.state.is_final() {
+                let job = &mut self.open[number];
+                job.state = view.state;
+                // The answer to the request for its pause may be lost.
+                if view.state == JobState::Paused && job.resumes.is_none() {
+                    job.resumes = Some(Instant::now() + REST);
+                }
                 number += 1;
                 continue;
             }
@@ -310,7 +319,10 @@ impl SoakRun {
             std::thread::sleep(LOOK);
         }
         let late = self.open.iter();
-        let late = late.map(|job| format!("{} has not ended in {SETTLE_LIMIT:?}", job.folder));
+        let late = late.map(|job| {
+            let (folder, state) = (&job.folder, job.state.as_str());
+            format!("{folder} has not ended in {SETTLE_LIMIT:?}: {state}")
+        });
         self.findings.extend(late.collect::<Vec<_>>());
         Ok(())
     }
