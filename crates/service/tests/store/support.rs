@@ -185,7 +185,20 @@ impl Agent {
             (0..queue.ready).map(move |_| order.clone())
         });
         let orders: Vec<GrantOrder> = orders.take(count).collect();
-        store.grant(leader, &orders).await.unwrap()
+        self.grant(store, leader, &orders).await
+    }
+
+    /// What it gets for these orders.
+    pub(crate) async fn grant(
+        &self,
+        store: &Store,
+        leader: Leadership,
+        orders: &[GrantOrder],
+    ) -> Vec<GrantedUnit> {
+        let leased = store.grant(leader, orders).await.unwrap();
+        let held = store.held(&self.name, self.incarnation, &[]).await.unwrap();
+        let is_new = |unit: &GrantedUnit| leased.iter().any(|leased| leased.lease == unit.lease);
+        held.into_iter().filter(is_new).collect()
     }
 
     pub(crate) fn order(&self, queue: godwit_service::store::model::QueueKey) -> GrantOrder {

@@ -58,7 +58,7 @@ async fn a_grant_takes_the_first_files_of_a_unit_and_leaves_the_rest(fixture) {
     let mut granted = agent.take(store, leader, 1).await;
     let queue = store.queues().await.unwrap().remove(0);
     let of = |files| GrantOrder { files, ..agent.order(queue.key) };
-    granted.extend(store.grant(leader, &[of(10), of(50), of(0)]).await.unwrap());
+    granted.extend(agent.grant(store, leader, &[of(10), of(50), of(0)]).await);
     let firsts = granted.iter().map(|unit| (indices(unit)[0], indices(unit).len()));
     assert_eq!(firsts.collect::<Vec<_>>(), [(0, 16), (76, 24), (16, 10), (26, 50)]);
     assert_eq!(granted.iter().map(|unit| unit.bytes).sum::<u64>(), 1000);

@@ -13,7 +13,7 @@ use crate::store::{
     webhooks,
 };
 
-/// Removes the rest of a job after [`Store::remove_parts`](super::Store::remove_parts).
+/// Removes the rest of a job after [`Store::remove_parts`](crate::store::Store::remove_parts).
 pub(in crate::store) async fn remove_row(work: &mut Work, job: i64) -> Result<(), StoreError> {
     for text in [
         "DELETE FROM webhook WHERE job = $1",
