@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use godwit_service_api::{
-    agent::{HANDED_BACK, Lease, POISON, PollRequest, Stop, StopReason, UnitResult},
+    agent::{HANDED_BACK, Lease, POISON, PollRequest, Share, Stop, StopReason, UnitResult},
     event::JobEventKind,
     job::JobState,
 };
@@ -60,6 +60,8 @@ impl Store {
         let reported = poll.results.iter().map(|result| result.lease);
         let known: Vec<Lease> = known.into_iter().chain(reported).collect();
         polled.shares = leases::read_shares(&mut work, agent.number).await?;
+        let back = take_back_unknown(&mut work, &polled.shares, &known, &mut changes).await?;
+        polled.shares.retain(|(lease, _)| !back.contains(lease));
         polled.undelivered = leases::read_undelivered(&mut work, &polled.shares, &known).await?;
         if !agent.draining {
             polled.remove = leftovers(&mut work, poll, micros(self.lease)).await?;
@@ -247,6 +249,39 @@ async fn take_result(
     let by = (agent.name.as_str(), above);
     units::take_results(work, &unit, by, &result.files, end, changes).await?;
     Ok(Taken::Counted)
+}
+
+/// Units of jobs that may not run, which the agent holds and does not know of: their grant was on
+/// its way when the job was canceled or paused. They go back, as nobody would ever say a word of
+/// them. An agent that learns of one all the same is told to stop it.
+async fn take_back_unknown(
+    work: &mut Work,
+    held: &[(Lease, Share)],
+    known: &[Lease],
+    changes: &mut Changes,
+) -> Result<Vec<Lease>, StoreError> {
+    let unknown = held.iter().map(|(lease, _)| lease);
+    let unknown = unknown.filter(|lease| !known.contains(lease));
+    let unknown: Vec<i64> = unknown.map(|lease| lease.unit).collect();
+    if unknown.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = format!(
+        "SELECT {UNIT} FROM unit WHERE id IN {{list}} AND job IN
+        (SELECT number FROM job WHERE state NOT IN ('queued', 'active')) ORDER BY id {{lock}}"
+    );
+    let query = work.query(&text).bind(json(&unknown)?);
+    let rows = query.fetch_all(work.connection()).await?;
+    let mut back = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let unit = UnitRow::read(row)?;
+        units::take_back(work, &unit, changes).await?;
+        back.push(Lease {
+            unit: unit.id,
+            epoch: unit.epoch,
+        });
+    }
+    Ok(back)
 }
 
 /// Units that the agent works on and must not.

@@ -69,6 +69,30 @@ async fn a_grant_takes_the_first_files_of_a_unit_and_leaves_the_rest(fixture) {
     assert_eq!((job.state, job.files.finished), (JobState::Finished, 100));
 }
 
+async fn a_grant_that_was_not_delivered_goes_back_when_its_job_may_not_run(fixture) {
+    let store = &fixture.store;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let paused = submit(store, 2).await;
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    store.pause(paused, "by alice").await.unwrap();
+    let polled = agent.poll(store, &[], Vec::new()).await;
+    assert!(polled.shares.is_empty() && polled.undelivered.is_empty());
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM unit WHERE agent IS NOT NULL").await, 0);
+    // The answer with the grant was only late.
+    let polled = agent.poll(store, &[unit.lease], Vec::new()).await;
+    assert_eq!(polled.stop[0].why, StopReason::Fenced);
+    store.resume(paused).await.unwrap();
+    let again = agent.take(store, leader, 1).await.remove(0);
+    assert_eq!(indices(&again), [0, 1]);
+    store.cancel(paused, "by alice").await.unwrap();
+    agent.poll(store, &[], Vec::new()).await;
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM unit").await, 0);
+    agent.poll(store, &[], vec![all_finished(&again)]).await;
+    let job = store.job(paused).await.unwrap();
+    assert_eq!((job.state, job.files.finished), (JobState::Canceled, 0));
+}
+
 async fn a_unit_whose_results_are_lost_goes_back(fixture) {
     let store = &fixture.store;
     let id = submit(store, 3).await;
