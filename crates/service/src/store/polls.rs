@@ -252,8 +252,8 @@ async fn take_result(
 }
 
 /// Units of jobs that may not run, which the agent holds and does not know of: their grant was on
-/// its way when the job was canceled or paused. They go back, as nobody would ever say a word of
-/// them. An agent that learns of one all the same is told to stop it.
+/// its way when the job was canceled or paused. They go back, as no agent will report them. An
+/// agent that learns of one all the same is told to stop it.
 async fn take_back_unknown(
     work: &mut Work,
     held: &[(Lease, Share)],
