@@ -269,6 +269,8 @@ fn command_lines_of_fts_delegate_submit_poll_cancel_and_ban() {
         "fts-rest-ban",
         &["--storage", storage, "--status", "wait"],
     );
+    // The leader reads what operators change once a second.
+    std::thread::sleep(Duration::from_secs(3));
     let waits = format!("{storage}/x");
     let submitted = site.fts(&programs, "fts-rest-transfer-submit", &[&waits, pair[1]]);
     let id = id_of(&submitted);

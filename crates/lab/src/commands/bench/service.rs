@@ -81,6 +81,9 @@ impl ServiceSize {
 /// Name of the cells.
 const NAME: &str = "service";
 
+/// More units of one file a second than pass.
+const UNITS_RATE_MAX: u64 = 2000;
+
 /// Pairs of endpoints of the queue.
 const PAIRS: u64 = 50;
 
@@ -348,7 +351,7 @@ impl Started {
 async fn rate(site: &LoadedService, size: &ServiceSize, bytes: u64) -> Facts {
     // More units than can pass meanwhile.
     let files = match bytes {
-        LARGE => size.job_files / 10,
+        LARGE => (size.job_files / 10).max(UNITS_RATE_MAX * (size.rate_seconds + 2)),
         _ => size.job_files * 4,
     };
     let jobs = 20.min(files);
