@@ -296,7 +296,6 @@ impl Runner {
             lease,
             files: Mutex::new(round.files),
             held_back: round.syncs_at_end.then(Mutex::default),
-            of_all: Mutex::default(),
             events: self.last.events.clone(),
             progress: Arc::clone(&self.progress),
         });
@@ -306,10 +305,7 @@ impl Runner {
         let ran = job::run(spec, round.connections.clone(), observer, self.stop.clone()).await;
         self.progress.round_ended();
         match &ran {
-            Ok(_) if !self.stop.is_cancelled() => {
-                watch.release();
-                watch.fail_rest();
-            }
+            Ok(_) if !self.stop.is_cancelled() => watch.release(),
             // What is not known to be on the disk is copied again, or found to be there.
             Ok(_) => {}
             Err(error) => watch.fail_all(&file_error(error)),
@@ -366,8 +362,6 @@ struct Watch {
     files: Mutex<HashMap<String, plan::PlannedFile>>,
     /// Outcomes that hold only once everything is synced.
     held_back: Option<Mutex<Vec<FileOutcome>>>,
-    /// Why files of which nothing else is said are not copied, as when their server refuses.
-    of_all: Mutex<Option<FileError>>,
     events: mpsc::UnboundedSender<Event>,
     progress: Arc<Progress>,
 }
@@ -387,12 +381,6 @@ impl Watch {
             for outcome in std::mem::take(&mut *held_back.lock()) {
                 let _ = self.events.send(Event::File(self.lease, outcome));
             }
-        }
-    }
-
-    fn fail_rest(&self) {
-        if let Some(error) = self.of_all.lock().take() {
-            self.fail_all(&error);
         }
     }
 
@@ -418,9 +406,6 @@ impl Observer for Watch {
 
     fn on_file(&self, path: &str, end: &events::FileEnd<'_>) {
         let Some(file) = self.files.lock().remove(path) else {
-            if let events::FileEnd::Failed(error) = end {
-                self.of_all.lock().get_or_insert_with(|| file_error(error));
-            }
             return;
         };
         let (bytes, end) = match end {

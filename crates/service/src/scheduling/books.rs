@@ -24,8 +24,8 @@ use super::{
 use crate::store::{
     Store, StoreError,
     model::{
-        AgentRecord, GrantOrder, Held, JobFilter, JobNow, Leadership, LeasedUnit, QueueKey,
-        QueueRecord,
+        AgentRecord, GrantOrder, GrantedUnit, Held, JobFilter, JobNow, Leadership, LeasedUnit,
+        QueueKey, QueueRecord,
     },
 };
 
@@ -426,13 +426,17 @@ impl Books {
         granted.map(|units| units.len() as u64)
     }
 
-    fn started(&mut self, unit: &LeasedUnit, id: LeaseId, board: &Board) {
+    fn started(&mut self, unit: &GrantedUnit, id: LeaseId, board: &Board) {
+        let files = match &unit.work {
+            godwit_service_api::agent::Work::Copy(files) => files.len(),
+            godwit_service_api::agent::Work::List { .. } => 1,
+        };
         let running = Granted {
             id,
             agent: unit.agent.clone(),
             job: unit.job,
             bytes: unit.bytes,
-            files: unit.files,
+            files: u32::try_from(files).unwrap_or(u32::MAX),
             share: unit.share,
         };
         self.leases.insert(unit.lease, running);

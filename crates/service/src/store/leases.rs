@@ -11,7 +11,6 @@ use godwit_service_api::{
     job::{JobOptions, JobState},
 };
 use jiff::Timestamp;
-use sqlx::any::AnyRow;
 use uuid::Uuid;
 
 use super::{
@@ -151,10 +150,35 @@ impl Store {
 
     /// Units of agents that have polled since then.
     pub async fn leased_since(&self, since: Timestamp) -> Result<Vec<LeasedUnit>, StoreError> {
-        let text = format!("{LEASED} AND agent.seen >= $1 ORDER BY unit.id");
-        let query = self.database.query(&text).bind(since.as_microsecond());
+        let text = "SELECT agent.name, unit.id, unit.epoch, unit.job, unit.link, unit.files,
+            unit.bytes, job.id, job.owner, unit.concurrency, unit.parallelism
+            FROM unit JOIN agent ON agent.number = unit.agent JOIN job ON job.number = unit.job
+            WHERE unit.agent IS NOT NULL AND agent.seen >= $1 ORDER BY unit.id";
+        let query = self.database.query(text).bind(since.as_microsecond());
         let rows = query.fetch_all(self.database.reader()).await?;
-        rows.iter().map(read_leased).collect()
+        rows.iter()
+            .map(|row| {
+                Ok(LeasedUnit {
+                    agent: row.text(0)?,
+                    lease: Lease {
+                        unit: row.int(1)?,
+                        epoch: row.int(2)?,
+                    },
+                    queue: QueueKey {
+                        job: row.int(3)?,
+                        link: row.int(4)?,
+                    },
+                    files: row.small(5)?,
+                    bytes: row.count(6)?,
+                    job: row.uuid(7)?,
+                    owner: row.text(8)?,
+                    share: Share {
+                        concurrency: row.small(9)?,
+                        parallelism: row.small(10)?,
+                    },
+                })
+            })
+            .collect()
     }
 
     /// Gives units to agents. An order is passed over where its queue has nothing that may be
@@ -163,7 +187,7 @@ impl Store {
         &self,
         leader: Leadership,
         orders: &[GrantOrder],
-    ) -> Result<Vec<LeasedUnit>, StoreError> {
+    ) -> Result<Vec<GrantedUnit>, StoreError> {
         let mut work = self.database.begin().await?;
         check_leader(&mut work, leader).await?;
         let mut agents: BTreeMap<&str, Option<i64>> = BTreeMap::new();
@@ -221,13 +245,7 @@ impl Store {
             query.execute(work.connection()).await?;
             ids.extend(units);
         }
-        let text = format!("{LEASED} AND unit.id IN {{list}} ORDER BY unit.id");
-        let query = work.query(&text).bind(json(&ids)?);
-        let rows = query.fetch_all(work.connection()).await?;
-        let granted = rows
-            .iter()
-            .map(read_leased)
-            .collect::<Result<Vec<_>, _>>()?;
+        let granted = read_granted(&mut work, &json(&ids)?, "").await?;
         start_jobs(&mut work, &granted).await?;
         work.commit().await?;
         Ok(granted)
@@ -398,40 +416,14 @@ async fn agent_that_takes_work(
     Ok((description.slots > 0).then_some(row.int(0)?))
 }
 
-/// Units that agents hold, as [`read_leased`] reads them.
-const LEASED: &str = "SELECT agent.name, unit.id, unit.epoch, unit.job, unit.link, unit.files,
-    unit.bytes, job.id, job.owner, unit.concurrency, unit.parallelism, unit.directories
-    FROM unit JOIN agent ON agent.number = unit.agent JOIN job ON job.number = unit.job
-    WHERE unit.agent IS NOT NULL";
-
-fn read_leased(row: &AnyRow) -> Result<LeasedUnit, StoreError> {
-    Ok(LeasedUnit {
-        agent: row.text(0)?,
-        lease: Lease {
-            unit: row.int(1)?,
-            epoch: row.int(2)?,
-        },
-        queue: QueueKey {
-            job: row.int(3)?,
-            link: row.int(4)?,
-        },
-        files: row.small(5)?,
-        bytes: row.count(6)?,
-        job: row.uuid(7)?,
-        owner: row.text(8)?,
-        share: Share {
-            concurrency: row.small(9)?,
-            parallelism: row.small(10)?,
-        },
-        lists: row.flag(11)?,
-    })
-}
-
 /// Jobs become active; each grant is an event.
-async fn start_jobs(work: &mut Work, granted: &[LeasedUnit]) -> Result<(), StoreError> {
+async fn start_jobs(work: &mut Work, granted: &[GrantedUnit]) -> Result<(), StoreError> {
     let mut jobs: BTreeMap<i64, Vec<JobEventKind>> = BTreeMap::new();
     for unit in granted {
-        let files = if unit.lists { 0 } else { unit.files.into() };
+        let files = match &unit.work {
+            AgentWork::Copy(files) => files.len() as u64,
+            AgentWork::List { .. } => 0,
+        };
         let started = JobEventKind::Started {
             agent: unit.agent.clone(),
             files,
@@ -490,11 +482,16 @@ pub(super) async fn read_undelivered(
     let unknown = held.iter().map(|(lease, _)| lease);
     let unknown = unknown.filter(|lease| !known.contains(lease));
     let unknown: Vec<i64> = unknown.map(|lease| lease.unit).collect();
-    read_granted(work, &json(&unknown)?).await
+    let may_run = "AND job.state IN ('queued', 'active')";
+    read_granted(work, &json(&unknown)?, may_run).await
 }
 
-/// Reads units with their files: those of a JSON array whose jobs may run.
-async fn read_granted(work: &mut Work, list: &str) -> Result<Vec<GrantedUnit>, StoreError> {
+/// Reads units with their files: those of a JSON array that fit.
+async fn read_granted(
+    work: &mut Work,
+    list: &str,
+    fit: &str,
+) -> Result<Vec<GrantedUnit>, StoreError> {
     if list == "[]" {
         return Ok(Vec::new());
     }
@@ -517,7 +514,7 @@ async fn read_granted(work: &mut Work, list: &str) -> Result<Vec<GrantedUnit>, S
         JOIN segment ON segment.job = unit.job AND segment.seq = unit.segment
         LEFT JOIN divided_file AS divided
         ON divided.job = unit.job AND divided.number = segment.base + unit.first
-        WHERE unit.id IN {{list}} AND job.state IN ('queued', 'active') ORDER BY unit.id"
+        WHERE unit.id IN {{list}} {fit} ORDER BY unit.id"
     );
     let query = work.query(&text).bind(list.to_owned());
     let rows = query.fetch_all(work.connection()).await?;

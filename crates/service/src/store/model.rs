@@ -170,8 +170,6 @@ pub struct LeasedUnit {
     pub owner: String,
     /// What it may use.
     pub share: Share,
-    /// It lists a directory, and copies no file.
-    pub lists: bool,
 }
 
 /// What a poll changed, and what its answer must say.

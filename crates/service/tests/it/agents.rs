@@ -155,8 +155,7 @@ async fn a_name_that_leads_to_the_host_of_the_agent_is_refused() {
     let job = service.submit(files, once).await;
     let record = service.ended(job).await;
     assert_eq!(record.state, JobState::Failed, "{record:?}");
-    let codes: Vec<_> = record.errors.keys().collect();
-    assert_eq!(codes, ["address_refused"], "{record:?}");
+    assert!(record.errors["address_refused"] > 0, "{record:?}");
     let left: Vec<_> = fs::read_dir(other.root.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
