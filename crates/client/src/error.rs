@@ -298,6 +298,8 @@ pub enum Exit {
     Refused,
     /// 4: failed: network, storage, protocol.
     Failed,
+    /// 124: the time that the user gave for a wait is over.
+    TimedOut,
     /// 130: interrupted.
     Interrupted,
 }
@@ -311,6 +313,7 @@ impl Exit {
             Self::Usage => 2,
             Self::Refused => 3,
             Self::Failed => 4,
+            Self::TimedOut => 124,
             Self::Interrupted => 130,
         }
     }

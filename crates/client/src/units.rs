@@ -86,6 +86,21 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Seconds, or a number with `s`, `m`, `h` or `d`: more than 0 and at most a year.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let unit = match text.bytes().last() {
+        Some(b's') => 1.0,
+        Some(b'm') => 60.0,
+        Some(b'h') => 3600.0,
+        Some(b'd') => 86_400.0,
+        _ => return seconds(text),
+    };
+    let number: Result<f64, _> = text[..text.len() - 1].parse();
+    let wanted = "wanted a number of seconds, or one with s, m, h or d for the unit";
+    let number = number.map_err(|_| wanted.to_owned())?;
+    seconds(&(number * unit).to_string())
+}
+
 /// `1.5 GiB`, for people.
 #[allow(clippy::cast_precision_loss)] // three digits are shown
 pub(crate) fn show_bytes(bytes: u64) -> String {
@@ -165,6 +180,24 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["0", "-1", "nan", "inf", "1e30", "x"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_is_seconds_or_has_a_unit() {
+        for (text, want) in [
+            ("90", 90),
+            ("90s", 90),
+            ("1.5m", 90),
+            ("2h", 7200),
+            ("1d", 86_400),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(want)), "{text}");
+        }
+        for text in [
+            "", "s", "0m", "-1h", "366d", "nand", "infh", "1w", "1 h", "1é",
+        ] {
+            assert!(duration(text).is_err(), "{text}");
         }
     }
 

@@ -25,7 +25,7 @@ use godwit_gsi::{
 use godwit_proto::{ChecksumAlgorithm, security::MinProtection};
 
 use self::{
-    service_args::{ChangeArgs, JobArgs, JobsArgs, SubmitArgs},
+    service_args::{ChangeArgs, JobArgs, JobsArgs, SubmitArgs, WaitArgs},
     sync_args::SyncArgs,
     transfer_args::TransferArgs,
 };
@@ -73,7 +73,7 @@ type Resolved<T> = Result<T, String>;
                   terminal where the URL names a user, else as anonymous.\n\n\
                   Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, \
                   permission), \
-                  4 failed (network, storage, protocol), 130 interrupted."
+                  4 failed (network, storage, protocol), 124 time over (wait), 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -193,6 +193,9 @@ pub(crate) enum Verb {
     /// Show a job of a transfer service: how far it is, and why it waits
     #[command(after_help = service_args::TARGET_AFTER_HELP)]
     Job(JobArgs),
+    /// Wait until jobs of a transfer service have ended; for batch systems and scripts
+    #[command(after_help = service_args::WAIT_AFTER_HELP)]
+    Wait(WaitArgs),
     /// End jobs of a transfer service for good; files that are done stay
     #[command(after_help = service_args::TARGET_AFTER_HELP)]
     Cancel(ChangeArgs),

@@ -216,6 +216,7 @@ fn request(
         Verb::Submit(args) => of_service(args.request()?),
         Verb::Jobs(args) => of_service(args.request()),
         Verb::Job(args) => of_service(args.request()),
+        Verb::Wait(args) => of_service(args.request()),
         Verb::Cancel(args) => of_service(args.request(Change::Cancel)),
         Verb::Retry(args) => of_service(args.request(Change::Retry)),
         Verb::Pause(args) => of_service(args.request(Change::Pause)),

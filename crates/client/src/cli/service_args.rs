@@ -1,6 +1,6 @@
 //! What users may type about a transfer service.
 
-use std::{env, ffi::OsString, path::PathBuf};
+use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use godwit_gsi::cert::files::{Locations, effective_uid};
@@ -25,6 +25,18 @@ Examples:
 The id of the job is printed. A line of a list is SOURCE DESTINATION, or a JSON object with \
 source, destination, bytes, checksum, recursive and metadata. With --watch the exit status is that \
 of cp: 0 all done, 1 some files failed, 4 failed; without it 0 says that the job was accepted.";
+
+pub(super) const WAIT_AFTER_HELP: &str = "\
+Examples:
+  godwit wait 0198c1d2-7f5e-7a10-9b60-2a51c8a4d011 && sbatch analysis.sh
+  godwit wait --timeout 2h $(cat submitted)
+  godwit submit --from list.txt > id && godwit wait --json $(cat id) | jq .errors
+
+A line is printed for each job as it ends: id, state, files, bytes, name. A lost connection is \
+made again.
+
+Exit status: the worst of the jobs' as cp has it: 0 all done, 1 some files failed, 4 a job \
+failed, 130 a job was canceled; 124 the time of --timeout is over.";
 
 pub(super) const TARGET_AFTER_HELP: &str = "\
 The service is that of --service, else of GODWIT_SERVICE, else the one of this machine, which \
@@ -175,6 +187,18 @@ pub(crate) struct JobArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// The jobs
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<Uuid>,
+    /// How long at most: seconds, or a number with s, m, h or d. The jobs continue after it
+    #[arg(long, value_name = "DURATION", value_parser = crate::units::duration)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ChangeArgs {
     /// The jobs
     #[arg(value_name = "ID", required = true)]
@@ -302,6 +326,15 @@ impl JobArgs {
             id: self.id,
             watch: self.watch,
             files,
+        })
+    }
+}
+
+impl WaitArgs {
+    pub(super) fn request(self) -> ServiceRequest {
+        self.target.request(ServiceCommand::Wait {
+            ids: self.ids,
+            limit: self.timeout,
         })
     }
 }

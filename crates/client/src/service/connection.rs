@@ -80,9 +80,28 @@ pub enum ServiceError {
     /// The user stopped waiting; the job continues.
     #[error("stopped watching; the job continues (godwit job {0})")]
     Interrupted(Uuid),
+    /// The user gave no more time to wait; the jobs continue.
+    #[error("{left} of {all} jobs have not ended after {} s; they continue", limit.as_secs_f64())]
+    TimedOut {
+        /// Jobs that have not ended.
+        left: usize,
+        /// All.
+        all: usize,
+        /// The time.
+        limit: Duration,
+    },
 }
 
 impl ServiceError {
+    /// The same request may succeed later.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            ServiceError::Refused { problem, .. } => problem.status == 429 || problem.status >= 500,
+            ServiceError::Unreachable { .. } | ServiceError::Answer { .. } => true,
+            _ => false,
+        }
+    }
+
     /// How it ends the process.
     pub fn exit(&self) -> Exit {
         match self {
@@ -94,11 +113,13 @@ impl ServiceError {
             },
             ServiceError::Unreachable { .. } | ServiceError::Answer { .. } => Exit::Failed,
             ServiceError::Interrupted(_) => Exit::Interrupted,
+            ServiceError::TimedOut { .. } => Exit::TimedOut,
         }
     }
 }
 
 /// A service, and who we are there.
+#[derive(Clone)]
 pub struct Connection {
     client: Client,
     url: String,

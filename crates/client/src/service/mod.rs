@@ -1,9 +1,9 @@
-//! Commands to a transfer service: submit, list, watch, cancel, retry, pause, resume.
+//! Commands to a transfer service: submit, list, watch, wait, cancel, retry, pause, resume.
 //!
 //! # Map
 //! - [`connection`]: requests, and what their refusal means
 //! - `submit`: a job from a command line or a list of files; `delegation`: the user's proxy for it
-//! - `watch`: a job until it ends; `show`: jobs as text
+//! - `watch`: jobs until they end; `show`: jobs as text
 
 pub mod connection;
 mod delegation;
@@ -11,7 +11,7 @@ mod show;
 mod submit;
 mod watch;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use godwit_service_api::job::{FileRequest, JobOptions, JobState, JobView};
 use tokio_util::sync::CancellationToken;
@@ -69,6 +69,13 @@ pub enum ServiceCommand {
         watch: bool,
         /// Files too: those that failed, or all.
         files: Option<FilesShown>,
+    },
+    /// `wait`.
+    Wait {
+        /// For which.
+        ids: Vec<Uuid>,
+        /// How long at most.
+        limit: Option<Duration>,
     },
     /// `cancel`, `retry`, `pause`, `resume`.
     Change {
@@ -207,6 +214,10 @@ pub async fn run(
                     break;
                 }
             }
+        }
+        ServiceCommand::Wait { ids, limit } => {
+            let limit = limit.unwrap_or(Duration::MAX);
+            return watch::wait(&connection, &ids, limit, json, observer, stop).await;
         }
         ServiceCommand::Change { ids, change } => {
             for id in ids {

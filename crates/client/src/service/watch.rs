@@ -1,10 +1,10 @@
-//! A job until it ends.
+//! Jobs until they end.
 
-use std::time::Duration;
+use std::{cmp, panic, slice, time::Duration};
 
 use godwit_service_api::job::JobView;
 use reqwest::Method;
-use tokio::time;
+use tokio::{task::JoinSet, time};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -23,6 +23,9 @@ const RECONNECTS: u32 = 30;
 /// Shortest time between two lines.
 const LINE_PAUSE: Duration = Duration::from_secs(1);
 
+/// Jobs that are followed at a time: the service limits the streams of a user.
+const TOGETHER: usize = 16;
+
 /// Prints what changes until the job is final. Events say when to look; what is shown is the job.
 pub(super) async fn watch(
     connection: &Connection,
@@ -31,9 +34,8 @@ pub(super) async fn watch(
     observer: &dyn Observer,
     stop: &CancellationToken,
 ) -> Result<Exit, ServiceError> {
-    let mut failures = 0;
     let mut shown = String::new();
-    let mut show = |job: &JobView| {
+    let show = |job: &JobView| {
         let line = if json {
             show::json(job)
         } else {
@@ -44,20 +46,74 @@ pub(super) async fn watch(
             shown = line;
         }
     };
-    let follow = async {
+    tokio::select! {
+        job = ended(connection, id, show) => job.map(|job| exit_of(&job)),
+        () = stop.cancelled() => Err(ServiceError::Interrupted(id)),
+    }
+}
+
+/// Waits until all jobs are final, and prints a line for each as it ends. The exit status is the
+/// worst of theirs.
+pub(super) async fn wait(
+    connection: &Connection,
+    ids: &[Uuid],
+    limit: Duration,
+    json: bool,
+    observer: &dyn Observer,
+    stop: &CancellationToken,
+) -> Result<Exit, ServiceError> {
+    let mut open = ids.to_vec();
+    let all = async {
+        let (mut following, mut worst) = (JoinSet::new(), Exit::Done);
+        let mut next = ids.iter().copied();
         loop {
-            match follow(connection, id, &mut failures, &mut show).await {
-                Ok(job) => return Ok(exit_of(&job)),
-                Err(error @ ServiceError::Refused { .. }) => return Err(error),
-                Err(error) if failures >= RECONNECTS => return Err(error),
-                Err(_) => failures += 1,
+            while following.len() < TOGETHER
+                && let Some(id) = next.next()
+            {
+                let connection = connection.clone();
+                following.spawn(async move { ended(&connection, id, |_| {}).await });
             }
-            time::sleep(RECONNECT_PAUSE).await;
+            let Some(job) = following.join_next().await else {
+                return Ok(worst);
+            };
+            let job = job.unwrap_or_else(|error| panic::resume_unwind(error.into_panic()))?;
+            let text = match json {
+                true => show::json(&job),
+                false => show::table(slice::from_ref(&job)),
+            };
+            text.lines()
+                .for_each(|line| observer.on_output(line.as_bytes()));
+            worst = cmp::max_by_key(worst, exit_of(&job), |exit| exit.code());
+            open.retain(|id| *id != job.id);
         }
     };
     tokio::select! {
-        exit = follow => exit,
-        () = stop.cancelled() => Err(ServiceError::Interrupted(id)),
+        exit = all => exit,
+        () = stop.cancelled() => {
+            Err(ServiceError::Interrupted(open.first().copied().unwrap_or_default()))
+        }
+        () = time::sleep(limit) => Err(ServiceError::TimedOut {
+            left: open.len(),
+            all: ids.len(),
+            limit,
+        }),
+    }
+}
+
+/// A job when it has ended. A lost connection is made again.
+async fn ended(
+    connection: &Connection,
+    id: Uuid,
+    mut show: impl FnMut(&JobView),
+) -> Result<JobView, ServiceError> {
+    let mut failures = 0;
+    loop {
+        match follow(connection, id, &mut failures, &mut show).await {
+            Ok(job) => return Ok(job),
+            Err(error) if !error.may_pass() || failures >= RECONNECTS => return Err(error),
+            Err(_) => failures += 1,
+        }
+        time::sleep(RECONNECT_PAUSE).await;
     }
 }
 

@@ -5,6 +5,7 @@
 mod accounts;
 mod agents;
 mod api;
+mod commands;
 mod delegation;
 mod divided;
 mod failures;

@@ -2,14 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Parser as _;
-use godwit_service::{
-    config::{Arguments, Verb},
-    serve::Server,
-};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
 use crate::{harness::Served, site::Site};
 
@@ -108,33 +102,7 @@ fn one_command_serves_one_person_and_its_log_has_no_token() {
 async fn the_service_of_one_person_copies_what_is_submitted() {
     let (from, to) = (Served::start(), Served::start());
     from.write("a", b"content");
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data").display().to_string();
-    let arguments = [
-        "godwit-service",
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--data",
-        &data,
-    ];
-    let settings = match Arguments::try_parse_from(arguments).unwrap().verb {
-        Verb::Serve(settings) => settings.resolve().unwrap(),
-        _ => unreachable!("serve"),
-    };
-    let server = Server::bind(settings).await.unwrap();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let site = Site {
-        url: server.url().to_owned(),
-        fts_url: String::new(),
-        client: Client::builder().no_proxy().build().unwrap(),
-        operator: server.new_token().unwrap().to_owned(),
-        _stop: stop,
-        folder,
-    };
-    let running = tokio::spawn(server.run(async {
-        let _ = stopped.await;
-    }));
+    let (site, running) = Site::laptop().await;
     let user = site.operator();
     let file = json!({"source": from.url("/a"), "destination": to.url("/b")});
     let id = user.submit(json!({"files": [file]})).await;
@@ -144,7 +112,7 @@ async fn the_service_of_one_person_copies_what_is_submitted() {
     assert!(events.contains("\"state\":\"finished\""), "{events}");
     assert_eq!(std::fs::read(to.path("b")).unwrap(), b"content");
     drop(site);
-    running.await.unwrap().unwrap();
+    running.await.unwrap();
 }
 
 #[test]

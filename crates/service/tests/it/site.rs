@@ -2,14 +2,14 @@
 
 use clap::Parser as _;
 use godwit_service::{
-    config::{Arguments, Verb},
+    config::{Arguments, ServeSettings, Verb},
     serve::{Server, make_operator},
     store::Store,
 };
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::JoinHandle};
 
 /// A service that serves, and its operator.
 pub(crate) struct Site {
@@ -38,10 +38,7 @@ impl Site {
         let mut arguments = vec!["godwit-service", "serve", "--listen", "127.0.0.1:0"];
         arguments.extend(["--database", &database, "--key-file", &key]);
         arguments.extend(flags);
-        let settings = match Arguments::try_parse_from(arguments).unwrap().verb {
-            Verb::Serve(settings) => settings.resolve().unwrap(),
-            _ => unreachable!("serve"),
-        };
+        let settings = settings(&arguments);
         let store = Store::migrate(&settings.database).await.unwrap();
         let token = folder.path().join("token");
         make_operator(&store, &token).await.unwrap();
@@ -64,6 +61,37 @@ impl Site {
             operator,
             _stop: stop,
         }
+    }
+
+    /// As one person has it: with an agent in the process. Its end when it was dropped.
+    pub(crate) async fn laptop() -> (Self, JoinHandle<()>) {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data").display().to_string();
+        let arguments = [
+            "godwit-service",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            &data,
+        ];
+        let server = Server::bind(settings(&arguments)).await.unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let site = Self {
+            url: server.url().to_owned(),
+            fts_url: String::new(),
+            client: Client::builder().no_proxy().build().unwrap(),
+            operator: server.new_token().unwrap().to_owned(),
+            _stop: stop,
+            folder,
+        };
+        let running = tokio::spawn(async {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            server.run(stopped).await.unwrap();
+        });
+        (site, running)
     }
 
     pub(crate) fn operator(&self) -> User<'_> {
@@ -95,6 +123,13 @@ impl Site {
         files
             .flat_map(|file| std::fs::read(file.path()).unwrap())
             .collect()
+    }
+}
+
+fn settings(arguments: &[&str]) -> ServeSettings {
+    match Arguments::try_parse_from(arguments).unwrap().verb {
+        Verb::Serve(settings) => settings.resolve().unwrap(),
+        _ => unreachable!("serve"),
     }
 }
 

@@ -1,0 +1,118 @@
+//! Commands of `godwit` to a service of one person, with servers of ours at both ends.
+
+use std::time::Duration;
+
+use godwit_client::{
+    CancellationToken,
+    error::Exit,
+    report::events::{Event, Observer},
+    service::{self, ServiceCommand, ServiceRequest, ServiceTarget, connection::ServiceError},
+};
+use parking_lot::Mutex;
+use reqwest::Method;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::{harness::Served, site::Site};
+
+/// What a command printed.
+#[derive(Default)]
+pub(crate) struct Printed(Mutex<Vec<String>>);
+
+impl Observer for Printed {
+    fn on_event(&self, _event: &Event) {}
+
+    fn on_output(&self, line: &[u8]) {
+        let line = String::from_utf8(line.to_vec()).unwrap();
+        self.0.lock().push(line);
+    }
+}
+
+/// Runs a command as the user of this token.
+pub(crate) async fn godwit(
+    site: &Site,
+    command: ServiceCommand,
+    json: bool,
+) -> (Result<Exit, ServiceError>, Vec<String>) {
+    let target = ServiceTarget {
+        url: site.url.clone(),
+        token_file: None,
+        token: Some(site.operator.clone()),
+        ca: None,
+    };
+    let (request, printed) = (
+        ServiceRequest {
+            target,
+            json,
+            command,
+        },
+        Printed::default(),
+    );
+    let exit = service::run(request, &printed, &CancellationToken::default()).await;
+    (exit, printed.0.into_inner())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_ends_with_the_last_job_and_the_worst_status() {
+    let (from, to) = (Served::start(), Served::start());
+    from.write("a", b"content");
+    let (site, running) = Site::laptop().await;
+    let user = site.operator();
+    let submit = async |name: &str, paused: bool| {
+        let file = json!({"source": from.url(name), "destination": to.url(name)});
+        let options = json!({"paused": paused, "attempts": 1});
+        let id = user
+            .submit(json!({"files": [file], "options": options}))
+            .await;
+        id.parse::<Uuid>().unwrap()
+    };
+    let wait = async |ids: &[Uuid], limit: u64, json: bool| {
+        let limit = Some(Duration::from_secs(limit));
+        let ids = ids.to_vec();
+        godwit(&site, ServiceCommand::Wait { ids, limit }, json).await
+    };
+    let [whole, missing, paused] = [
+        submit("/a", false).await,
+        submit("/missing", false).await,
+        submit("/a", true).await,
+    ];
+    let (exit, printed) = wait(&[whole], 120, false).await;
+    assert_eq!(exit.unwrap(), Exit::Done);
+    assert_eq!(printed, [format!("{whole}\tfinished\t1/1\t7\t")]);
+
+    let (exit, printed) = wait(&[missing, whole], 120, true).await;
+    assert_eq!(exit.unwrap(), Exit::Failed);
+    let printed: Vec<Value> = printed
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(printed.len(), 2);
+    assert!(
+        printed
+            .iter()
+            .any(|job| job["errors"] == json!({"not_found": 1})),
+        "{printed:?}"
+    );
+
+    let (exit, printed) = wait(&[paused, whole], 2, false).await;
+    let error = exit.unwrap_err();
+    assert_eq!((error.exit(), printed.len()), (Exit::TimedOut, 1));
+    assert_eq!(
+        error.to_string(),
+        "1 of 2 jobs have not ended after 2 s; they continue"
+    );
+
+    let cancel = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        user.ok(Method::POST, &format!("/jobs/{paused}/cancel"), Value::Null)
+            .await;
+    };
+    let ids = [paused, missing];
+    let ((exit, printed), ()) = tokio::join!(wait(&ids, 120, false), cancel);
+    assert_eq!((exit.unwrap(), printed.len()), (Exit::Interrupted, 2));
+
+    let (exit, printed) = wait(&[Uuid::nil()], 120, false).await;
+    assert_eq!((exit.unwrap_err().exit(), printed.len()), (Exit::Usage, 0));
+    drop(site);
+    running.await.unwrap();
+}
