@@ -25,7 +25,7 @@ use godwit_gsi::{
 use godwit_proto::{ChecksumAlgorithm, security::MinProtection};
 
 use self::{
-    service_args::{ChangeArgs, JobArgs, JobsArgs, SubmitArgs, WaitArgs},
+    service_args::{ChangeArgs, CloneArgs, JobArgs, JobsArgs, SubmitArgs, WaitArgs},
     sync_args::SyncArgs,
     transfer_args::TransferArgs,
 };
@@ -187,6 +187,9 @@ pub(crate) enum Verb {
     /// Give a copy to a transfer service, which does it while you are away
     #[command(after_help = service_args::SUBMIT_AFTER_HELP)]
     Submit(Box<SubmitArgs>),
+    /// Submit the files and options of a job again, as a new job
+    #[command(after_help = service_args::CLONE_AFTER_HELP)]
+    Clone(CloneArgs),
     /// List jobs of a transfer service: id, state, files, bytes, name
     #[command(after_help = service_args::TARGET_AFTER_HELP)]
     Jobs(JobsArgs),

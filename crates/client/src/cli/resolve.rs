@@ -214,6 +214,7 @@ fn request(
         Verb::Proxy(verb) => (Request::Proxy(proxy(verb)), Common::of_no_server()),
         Verb::Guc { words } => (Request::UrlCopy(words), Common::of_no_server()),
         Verb::Submit(args) => of_service(args.request()?),
+        Verb::Clone(args) => of_service(args.request()),
         Verb::Jobs(args) => of_service(args.request()),
         Verb::Job(args) => of_service(args.request()),
         Verb::Wait(args) => of_service(args.request()),

@@ -13,7 +13,9 @@ use uuid::Uuid;
 use super::Resolved;
 use crate::{
     local::directories,
-    service::{Change, FilesShown, ServiceCommand, ServiceRequest, ServiceTarget, Submission},
+    service::{
+        Change, CloneRequest, FilesShown, ServiceCommand, ServiceRequest, ServiceTarget, Submission,
+    },
 };
 
 pub(super) const SUBMIT_AFTER_HELP: &str = "\
@@ -25,6 +27,14 @@ Examples:
 The id of the job is printed. A line of a list is SOURCE DESTINATION, or a JSON object with \
 source, destination, bytes, checksum, recursive and metadata. With --watch the exit status is that \
 of cp: 0 all done, 1 some files failed, 4 failed; without it 0 says that the job was accepted.";
+
+pub(super) const CLONE_AFTER_HELP: &str = "\
+Examples:
+  godwit clone 0198c1d2-7f5e-7a10-9b60-2a51c8a4d011
+  godwit clone --watch 0198c1d2-7f5e-7a10-9b60-2a51c8a4d011
+
+The job may run or have ended, and may be that of another user whose jobs you see; the new one is \
+yours. Its id is printed. Directories are listed again. Deadline and --after are not taken over.";
 
 pub(super) const WAIT_AFTER_HELP: &str = "\
 Examples:
@@ -125,6 +135,27 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     no_delegation: bool,
     /// Wait for the end, and show progress
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CloneArgs {
+    /// The job
+    #[arg(value_name = "ID")]
+    id: Uuid,
+    /// The new one starts paused
+    #[arg(long)]
+    paused: bool,
+    /// The same key gives the same new job, however often it is submitted
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// The service does not get a proxy signed by yours
+    #[arg(long)]
+    no_delegation: bool,
+    /// Wait for the end of the new one, and show progress
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
@@ -294,15 +325,29 @@ impl SubmitArgs {
             options,
             idempotency_key: self.idempotency_key,
             watch: self.watch && !self.dry_run,
-            proxy: (!self.no_delegation && !self.dry_run).then(|| {
-                let locations = Locations::new(|name| env::var_os(name), effective_uid());
-                locations.proxy
-            }),
+            proxy: (!self.no_delegation && !self.dry_run).then(proxy),
         };
         Ok(self
             .target
             .request(ServiceCommand::Submit(Box::new(submission))))
     }
+}
+
+impl CloneArgs {
+    pub(super) fn request(self) -> ServiceRequest {
+        self.target.request(ServiceCommand::Clone(CloneRequest {
+            id: self.id,
+            paused: self.paused,
+            idempotency_key: self.idempotency_key,
+            watch: self.watch,
+            proxy: (!self.no_delegation).then(proxy),
+        }))
+    }
+}
+
+/// Where the user's proxy is, if there is one.
+fn proxy() -> PathBuf {
+    Locations::new(|name| env::var_os(name), effective_uid()).proxy
 }
 
 impl JobsArgs {

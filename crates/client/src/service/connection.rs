@@ -26,6 +26,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// Longest silence within an answer. Event streams send a comment more often than that.
 const READ_LIMIT: Duration = Duration::from_secs(60);
 
+/// Longest time until the answer to a list of files, as the service has it.
+const LIST_LIMIT: Duration = Duration::from_secs(6 * 3600);
+
 /// Most bytes of an answer that is not a stream.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
@@ -132,6 +135,15 @@ impl Connection {
     /// # Errors
     /// A file cannot be read, or the URL has another scheme than `http` and `https`.
     pub fn new(target: &ServiceTarget) -> Result<Self, ServiceError> {
+        Self::with_limit(target, READ_LIMIT)
+    }
+
+    /// For lists of files, which are answered when all of them has come in.
+    pub(super) fn for_lists(target: &ServiceTarget) -> Result<Self, ServiceError> {
+        Self::with_limit(target, LIST_LIMIT)
+    }
+
+    fn with_limit(target: &ServiceTarget, read_limit: Duration) -> Result<Self, ServiceError> {
         let url = target.url.trim_end_matches('/').to_owned();
         let wrong = |why: String| ServiceError::Unreachable {
             url: url.clone(),
@@ -144,7 +156,7 @@ impl Connection {
         }
         let mut builder = Client::builder()
             .connect_timeout(CONNECT_LIMIT)
-            .read_timeout(READ_LIMIT)
+            .read_timeout(read_limit)
             .redirect(reqwest::redirect::Policy::none());
         if let Some(path) = &target.ca {
             let pem = fs::read(path).map_err(|error| failed(path, error))?;

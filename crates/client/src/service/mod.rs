@@ -2,7 +2,7 @@
 //!
 //! # Map
 //! - [`connection`]: requests, and what their refusal means
-//! - `submit`: a job from a command line or a list of files; `delegation`: the user's proxy for it
+//! - `submit`: a job from a command line, a list of files or another job; `delegation`: the user's proxy for it
 //! - `watch`: jobs until they end; `show`: jobs as text
 
 pub mod connection;
@@ -11,7 +11,10 @@ mod show;
 mod submit;
 mod watch;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use godwit_service_api::job::{FileRequest, JobOptions, JobState, JobView};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +55,8 @@ pub struct ServiceRequest {
 pub enum ServiceCommand {
     /// `submit`.
     Submit(Box<Submission>),
+    /// `clone`.
+    Clone(CloneRequest),
     /// `jobs`.
     Jobs {
         /// Only in these states; empty: all.
@@ -113,6 +118,21 @@ pub struct Submission {
     pub proxy: Option<PathBuf>,
 }
 
+/// A job that is submitted again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneRequest {
+    /// Which.
+    pub id: Uuid,
+    /// It starts paused.
+    pub paused: bool,
+    /// The same key gives the same job.
+    pub idempotency_key: Option<String>,
+    /// Until it ends.
+    pub watch: bool,
+    /// The user's proxy, which the service needs for `gsiftp` URLs; `None`: it does not get it.
+    pub proxy: Option<PathBuf>,
+}
+
 /// A change of a job's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -157,18 +177,23 @@ pub async fn run(
     match request.command {
         ServiceCommand::Submit(submission) => {
             let watch = submission.watch;
-            let wants_proxy = submission.list.is_some() || delegation::is_wanted(&submission.files);
-            if let Some(proxy) = submission.proxy.as_deref().filter(|_| wants_proxy)
-                && let Err(why) = delegation::delegate(&connection, proxy).await
-            {
-                let text = format!("your proxy is not delegated: {why}");
-                observer.on_event(&Event::Warning { text });
+            if submission.list.is_some() || delegation::is_wanted(&submission.files) {
+                delegate(&connection, submission.proxy.as_deref(), observer).await;
             }
-            let job = submit::submit(&connection, *submission).await?;
-            match (watch, json) {
-                (true, _) => return watch::watch(&connection, job.id, json, observer, stop).await,
-                (false, true) => print(show::json(&job)),
-                (false, false) => print(job.id.to_string()),
+            let lists = Connection::for_lists(&request.target)?;
+            let job = submit::submit(&lists, *submission).await?;
+            match watch {
+                true => return watch::watch(&connection, job.id, json, observer, stop).await,
+                false => print(show::accepted(&job, json)),
+            }
+        }
+        ServiceCommand::Clone(again) => {
+            delegate(&connection, again.proxy.as_deref(), observer).await;
+            let lists = Connection::for_lists(&request.target)?;
+            let job = submit::again(&lists, &again).await?;
+            match again.watch {
+                true => return watch::watch(&connection, job.id, json, observer, stop).await,
+                false => print(show::accepted(&job, json)),
             }
         }
         ServiceCommand::Jobs {
@@ -230,6 +255,16 @@ pub async fn run(
         }
     }
     Ok(Exit::Done)
+}
+
+/// Delegates the user's proxy, where it may be. The service says what it needs.
+async fn delegate(connection: &Connection, proxy: Option<&Path>, observer: &dyn Observer) {
+    if let Some(proxy) = proxy
+        && let Err(why) = delegation::delegate(connection, proxy).await
+    {
+        let text = format!("your proxy is not delegated: {why}");
+        observer.on_event(&Event::Warning { text });
+    }
 }
 
 /// The exit status of a job that ended, as `cp` has it.

@@ -10,6 +10,14 @@ pub(super) fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("plain data is JSON")
 }
 
+/// A job that was accepted: its id, or all of it.
+pub(super) fn accepted(job: &JobView, json: bool) -> String {
+    match json {
+        true => self::json(job),
+        false => job.id.to_string(),
+    }
+}
+
 /// A line for each job: id, state, files, bytes, name. Fields are separated by tabs.
 pub(super) fn table(jobs: &[JobView]) -> String {
     let mut text = String::new();

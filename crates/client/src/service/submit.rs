@@ -1,4 +1,4 @@
-//! A job from a command line or a list of files.
+//! A job from a command line, a list of files or another job.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
-    Submission,
+    CloneRequest, Submission,
     connection::{Connection, ServiceError, failed},
 };
 
@@ -37,14 +37,10 @@ pub(super) async fn submit(
     let (parts, stream) = mpsc::channel(4);
     let (files, list) = (submission.files, submission.list);
     let reader = tokio::task::spawn_blocking(move || lines(&head, &files, list, &parts));
-    // A repetition after a lost answer must not make a second job.
-    let key = submission
-        .idempotency_key
-        .unwrap_or_else(|| Uuid::now_v7().to_string());
     let request = connection
         .request(Method::POST, "/jobs")
         .header(CONTENT_TYPE, "application/x-ndjson")
-        .header(IDEMPOTENCY_KEY, key)
+        .header(IDEMPOTENCY_KEY, key(submission.idempotency_key))
         .body(Body::wrap_stream(
             tokio_stream::wrappers::ReceiverStream::new(stream),
         ));
@@ -54,6 +50,23 @@ pub(super) async fn submit(
         Ok(Err(error)) => Err(error),
         _ => answer,
     }
+}
+
+/// Submits the files and options of another job.
+pub(super) async fn again(
+    connection: &Connection,
+    clone: &CloneRequest,
+) -> Result<JobView, ServiceError> {
+    let request = connection
+        .request(Method::POST, &format!("/jobs/{}/clone", clone.id))
+        .query(&[("paused", clone.paused)])
+        .header(IDEMPOTENCY_KEY, key(clone.idempotency_key.clone()));
+    connection.fetch(request).await
+}
+
+/// A repetition after a lost answer must not make a second job.
+fn key(given: Option<String>) -> String {
+    given.unwrap_or_else(|| Uuid::now_v7().to_string())
 }
 
 type BodyChunk = Result<Vec<u8>, io::Error>;

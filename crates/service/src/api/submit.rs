@@ -16,12 +16,13 @@ use godwit_service_api::{
     },
 };
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::{
     Api,
-    extract::{BODY_BYTES_MAX, BodyParts, Caller, media_type, whole},
+    extract::{Asked, BODY_BYTES_MAX, BodyParts, Caller, Id, media_type, whole},
     openapi::Routes,
     policy::check_metadata,
 };
@@ -38,7 +39,9 @@ const KEY_BYTES_MAX: usize = 255;
 const STREAM_TIME_MAX: Duration = Duration::from_secs(6 * 3600);
 
 pub(super) fn routes(routes: &mut Routes) {
-    routes.add::<__path_submit, _, _>(submit);
+    routes
+        .add::<__path_submit, _, _>(submit)
+        .add::<__path_clone_job, _, _>(clone_job);
 }
 
 /// Submits a job
@@ -75,16 +78,49 @@ pub(super) async fn submit(
             Err(ApiError::new(Kind::MediaType, detail))
         }
     };
-    if let Err(error) = result.and_then(|()| job.check_complete()) {
-        job.abort().await;
-        return Err(error);
-    }
-    let (status, view) = job.finish().await?;
-    let location = [(header::LOCATION, format!("{API}/jobs/{}", view.id))];
-    Ok(match status {
-        StatusCode::CREATED => (status, location, axum::Json(view)).into_response(),
-        _ => (status, axum::Json(view)).into_response(),
-    })
+    job.answer(result).await
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct CloneQuery {
+    /// It starts paused
+    #[serde(default)]
+    paused: bool,
+}
+
+/// Submits a job again
+///
+/// A new job of the caller with the files and options of another one, whatever became of it.
+/// Directories are listed again. `deadline` and `after` were for the first one and are not taken
+/// over; neither are `share` and `notify` of another user. `Idempotency-Key` is that of a
+/// submission.
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/clone",
+    params(
+        ("id" = Uuid, Path, description = "Job"),
+        ("idempotency-key" = Option<String>, Header, description = "One key, one job"),
+        CloneQuery,
+    ),
+    responses(
+        (status = 201, description = "The new job was accepted", body = JobView),
+        (status = 200, description = "A job accepted before", body = JobView),
+    ),
+)]
+pub(super) async fn clone_job(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Id(id): Id,
+    Asked(asked): Asked<CloneQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let key = key_of(&headers)?;
+    let of = api.visible_job(&caller, id).await?;
+    let _permit = api.limits.take_stream(caller.name())?;
+    let mut job = Incoming::new(&api, &caller, key);
+    let result = job.take_job(of, asked.paused).await;
+    job.answer(result).await
 }
 
 fn key_of(headers: &HeaderMap) -> Answer<Option<String>> {
@@ -187,6 +223,30 @@ impl<'a> Incoming<'a> {
         Ok(())
     }
 
+    /// Takes the files of another job, a segment at a time.
+    async fn take_job(&mut self, of: JobRecord, paused: bool) -> Answer<()> {
+        let segments = self.api.store.submitted_segments(&of).await?;
+        let is_own = of.owner == self.caller.name();
+        let options = of.options.clone();
+        let options = JobOptions {
+            share: options.share.filter(|_| is_own),
+            notify: if is_own { options.notify } else { Vec::new() },
+            deadline: None,
+            after: Vec::new(),
+            paused,
+            ..options
+        };
+        self.begin(&options).await?;
+        for segment in 0..segments {
+            for file in self.api.store.submitted_files(&of, segment).await? {
+                // The operator may have changed it.
+                self.api.policy.check_file(&file)?;
+                self.push(file).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn take_part(
         &mut self,
         part: &Bytes,
@@ -283,6 +343,20 @@ impl<'a> Incoming<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Ends it: what was taken is complete, or the reason why it is not.
+    async fn answer(self, taken: Answer<()>) -> Answer<Response> {
+        if let Err(error) = taken.and_then(|()| self.check_complete()) {
+            self.abort().await;
+            return Err(error);
+        }
+        let (status, view) = self.finish().await?;
+        let location = [(header::LOCATION, format!("{API}/jobs/{}", view.id))];
+        Ok(match status {
+            StatusCode::CREATED => (status, location, axum::Json(view)).into_response(),
+            _ => (status, axum::Json(view)).into_response(),
+        })
     }
 
     /// What is complete.

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use godwit_service_api::{
     event::{JobEvent, JobEventKind},
-    job::{FileCounts, FileError, FileOrder, FileState, FileView, JobOptions, JobState, WhoActs},
+    job::{
+        FileCounts, FileError, FileOrder, FileRequest, FileState, FileView, JobOptions, JobState,
+        WhoActs,
+    },
     page::{MAX_PAGE, Page},
 };
 use sqlx::any::AnyRow;
@@ -186,6 +189,39 @@ impl Store {
             }
             from = base + row.int(2)?;
         }
+    }
+
+    /// How many segments of a job were submitted. Listings add theirs after them.
+    ///
+    /// # Errors
+    /// Its list is not complete, or it has trees and is older than the column that says so.
+    pub async fn submitted_segments(&self, job: &JobRecord) -> Result<i64, StoreError> {
+        let text = "SELECT submitted, next_segment, CASE WHEN EXISTS
+            (SELECT 1 FROM segment WHERE segment.job = $1 AND directories = 1)
+            THEN 1 ELSE 0 END
+            FROM job WHERE number = $1 AND state <> 'submitting'";
+        let query = self.database.query(text).bind(job.number);
+        let row = query.fetch_optional(self.database.reader()).await?;
+        let row = row.ok_or(StoreError::Conflict("its list of files is not complete"))?;
+        match (row.maybe_int(0)?, row.flag(2)?) {
+            (Some(submitted), _) => Ok(submitted),
+            (None, false) => row.int(1),
+            (None, true) => Err(StoreError::Conflict(
+                "it has directories, and an earlier version did not keep which were submitted",
+            )),
+        }
+    }
+
+    /// Files of a segment as they were submitted.
+    pub async fn submitted_files(
+        &self,
+        job: &JobRecord,
+        segment: i64,
+    ) -> Result<Vec<FileRequest>, StoreError> {
+        let text = "SELECT manifest FROM segment WHERE job = $1 AND seq = $2";
+        let query = self.database.query(text).bind(job.number).bind(segment);
+        let row = query.fetch_optional(self.database.reader()).await?;
+        manifest::decode(&row.ok_or(StoreError::NotFound)?.bytes(0)?)
     }
 
     /// Files of a row of `seq, base, files, directories, manifest, outcomes, receipts`.

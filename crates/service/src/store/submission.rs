@@ -320,7 +320,8 @@ impl Submission {
             return Err(StoreError::Invalid("a job needs at least one file"));
         }
         let options: JobOptions = row.json(0)?;
-        let query = work.query("UPDATE job SET request = $2 WHERE number = $1");
+        let text = "UPDATE job SET request = $2, submitted = next_segment WHERE number = $1";
+        let query = work.query(text);
         let query = query.bind(self.number).bind(self.digest.clone().finish());
         query.execute(work.connection()).await?;
         if !self.order.is_any() {

@@ -475,6 +475,67 @@ async fn jobs_of_others_do_not_exist_but_for_admins_and_operators() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_clone_is_a_job_of_who_asks_for_it() {
+    let site = Site::start(&[]).await;
+    let alice = site.user("alice", "user", &["physics"]).await;
+    let admin = site.user("carol", "group_admin", &["physics"]).await;
+    let bob = site.user("bob", "user", &[]).await;
+    let options = json!({"priority": 5, "share": "physics/alice", "labels": ["x"],
+        "deadline": "2099-01-01T00:00:00Z"});
+    let id = alice
+        .submit(json!({"files": files(3), "options": options}))
+        .await;
+    let path = format!("/jobs/{id}/clone");
+    let strange = bob.refused(Method::POST, &path, Value::Null).await;
+    assert_eq!(strange, refusal(404, "not_found"));
+    for (user, owner, share) in [
+        (&alice, "alice", json!("physics/alice")),
+        (&admin, "carol", Value::Null),
+    ] {
+        let answer = user.send(Method::POST, &path, Value::Null).await;
+        assert_eq!(answer.status(), 201);
+        let job: Value = answer.json().await.unwrap();
+        assert_ne!(job["id"], json!(id));
+        assert_eq!(
+            (&job["owner"], &job["state"]),
+            (&json!(owner), &json!("queued"))
+        );
+        assert_eq!(
+            (&job["options"]["priority"], &job["options"]["labels"]),
+            (&json!(5), &json!(["x"]))
+        );
+        assert_eq!(
+            (&job["options"]["share"], &job["options"]["deadline"]),
+            (&share, &Value::Null)
+        );
+        let of_it = user
+            .get(&format!("/jobs/{}/files", job["id"].as_str().unwrap()))
+            .await;
+        let sources = |list: &Value| {
+            let items = list["items"].as_array().unwrap().iter();
+            items.map(|file| file["source"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            sources(&of_it),
+            sources(&alice.get(&format!("/jobs/{id}/files")).await)
+        );
+    }
+    let again = async |paused: bool| {
+        let request = alice.request(Method::POST, &format!("{path}?paused={paused}"));
+        request.header("idempotency-key", "k").send().await.unwrap()
+    };
+    let first: Value = again(true).await.json().await.unwrap();
+    assert_eq!(first["state"], "paused");
+    let second = again(true).await;
+    assert_eq!(second.status(), 200);
+    assert_eq!(second.json::<Value>().await.unwrap()["id"], first["id"]);
+    assert_eq!(
+        problem(again(false).await).await.1,
+        "idempotency_key_reused"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn operators_set_endpoints_links_and_shares() {
     let site = Site::start(&[]).await;
     let operator = site.operator();

@@ -6,7 +6,9 @@ use godwit_client::{
     CancellationToken,
     error::Exit,
     report::events::{Event, Observer},
-    service::{self, ServiceCommand, ServiceRequest, ServiceTarget, connection::ServiceError},
+    service::{
+        self, CloneRequest, ServiceCommand, ServiceRequest, ServiceTarget, connection::ServiceError,
+    },
 };
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -113,6 +115,61 @@ async fn wait_ends_with_the_last_job_and_the_worst_status() {
 
     let (exit, printed) = wait(&[Uuid::nil()], 120, false).await;
     assert_eq!((exit.unwrap_err().exit(), printed.len()), (Exit::Usage, 0));
+    drop(site);
+    running.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_copies_what_was_submitted_again() {
+    let (from, to) = (Served::start(), Served::start());
+    from.write("tree/a", b"content");
+    from.write("plain", b"plain");
+    let (site, running) = Site::laptop().await;
+    let user = site.operator();
+    let file = |name: &str, recursive: bool| json!({"source": from.url(name), "destination": to.url(name), "recursive": recursive});
+    let options = json!({"name": "nightly", "overwrite": "different"});
+    let files = [file("/plain", false), file("/tree", true)];
+    let first = user
+        .submit(json!({"files": files, "options": options}))
+        .await;
+    let wait = async |id: &str| {
+        let ids = vec![id.parse().unwrap()];
+        let limit = Some(Duration::from_secs(120));
+        let (exit, _) = godwit(&site, ServiceCommand::Wait { ids, limit }, false).await;
+        assert_eq!(exit.unwrap(), Exit::Done);
+        user.get(&format!("/jobs/{id}")).await
+    };
+    assert_eq!(wait(&first).await["files"]["total"], 2);
+    // One more is there by the time of the second job, which lists the directory again.
+    from.write("tree/b", b"more");
+    let clone = CloneRequest {
+        id: first.parse().unwrap(),
+        paused: true,
+        idempotency_key: Some("again".to_owned()),
+        watch: false,
+        proxy: None,
+    };
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let (exit, printed) = godwit(&site, ServiceCommand::Clone(clone.clone()), false).await;
+        assert_eq!(exit.unwrap(), Exit::Done);
+        ids.extend(printed);
+    }
+    assert!(ids[0] == ids[1] && ids[0] != first, "{ids:?}");
+    let second = user.get(&format!("/jobs/{}", ids[0])).await;
+    assert_eq!(
+        (&second["state"], &second["options"]["name"]),
+        (&json!("paused"), &json!("nightly"))
+    );
+    user.ok(
+        Method::POST,
+        &format!("/jobs/{}/resume", ids[0]),
+        Value::Null,
+    )
+    .await;
+    let second = wait(&ids[0]).await;
+    assert_eq!(second["files"]["total"], 3);
+    assert_eq!(std::fs::read(to.path("tree/b")).unwrap(), b"more");
     drop(site);
     running.await.unwrap();
 }

@@ -6,7 +6,10 @@ use godwit_service::store::{
     Begun, Quota, RequestDigest, Store, StoreError,
     model::{JobFilter, PrincipalRecord, Retention},
 };
-use godwit_service_api::job::{FileState, JobOptions, JobState};
+use godwit_service_api::{
+    agent::{UnitResult, Work},
+    job::{FileState, JobOptions, JobState},
+};
 
 use crate::support::*;
 
@@ -51,6 +54,44 @@ async fn a_key_gives_the_same_job_again(fixture) {
         if of == id && of_it == same));
     let of_bob = store.submit("bob", Some("k"), &options, Quota::NONE).await.unwrap();
     assert!(matches!(of_bob, Begun::New(_)));
+}
+
+async fn what_was_submitted_is_told_from_what_was_found(fixture) {
+    let store = &fixture.store;
+    let mut all = files(1001);
+    all.push(tree());
+    let id = submit_with(store, all.clone(), &JobOptions::default()).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    for unit in agent.take(store, leader, 100).await {
+        let ended = match &unit.work {
+            Work::List { .. } => UnitResult {
+                found: vec![found("x", false), found("below", true)],
+                ..result(unit.lease, 0, Vec::new())
+            },
+            Work::Copy(_) => all_finished(&unit),
+        };
+        agent.poll(store, &[], vec![ended]).await;
+    }
+    let job = store.job(id).await.unwrap();
+    assert_eq!(job.files.total, 1002, "the listing found one more");
+    let mut submitted = Vec::new();
+    for segment in 0..store.submitted_segments(&job).await.unwrap() {
+        submitted.extend(store.submitted_files(&job, segment).await.unwrap());
+    }
+    assert_eq!(submitted, all);
+    // As jobs are that came before the version that counts.
+    fixture.execute("UPDATE job SET submitted = NULL").await;
+    let unknown = store.submitted_segments(&job).await;
+    assert!(matches!(unknown, Err(StoreError::Conflict(_))));
+    let plain = store.job(submit(store, 3).await).await.unwrap();
+    fixture.execute("UPDATE job SET submitted = NULL").await;
+    assert_eq!(store.submitted_segments(&plain).await.unwrap(), 1);
+    let begun = store.submit("alice", None, &JobOptions::default(), Quota::NONE).await.unwrap();
+    let Begun::New(coming) = begun else { panic!("it is new") };
+    let coming = store.job(coming.id()).await.unwrap();
+    let incomplete = store.submitted_segments(&coming).await;
+    assert!(matches!(incomplete, Err(StoreError::Conflict(_))));
 }
 
 async fn a_submission_that_broke_off_is_replaced(fixture) {
@@ -284,7 +325,7 @@ async fn a_database_of_another_version_is_refused_not_changed() {
         Err(StoreError::Schema(_))
     ));
     let store = Store::migrate(&url).await.unwrap();
-    assert_eq!(store.schema_version().await.unwrap(), 8);
+    assert_eq!(store.schema_version().await.unwrap(), 9);
     store.close().await;
     Store::open(&url).await.unwrap();
     assert!(matches!(
