@@ -2,7 +2,8 @@
 //!
 //! # Map
 //! - [`connection`]: requests, and what their refusal means
-//! - `submit`: a job from a command line, a list of files or another job; `delegation`: the user's proxy for it
+//! - `submit`: a job from a command line, a list of files or another job; `delegation`: the
+//!   user's proxy for it
 //! - `watch`: jobs until they end; `show`: jobs as text
 
 pub mod connection;

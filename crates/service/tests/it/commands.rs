@@ -126,7 +126,10 @@ async fn a_clone_copies_what_was_submitted_again() {
     from.write("plain", b"plain");
     let (site, running) = Site::laptop().await;
     let user = site.operator();
-    let file = |name: &str, recursive: bool| json!({"source": from.url(name), "destination": to.url(name), "recursive": recursive});
+    let file = |name: &str, recursive: bool| {
+        let (source, destination) = (from.url(name), to.url(name));
+        json!({"source": source, "destination": destination, "recursive": recursive})
+    };
     let options = json!({"name": "nightly", "overwrite": "different"});
     let files = [file("/plain", false), file("/tree", true)];
     let first = user
