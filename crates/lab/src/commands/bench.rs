@@ -63,7 +63,7 @@ pub struct Options {
     pub file_bytes: Vec<u64>,
     /// Of the transfer service.
     #[command(flatten)]
-    pub service: service::ServiceSize,
+    pub service: Box<service::ServiceSize>,
     /// After each cell of small files, also show where the processors spent their time (needs perf)
     #[arg(long)]
     pub profile: bool,

@@ -118,10 +118,14 @@ impl Http {
         Ok(stream)
     }
 
-    /// Reads an answer; its body has a length, as all short answers of the service have.
+    /// Reads an answer.
     async fn answer(&mut self, mut stream: TcpStream) -> io::Result<(u16, Vec<u8>)> {
         self.buffer.clear();
-        let (head_bytes, status, length) = loop {
+        let Head {
+            bytes,
+            status,
+            length,
+        } = loop {
             if stream.read_buf(&mut self.buffer).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -129,12 +133,10 @@ impl Http {
                 break head;
             }
         };
-        let mut body = self.buffer.split_off(head_bytes);
-        body.reserve_exact(length.saturating_sub(body.len()));
-        while body.len() < length {
-            if stream.read_buf(&mut body).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+        let mut body = self.buffer.split_off(bytes);
+        match length {
+            Some(length) => read_to(&mut stream, &mut body, length).await?,
+            None => body = read_parts(&mut stream, body).await?,
         }
         self.stream = Some((stream, Instant::now()));
         Ok((status, body))
@@ -144,6 +146,41 @@ impl Http {
 async fn write_part(stream: &mut TcpStream, part: &str) -> io::Result<()> {
     let part = format!("{:x}\r\n{part}\r\n", part.len());
     stream.write_all(part.as_bytes()).await
+}
+
+/// Reads until so many bytes are there.
+async fn read_to(stream: &mut TcpStream, bytes: &mut Vec<u8>, length: usize) -> io::Result<()> {
+    while bytes.len() < length {
+        // A read has the room that is there, which would be a few bytes.
+        bytes.reserve(PART_BYTES);
+        if stream.read_buf(bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(())
+}
+
+/// Reads a body that comes in parts (RFC 9112, 7.1), of which `read` is there.
+async fn read_parts(stream: &mut TcpStream, mut read: Vec<u8>) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line_end = loop {
+            if let Some(end) = read.windows(2).position(|window| window == b"\r\n") {
+                break end;
+            }
+            let more = read.len() + 1;
+            read_to(stream, &mut read, more).await?;
+        };
+        let size = std::str::from_utf8(&read[..line_end]).map_err(io::Error::other)?;
+        let size = usize::from_str_radix(size, 16).map_err(io::Error::other)?;
+        let (from, to) = (line_end + 2, line_end + 2 + size);
+        read_to(stream, &mut read, to + 2).await?;
+        body.extend_from_slice(&read[from..to]);
+        read.drain(..to + 2);
+        if size == 0 {
+            return Ok(body);
+        }
+    }
 }
 
 fn parse<T: DeserializeOwned>(
@@ -159,8 +196,16 @@ fn parse<T: DeserializeOwned>(
     Ok(serde_json::from_slice(&body)?)
 }
 
-/// Length of a head that is complete, its status and the length of the body.
-fn head_of(bytes: &[u8]) -> io::Result<Option<(usize, u16, usize)>> {
+#[derive(Debug, PartialEq)]
+struct Head {
+    bytes: usize,
+    status: u16,
+    /// Of the body; none: it comes in parts.
+    length: Option<usize>,
+}
+
+/// A head that is complete.
+fn head_of(bytes: &[u8]) -> io::Result<Option<Head>> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Ok(None);
     };
@@ -171,22 +216,36 @@ fn head_of(bytes: &[u8]) -> io::Result<Option<(usize, u16, usize)>> {
     let status = status.and_then(|status| status.parse().ok());
     let length = lines.find_map(|line| {
         let (name, value) = line.split_once(':')?;
-        let is_length = name.eq_ignore_ascii_case("content-length");
-        is_length.then(|| value.trim().parse().ok()).flatten()
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => Some(Some(value.trim().parse().ok()?)),
+            "transfer-encoding" => Some(None),
+            _ => None,
+        }
     });
     let (status, length) = status.zip(length).ok_or_else(odd)?;
-    Ok(Some((end + 4, status, length)))
+    Ok(Some(Head {
+        bytes: end + 4,
+        status,
+        length,
+    }))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::head_of;
+    use super::*;
 
     #[test]
     fn a_head_says_status_and_length() {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nx: y\r\n\r\nhello";
-        assert_eq!(head_of(head).unwrap(), Some((44, 200, 5)));
+        let of = |bytes, length| Head {
+            bytes,
+            status: 200,
+            length,
+        };
+        assert_eq!(head_of(head).unwrap(), Some(of(44, Some(5))));
         assert_eq!(head_of(&head[..40]).unwrap(), None);
+        let parts = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+        assert_eq!(head_of(parts).unwrap(), Some(of(47, None)));
         assert!(head_of(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
     }
 }

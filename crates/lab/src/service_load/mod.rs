@@ -5,10 +5,12 @@
 //! - [`LoadedService`]: the service with its database in a directory of its own, and its accounts
 //! - [`Agent`]: one simulated agent; [`Tally`]: what all of them saw
 //! - [`Http`]: a connection of an agent or a user
+//! - [`Rucio`]: submitters and polls as Rucio has them, over the interface of FTS3
 //! - [`job_lines`]: a submission
 
 mod agents;
 mod http;
+mod rucio;
 mod site;
 
 use crate::file_error::FileError;
@@ -16,6 +18,7 @@ use crate::peers;
 
 pub use self::agents::{Agent, Tally, work};
 pub use self::http::Http;
+pub use self::rucio::Rucio;
 pub use self::site::{Account, LoadedService};
 
 /// Why there is no measurement.

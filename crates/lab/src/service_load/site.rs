@@ -1,7 +1,7 @@
 //! The service with its database in a directory of its own.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -52,6 +52,7 @@ pub struct LoadedService {
     serve: Process,
     postgres: Option<Postgres>,
     address: SocketAddr,
+    fts_address: SocketAddr,
     token: String,
     empty_bytes: u64,
     folder: TempDir,
@@ -93,6 +94,9 @@ impl LoadedService {
         let mut serve = program("serve")?;
         serve.args(["--listen", "127.0.0.1:0", "--allow-endpoint", "*"]);
         serve.args(["--allow-local", "/", "--requests-per-second", "1000000"]);
+        let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let fts_address = SocketAddr::new(loopback, peers::free_port(loopback)?);
+        serve.args(["--fts", &fts_address.to_string()]);
         let options = Options {
             output_limit: LOG_BYTES,
             ..Options::default()
@@ -106,6 +110,7 @@ impl LoadedService {
             serve,
             postgres,
             address,
+            fts_address,
             token: token.trim().to_owned(),
             empty_bytes: 0,
             folder,
@@ -120,6 +125,11 @@ impl LoadedService {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens for clients of FTS3.
+    pub fn fts_address(&self) -> SocketAddr {
+        self.fts_address
     }
 
     /// A connection of the operator.

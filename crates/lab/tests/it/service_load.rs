@@ -18,9 +18,13 @@ fn simulated_agents_and_users_are_served_on_both_databases() {
     if !have(&[Need::Service]) {
         return;
     }
-    let mut cells = Vec::from(["service/sqlite/accept", "service/sqlite/steer"]);
+    let mut cells = Vec::from([
+        "service/sqlite/accept",
+        "service/sqlite/steer",
+        "service/sqlite/rucio",
+    ]);
     if peers::present(test, postgres::programs()).is_some() {
-        cells.push("service/postgres/leases");
+        cells.extend(["service/postgres/leases", "service/postgres/rucio"]);
     }
     let cells = cells.join(",");
     let line = Line::parse_from([
@@ -36,4 +40,8 @@ fn simulated_agents_and_users_are_served_on_both_databases() {
     let out = String::from_utf8(out).unwrap();
     assert!(out.contains("2000 files accepted"), "{out}");
     assert!(out.contains("cancel to the stop at the agent"), "{out}");
+    // Each of four submitters had one job, and one in each of two rounds.
+    let rucio = cells.matches("rucio").count();
+    let finished = out.matches("all 12 jobs finished").count();
+    assert_eq!(finished, rucio, "{out}");
 }

@@ -27,7 +27,7 @@ use crate::{
         godwit::{self, Godwitd},
         service::Service,
     },
-    service_load::{Account, Agent, Http, LoadError, LoadedService, Tally, job_lines, work},
+    service_load::{Account, Agent, Http, LoadError, LoadedService, Rucio, Tally, job_lines, work},
     stats::{median, quantile},
 };
 
@@ -49,6 +49,15 @@ pub struct ServiceSize {
     /// Service: agents without work
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     pub idle_agents: usize,
+    /// Service: submitters of Rucio
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub submitters: usize,
+    /// Service: files of a job of Rucio
+    #[arg(long, default_value_t = 1_000, value_name = "N")]
+    pub rucio_files: usize,
+    /// Service: seconds between two rounds of a submitter of Rucio, as its daemons rest
+    #[arg(long, default_value_t = 60, value_name = "S")]
+    pub rucio_seconds: u64,
     /// Service: seconds of a rate
     #[arg(long, default_value_t = 10, value_name = "S")]
     pub rate_seconds: u64,
@@ -58,22 +67,18 @@ impl ServiceSize {
     /// A fiftieth, with `--quick`.
     fn of(testbed: &Testbed<'_>) -> Self {
         let all = &testbed.options.service;
-        let (part, agents_part) = if testbed.options.quick {
-            (50, 50)
-        } else {
-            (1, 1)
-        };
+        let quick = testbed.options.quick;
+        let (part, agents_part) = if quick { (50, 50) } else { (1, 1) };
         Self {
             job_files: all.job_files / part,
             queue_files: all.queue_files / part,
             queue_jobs: all.queue_jobs / part,
             busy_agents: all.busy_agents / agents_part,
             idle_agents: all.idle_agents / agents_part,
-            rate_seconds: if testbed.options.quick {
-                3
-            } else {
-                all.rate_seconds
-            },
+            submitters: all.submitters.div_ceil(if quick { 25 } else { 1 }),
+            rucio_files: all.rucio_files.div_ceil(if quick { 10 } else { 1 }),
+            rucio_seconds: if quick { 1 } else { all.rucio_seconds },
+            rate_seconds: if quick { 3 } else { all.rate_seconds },
         }
     }
 }
@@ -110,6 +115,9 @@ const BY_SERVICE: &str = "godwit submit";
 
 /// Time for a process to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// Time for the jobs of Rucio to end.
+const ROUNDS_LIMIT: Duration = Duration::from_secs(600);
 
 /// Units of busy agents take so long.
 const UNIT_TIME: Duration = Duration::from_secs(20);
@@ -152,6 +160,9 @@ pub(super) fn run(
         cell("steer", "an agent waits; a job is canceled", &|site| {
             runtime.block_on(steer(site, &size))
         })?;
+        cell("rucio", "submitters and polls of Rucio", &|site| {
+            runtime.block_on(rucio(site, &size))
+        })?;
         cell("busy", "many agents with work", &|site| {
             runtime.block_on(busy(site, &size))
         })?;
@@ -167,13 +178,14 @@ fn milliseconds(samples: &[f64], share: f64) -> f64 {
     quantile(samples, share).unwrap_or(f64::NAN) * 1e3
 }
 
-/// `p50` and `p99` of samples of seconds.
+/// `p50`, `p99` and the longest of samples of seconds.
 fn spread(samples: &[f64]) -> String {
     let of = |share| milliseconds(samples, share);
     format!(
-        "p50 {:.1} ms, p99 {:.1} ms ({} samples)",
+        "p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms ({} samples)",
         of(0.5),
         of(0.99),
+        of(1.0),
         samples.len()
     )
 }
@@ -482,6 +494,114 @@ async fn busy(site: &LoadedService, size: &ServiceSize) -> Facts {
         format!("requests of a user meanwhile: {}", spread(&asked)),
         format!("steps of the leader: {}", spread(&site.steps(skip))),
     ])
+}
+
+/// Submitters of Rucio, which also poll, beside agents that work and a user of the native
+/// interface.
+async fn rucio(site: &LoadedService, size: &ServiceSize) -> Facts {
+    let accounts = site.accounts("user", 2).await?;
+    let load = Rucio::new(
+        site.fts_address(),
+        &accounts[0],
+        size.rucio_files,
+        POLLED_JOBS,
+    );
+    let load = Arc::new(load);
+    let memory = site.watch_memory();
+    let count = (size.busy_agents / 20).max(2);
+    let agents = site.accounts("agent", count).await?;
+    let agents = start(&agents, site, 2, UNIT_TIME.min(2 * rucio_time(size)));
+    let began = Instant::now();
+    let mut first = JoinSet::new();
+    for number in 0..size.submitters {
+        let load = Arc::clone(&load);
+        first.spawn(async move { load.submit(number).await });
+    }
+    while let Some(submitted) = first.join_next().await {
+        submitted.map_err(std::io::Error::other)??;
+    }
+    let at_once = std::mem::take(&mut *load.submissions.lock());
+    let mut facts = vec![format!(
+        "{} jobs of {} files submitted at once in {:.2} s: {}",
+        size.submitters,
+        size.rucio_files,
+        began.elapsed().as_secs_f64(),
+        spread(&at_once)
+    )];
+    let interval = rucio_time(size);
+    let (began, cpu, skip) = (Instant::now(), site.cpu(), site.steps(0).len());
+    let until = began + 2 * interval;
+    let mut working = JoinSet::new();
+    for number in 0..size.submitters {
+        let share = number as f64 / size.submitters as f64;
+        let first = began + interval.mul_f64(share);
+        working.spawn(Arc::clone(&load).work(number, first, until, interval));
+    }
+    let native = tokio::spawn(native_reads(site.http(&accounts[1]), until));
+    while let Some(worked) = working.join_next().await {
+        worked.map_err(std::io::Error::other)??;
+    }
+    let native = native.await.map_err(std::io::Error::other)??;
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu = (site.cpu() - cpu).as_secs_f64() / seconds;
+    let grants = Tally::of(&agents.tally.grants);
+    load.finish(ROUNDS_LIMIT).await?;
+    let refused = Tally::of(&agents.end().await.failures);
+    let memory = memory.stop().total_bytes as f64 / 1e6;
+    let [submissions, polls, reads] =
+        [&load.submissions, &load.polls, &load.reads].map(|samples| samples.lock().clone());
+    let requests = submissions.len() + polls.len() + reads.len() + native.len();
+    let poll_bytes = load.poll_bytes.load(Ordering::Relaxed) as f64 / polls.len() as f64;
+    facts.extend([
+        format!(
+            "{} submitters, a round every {} s, {grants} units of {count} agents: {:.1} \
+             requests/s, none refused; {refused} polls of agents refused; {:.0} % of a \
+             processor, {memory:.0} MB resident",
+            size.submitters,
+            interval.as_secs(),
+            requests as f64 / seconds,
+            cpu * 100.0
+        ),
+        format!("submission: {}", spread(&submissions)),
+        format!(
+            "poll of the latest {POLLED_JOBS} jobs with all files, {:.1} MB: {}",
+            poll_bytes / 1e6,
+            spread(&polls)
+        ),
+        format!("read of one job: {}", spread(&reads)),
+        format!(
+            "requests of a user of the native interface: {}",
+            spread(&native)
+        ),
+        format!("steps of the leader: {}", spread(&site.steps(skip))),
+        format!("all {} jobs finished", load.jobs()),
+    ]);
+    Ok(facts)
+}
+
+fn rucio_time(size: &ServiceSize) -> Duration {
+    Duration::from_secs(size.rucio_seconds)
+}
+
+/// A user submits a job and looks at it.
+async fn native_reads(mut http: Http, until: Instant) -> Result<Vec<f64>, std::io::Error> {
+    let job: JobView = http
+        .upload("/api/v1/jobs", job_lines(100, SMALL, PAIRS))
+        .await?;
+    let mut seconds = Vec::new();
+    while Instant::now() < until {
+        for path in [
+            format!("/api/v1/jobs/{}", job.id),
+            format!("/api/v1/jobs/{}/files?limit=100", job.id),
+            "/api/v1/jobs".to_owned(),
+        ] {
+            let sent = Instant::now();
+            let _: Value = http.must("GET", &path, b"").await?;
+            seconds.push(sent.elapsed().as_secs_f64());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(seconds)
 }
 
 /// Agents that wait for work.
