@@ -1,21 +1,24 @@
-//! `godwit-lab service`: how the transfer service divides a path, measured with real agents.
+//! `godwit-lab service`: how the transfer service divides a path, and how much of several paths it
+//! uses, measured with real agents.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum as _, value_parser};
 use serde::Serialize;
 
 use crate::network;
 use crate::service::fairness::{self, Fairness, Part};
+use crate::service::links::{self, JobLoad, LinkOutcome, LinkPlan};
 use crate::service::{self, tuning};
 
 /// What is measured.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  godwit-lab service fairness --quick\n  \
                         godwit-lab service fairness --part equal --repeats 5\n  \
-                        godwit-lab service tuning --out results/tuning.json\n\n\
+                        godwit-lab service tuning --out results/tuning.json\n  \
+                        godwit-lab service links --agents 1,2 --load one-file\n\n\
                         Needs emulated networks (see calibrate).")]
 pub struct Options {
     #[command(subcommand)]
@@ -37,6 +40,33 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
+    /// Agents with a link each, one job over all of them: how much of the links it uses
+    Links(Links),
+}
+
+#[derive(Debug, Args)]
+struct Links {
+    /// Numbers of agents
+    #[arg(
+        long,
+        default_value = "1,2,4,8",
+        value_delimiter = ',',
+        value_name = "N",
+        value_parser = value_parser!(u32).range(1..=100)
+    )]
+    agents: Vec<u32>,
+    /// What the job copies; all by default
+    #[arg(long = "load", value_delimiter = ',')]
+    loads: Vec<JobLoad>,
+    /// Rate of each link, Mbit/s: so low that two processors carry all of them
+    #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..=10_000))]
+    rate: u64,
+    /// Seconds that a link needs for its part
+    #[arg(long, default_value_t = 60, value_parser = value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// How often each measurement is made
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    repeats: usize,
 }
 
 #[derive(Debug, Args)]
@@ -113,7 +143,42 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), Error> {
             show_tuning(&tuning::summarise(&found), out)?;
             Ok(())
         }
+        What::Links(what) => measure_links(what, out),
     }
+}
+
+fn measure_links(what: &Links, out: &mut dyn Write) -> Result<(), Error> {
+    let plan = LinkPlan {
+        rate_bps: what.rate * 1_000_000,
+        seconds: what.seconds,
+    };
+    let loads = match what.loads.as_slice() {
+        [] => &JobLoad::ALL,
+        loads => loads,
+    };
+    for load in loads {
+        for agents in &what.agents {
+            for _ in 0..what.repeats {
+                show_links(&links::measure(plan, *load, *agents)?, out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn show_links(of: &LinkOutcome, out: &mut dyn Write) -> io::Result<()> {
+    let load = of.load.to_possible_value();
+    let load = load.as_ref().map_or("", |load| load.get_name());
+    writeln!(
+        out,
+        "{load:<11} {:>2} agents {:>6} MB {:>6.1} s: {:.3} of all links {}",
+        of.agents,
+        of.bytes / 1_000_000,
+        of.seconds,
+        of.share,
+        of.unfaithful.join("; ")
+    )?;
+    out.flush()
 }
 
 fn keep(common: &Common, found: &impl Serialize) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -29,7 +30,7 @@ pub enum ServiceError {
     File(#[from] FileError),
 }
 
-/// A service of one process without an agent of its own, on a loopback port that the kernel chose.
+/// A service of one process without an agent of its own, on a port that the kernel chose.
 /// Dropping it kills it.
 pub struct Service {
     process: Process,
@@ -46,6 +47,19 @@ impl Service {
     /// # Errors
     /// It does not start.
     pub fn start(data: &Path, local: &Path, more: &[&str]) -> Result<Service, ServiceError> {
+        Service::start_at(Ipv4Addr::LOCALHOST.into(), data, local, more)
+    }
+
+    /// The same on an address of this host, in clear.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_at(
+        ip: IpAddr,
+        data: &Path,
+        local: &Path,
+        more: &[&str],
+    ) -> Result<Service, ServiceError> {
         let mut command = Command::new(binary(PROGRAM).map_err(Error::from)?);
         command
             .arg("serve")
@@ -54,7 +68,8 @@ impl Service {
             .arg("--allow-local")
             .arg(local);
         command
-            .args(["--listen", "127.0.0.1:0", "--no-agent"])
+            .args(["--no-agent", "--plain-http", "--listen"])
+            .arg(SocketAddr::new(ip, 0).to_string())
             .args(more);
         let mut process = Process::spawn(command, Options::default())?;
         let url = process.wait_for_line(

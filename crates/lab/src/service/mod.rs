@@ -1,14 +1,16 @@
 //! Who gets how much of a path from the transfer service: real agents, servers and users at both
-//! ends of an emulated one.
+//! ends of an emulated one; and how much of several paths it uses.
 //!
 //! # Map
 //! - `site`: the service, its agents, users and servers; jobs, and the bytes that arrived
 //! - [`fairness`]: users, weights, classes, and small jobs beside large ones
+//! - [`links`]: one job over agents with a path each
 //! - [`tuning`]: six jobs over one bottleneck, tuned together, each for itself, and not at all
 //!
 //! Bytes are counted at the destination, as what its files occupy.
 
 pub mod fairness;
+pub mod links;
 mod site;
 pub mod tuning;
 

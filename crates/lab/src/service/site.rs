@@ -84,7 +84,7 @@ impl Site {
         let (folder, owned) = memory_folder()?;
         let sources = folder.path().join("sources");
         let target = folder.path().join("target");
-        make_sources(&sources, config.file_bytes).map_err(io_error(&sources))?;
+        make_sources(&sources, config.file_bytes, SOURCES).map_err(io_error(&sources))?;
         fs::create_dir(&target).map_err(io_error(&target))?;
         let right = network.host("right")?;
         let address = IpAddr::V4(right.address());
@@ -153,18 +153,8 @@ impl Site {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Error> {
-        let address = self.service.url().trim_start_matches("http://");
-        let odd = |_| Error::Refused(format!("{address} is no address"));
-        let address: SocketAddr = address.parse().map_err(odd)?;
-        let asked = || exchange(address, token, method, path, body, None, ANSWER_LIMIT);
-        let (status, answer) = self.left()?.enter(asked)??;
-        match status {
-            200..=299 => Ok(serde_json::from_slice(&answer).unwrap_or(Value::Null)),
-            _ => Err(Error::Refused(format!(
-                "{method} {path}: {status} {}",
-                String::from_utf8_lossy(&answer)
-            ))),
-        }
+        let asked = || ask(&self.service, token, (method, path), body);
+        self.left()?.enter(asked)?
     }
 
     /// Submits a job of the sources, as often as it has files; gives its id.
@@ -299,8 +289,27 @@ impl Site {
     }
 }
 
-/// One file of noise with many names.
-fn make_sources(folder: &Path, bytes: u64) -> std::io::Result<()> {
+/// Asks a service on this host as the owner of a token.
+pub(super) fn ask(
+    service: &Service,
+    token: &str,
+    (method, path): (&str, &str),
+    body: Option<&Value>,
+) -> Result<Value, Error> {
+    let address = service.url().trim_start_matches("http://");
+    let odd = |_| Error::Refused(format!("{address} is no address"));
+    let address: SocketAddr = address.parse().map_err(odd)?;
+    match exchange(address, token, method, path, body, None, ANSWER_LIMIT)? {
+        (200..=299, answer) => Ok(serde_json::from_slice(&answer).unwrap_or(Value::Null)),
+        (status, answer) => Err(Error::Refused(format!(
+            "{method} {path}: {status} {}",
+            String::from_utf8_lossy(&answer)
+        ))),
+    }
+}
+
+/// One file of noise with so many names.
+pub(super) fn make_sources(folder: &Path, bytes: u64, names: usize) -> std::io::Result<()> {
     fs::create_dir(folder)?;
     let first = folder.join("0");
     let mut out = std::io::BufWriter::new(fs::File::create(&first)?);
@@ -311,7 +320,7 @@ fn make_sources(folder: &Path, bytes: u64) -> std::io::Result<()> {
     let rest = usize::try_from(bytes % 8).unwrap_or(0);
     out.write_all(&rng.next_u64().to_le_bytes()[..rest])?;
     out.flush()?;
-    (1..SOURCES).try_for_each(|number| fs::hard_link(&first, folder.join(number.to_string())))
+    (1..names).try_for_each(|number| fs::hard_link(&first, folder.join(number.to_string())))
 }
 
 /// What files of a directory occupy; some may go meanwhile.

@@ -39,6 +39,7 @@ mod power;
 mod refused_names;
 mod restart;
 mod scenario;
+mod service_links;
 mod service_load;
 mod service_servers;
 mod service_shares;
