@@ -19,6 +19,8 @@ struct Reach {
     idle: BTreeSet<(u64, String)>,
     /// The same for first units.
     idle_for_first: BTreeSet<(u64, String)>,
+    /// Free slots of the idle ones.
+    free: u32,
     /// All.
     members: u32,
 }
@@ -122,6 +124,7 @@ impl Agents {
                 labels: key.1.clone(),
                 idle: BTreeSet::new(),
                 idle_for_first: BTreeSet::new(),
+                free: 0,
                 members: 0,
             });
             self.classes.len() - 1
@@ -172,7 +175,9 @@ impl Agents {
         if let Some(agent) = self.agents.get(name) {
             let place = (agent.load(), name.to_owned());
             let class = &mut self.classes[agent.class];
-            class.idle.remove(&place);
+            if class.idle.remove(&place) {
+                class.free -= agent.available();
+            }
             if class.idle.is_empty() {
                 self.idle.remove(&agent.class);
             }
@@ -198,8 +203,11 @@ impl Agents {
             class.idle_for_first.insert(place.clone());
             self.idle_for_first.insert(agent.class);
         }
-        if agent.available() > 0 {
-            self.classes[agent.class].idle.insert(place);
+        let free = agent.available();
+        if free > 0 {
+            let class = &mut self.classes[agent.class];
+            class.idle.insert(place);
+            class.free += free;
             self.idle.insert(agent.class);
         }
     }
@@ -291,6 +299,12 @@ impl Agents {
         let found = classes
             .filter(|(_, reach)| reach.has(labels) && ends.iter().all(|name| reach.reaches(name)));
         found.map(|(class, _)| class).collect()
+    }
+
+    /// Units that the agents of these classes take now.
+    pub(crate) fn free(&self, classes: &[ClassId]) -> u32 {
+        let free = classes.iter().map(|class| self.classes[*class].free);
+        free.fold(0, u32::saturating_add)
     }
 
     /// The agent of these classes that takes a unit.

@@ -27,6 +27,8 @@ const FIRST_CHANNELS: u32 = 2;
 /// hold within a minute, and while none has.
 const UNIT_TIME: Duration = Duration::from_secs(10);
 const UNIT_TIME_ALONE: Duration = Duration::from_secs(60);
+/// And at least, where the rest of a job is spread over all agents.
+const UNIT_TIME_LEAST: Duration = Duration::from_secs(1);
 /// Cost of a unit in a second on a link of which nothing is known.
 const FIRST_PACE: f64 = 16e6;
 
@@ -408,15 +410,30 @@ impl Scheduler {
         }
     }
 
-    /// Most files of a unit of the queue, so that it ends in time for others.
+    /// Most files of a unit of the queue, so that it ends in time for others, and so that agents
+    /// end together: each unit is an equal part of what is left for all units that may run, as in
+    /// guided self-scheduling (Polychronopoulos and Kuck 1987).
     fn files_max(&self, id: u32, lane: Lane) -> u32 {
         let queue = &self.queues[&id];
         let state = &queue.state;
         let alone = lane == Lane::Fair && self.active.iter().all(|other| *other == id);
-        let time = if alone { UNIT_TIME_ALONE } else { UNIT_TIME };
+        let most = if alone { UNIT_TIME_ALONE } else { UNIT_TIME };
         let pace = self.places.links[&queue.link].pace.unwrap_or(FIRST_PACE);
-        let fraction = pace * time.as_secs_f64() / cost(state.unit_bytes, state.unit_files);
-        part(fraction, state.unit_files).max(1)
+        let unit = cost(state.unit_bytes, state.unit_files);
+        let part_of_rest = unit * f64::from(state.ready) / f64::from(self.units_at_once(queue));
+        let least = pace * UNIT_TIME_LEAST.as_secs_f64();
+        let wanted = part_of_rest.max(least).min(pace * most.as_secs_f64());
+        part(wanted / unit, state.unit_files).max(1)
+    }
+
+    /// Units of a queue that could run at a time: what runs on its link, and what may begin.
+    fn units_at_once(&self, queue: &Queue) -> u32 {
+        let free = self.agents.free(&self.groups[queue.group as usize]);
+        let running = self.places.links[&queue.link].budget.units;
+        let limits = self.around(queue.link).filter_map(Place::tuned);
+        let limit = limits.map(|setting| setting.channels().max(LEAST_UNITS));
+        let limit = limit.min().unwrap_or(u32::MAX);
+        free.saturating_add(running).min(limit).max(1)
     }
 
     /// An equal part of the tuned sum, as far as there is room; one channel where others wait.

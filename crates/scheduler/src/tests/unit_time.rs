@@ -38,7 +38,8 @@ fn units_are_cut_to_a_minute_and_to_ten_seconds_where_others_wait() {
 fn the_rest_of_a_cut_unit_is_ready_in_the_same_step() {
     let mut scheduler = scheduler(8);
     scheduler.set_queue(&key(1, "s", "d"), files("a"));
-    assert_eq!(lengths(&scheduler.step(seconds(0.0))), [305, 305, 305, 85]);
+    let lengths = lengths(&scheduler.step(seconds(0.0)));
+    assert_eq!(lengths, [125, 109, 96, 84, 73, 64, 56, 49]);
 }
 
 #[test]
@@ -50,6 +51,23 @@ fn units_grow_with_the_pace_of_those_that_ended() {
     scheduler.lease_ended(first.lease, 51 << 20, 51, seconds(2.0));
     let next = scheduler.step(seconds(2.0)).remove(0);
     assert!((240..=260).contains(&next.files), "{}", next.files);
+}
+
+#[test]
+fn agents_end_a_job_together() {
+    let mut scheduler = Scheduler::default();
+    for name in ["one", "two"] {
+        scheduler.set_agent(name, agent(name, 2));
+    }
+    let three = QueueState {
+        unit_files: 3,
+        unit_bytes: 30_000_000,
+        ..queue("a", 1)
+    };
+    scheduler.set_queue(&key(1, "s", "d"), three);
+    let grants = scheduler.step(seconds(0.0));
+    assert_eq!(lengths(&grants), [1, 1, 1]);
+    assert_ne!(grants[0].agent, grants[1].agent);
 }
 
 #[test]
