@@ -6,9 +6,9 @@
 //! belongs, so that a row copied to another owner does not open.
 
 use std::{
-    fs,
+    fs::File,
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -17,6 +17,7 @@ use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     rand::{SecureRandom, SystemRandom},
 };
+use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
 /// First byte of a sealed secret.
@@ -91,7 +92,7 @@ impl SealingKey {
             path: path.to_owned(),
             error,
         };
-        let file = match fs::File::open(path) {
+        let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(path),
             opened => opened.map_err(failed)?,
         };
@@ -147,16 +148,23 @@ impl SealingKey {
         random.fill(&mut *bytes).map_err(|_| SealError::Random)?;
         let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
         let text = Zeroizing::new(digits.collect::<String>() + "\n");
-        let mut options = fs::OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(failed)?;
+        // Processes that begin together take the key of the first, and none reads half of it.
+        let parent = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let mut file = NamedTempFile::new_in(parent).map_err(failed)?;
         file.write_all(text.as_bytes())
-            .and_then(|()| file.sync_all())
+            .and_then(|()| file.as_file().sync_all())
             .map_err(failed)?;
+        match file.persist_noclobber(path) {
+            Ok(_) => File::open(parent).and_then(|parent| parent.sync_all()),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                return Self::from_file(path);
+            }
+            Err(error) => Err(error.error),
+        }
+        .map_err(failed)?;
         Self::parse(&text, &path.display().to_string())
     }
 
@@ -259,6 +267,8 @@ fn decrypt(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn key() -> SealingKey {
@@ -308,6 +318,23 @@ mod tests {
             SealingKey::from_file(&path),
             Err(SealError::Readable { .. })
         ));
+    }
+
+    #[test]
+    fn processes_that_begin_together_have_one_key() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("key");
+        let keys: Vec<SealingKey> = std::thread::scope(|scope| {
+            let made: Vec<_> = (0..16)
+                .map(|_| scope.spawn(|| SealingKey::from_file(&path).expect("a key")))
+                .collect();
+            made.into_iter()
+                .map(|key| key.join().expect("ends"))
+                .collect()
+        });
+        let sealed = keys[0].seal("c", b"x").expect("seals");
+        assert!(keys.iter().all(|key| key.open("c", &sealed).is_ok()));
+        assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 1);
     }
 
     #[test]
