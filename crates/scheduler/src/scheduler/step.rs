@@ -29,8 +29,9 @@ const UNIT_TIME: Duration = Duration::from_secs(10);
 const UNIT_TIME_ALONE: Duration = Duration::from_secs(60);
 /// And at least, where the rest of a job is spread over all agents.
 const UNIT_TIME_LEAST: Duration = Duration::from_secs(1);
-/// Cost of a unit in a second on a link of which nothing is known.
-const FIRST_PACE: f64 = 16e6;
+/// Cost of a unit on a link of which nothing is known: the path may be slow, and all slots would be
+/// taken for long.
+const FIRST_COST: f64 = 16e6;
 
 /// Sessions and channels that are free for a unit, and who takes it.
 struct Opening {
@@ -416,13 +417,17 @@ impl Scheduler {
     fn files_max(&self, id: u32, lane: Lane) -> u32 {
         let queue = &self.queues[&id];
         let state = &queue.state;
-        let alone = lane == Lane::Fair && self.active.iter().all(|other| *other == id);
-        let most = if alone { UNIT_TIME_ALONE } else { UNIT_TIME };
-        let pace = self.places.links[&queue.link].pace.unwrap_or(FIRST_PACE);
         let unit = cost(state.unit_bytes, state.unit_files);
-        let part_of_rest = unit * f64::from(state.ready) / f64::from(self.units_at_once(queue));
-        let least = pace * UNIT_TIME_LEAST.as_secs_f64();
-        let wanted = part_of_rest.max(least).min(pace * most.as_secs_f64());
+        let wanted = match self.places.links[&queue.link].pace {
+            None => FIRST_COST,
+            Some(pace) => {
+                let alone = lane == Lane::Fair && self.active.iter().all(|other| *other == id);
+                let most = if alone { UNIT_TIME_ALONE } else { UNIT_TIME };
+                let rest = unit * f64::from(state.ready) / f64::from(self.units_at_once(queue));
+                let least = pace * UNIT_TIME_LEAST.as_secs_f64();
+                rest.max(least).min(pace * most.as_secs_f64())
+            }
+        };
         part(wanted / unit, state.unit_files).max(1)
     }
 

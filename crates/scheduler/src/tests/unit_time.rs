@@ -22,24 +22,41 @@ fn lengths(grants: &[Grant]) -> Vec<u32> {
     grants.iter().map(|grant| grant.files).collect()
 }
 
+/// The first unit of the job ends after a second of its time.
+fn learn_pace(scheduler: &mut Scheduler) {
+    let first = scheduler.step(seconds(0.0)).remove(0);
+    assert_eq!(first.files, 5);
+    scheduler.lease_ended(first.lease, 5 << 20, 5, seconds(1.0));
+}
+
 #[test]
 fn units_are_cut_to_a_minute_and_to_ten_seconds_where_others_wait() {
     let mut alone = scheduler(1);
     alone.set_queue(&key(1, "s", "d"), files("a"));
-    // By the 16 MB a second of a path of which nothing is known.
-    assert_eq!(lengths(&alone.step(seconds(0.0))), [305]);
+    learn_pace(&mut alone);
+    assert_eq!(lengths(&alone.step(seconds(1.0))), [300]);
     let mut shared = scheduler(1);
     shared.set_queue(&key(1, "s", "d"), files("a"));
     shared.set_queue(&key(2, "s", "d"), files("b"));
-    assert_eq!(lengths(&shared.step(seconds(0.0))), [51]);
+    learn_pace(&mut shared);
+    assert_eq!(lengths(&shared.step(seconds(1.0))), [50]);
 }
 
 #[test]
-fn the_rest_of_a_cut_unit_is_ready_in_the_same_step() {
+fn units_of_a_path_of_which_nothing_is_known_are_short() {
     let mut scheduler = scheduler(8);
     scheduler.set_queue(&key(1, "s", "d"), files("a"));
-    let lengths = lengths(&scheduler.step(seconds(0.0)));
-    assert_eq!(lengths, [125, 109, 96, 84, 73, 64, 56, 49]);
+    assert_eq!(lengths(&scheduler.step(seconds(0.0))), [5; 8]);
+}
+
+#[test]
+fn units_are_equal_parts_of_the_rest() {
+    let mut scheduler = scheduler(1);
+    scheduler.set_queue(&key(1, "s", "d"), files("a"));
+    learn_pace(&mut scheduler);
+    scheduler.set_agent("one", agent("h", 8));
+    let lengths = lengths(&scheduler.step(seconds(1.0)));
+    assert_eq!(lengths, [124, 109, 95, 83, 73, 64, 56, 49]);
 }
 
 #[test]
