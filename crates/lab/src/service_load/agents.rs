@@ -40,6 +40,8 @@ pub struct Tally {
     pub files: AtomicU64,
     /// Seconds from the first poll that offered a slot to the grant.
     pub waits: Mutex<Vec<f64>>,
+    /// Units end at once.
+    pub hurries: AtomicBool,
     /// The agents end.
     pub over: AtomicBool,
 }
@@ -149,7 +151,7 @@ impl Agent {
     /// # Errors
     /// The connection breaks, or the service refuses.
     pub async fn poll(&mut self, tally: &Tally) -> io::Result<Brought> {
-        self.end_units();
+        self.end_units(tally.hurries.load(Ordering::Relaxed));
         let free = (self.slots as usize).saturating_sub(self.held.len());
         let request = &mut self.request;
         request.sequence += 1;
@@ -169,9 +171,9 @@ impl Agent {
         Ok(self.take(answer, tally))
     }
 
-    fn end_units(&mut self) {
+    fn end_units(&mut self, all: bool) {
         let now = Instant::now();
-        for unit in self.held.extract_if(.., |unit| unit.until <= now) {
+        for unit in self.held.extract_if(.., |unit| all || unit.until <= now) {
             self.results.push(unit.into_result());
         }
     }

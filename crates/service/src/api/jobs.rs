@@ -1,6 +1,6 @@
 //! Jobs as users see them, and what they do to them.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Json as JsonAnswer,
@@ -8,7 +8,7 @@ use axum::{
 };
 use godwit_service_api::{
     job::{FileState, FileView, JobChange, JobState, JobView},
-    page::{DEFAULT_PAGE, Page},
+    page::{DEFAULT_PAGE, MAX_PAGE, Page},
     site::Role,
     why::{Why, WhyCode},
 };
@@ -316,6 +316,30 @@ impl Api {
         let job = self.store.job(id).await?;
         self.check_sees(caller, &job.owner).await?;
         Ok(job)
+    }
+
+    /// Jobs of these that the caller may see, at most a page of them.
+    pub(crate) async fn visible_jobs(
+        &self,
+        caller: &Caller,
+        ids: &[Uuid],
+    ) -> Answer<HashMap<Uuid, JobRecord>> {
+        let mut visible = HashMap::new();
+        if ids.is_empty() {
+            return Ok(visible);
+        }
+        let filter = JobFilter {
+            ids: ids.to_vec(),
+            ..JobFilter::default()
+        };
+        for job in self.store.jobs(&filter, None, MAX_PAGE).await?.items {
+            match self.check_sees(caller, &job.owner).await {
+                Ok(()) => drop(visible.insert(job.id, job)),
+                Err(error) if error.problem().status == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(visible)
     }
 
     async fn check_sees(&self, caller: &Caller, owner: &str) -> Answer<()> {

@@ -256,23 +256,31 @@ fn ids(text: &str) -> FtsResult<Ids> {
     }
 }
 
-/// A job that the caller may see; else what is shown in its place.
-async fn find(api: &Api, identity: &Identity, id: &str) -> FtsResult<Result<JobRecord, Value>> {
-    let missing = || {
-        json!({
-            "job_id": id,
-            "http_status": "404 Not Found",
-            "http_message": format!("No job with the id \"{id}\" has been found"),
+/// Jobs that the caller may see; else what is shown in their places.
+async fn find_all(
+    api: &Api,
+    identity: &Identity,
+    ids: &[String],
+) -> FtsResult<Vec<Result<JobRecord, Value>>> {
+    let parsed: Vec<Uuid> = ids.iter().filter_map(|id| id.parse().ok()).collect();
+    let jobs = api.visible_jobs(&identity.caller, &parsed).await?;
+    let found = |id: &String| {
+        let job = id.parse().ok().and_then(|id: Uuid| jobs.get(&id));
+        job.cloned().ok_or_else(|| {
+            json!({
+                "job_id": id,
+                "http_status": "404 Not Found",
+                "http_message": format!("No job with the id \"{id}\" has been found"),
+            })
         })
     };
-    let Ok(parsed) = id.parse::<Uuid>() else {
-        return Ok(Err(missing()));
-    };
-    match api.visible_job(&identity.caller, parsed).await {
-        Ok(job) => Ok(Ok(job)),
-        Err(error) if error.problem().status == 404 => Ok(Err(missing())),
-        Err(error) => Err(error.into()),
-    }
+    Ok(ids.iter().map(found).collect())
+}
+
+/// A job that the caller may see; else what is shown in its place.
+async fn find(api: &Api, identity: &Identity, id: &str) -> FtsResult<Result<JobRecord, Value>> {
+    let mut found = find_all(api, identity, &[id.to_owned()]).await?;
+    Ok(found.swap_remove(0))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -289,10 +297,7 @@ pub(super) async fn show(
     Query(asked): Query<ShowQuery>,
 ) -> FtsResult<Response> {
     let ids = ids(&text)?;
-    let mut found = Vec::new();
-    for id in &ids.ids {
-        found.push(find(&api, &identity, id).await?);
-    }
+    let found = find_all(&api, &identity, &ids.ids).await?;
     let status = match (ids.is_list, found.iter().all(Result::is_ok)) {
         (_, true) => StatusCode::OK,
         (true, false) => StatusCode::MULTI_STATUS,
@@ -374,19 +379,19 @@ where
 /// JSON that is sent as it grows.
 struct Writer {
     parts: mpsc::Sender<Result<Bytes, StoreError>>,
-    text: String,
+    text: Vec<u8>,
 }
 
 impl Writer {
     fn new(parts: mpsc::Sender<Result<Bytes, StoreError>>) -> Self {
         Self {
             parts,
-            text: String::new(),
+            text: Vec::new(),
         }
     }
 
     fn text(&mut self, text: &str) {
-        self.text += text;
+        self.text.extend_from_slice(text.as_bytes());
     }
 
     /// All files of a job as an array.
@@ -396,6 +401,7 @@ impl Writer {
         job: &JobRecord,
         fields: Option<&HashSet<String>>,
     ) -> Result<(), StoreError> {
+        let files = views::Files::new(job, fields);
         let (mut cursor, mut is_first) = (None, true);
         self.text("[");
         loop {
@@ -403,8 +409,7 @@ impl Writer {
             let page = page.await?;
             for file in page.items {
                 self.text(if is_first { "" } else { "," });
-                let shown = only(views::file(job, &file), fields);
-                self.text(&Value::Object(shown).to_string());
+                files.write(&file, &mut self.text);
                 is_first = false;
             }
             self.flush().await?;

@@ -90,9 +90,14 @@ pub(super) struct Submitted {
 /// What the metadata of a job or a file of FTS3 is stored under.
 const KEY: &str = "fts";
 
+/// The part of stored metadata that is FTS3's, as it is stored.
+pub(super) fn stored_extra(metadata: Option<&Value>) -> Option<&Value> {
+    metadata?.get(KEY)
+}
+
 /// The part of stored metadata that is FTS3's.
 pub(super) fn extra<T: serde::de::DeserializeOwned>(metadata: Option<&Value>) -> Option<T> {
-    T::deserialize(metadata?.get(KEY)?).ok()
+    T::deserialize(stored_extra(metadata)?).ok()
 }
 
 fn stored(extra: &impl Serialize) -> Option<Value> {

@@ -1,12 +1,14 @@
 //! Jobs and files of ours as FTS3 shows them.
 
+use std::{borrow::Cow, collections::HashSet};
+
 use godwit_service_api::job::{FileView, JobState, Overwrite, Verify};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::{Map, Value, json};
 
 use super::{
     states,
-    submission::{FileExtra, JobExtra, extra, storage},
+    submission::{JobExtra, extra, storage, stored_extra},
 };
 use crate::store::model::JobRecord;
 
@@ -21,7 +23,7 @@ fn file_id(job: &JobRecord, index: u64) -> i64 {
         .saturating_add(index)
 }
 
-/// Job and file of a number; the other way of what [`file()`] shows.
+/// Job and file of a number; the other way of [`file_id`].
 pub(super) fn parts_of_file_id(id: i64) -> (i64, u64) {
     let index = id.rem_euclid(FILES_OF_JOB);
     (id.div_euclid(FILES_OF_JOB), index.unsigned_abs())
@@ -34,26 +36,6 @@ pub(super) fn time(at: Timestamp) -> String {
         .strftime("%Y-%m-%dT%H:%M:%S")
         .to_string()
 }
-
-/// Members of a file that FTS3 has and that nothing here fills.
-const UNSET: [&str; 16] = [
-    "staging_start",
-    "staging_finished",
-    "archive_start_time",
-    "archive_finish_time",
-    "staging_host",
-    "transfer_host",
-    "pid",
-    "tx_duration",
-    "throughput",
-    "internal_file_params",
-    "log_file",
-    "log_debug",
-    "bringonline_token",
-    "src_token_id",
-    "dst_token_id",
-    "dest_surl_uuid",
-];
 
 /// A job, without `http_status`.
 pub(super) fn job(record: &JobRecord, host: &str) -> Map<String, Value> {
@@ -107,45 +89,154 @@ pub(super) fn job(record: &JobRecord, host: &str) -> Map<String, Value> {
     }))
 }
 
-/// A file. Times are those of its job: when files begin and end is not kept.
-pub(super) fn file(record: &JobRecord, file: &FileView) -> Map<String, Value> {
-    let extra = extra::<FileExtra>(file.metadata.as_ref());
-    let job = super::submission::extra::<JobExtra>(record.options.metadata.as_ref());
-    let of = extra.as_ref();
-    let state = states::file_state(file.state);
-    let is_final = matches!(state, "FINISHED" | "FAILED" | "CANCELED");
-    let started = record.started.filter(|_| is_final || state == "ACTIVE");
-    let ended = record.ended.or(record.started).filter(|_| is_final);
-    let mut shown = object(json!({
-        "file_id": file_id(record, file.index),
-        "file_index": of.map_or(file.index, |extra| extra.file_index),
-        "job_id": record.id,
-        "vo_name": job.map(|extra| extra.by.organisation),
-        "source_se": storage(&file.source),
-        "dest_se": storage(&file.destination),
-        "source_surl": file.source,
-        "dest_surl": file.destination,
-        "file_state": state,
-        "file_state_initial": "",
-        "priority": record.options.priority,
-        "activity": of.map_or("default", |extra| &extra.activity),
-        "user_filesize": of.map_or(0, |extra| extra.user_filesize),
-        "filesize": file.bytes,
-        "checksum": of.map(|extra| extra.checksum.clone()).or_else(|| file.checksum.clone()),
-        "selection_strategy": of.map_or("auto", |extra| &extra.selection_strategy),
-        "file_metadata": of.map_or(file.metadata.as_ref(), |extra| Some(&extra.file_metadata)),
-        "staging_metadata": of.map(|extra| &extra.staging_metadata),
-        "archive_metadata": of.map(|extra| &extra.archive_metadata),
-        "reason": file.error.as_ref().map(states::reason),
-        "recoverable": file.error.as_ref().map(|error| error.may_pass),
-        "retry": file.attempts.saturating_sub(1),
-        "start_time": started.map(time),
-        "finish_time": ended.map(time),
-        "scitag": of.and_then(|extra| extra.scitag),
-        "hashed_id": hashed(record.number),
-    }));
-    shown.extend(UNSET.map(|name| (name.to_owned(), Value::Null)));
-    shown
+/// Files of one job, with the members that are asked for. Times are those of the job: when files
+/// begin and end is not kept.
+pub(super) struct Files<'a> {
+    job: &'a JobRecord,
+    organisation: Value,
+    started: Value,
+    ended: Value,
+    members: Vec<&'static (&'static str, Member)>,
+}
+
+/// One file of them.
+struct Row<'a> {
+    of: &'a Files<'a>,
+    file: &'a FileView,
+    /// As [`FileExtra`] was stored: read in place, since polls show many thousands.
+    ///
+    /// [`FileExtra`]: super::submission::FileExtra
+    extra: Option<&'a Value>,
+    state: &'static str,
+}
+
+type Member = for<'a> fn(&Row<'a>) -> Cow<'a, Value>;
+
+const MEMBERS: &[(&str, Member)] = &[
+    ("file_id", |row| own(file_id(row.of.job, row.file.index))),
+    ("file_index", |row| row.stored("file_index", row.file.index)),
+    ("job_id", |row| own(row.of.job.id.to_string())),
+    ("vo_name", |row| Cow::Borrowed(&row.of.organisation)),
+    ("source_se", |row| own(storage(&row.file.source))),
+    ("dest_se", |row| own(storage(&row.file.destination))),
+    ("source_surl", |row| own(row.file.source.as_str())),
+    ("dest_surl", |row| own(row.file.destination.as_str())),
+    ("file_state", |row| own(row.state)),
+    ("file_state_initial", |_| own("")),
+    ("priority", |row| own(row.of.job.options.priority)),
+    ("activity", |row| row.stored("activity", "default")),
+    ("user_filesize", |row| row.stored("user_filesize", 0)),
+    ("filesize", |row| own(row.file.bytes)),
+    ("checksum", |row| {
+        row.stored("checksum", row.file.checksum.clone())
+    }),
+    ("selection_strategy", |row| {
+        row.stored("selection_strategy", "auto")
+    }),
+    ("file_metadata", |row| match row.extra {
+        Some(_) => row.stored("file_metadata", Value::Null),
+        None => row.file.metadata.as_ref().map_or(NULL, Cow::Borrowed),
+    }),
+    ("staging_metadata", |row| {
+        row.stored("staging_metadata", Value::Null)
+    }),
+    ("archive_metadata", |row| {
+        row.stored("archive_metadata", Value::Null)
+    }),
+    ("reason", |row| {
+        own(row.file.error.as_ref().map(states::reason))
+    }),
+    ("recoverable", |row| {
+        own(row.file.error.as_ref().map(|error| error.may_pass))
+    }),
+    ("retry", |row| own(row.file.attempts.saturating_sub(1))),
+    ("start_time", |row| {
+        match row.is_final() || row.state == "ACTIVE" {
+            true => Cow::Borrowed(&row.of.started),
+            false => NULL,
+        }
+    }),
+    ("finish_time", |row| match row.is_final() {
+        true => Cow::Borrowed(&row.of.ended),
+        false => NULL,
+    }),
+    ("scitag", |row| row.stored("scitag", Value::Null)),
+    ("hashed_id", |row| own(hashed(row.of.job.number))),
+    // What FTS3 has and nothing here fills.
+    ("staging_start", |_| NULL),
+    ("staging_finished", |_| NULL),
+    ("archive_start_time", |_| NULL),
+    ("archive_finish_time", |_| NULL),
+    ("staging_host", |_| NULL),
+    ("transfer_host", |_| NULL),
+    ("pid", |_| NULL),
+    ("tx_duration", |_| NULL),
+    ("throughput", |_| NULL),
+    ("internal_file_params", |_| NULL),
+    ("log_file", |_| NULL),
+    ("log_debug", |_| NULL),
+    ("bringonline_token", |_| NULL),
+    ("src_token_id", |_| NULL),
+    ("dst_token_id", |_| NULL),
+    ("dest_surl_uuid", |_| NULL),
+];
+
+const NULL: Cow<'static, Value> = Cow::Owned(Value::Null);
+
+fn own(value: impl Into<Value>) -> Cow<'static, Value> {
+    Cow::Owned(value.into())
+}
+
+impl<'a> Row<'a> {
+    /// What was stored with the file, else what FTS3 has where a user says nothing.
+    fn stored(&self, name: &str, otherwise: impl Into<Value>) -> Cow<'a, Value> {
+        match self.extra.and_then(|extra| extra.get(name)) {
+            Some(value) => Cow::Borrowed(value),
+            None => own(otherwise),
+        }
+    }
+
+    fn is_final(&self) -> bool {
+        matches!(self.state, "FINISHED" | "FAILED" | "CANCELED")
+    }
+}
+
+impl<'a> Files<'a> {
+    /// With these members, or all.
+    pub(super) fn new(job: &'a JobRecord, fields: Option<&HashSet<String>>) -> Self {
+        let extra = extra::<JobExtra>(job.options.metadata.as_ref());
+        let is_asked_for =
+            |(name, _): &&(&str, Member)| fields.is_none_or(|fields| fields.contains(*name));
+        Files {
+            job,
+            organisation: extra.map(|extra| extra.by.organisation).into(),
+            started: job.started.map(time).into(),
+            ended: job.ended.or(job.started).map(time).into(),
+            members: MEMBERS.iter().filter(is_asked_for).collect(),
+        }
+    }
+
+    /// Appends a file as JSON.
+    pub(super) fn write(&self, file: &FileView, text: &mut Vec<u8>) {
+        let row = Row {
+            of: self,
+            file,
+            extra: stored_extra(file.metadata.as_ref()),
+            state: states::file_state(file.state),
+        };
+        text.push(b'{');
+        for (place, (name, member)) in self.members.iter().enumerate() {
+            if place > 0 {
+                text.push(b',');
+            }
+            text.push(b'"');
+            text.extend_from_slice(name.as_bytes());
+            text.extend_from_slice(b"\":");
+            // Memory takes any value.
+            let _ = serde_json::to_writer(&mut *text, &*member(&row));
+        }
+        text.push(b'}');
+    }
 }
 
 /// FTS3 spreads jobs over its hosts by it; here it only has to be a number of 16 bits.

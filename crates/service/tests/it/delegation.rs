@@ -121,6 +121,34 @@ async fn a_proxy_is_delegated_without_its_key() {
     assert_eq!(gone.0, 404);
 }
 
+/// What a client of FTS is told that removes a delegation.
+async fn remove(site: &Site, user: &User<'_>, id: &str) -> u16 {
+    let url = format!("{}/delegation/{id}", site.fts_url);
+    let request = site.client.delete(url).bearer_auth(&user.token);
+    request.send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_fts_remove_what_was_delegated_and_nothing_of_others() {
+    let site = Site::start(&["--fts", "127.0.0.1:0"]).await;
+    let (jo, grid) = (site.user("jo", "user", &[]).await, Grid::new("Grid"));
+    let mallory = site.user("mallory", "user", &[]).await;
+    // The first 16 digits of SHA-1 over the name.
+    let (of_jo, of_mallory) = ("bd73d35759d75cc2", "1beef780003d3d85");
+    assert_eq!(remove(&site, &jo, of_jo).await, 404);
+    let asked = request(&jo).await;
+    let now = SystemTime::now();
+    let chain = sign_request_pem(&grid.user, &asked, &ProxyRequest::default(), now).unwrap();
+    jo.ok(Method::PUT, "/delegation", json!({"chain": chain}))
+        .await;
+    assert_eq!(remove(&site, &mallory, of_jo).await, 403);
+    assert_eq!(remove(&site, &mallory, of_mallory).await, 404);
+    assert_eq!(jo.get("/credentials").await.as_array().unwrap().len(), 1);
+    assert_eq!(remove(&site, &jo, of_jo).await, 204);
+    assert_eq!(jo.get("/credentials").await, json!([]));
+    assert_eq!(remove(&site, &jo, of_jo).await, 404);
+}
+
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);
 

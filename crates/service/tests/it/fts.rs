@@ -265,6 +265,23 @@ async fn bytes_of_a_job_of_fts_arrive_and_a_file_that_exists_has_the_reason_of_f
     let reason = "DESTINATION [17] Destination file exists and overwrite is not enabled";
     assert_eq!(job["files"][1]["reason"], reason);
     assert_eq!(std::fs::read(destination.path("x")).unwrap(), b"bytes");
+    let (_, files) = client.get(&format!("jobs/{id}/files")).await;
+    let retries = async |file: &Value| {
+        let path = format!("jobs/{id}/files/{}/retries", file["file_id"]);
+        client.get(&path).await
+    };
+    assert_eq!(retries(&files[0]).await, (200, json!([])));
+    let (_, tried) = retries(&files[1]).await;
+    assert_eq!(tried[0]["file_id"], files[1]["file_id"], "{tried}");
+    assert_eq!(
+        (&tried[0]["attempt"], &tried[0]["reason"]),
+        (&json!(1), &json!(reason))
+    );
+    assert!(
+        tried[0]["datetime"].is_string() && tried[1].is_null(),
+        "{tried}"
+    );
+    assert_eq!(retries(&json!({"file_id": 7})).await.0, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]

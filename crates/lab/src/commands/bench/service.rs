@@ -545,6 +545,8 @@ async fn rucio(site: &LoadedService, size: &ServiceSize) -> Facts {
     let seconds = began.elapsed().as_secs_f64();
     let cpu = (site.cpu() - cpu).as_secs_f64() / seconds;
     let grants = Tally::of(&agents.tally.grants);
+    // What was to be measured is over.
+    agents.tally.hurries.store(true, Ordering::Relaxed);
     load.finish(ROUNDS_LIMIT).await?;
     let refused = Tally::of(&agents.end().await.failures);
     let memory = memory.stop().total_bytes as f64 / 1e6;
