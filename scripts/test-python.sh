@@ -51,7 +51,7 @@ if [ "${1:-}" = --workflows ]; then
         if [ "$plugin" = snakemake ]; then
             set -- "$@" snakemake
         fi
-        # A tenth of the time of pip. What is ours is new, whatever its version is.
+        # What is ours is new, whatever its version is.
         "$tools/uv" pip install --quiet --python "$environment/bin/python" \
             --reinstall-package godwit --reinstall-package snakemake-storage-plugin-godwit \
             --reinstall-package airflow-provider-godwit "$@" || skip "uv cannot install $plugin"
