@@ -55,7 +55,7 @@ impl FairnessExtent {
     /// Shows that it works, in less than a minute.
     pub const QUICK: FairnessExtent = FairnessExtent {
         users: 4,
-        warm_up_s: 8,
+        warm_up_s: 12,
         equal_s: 8,
         weighted_s: 10,
         scavenged_s: 4,

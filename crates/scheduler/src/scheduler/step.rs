@@ -23,10 +23,9 @@ const LEAST_UNITS: u32 = 4;
 const FAST_BEYOND: u32 = 8;
 /// Channels of a unit on a path of which nothing is known.
 const FIRST_CHANNELS: u32 = 2;
-/// About how long a unit of several files runs: while others have work that waits, so that shares
-/// hold within a minute, and while none has.
+/// About how long a unit of several files runs at most, so that shares hold soon after a user comes
+/// who had no work before.
 const UNIT_TIME: Duration = Duration::from_secs(10);
-const UNIT_TIME_ALONE: Duration = Duration::from_secs(60);
 /// And at least, where the rest of a job is spread over all agents.
 const UNIT_TIME_LEAST: Duration = Duration::from_secs(1);
 /// Cost of a unit on a link of which nothing is known: the path may be slow, and all slots would be
@@ -360,7 +359,7 @@ impl Scheduler {
             Some(place.sum.as_ref()?.rate() / f64::from(units))
         });
         let goodput = sums.reduce(f64::min).unwrap_or(0.0);
-        let files_max = self.files_max(id, lane);
+        let files_max = self.files_max(id);
         let now = self.now;
         let queue = self.queues.get_mut(&id).expect("the queue is alive");
         let state = &mut queue.state;
@@ -414,18 +413,16 @@ impl Scheduler {
     /// Most files of a unit of the queue, so that it ends in time for others, and so that agents
     /// end together: each unit is an equal part of what is left for all units that may run, as in
     /// guided self-scheduling (Polychronopoulos and Kuck 1987).
-    fn files_max(&self, id: u32, lane: Lane) -> u32 {
+    fn files_max(&self, id: u32) -> u32 {
         let queue = &self.queues[&id];
         let state = &queue.state;
         let unit = cost(state.unit_bytes, state.unit_files);
         let wanted = match self.places.links[&queue.link].pace {
             None => FIRST_COST,
             Some(pace) => {
-                let alone = lane == Lane::Fair && self.active.iter().all(|other| *other == id);
-                let most = if alone { UNIT_TIME_ALONE } else { UNIT_TIME };
                 let rest = unit * f64::from(state.ready) / f64::from(self.units_at_once(queue));
                 let least = pace * UNIT_TIME_LEAST.as_secs_f64();
-                rest.max(least).min(pace * most.as_secs_f64())
+                rest.max(least).min(pace * UNIT_TIME.as_secs_f64())
             }
         };
         part(wanted / unit, state.unit_files).max(1)
