@@ -25,7 +25,7 @@ pub const MAX_METADATA_BYTES: usize = 4096;
 
 /// A submission: `POST /api/v1/jobs`. As `application/x-ndjson` the first line is this object with
 /// `files` empty, each further line a [`FileRequest`].
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobRequest {
@@ -293,6 +293,9 @@ pub struct JobView {
     pub id: Uuid,
     /// Who submitted it.
     pub owner: String,
+    /// The schedule of its owner that submitted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// Where it is.
     pub state: JobState,
     /// Why it waits or is slow, most telling first; empty for what is final.

@@ -3,6 +3,7 @@
 //! # Map
 //! - [`job`]: what users submit, and what they see of it; [`why`]: why something waits
 //! - [`problem`]: errors of the API (RFC 9457); [`page`]: lists in pages by cursor
+//! - [`schedule`]: jobs that are submitted again and again
 //! - [`event`]: what the event stream of a job carries
 //! - [`site`]: endpoints, agents, shares and users, as operators see them
 //! - [`account`]: users, their tokens and credentials
@@ -18,6 +19,7 @@ pub mod event;
 pub mod job;
 pub mod page;
 pub mod problem;
+pub mod schedule;
 pub mod site;
 pub mod why;
 

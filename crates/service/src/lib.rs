@@ -6,6 +6,7 @@
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
 //! - [`fts`]: the same in the interface of FTS3
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
+//! - `schedules`: submits what is due; `timetable`: when that is
 //! - `problem`: errors of requests; `webhooks`: reports of ended jobs
 //! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
@@ -24,9 +25,11 @@ mod foreign;
 pub mod fts;
 pub mod gateway;
 mod problem;
+mod schedules;
 pub mod scheduling;
 pub mod serve;
 pub mod store;
+mod timetable;
 mod tls;
 mod webhooks;
 

@@ -38,6 +38,7 @@ use crate::{
     credentials::{Vault, issued::Renewer},
     fts,
     gateway::{self, Gateway},
+    schedules::ScheduleRunner,
     scheduling::{self, Board},
     store::{Store, StoreError},
     tls::Tls,
@@ -77,6 +78,7 @@ pub struct Server {
     board: Arc<Board>,
     webhooks: webhooks::Sender,
     renewer: Renewer,
+    submitter: ScheduleRunner,
     agent: Option<agent::Config>,
     new_token: Option<Zeroizing<String>>,
 }
@@ -160,6 +162,10 @@ impl Server {
             stopping.subscribe(),
         );
         let api = Arc::new(api);
+        let submitter = ScheduleRunner {
+            api: Arc::clone(&api),
+            board: Arc::clone(&board),
+        };
         let fts = fts::router(Arc::clone(&api));
         let router = api::router(api).merge(gateway::router(gateway));
         let with = |(socket, tls), router: &Router| Listener {
@@ -179,6 +185,7 @@ impl Server {
             board,
             webhooks,
             renewer,
+            submitter,
             agent,
             new_token,
         })
@@ -230,6 +237,8 @@ impl Server {
         });
         let (renewer, mut stopping) = (self.renewer, self.stopping.subscribe());
         parts.spawn(async move { renewer.run(stopped(&mut stopping)).await });
+        let (submitter, mut stopping) = (self.submitter, self.stopping.subscribe());
+        parts.spawn(async move { submitter.run(stopped(&mut stopping)).await });
         let ended = match self.agent {
             Some(config) => agent::run(config, stop).await,
             None => {

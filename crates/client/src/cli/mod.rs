@@ -25,7 +25,7 @@ use godwit_gsi::{
 use godwit_proto::{ChecksumAlgorithm, security::MinProtection};
 
 use self::{
-    service_args::{ChangeArgs, CloneArgs, JobArgs, JobsArgs, SubmitArgs, WaitArgs},
+    service_args::{ChangeArgs, CloneArgs, JobArgs, JobsArgs, ScheduleVerb, SubmitArgs, WaitArgs},
     sync_args::SyncArgs,
     transfer_args::TransferArgs,
 };
@@ -190,6 +190,9 @@ pub(crate) enum Verb {
     /// Submit the files and options of a job again, as a new job
     #[command(after_help = service_args::CLONE_AFTER_HELP)]
     Clone(CloneArgs),
+    /// Let a transfer service submit a job again and again
+    #[command(subcommand)]
+    Schedule(ScheduleVerb),
     /// List jobs of a transfer service: id, state, files, bytes, name
     #[command(after_help = service_args::TARGET_AFTER_HELP)]
     Jobs(JobsArgs),

@@ -215,6 +215,7 @@ fn request(
         Verb::Guc { words } => (Request::UrlCopy(words), Common::of_no_server()),
         Verb::Submit(args) => of_service(args.request()?),
         Verb::Clone(args) => of_service(args.request()),
+        Verb::Schedule(verb) => of_service(verb.request()?),
         Verb::Jobs(args) => of_service(args.request()),
         Verb::Job(args) => of_service(args.request()),
         Verb::Wait(args) => of_service(args.request()),

@@ -2,11 +2,15 @@
 
 use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use godwit_gsi::cert::files::{Locations, effective_uid};
 use godwit_service_api::{
     DEFAULT_PORT,
-    job::{Class, FileOrder, FileRequest, JobOptions, JobState, Notification, Overwrite, Verify},
+    job::{
+        Class, FileOrder, FileRequest, JobOptions, JobRequest, JobState, Notification, Overwrite,
+        Verify,
+    },
+    schedule::ScheduleRequest,
 };
 use uuid::Uuid;
 
@@ -14,7 +18,8 @@ use super::Resolved;
 use crate::{
     local::directories,
     service::{
-        Change, CloneRequest, FilesShown, ServiceCommand, ServiceRequest, ServiceTarget, Submission,
+        Change, CloneRequest, FilesShown, ScheduleCommand, ServiceCommand, ServiceRequest,
+        ServiceTarget, Submission,
     },
 };
 
@@ -35,6 +40,15 @@ Examples:
 
 The job may run or have ended, and may be that of another user whose jobs you see; the new one is \
 yours. Its id is printed. Directories are listed again. Deadline and --after are not taken over.";
+
+pub(super) const SCHEDULE_ADD_AFTER_HELP: &str = "\
+Examples:
+  godwit schedule add '15 3 * * *' -r gsiftp://a.example.org/run gsiftp://b.example.org/run
+  godwit schedule add '0 6 * * MON' --zone Europe/Berlin --name weekly --from list.txt
+
+Options are those of submit. The job is submitted each time that the schedule is due, unless its \
+job of the time before has not ended. The schedule has the name of --name, else that of the first \
+source.";
 
 pub(super) const WAIT_AFTER_HELP: &str = "\
 Examples:
@@ -139,6 +153,53 @@ pub(crate) struct SubmitArgs {
     watch: bool,
     #[command(flatten)]
     target: TargetArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScheduleVerb {
+    /// Make a schedule; its name and the first time are printed
+    #[command(after_help = SCHEDULE_ADD_AFTER_HELP)]
+    Add(Box<ScheduleAddArgs>),
+    /// List your schedules: name, cron expression, time zone, next time, files
+    List {
+        #[command(flatten)]
+        target: TargetArgs,
+    },
+    /// Show a schedule, and what became of the last times that it was due
+    Show {
+        /// The schedule
+        #[arg(value_name = "NAME", value_parser = plain_name)]
+        name: String,
+        #[command(flatten)]
+        target: TargetArgs,
+    },
+    /// Remove schedules; their jobs stay
+    Remove {
+        /// The schedules
+        #[arg(value_name = "NAME", required = true, value_parser = plain_name)]
+        names: Vec<String>,
+        #[command(flatten)]
+        target: TargetArgs,
+    },
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ScheduleAddArgs {
+    /// When: minute, hour, day of the month, month, day of the week
+    #[arg(value_name = "CRON")]
+    cron: String,
+    /// Time zone whose clock counts, as Europe/Berlin
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    zone: String,
+    #[command(flatten)]
+    submit: SubmitArgs,
+}
+
+fn plain_name(text: &str) -> Result<String, String> {
+    match !text.is_empty() && schedule_name(text) == text {
+        true => Ok(text.to_owned()),
+        false => Err("a name has letters, digits, . _ and -".to_owned()),
+    }
 }
 
 #[derive(Clone, Debug, Args)]
@@ -276,6 +337,11 @@ impl TargetArgs {
 
 impl SubmitArgs {
     pub(super) fn request(self) -> Resolved<ServiceRequest> {
+        let (submission, target) = self.submission()?;
+        Ok(target.request(ServiceCommand::Submit(Box::new(submission))))
+    }
+
+    fn submission(self) -> Resolved<(Submission, TargetArgs)> {
         let files = files(&self.urls, self.recursive)?;
         if files.is_empty() && self.from.is_none() {
             return Err("submit: give a source and a destination, or --from FILE".to_owned());
@@ -327,9 +393,63 @@ impl SubmitArgs {
             watch: self.watch && !self.dry_run,
             proxy: (!self.no_delegation && !self.dry_run).then(proxy),
         };
-        Ok(self
-            .target
-            .request(ServiceCommand::Submit(Box::new(submission))))
+        Ok((submission, self.target))
+    }
+}
+
+impl ScheduleVerb {
+    pub(super) fn request(self) -> Resolved<ServiceRequest> {
+        let (command, target) = match self {
+            ScheduleVerb::Add(args) => args.command()?,
+            ScheduleVerb::List { target } => (ScheduleCommand::List, target),
+            ScheduleVerb::Show { name, target } => (ScheduleCommand::Show(name), target),
+            ScheduleVerb::Remove { names, target } => (ScheduleCommand::Remove(names), target),
+        };
+        Ok(target.request(ServiceCommand::Schedule(command)))
+    }
+}
+
+impl ScheduleAddArgs {
+    fn command(self) -> Resolved<(ScheduleCommand, TargetArgs)> {
+        let (submission, target) = self.submit.submission()?;
+        if submission.watch || submission.idempotency_key.is_some() {
+            return Err("schedule add: --watch and --idempotency-key are for submit".to_owned());
+        }
+        let source = submission.files.first().map(|file| file.source.as_str());
+        let last = |url: &str| {
+            url.trim_end_matches('/')
+                .rsplit('/')
+                .next()
+                .map(str::to_owned)
+        };
+        let name = submission
+            .options
+            .name
+            .clone()
+            .or_else(|| source.and_then(last));
+        let request = ScheduleRequest {
+            name: schedule_name(&name.unwrap_or_default()),
+            cron: self.cron,
+            zone: self.zone,
+            job: JobRequest {
+                files: submission.files,
+                options: submission.options,
+            },
+        };
+        let (request, list) = (Box::new(request), submission.list);
+        Ok((ScheduleCommand::Add { request, list }, target))
+    }
+}
+
+/// A name that a schedule may have; other characters become `-`.
+fn schedule_name(text: &str) -> String {
+    let plain = |c: char| match c.is_ascii_alphanumeric() || "._-".contains(c) {
+        true => c,
+        false => '-',
+    };
+    match text.chars().map(plain).collect::<String>() {
+        name if name.is_empty() => "schedule".to_owned(),
+        name => name,
     }
 }
 

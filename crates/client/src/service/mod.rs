@@ -4,10 +4,12 @@
 //! - [`connection`]: requests, and what their refusal means
 //! - `submit`: a job from a command line, a list of files or another job; `delegation`: the
 //!   user's proxy for it
+//! - `schedule`: jobs that come again and again
 //! - `watch`: jobs until they end; `show`: jobs as text
 
 pub mod connection;
 mod delegation;
+mod schedule;
 mod show;
 mod submit;
 mod watch;
@@ -17,7 +19,10 @@ use std::{
     time::Duration,
 };
 
-use godwit_service_api::job::{FileRequest, JobOptions, JobState, JobView};
+use godwit_service_api::{
+    job::{FileRequest, JobOptions, JobState, JobView},
+    schedule::ScheduleRequest,
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -83,6 +88,8 @@ pub enum ServiceCommand {
         /// How long at most.
         limit: Option<Duration>,
     },
+    /// `schedule`.
+    Schedule(ScheduleCommand),
     /// `cancel`, `retry`, `pause`, `resume`.
     Change {
         /// To which.
@@ -117,6 +124,24 @@ pub struct Submission {
     pub watch: bool,
     /// The user's proxy, which the service needs for `gsiftp` URLs; `None`: it does not get it.
     pub proxy: Option<PathBuf>,
+}
+
+/// What to do with schedules.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScheduleCommand {
+    /// Make one.
+    Add {
+        /// It; more files may be in the list.
+        request: Box<ScheduleRequest>,
+        /// As [`Submission::list`].
+        list: Option<PathBuf>,
+    },
+    /// All of the user.
+    List,
+    /// One, with the last times that it was due.
+    Show(String),
+    /// Make them submit nothing any more.
+    Remove(Vec<String>),
 }
 
 /// A job that is submitted again.
@@ -244,6 +269,9 @@ pub async fn run(
         ServiceCommand::Wait { ids, limit } => {
             let limit = limit.unwrap_or(Duration::MAX);
             return watch::wait(&connection, &ids, limit, json, observer, stop).await;
+        }
+        ServiceCommand::Schedule(command) => {
+            schedule::run(&connection, command, json, &print).await?;
         }
         ServiceCommand::Change { ids, change } => {
             for id in ids {

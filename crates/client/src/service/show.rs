@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use godwit_service_api::job::{FileView, JobView};
+use godwit_service_api::{
+    job::{FileView, JobView},
+    schedule::{ScheduleRun, ScheduleView},
+};
 use serde::Serialize;
 
 /// One line of JSON.
@@ -47,6 +50,9 @@ pub(super) fn details(job: &JobView) -> String {
     if let Some(name) = &job.options.name {
         say("name", name.clone());
     }
+    if let Some(schedule) = &job.schedule {
+        say("schedule", schedule.clone());
+    }
     say("state", job.state.as_str().to_owned());
     for why in &job.why {
         say("why", why.text.clone());
@@ -85,6 +91,35 @@ pub(super) fn details(job: &JobView) -> String {
         say("ended", at.to_string());
     }
     text
+}
+
+/// A line for a schedule: name, cron expression, time zone, next time, files.
+pub(super) fn schedule(schedule: &ScheduleView) -> String {
+    let next = schedule
+        .next
+        .map_or("never".to_owned(), |next| next.to_string());
+    let ScheduleView {
+        name,
+        cron,
+        zone,
+        files,
+        ..
+    } = schedule;
+    one_line_each(&[name, cron, zone, &next, &files.to_string()])
+}
+
+/// A line for a time that a schedule was due: time, and the job or why there is none.
+pub(super) fn run(run: &ScheduleRun) -> String {
+    let due = run.due.to_string();
+    match (&run.job, &run.skipped) {
+        (Some(job), _) => one_line_each(&[&due, &job.to_string()]),
+        (None, why) => one_line_each(&[&due, "skipped", why.as_deref().unwrap_or("")]),
+    }
+}
+
+fn one_line_each(fields: &[&str]) -> String {
+    let fields: Vec<String> = fields.iter().map(|field| one_line(field)).collect();
+    fields.join("\t")
 }
 
 /// A line for a file: state, attempts, URLs, error.

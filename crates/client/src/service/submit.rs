@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
+    mem,
     path::{Path, PathBuf},
 };
 
@@ -83,21 +84,25 @@ fn lines(
     for file in files {
         push(&mut part, file);
     }
-    if let Some(path) = list
-        && let Err(error) = listed(&path, &mut part, parts)
-    {
-        let broken = io::Error::new(io::ErrorKind::InvalidData, error.to_string());
-        let _ = parts.blocking_send(Err(broken));
-        return Err(error);
+    if let Some(path) = list {
+        let read = read_list(&path, |file| {
+            push(&mut part, &file);
+            part.len() < PART_BYTES || parts.blocking_send(Ok(mem::take(&mut part))).is_ok()
+        });
+        if let Err(error) = read {
+            let broken = io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+            let _ = parts.blocking_send(Err(broken));
+            return Err(error);
+        }
     }
     let _ = parts.blocking_send(Ok(part));
     Ok(())
 }
 
-fn listed(
+/// Reads a list until its end, or until `take` wants no more.
+pub(super) fn read_list(
     path: &Path,
-    part: &mut Vec<u8>,
-    parts: &mpsc::Sender<BodyChunk>,
+    mut take: impl FnMut(FileRequest) -> bool,
 ) -> Result<(), ServiceError> {
     let mut reader: Box<dyn BufRead> = match path.as_os_str() == "-" {
         true => Box::new(io::stdin().lock()),
@@ -118,10 +123,9 @@ fn listed(
             why,
         };
         let text = std::str::from_utf8(&text).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
-        if let Some(file) = entry(text).map_err(wrong)? {
-            push(part, &file);
-        }
-        if part.len() >= PART_BYTES && parts.blocking_send(Ok(std::mem::take(part))).is_err() {
+        if let Some(file) = entry(text).map_err(wrong)?
+            && !take(file)
+        {
             break;
         }
     }

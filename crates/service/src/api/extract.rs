@@ -32,7 +32,7 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// A user who asks within the limits of requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller(pub(super) PrincipalRecord);
+pub(crate) struct Caller(pub(crate) PrincipalRecord);
 
 impl Caller {
     pub(crate) fn name(&self) -> &str {

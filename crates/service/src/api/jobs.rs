@@ -431,6 +431,7 @@ impl Api {
             why: self.reasons(&job),
             id: job.id,
             owner: job.owner,
+            schedule: job.schedule,
             state: job.state,
             options: job.options,
             files: job.files,

@@ -2,7 +2,8 @@
 //!
 //! # Map
 //! - [`router`]: all routes, from which the OpenAPI document is made, too
-//! - `submit`: a job comes in; `jobs`: lists, one job, its files, what users do to it
+//! - `submit`: a job comes in; `schedules`: jobs that come again and again
+//! - `jobs`: lists, one job, its files, what users do to it
 //! - `streams`: events of a job as they happen, receipts
 //! - `site`: endpoints, links, shares, agents, the audit; `users`: users, tokens, credentials
 //! - `extract`: what handlers take from a request; `cursor`: pages
@@ -16,6 +17,7 @@ mod jobs;
 pub mod limits;
 mod openapi;
 pub mod policy;
+mod schedules;
 mod site;
 mod streams;
 mod submit;
@@ -129,6 +131,7 @@ pub fn router(api: Arc<Api>) -> Router {
 fn routes() -> Routes {
     let mut routes = Routes::default();
     submit::routes(&mut routes);
+    schedules::routes(&mut routes);
     jobs::routes(&mut routes);
     streams::routes(&mut routes);
     site::routes(&mut routes);

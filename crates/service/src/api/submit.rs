@@ -142,6 +142,8 @@ pub(crate) struct Incoming<'a> {
     key: Option<String>,
     /// Where the client has named the job.
     id: Option<Uuid>,
+    /// Where a schedule submits it.
+    schedule: Option<&'a str>,
     files: u64,
     bytes: u64,
     is_ordered: bool,
@@ -175,6 +177,7 @@ impl<'a> Incoming<'a> {
             caller,
             key,
             id: None,
+            schedule: None,
             files: 0,
             bytes: 0,
             is_ordered: false,
@@ -187,6 +190,19 @@ impl<'a> Incoming<'a> {
         Self {
             id,
             ..Self::new(api, caller, None)
+        }
+    }
+
+    /// The job of a schedule of this name.
+    pub(crate) fn scheduled(
+        api: &'a Api,
+        caller: &'a Caller,
+        key: String,
+        schedule: &'a str,
+    ) -> Self {
+        Self {
+            schedule: Some(schedule),
+            ..Self::new(api, caller, Some(key))
         }
     }
 
@@ -305,7 +321,15 @@ impl<'a> Incoming<'a> {
             Some(id) => api.store.submit_named(owner, id, options, quota).await?,
             None => {
                 let key = self.key.as_deref();
-                api.store.submit(owner, key, options, quota).await?
+                match self.schedule {
+                    Some(schedule) => {
+                        let submitted = api
+                            .store
+                            .submit_scheduled(owner, key, schedule, options, quota);
+                        submitted.await?
+                    }
+                    None => api.store.submit(owner, key, options, quota).await?,
+                }
             }
         };
         self.into = match begun {
@@ -414,6 +438,7 @@ fn unsaved(
         number: 0,
         id: Uuid::nil(),
         owner,
+        schedule: None,
         state: JobState::Queued,
         reason: None,
         options,

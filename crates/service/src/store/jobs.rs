@@ -25,7 +25,7 @@ use super::{
 const JOB: &str = "number, id, owner, state, reason, options, total, finished, skipped, failed,
     bytes_total, bytes_done, listings, created, started, ended,
     CASE WHEN EXISTS (SELECT 1 FROM job_after WHERE job_after.job = job.number)
-    THEN 1 ELSE 0 END, canceled, ordered";
+    THEN 1 ELSE 0 END, canceled, ordered, schedule";
 
 fn read_job(row: &AnyRow) -> Result<JobRecord, StoreError> {
     let state: JobState = row.name(3)?;
@@ -53,6 +53,7 @@ fn read_job(row: &AnyRow) -> Result<JobRecord, StoreError> {
         number: row.int(0)?,
         id: row.uuid(1)?,
         owner: row.text(2)?,
+        schedule: row.maybe_text(19)?,
         state,
         reason: row.maybe_text(4)?,
         options: row.json(5)?,

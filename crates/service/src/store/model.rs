@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godwit_service_api::{
     agent::{AgentDescription, GrantOptions, Lease, Share, Stop, UnitProgress, Work},
-    job::{FileCounts, JobOptions, JobState},
+    job::{FileCounts, JobOptions, JobRequest, JobState},
     site::{EndpointState, Limits, Role},
     why::Why,
 };
@@ -21,6 +21,8 @@ pub struct JobRecord {
     pub id: Uuid,
     /// Who submitted it.
     pub owner: String,
+    /// The schedule of its owner that submitted it.
+    pub schedule: Option<String>,
     /// Where it is.
     pub state: JobState,
     /// Of the last change of its state by a person or the service.
@@ -47,6 +49,27 @@ pub struct JobRecord {
     pub started: Option<Timestamp>,
     /// When it became final.
     pub ended: Option<Timestamp>,
+}
+
+/// A job that is submitted again and again.
+#[derive(Clone, Debug)]
+pub struct ScheduleRecord {
+    /// Its number in the database.
+    pub number: i64,
+    /// Whose.
+    pub owner: String,
+    /// Unique among those of its owner.
+    pub name: String,
+    /// When it is due.
+    pub cron: String,
+    /// By the clock of this time zone.
+    pub zone: String,
+    /// What is submitted.
+    pub request: JobRequest,
+    /// When it is due next; `None`: never.
+    pub next: Option<Timestamp>,
+    /// The latest job of it.
+    pub last_job: Option<Uuid>,
 }
 
 /// Which jobs a list holds.

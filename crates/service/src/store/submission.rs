@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     Store, StoreError,
-    database::{Columns as _, Work, json, micros, name},
+    database::{self, Columns as _, Work, json, micros},
     manifest::SEGMENT_FILES,
     units::{self, NewSegment},
 };
@@ -76,6 +76,16 @@ impl RequestDigest {
     }
 }
 
+/// What names a job.
+struct JobName<'a> {
+    /// The owner's.
+    key: Option<&'a str>,
+    /// For users.
+    id: Uuid,
+    /// The schedule that it is of.
+    schedule: Option<&'a str>,
+}
+
 /// Files that a submission holds back so that segments fill up, over all pairs of endpoints.
 const MAX_HELD: usize = 16 * SEGMENT_FILES;
 
@@ -130,8 +140,29 @@ impl Store {
         options: &JobOptions,
         quota: Quota,
     ) -> Result<Begun, StoreError> {
-        self.begin_job(owner, key, Uuid::now_v7(), options, quota)
-            .await
+        let name = JobName {
+            key,
+            id: Uuid::now_v7(),
+            schedule: None,
+        };
+        self.begin_job(owner, name, options, quota).await
+    }
+
+    /// Begins a job of a schedule of `owner`.
+    pub async fn submit_scheduled(
+        &self,
+        owner: &str,
+        key: Option<&str>,
+        schedule: &str,
+        options: &JobOptions,
+        quota: Quota,
+    ) -> Result<Begun, StoreError> {
+        let name = JobName {
+            key,
+            id: Uuid::now_v7(),
+            schedule: Some(schedule),
+        };
+        self.begin_job(owner, name, options, quota).await
     }
 
     /// Begins a job whose id the client has chosen. It is the key, too.
@@ -143,17 +174,22 @@ impl Store {
         quota: Quota,
     ) -> Result<Begun, StoreError> {
         let key = id.to_string();
-        self.begin_job(owner, Some(&key), id, options, quota).await
+        let name = JobName {
+            key: Some(&key),
+            id,
+            schedule: None,
+        };
+        self.begin_job(owner, name, options, quota).await
     }
 
     async fn begin_job(
         &self,
         owner: &str,
-        key: Option<&str>,
-        id: Uuid,
+        name: JobName<'_>,
         options: &JobOptions,
         quota: Quota,
     ) -> Result<Begun, StoreError> {
+        let JobName { key, id, schedule } = name;
         let mut work = self.database.begin().await?;
         lock_owner(&mut work, owner, quota).await?;
         if let Some(key) = key {
@@ -172,8 +208,9 @@ impl Store {
         }
         check_quota(&mut work, owner, quota, 1, 0).await?;
         let text = "INSERT INTO job
-            (id, owner, idempotency_key, state, options, deadline, ordered, created, touched)
-            VALUES ($1, $2, $3, 'submitting', $4, $5, $6, {now}, {now}) RETURNING number";
+            (id, owner, idempotency_key, state, options, deadline, ordered, schedule, created,
+            touched)
+            VALUES ($1, $2, $3, 'submitting', $4, $5, $6, $7, {now}, {now}) RETURNING number";
         let row = work
             .query(text)
             .bind(id.to_string())
@@ -183,8 +220,9 @@ impl Store {
             .bind(micros(options.deadline))
             .bind(match options.order {
                 FileOrder::Any => None,
-                order => Some(name(order)?),
+                order => Some(database::name(order)?),
             })
+            .bind(schedule.map(str::to_owned))
             .fetch_one(work.connection())
             .await;
         let row = match row {

@@ -7,8 +7,13 @@ use godwit_client::{
     error::Exit,
     report::events::{Event, Observer},
     service::{
-        self, CloneRequest, ServiceCommand, ServiceRequest, ServiceTarget, connection::ServiceError,
+        self, CloneRequest, ScheduleCommand, ServiceCommand, ServiceRequest, ServiceTarget,
+        connection::ServiceError,
     },
+};
+use godwit_service_api::{
+    job::{FileRequest, JobOptions, JobRequest, Overwrite},
+    schedule::ScheduleRequest,
 };
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -173,6 +178,118 @@ async fn a_clone_copies_what_was_submitted_again() {
     let second = wait(&ids[0]).await;
     assert_eq!(second["files"]["total"], 3);
     assert_eq!(std::fs::read(to.path("tree/b")).unwrap(), b"more");
+    drop(site);
+    running.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_submits_when_it_is_due_and_not_over_its_last_job() {
+    let (from, to) = (Served::start(), Served::start());
+    from.write("a", b"content");
+    let (site, running) = Site::laptop().await;
+    let user = site.operator();
+    let schedule = async |command: ScheduleCommand| {
+        let (exit, printed) = godwit(&site, ServiceCommand::Schedule(command), false).await;
+        exit.map(|_| printed)
+    };
+    let request = |cron: &str| {
+        let file = FileRequest {
+            source: from.url("/a"),
+            destination: to.url("/b"),
+            ..FileRequest::default()
+        };
+        let options = JobOptions {
+            overwrite: Overwrite::Always,
+            ..JobOptions::default()
+        };
+        let job = JobRequest {
+            files: vec![file],
+            options,
+        };
+        let (name, zone) = ("nightly".to_owned(), "Europe/Berlin".to_owned());
+        let request = Box::new(ScheduleRequest {
+            name,
+            cron: cron.to_owned(),
+            zone,
+            job,
+        });
+        ScheduleCommand::Add {
+            request,
+            list: None,
+        }
+    };
+    let wrong = schedule(request("15 3 * *")).await.unwrap_err();
+    assert_eq!(wrong.exit(), Exit::Usage, "{wrong}");
+    // Far from now, so that only the test makes it due.
+    let made = schedule(request("15 3 29 2 *")).await.unwrap();
+    let line = "nightly\t15 3 29 2 *\tEurope/Berlin\t2028-02-29T02:15:00Z\t1";
+    assert_eq!(made, [line]);
+    assert_eq!(schedule(ScheduleCommand::List).await.unwrap(), made);
+    assert!(
+        schedule(request("0 0 29 2 *")).await.is_err(),
+        "the name is taken"
+    );
+
+    let path = site.folder.path().join("data/service.db");
+    let url = format!("sqlite:{}", path.display());
+    let database = sqlx::SqlitePool::connect(&url).await.unwrap();
+    let due = async |at: i64| {
+        let query = sqlx::query("UPDATE schedule SET next_at = $1");
+        query.bind(at).execute(&database).await.unwrap();
+    };
+    let runs = async |count: usize| {
+        for _ in 0..600 {
+            let runs = user.get("/schedules/nightly").await["runs"].clone();
+            if runs.as_array().unwrap().len() == count {
+                return runs;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("it does not run");
+    };
+    // Days were missed: one job.
+    due(1_000_000).await;
+    let first = runs(1).await[0]["job"].as_str().unwrap().to_owned();
+    let wait = ServiceCommand::Wait {
+        ids: vec![first.parse().unwrap()],
+        limit: Some(Duration::from_secs(120)),
+    };
+    assert_eq!(godwit(&site, wait, false).await.0.unwrap(), Exit::Done);
+    assert_eq!(std::fs::read(to.path("b")).unwrap(), b"content");
+    assert_eq!(
+        user.get(&format!("/jobs/{first}")).await["schedule"],
+        "nightly"
+    );
+    let next = user.get("/schedules/nightly").await["next"].clone();
+    assert_eq!(next, "2028-02-29T02:15:00Z");
+
+    // The job of the time before has not ended.
+    let options = json!({"paused": true});
+    let file = json!({"source": from.url("/a"), "destination": to.url("/c")});
+    let paused = user
+        .submit(json!({"files": [file], "options": options}))
+        .await;
+    let query = sqlx::query("UPDATE schedule SET last_job = $1").bind(&paused);
+    query.execute(&database).await.unwrap();
+    due(2_000_000).await;
+    let skipped = runs(2).await[0].clone();
+    assert_eq!(skipped["job"], Value::Null);
+    assert!(
+        skipped["skipped"].as_str().unwrap().contains(&paused),
+        "{skipped}"
+    );
+    let shown = schedule(ScheduleCommand::Show("nightly".to_owned()))
+        .await
+        .unwrap();
+    assert!(
+        shown.len() == 3 && shown[1].contains("skipped"),
+        "{shown:?}"
+    );
+
+    let remove = ScheduleCommand::Remove(vec!["nightly".to_owned()]);
+    assert!(schedule(remove.clone()).await.unwrap().is_empty());
+    assert_eq!(schedule(remove).await.unwrap_err().exit(), Exit::Usage);
+    database.close().await;
     drop(site);
     running.await.unwrap();
 }

@@ -1,0 +1,119 @@
+//! Submits what schedules say, when they are due.
+//!
+//! The leader does it. A time that is due has one job, whichever process submits it and how often
+//! it tries: the key of the submission is made of both.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::{
+    api::{Api, Caller, Incoming},
+    problem::{Answer, ApiError},
+    scheduling::Board,
+    store::{StoreError, model::ScheduleRecord},
+    timetable::Timetable,
+};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Schedules that are read at a time.
+const TOGETHER: u32 = 8;
+
+/// What submitting needs.
+pub(crate) struct ScheduleRunner {
+    pub(crate) api: Arc<Api>,
+    pub(crate) board: Arc<Board>,
+}
+
+impl ScheduleRunner {
+    /// Submits while this process leads, until `stop`.
+    pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => return,
+                () = sleep(LOOK) => {}
+            }
+            if self.board.leads()
+                && let Err(error) = submit_due(&self.api).await
+            {
+                tracing::warn!(%error, "schedules wait");
+            }
+        }
+    }
+}
+
+/// Submits what is due now.
+async fn submit_due(api: &Api) -> Result<(), StoreError> {
+    for schedule in api.store().due_schedules(TOGETHER).await? {
+        let outcome = match submit(api, &schedule).await? {
+            Ok(job) => Ok(job),
+            Err(why) => {
+                tracing::info!(
+                    schedule = schedule.name,
+                    owner = schedule.owner,
+                    why,
+                    "skipped"
+                );
+                Err(why)
+            }
+        };
+        // Times that passed meanwhile, as while the service was down, are not made up for.
+        let timetable = Timetable::parse(&schedule.cron, &schedule.zone).ok();
+        let now = api.store().now().await?;
+        let next = timetable.and_then(|timetable| timetable.next(now));
+        let outcome = outcome.as_ref().copied().map_err(String::as_str);
+        api.store().schedule_ran(&schedule, outcome, next).await?;
+    }
+    Ok(())
+}
+
+/// The job of a time that is due, or why there is none.
+async fn submit(api: &Api, schedule: &ScheduleRecord) -> Result<Result<Uuid, String>, StoreError> {
+    let owner = match api.store().principal(&schedule.owner).await {
+        Ok(owner) if !owner.disabled => owner,
+        Ok(_) | Err(StoreError::NotFound) => return Ok(Err("its owner is disabled".to_owned())),
+        Err(error) => return Err(error),
+    };
+    if let Some(last) = schedule.last_job {
+        match api.store().job(last).await {
+            Ok(job) if !job.state.is_final() => {
+                return Ok(Err(format!("job {last} of the time before has not ended")));
+            }
+            Ok(_) | Err(StoreError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match take(api, &Caller(owner), schedule).await {
+        Ok(job) => Ok(Ok(job)),
+        // The database did not answer: the time is still due.
+        Err(error) if error.problem().status == 503 => {
+            Err(StoreError::Conflict("the database does not answer"))
+        }
+        Err(error) => Ok(Err(error.problem().detail.clone())),
+    }
+}
+
+async fn take(api: &Api, caller: &Caller, schedule: &ScheduleRecord) -> Answer<Uuid> {
+    let due = schedule.next.map_or(0, |due| due.as_microsecond());
+    let key = format!("schedule {} {due}", schedule.number);
+    let mut incoming = Incoming::scheduled(api, caller, key, &schedule.name);
+    let taken = async {
+        incoming.begin(&schedule.request.options).await?;
+        for file in &schedule.request.files {
+            // The operator may have changed it.
+            api.policy().check_file(file)?;
+            incoming.push(file.clone()).await?;
+        }
+        incoming.check_complete()
+    };
+    let taken: Result<(), ApiError> = taken.await;
+    if let Err(error) = taken {
+        incoming.abort().await;
+        return Err(error);
+    }
+    Ok(incoming.finish().await?.1.id)
+}

@@ -1,0 +1,163 @@
+//! Schedules and the times that they were due.
+
+use godwit_service_api::{job::JobRequest, schedule::ScheduleRun};
+use jiff::Timestamp;
+use sqlx::any::AnyRow;
+use uuid::Uuid;
+
+use super::{
+    Store, StoreError,
+    database::{Columns as _, json, micros},
+    model::ScheduleRecord,
+};
+
+/// Most schedules of a user.
+const SCHEDULES_MAX: i64 = 100;
+
+/// Runs of a schedule that are kept.
+const RUNS_KEPT: i64 = 50;
+
+const SCHEDULE: &str = "number, owner, name, cron, zone, request, next_at, last_job";
+
+fn read(row: &AnyRow) -> Result<ScheduleRecord, StoreError> {
+    let request: JobRequest = row.json(5)?;
+    Ok(ScheduleRecord {
+        number: row.int(0)?,
+        owner: row.text(1)?,
+        name: row.text(2)?,
+        cron: row.text(3)?,
+        zone: row.text(4)?,
+        request,
+        next: row.maybe_time(6)?,
+        last_job: row
+            .maybe_text(7)?
+            .map(|id| id.parse())
+            .transpose()
+            .map_err(StoreError::corrupt)?,
+    })
+}
+
+impl Store {
+    /// Makes a schedule; its number is given.
+    ///
+    /// # Errors
+    /// Its owner has one of this name, or as many as are allowed.
+    pub async fn add_schedule(&self, schedule: &ScheduleRecord) -> Result<(), StoreError> {
+        let mut work = self.database.begin().await?;
+        let query = work.query("SELECT name FROM principal WHERE name = $1 {lock}");
+        let query = query.bind(schedule.owner.clone());
+        query.fetch_optional(work.connection()).await?;
+        let query = work.query("SELECT COUNT(*) FROM schedule WHERE owner = $1");
+        let query = query.bind(schedule.owner.clone());
+        let has = query.fetch_one(work.connection()).await?.int(0)?;
+        if has >= SCHEDULES_MAX {
+            return Err(StoreError::Conflict("a user has at most 100 schedules"));
+        }
+        let text = "INSERT INTO schedule (owner, name, cron, zone, request, next_at)
+            VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (owner, name) DO NOTHING";
+        let query = work
+            .query(text)
+            .bind(schedule.owner.clone())
+            .bind(schedule.name.clone())
+            .bind(schedule.cron.clone())
+            .bind(schedule.zone.clone())
+            .bind(json(&schedule.request)?)
+            .bind(micros(schedule.next));
+        if query.execute(work.connection()).await?.rows_affected() == 0 {
+            return Err(StoreError::Conflict("there is a schedule of this name"));
+        }
+        work.commit().await
+    }
+
+    /// Schedules of a user, by name.
+    pub async fn schedules(&self, owner: &str) -> Result<Vec<ScheduleRecord>, StoreError> {
+        let text = format!("SELECT {SCHEDULE} FROM schedule WHERE owner = $1 ORDER BY name");
+        let query = self.database.query(&text).bind(owner.to_owned());
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// One schedule.
+    pub async fn schedule(&self, owner: &str, name: &str) -> Result<ScheduleRecord, StoreError> {
+        let text = format!("SELECT {SCHEDULE} FROM schedule WHERE owner = $1 AND name = $2");
+        let query = self
+            .database
+            .query(&text)
+            .bind(owner.to_owned())
+            .bind(name.to_owned());
+        let row = query.fetch_optional(self.database.reader()).await?;
+        read(&row.ok_or(StoreError::NotFound)?)
+    }
+
+    /// The last times that a schedule was due, latest first.
+    pub async fn runs(&self, schedule: i64) -> Result<Vec<ScheduleRun>, StoreError> {
+        let text = "SELECT due, job, skipped FROM schedule_run WHERE schedule = $1
+            ORDER BY due DESC";
+        let query = self.database.query(text).bind(schedule);
+        let rows = query.fetch_all(self.database.reader()).await?;
+        let run = |row: &AnyRow| {
+            let job = row.maybe_text(1)?.map(|id| id.parse()).transpose();
+            Ok(ScheduleRun {
+                due: row.time(0)?,
+                job: job.map_err(StoreError::corrupt)?,
+                skipped: row.maybe_text(2)?,
+            })
+        };
+        rows.iter().map(run).collect()
+    }
+
+    /// Removes a schedule. Its jobs stay.
+    pub async fn remove_schedule(&self, owner: &str, name: &str) -> Result<(), StoreError> {
+        let mut work = self.database.begin().await?;
+        let text = "DELETE FROM schedule WHERE owner = $1 AND name = $2 RETURNING number";
+        let query = work
+            .query(text)
+            .bind(owner.to_owned())
+            .bind(name.to_owned());
+        let row = query.fetch_optional(work.connection()).await?;
+        let number = row.ok_or(StoreError::NotFound)?.int(0)?;
+        let query = work.query("DELETE FROM schedule_run WHERE schedule = $1");
+        query.bind(number).execute(work.connection()).await?;
+        work.commit().await
+    }
+
+    /// Schedules that are due by the clock of the database.
+    pub async fn due_schedules(&self, limit: u32) -> Result<Vec<ScheduleRecord>, StoreError> {
+        let text = format!(
+            "SELECT {SCHEDULE} FROM schedule WHERE next_at <= {{now}} ORDER BY next_at LIMIT $1"
+        );
+        let query = self.database.query(&text).bind(i64::from(limit));
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Writes down what became of a schedule that was due, unless another process has.
+    pub async fn schedule_ran(
+        &self,
+        schedule: &ScheduleRecord,
+        outcome: Result<Uuid, &str>,
+        next: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let mut work = self.database.begin().await?;
+        let text = "UPDATE schedule SET next_at = $3, last_job = COALESCE($4, last_job)
+            WHERE number = $1 AND next_at = $2";
+        let (number, due) = (schedule.number, micros(schedule.next));
+        let job = outcome.ok().map(|id| id.to_string());
+        let query = work.query(text).bind(number).bind(due);
+        let query = query.bind(micros(next)).bind(job.clone());
+        if query.execute(work.connection()).await?.rows_affected() == 0 {
+            return Ok(());
+        }
+        let text = "INSERT INTO schedule_run (schedule, due, job, skipped)
+            VALUES ($1, $2, $3, $4)";
+        let query = work.query(text).bind(number).bind(due).bind(job);
+        let query = query.bind(outcome.err().map(str::to_owned));
+        query.execute(work.connection()).await?;
+        let text = "DELETE FROM schedule_run WHERE schedule = $1 AND due <=
+            (SELECT due FROM schedule_run WHERE schedule = $1 ORDER BY due DESC
+            LIMIT 1 OFFSET $2)";
+        let query = work.query(text).bind(number).bind(RUNS_KEPT);
+        query.execute(work.connection()).await?;
+        work.commit().await
+    }
+}

@@ -1,0 +1,103 @@
+//! Schedules and the times that they were due.
+
+use std::time::Duration;
+
+use godwit_service::store::{Begun, Quota, StoreError, model::ScheduleRecord};
+use godwit_service_api::job::{JobOptions, JobRequest};
+use jiff::Timestamp;
+
+use crate::support::*;
+
+fn schedule(name: &str, next: Option<Timestamp>) -> ScheduleRecord {
+    ScheduleRecord {
+        number: 0,
+        owner: "alice".into(),
+        name: name.into(),
+        cron: "15 3 * * *".into(),
+        zone: "Europe/Berlin".into(),
+        request: JobRequest {
+            files: files(2),
+            options: JobOptions::default(),
+        },
+        next,
+        last_job: None,
+    }
+}
+
+both! {
+
+async fn a_time_that_is_due_has_one_job_whoever_leads(fixture) {
+    let store = &fixture.store;
+    let now = store.now().await.unwrap();
+    let due = now - Duration::from_secs(3600);
+    store.add_schedule(&schedule("late", Some(due))).await.unwrap();
+    store.add_schedule(&schedule("early", Some(now + Duration::from_secs(3600)))).await.unwrap();
+    store.add_schedule(&schedule("never", None)).await.unwrap();
+    // Both have read it before one of them has written what became of it.
+    let of_two = [store.due_schedules(8).await.unwrap(), store.due_schedules(8).await.unwrap()];
+    let next = Some(now + Duration::from_secs(1800));
+    let mut jobs = Vec::new();
+    for found in &of_two {
+        assert_eq!(found.len(), 1);
+        let one = &found[0];
+        assert_eq!((one.name.as_str(), &one.request.files), ("late", &files(2)));
+        let key = format!("schedule {} {due}", one.number);
+        let options = &one.request.options;
+        let begun = store.submit_scheduled("alice", Some(&key), "late", options, Quota::NONE).await;
+        let job = match begun.unwrap() {
+            Begun::New(mut submission) => {
+                submission.push(file(0)).await.unwrap();
+                submission.finish().await.unwrap()
+            }
+            Begun::Existing { id, .. } => id,
+        };
+        store.schedule_ran(one, Ok(job), next).await.unwrap();
+        jobs.push(job);
+    }
+    assert_eq!(jobs[0], jobs[1]);
+    assert_eq!(store.job(jobs[0]).await.unwrap().schedule.as_deref(), Some("late"));
+    let after = store.schedule("alice", "late").await.unwrap();
+    assert_eq!((after.next, after.last_job), (next, Some(jobs[0])));
+    let runs = store.runs(after.number).await.unwrap();
+    assert_eq!((runs.len(), runs[0].due, runs[0].job), (1, due, Some(jobs[0])));
+    assert!(store.due_schedules(8).await.unwrap().is_empty());
+}
+
+async fn the_last_runs_are_kept_and_a_skipped_one_keeps_the_last_job(fixture) {
+    let store = &fixture.store;
+    let now = store.now().await.unwrap();
+    store.add_schedule(&schedule("busy", Some(now))).await.unwrap();
+    let job = submit(store, 1).await;
+    for n in 0..60 {
+        let due = store.schedule("alice", "busy").await.unwrap();
+        let outcome = if n == 0 { Ok(job) } else { Err("it has not ended") };
+        let next = due.next.unwrap() + Duration::from_secs(60);
+        store.schedule_ran(&due, outcome, Some(next)).await.unwrap();
+    }
+    let schedule = store.schedule("alice", "busy").await.unwrap();
+    let runs = store.runs(schedule.number).await.unwrap();
+    assert_eq!((runs.len(), schedule.last_job), (50, Some(job)));
+    assert_eq!(runs[0].due, now + Duration::from_secs(59 * 60));
+    assert!(runs.iter().all(|run| run.skipped.as_deref() == Some("it has not ended")));
+}
+
+async fn names_are_of_their_owner_and_a_user_has_a_hundred(fixture) {
+    let store = &fixture.store;
+    for n in 0..100 {
+        store.add_schedule(&schedule(&format!("s{n}"), None)).await.unwrap();
+    }
+    let refused = store.add_schedule(&schedule("one-more", None)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict(_))));
+    store.remove_schedule("alice", "s7").await.unwrap();
+    let again = store.remove_schedule("alice", "s7").await;
+    assert!(matches!(again, Err(StoreError::NotFound)));
+    let taken = store.add_schedule(&schedule("s8", None)).await;
+    assert!(matches!(taken, Err(StoreError::Conflict(_))));
+    let of_bob = ScheduleRecord { owner: "bob".into(), ..schedule("s8", None) };
+    store.add_schedule(&of_bob).await.unwrap();
+    assert_eq!(store.schedules("bob").await.unwrap().len(), 1);
+    assert!(matches!(store.schedule("bob", "s9").await, Err(StoreError::NotFound)));
+    assert_eq!(store.schedules("alice").await.unwrap().len(), 99);
+}
+
+}
