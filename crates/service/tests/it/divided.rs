@@ -93,8 +93,8 @@ async fn the_range_of_a_killed_agent_is_copied_by_another() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
-    process.kill().unwrap();
-    process.wait().unwrap();
+    process.0.kill().unwrap();
+    process.0.wait().unwrap();
     let record = service.ended(job).await;
     assert_eq!(record.state, JobState::Finished, "{record:?}");
     assert!(fs::read(to.path("copy")).unwrap() == content);

@@ -22,7 +22,7 @@ async fn another_agent_ends_what_a_killed_process_held() {
     let service = Service::start().await;
     let local = tempfile::tempdir().unwrap();
     let (mut process, _state) = service.agent_process("killed", local.path()).await;
-    let contents: Vec<_> = (0..12).map(|n| bytes((2 << 20) + n, n as u64)).collect();
+    let contents: Vec<_> = (0..12).map(|n| bytes((6 << 20) + n, n as u64)).collect();
     let mut files = Vec::new();
     for (number, content) in contents.iter().enumerate() {
         one.write(&number.to_string(), content);
@@ -36,8 +36,8 @@ async fn another_agent_ends_what_a_killed_process_held() {
     let job = service.submit(files, options).await;
     let moves = |_: &JobRecord| service.board.job(job).bytes > 0;
     service.until(job, Duration::from_secs(20), moves).await;
-    process.kill().unwrap();
-    process.wait().unwrap();
+    process.0.kill().unwrap();
+    process.0.wait().unwrap();
     let before = service.store.job(job).await.unwrap();
     assert!(before.files.finished < 12, "{before:?}");
     let slow = |config: &mut _| slow(config, local.path());
@@ -71,7 +71,7 @@ async fn an_agent_leaves_no_core_file() {
     let service = Service::start().await;
     let local = tempfile::tempdir().unwrap();
     let (mut process, _state) = service.agent_process("a", local.path()).await;
-    let limits = format!("/proc/{}/limits", process.id());
+    let limits = format!("/proc/{}/limits", process.0.id());
     let is_none = |line: &str| {
         line.strip_prefix("Max core file size")
             .is_some_and(|rest| rest.split_whitespace().take(2).eq(["0", "0"]))
@@ -84,8 +84,8 @@ async fn an_agent_leaves_no_core_file() {
         assert!(wait < 400, "{text}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    process.kill().unwrap();
-    process.wait().unwrap();
+    process.0.kill().unwrap();
+    process.0.wait().unwrap();
 }
 
 /// An agent of which the test sends each poll.

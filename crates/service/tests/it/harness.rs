@@ -203,7 +203,7 @@ impl Service {
     }
 
     /// An agent as a process of its own, that writes to `local` as a [`slow`] one.
-    pub(crate) async fn agent_process(&self, name: &str, local: &Path) -> (Child, TempDir) {
+    pub(crate) async fn agent_process(&self, name: &str, local: &Path) -> (Killed, TempDir) {
         let state = tempfile::tempdir().unwrap();
         let token = state.path().join("token");
         std::fs::write(&token, self.token(name).await).unwrap();
@@ -219,7 +219,7 @@ impl Service {
             .arg(state.path().join("state"))
             .stderr(Stdio::null())
             .spawn();
-        (process.unwrap(), state)
+        (Killed(process.unwrap()), state)
     }
 
     /// One poll, as an agent sends it.
@@ -231,6 +231,17 @@ impl Service {
 
     pub(crate) async fn agent(&self, name: &str, change: impl FnOnce(&mut Config)) -> Agent {
         Agent::start(&self.url, self.token(name).await, name, change)
+    }
+}
+
+/// A process that does not outlive its test.
+pub(crate) struct Killed(pub(crate) Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
