@@ -30,7 +30,10 @@ nordugrid-arc-gridftpd       ARC's server
 libjglobus-gridftp-java      GridFTP for Java programs
 libjglobus-gss-java          identities for them
 default-jdk-headless         runs a Java program from its source
-curl                         an ordinary FTP client
+gfal2-plugin-http            lets gfal2 speak HTTP and WebDAV
+davix                        the grid's HTTP and WebDAV client
+litmus                       tests whether a server keeps to WebDAV
+curl                         an ordinary client of FTP and HTTP
 lftp                         an ordinary FTP client that lists, mirrors and fetches in parts
 rclone                       copies directories, over FTP among others
 rsync                        what patterns of sync mean

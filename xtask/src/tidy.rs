@@ -18,13 +18,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tune", &[]),
     ("gsi", &[]),
     ("engine", &["gsi", "proto"]),
+    ("http", &["proto"]),
     ("scheduler", &["tune"]),
     ("service-api", &[]),
     (
         "client",
         &["engine", "gsi", "proto", "tune", "service-api", "server"],
     ),
-    ("server", &["engine", "gsi", "proto"]),
+    ("server", &["engine", "gsi", "http", "proto"]),
     (
         "service",
         &[

@@ -5,8 +5,8 @@ use super::{Fault, Text, is_generated};
 const RULE: &str = "bytes, unless an RFC is quoted";
 
 /// Prose is what stands in comments, literals and pages. Excused are a quotation (`"..."`), the
-/// type OCTET STRING, and names: `octets=` on the wire, `"octets"` in a log, `InOctets` of a
-/// kernel.
+/// types OCTET STRING and octet-stream, and names: `octets=` on the wire, `"octets"` in a log,
+/// `InOctets` of a kernel.
 pub(super) fn check(text: &Text, faults: &mut Vec<Fault>) {
     if is_generated(&text.path) || text.is_rule() {
         return;
@@ -57,6 +57,7 @@ fn is_name(line: &str, at: usize) -> bool {
     let after = rest[end..].chars().next();
     let is_mark = |c: Option<char>| matches!(c, Some('"' | '`' | '\\'));
     rest.starts_with("OCTET STRING")
+        || rest.starts_with("octet-stream")
         || is_mark(before) && is_mark(after)
         || before.is_some_and(|c| c.is_alphanumeric() || c == '_')
         || matches!(after, Some('=' | '(' | '_'))

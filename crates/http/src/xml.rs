@@ -1,0 +1,204 @@
+//! XML of peers: without document types, entities of its own, and depth past a bound.
+
+use quick_xml::{
+    NsReader,
+    escape::resolve_predefined_entity,
+    events::{BytesStart, Event},
+    name::ResolveResult,
+};
+
+/// Elements inside each other.
+const DEPTH_MAX: usize = 32;
+
+/// Namespace of WebDAV.
+pub(crate) const DAV: &str = "DAV:";
+
+/// Why a body is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadXml {
+    /// Not UTF-8, which all WebDAV software writes.
+    #[error("the body is not in UTF-8")]
+    Encoding,
+    /// Not well-formed.
+    #[error("the body is not well-formed XML")]
+    Malformed,
+    /// A document type, which could define entities.
+    #[error("the body has a document type")]
+    DocumentType,
+    /// An entity other than the five of XML.
+    #[error("the body has an unknown entity")]
+    Entity,
+    /// Too deep, too many names, or too long.
+    #[error("the body is too large")]
+    Large,
+    /// Well-formed, and not what this request has.
+    #[error("the body is not what the request needs")]
+    Unexpected,
+}
+
+/// Name of an element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// Empty: none.
+    pub namespace: String,
+    /// Without prefix.
+    pub local: String,
+}
+
+impl Name {
+    /// A name of WebDAV.
+    pub fn dav(local: &str) -> Self {
+        Self {
+            namespace: DAV.to_owned(),
+            local: local.to_owned(),
+        }
+    }
+
+    /// Whether it is this name of WebDAV.
+    pub fn is_dav(&self, local: &str) -> bool {
+        self.namespace == DAV && self.local == local
+    }
+}
+
+/// Part of a document.
+pub(crate) enum Node {
+    Open(Name),
+    Close,
+    Text(String),
+}
+
+pub(crate) struct Document<'a> {
+    reader: NsReader<&'a [u8]>,
+    depth: usize,
+    /// The one element at the top has ended.
+    is_over: bool,
+}
+
+impl<'a> Document<'a> {
+    pub(crate) fn new(body: &'a [u8]) -> Result<Self, BadXml> {
+        let text = std::str::from_utf8(body).map_err(|_| BadXml::Encoding)?;
+        let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
+        reader.config_mut().expand_empty_elements = true;
+        Ok(Self {
+            reader,
+            depth: 0,
+            is_over: false,
+        })
+    }
+
+    /// `None`: the document is complete.
+    pub(crate) fn next(&mut self) -> Result<Option<Node>, BadXml> {
+        loop {
+            let (namespace, event) =
+                (self.reader.read_resolved_event()).map_err(|_| BadXml::Malformed)?;
+            let namespace = match namespace {
+                ResolveResult::Bound(namespace) => Some(namespace.as_ref().to_owned()),
+                ResolveResult::Unbound => Some(String::new()),
+                ResolveResult::Unknown(_) => None,
+            };
+            match event {
+                Event::Start(start) => {
+                    check_prefixes(&start)?;
+                    self.depth += 1;
+                    if self.depth > DEPTH_MAX {
+                        return Err(BadXml::Large);
+                    }
+                    if self.is_over {
+                        return Err(BadXml::Malformed);
+                    }
+                    return Ok(Some(Node::Open(Name {
+                        namespace: namespace.ok_or(BadXml::Malformed)?,
+                        local: start.local_name().as_ref().to_owned(),
+                    })));
+                }
+                Event::End(_) => {
+                    self.depth = self.depth.checked_sub(1).ok_or(BadXml::Malformed)?;
+                    self.is_over = self.depth == 0;
+                    return Ok(Some(Node::Close));
+                }
+                Event::Text(text) => {
+                    let text = text.into_inner();
+                    if self.depth > 0 {
+                        return Ok(Some(Node::Text(text.into_owned())));
+                    }
+                    if !text.trim().is_empty() {
+                        return Err(BadXml::Malformed);
+                    }
+                }
+                Event::CData(text) if self.depth > 0 => {
+                    return Ok(Some(Node::Text(text.into_inner().into_owned())));
+                }
+                Event::GeneralRef(reference) if self.depth > 0 => {
+                    let character = reference.resolve_char_ref().map_err(|_| BadXml::Entity)?;
+                    let text = match character {
+                        Some(character) => character.to_string(),
+                        None => resolve_predefined_entity(&reference.into_inner())
+                            .ok_or(BadXml::Entity)?
+                            .to_owned(),
+                    };
+                    return Ok(Some(Node::Text(text)));
+                }
+                Event::CData(_) | Event::GeneralRef(_) | Event::Empty(_) => {
+                    return Err(BadXml::Malformed);
+                }
+                Event::DocType(_) => return Err(BadXml::DocumentType),
+                Event::Decl(_) | Event::PI(_) | Event::Comment(_) => {}
+                Event::Eof => {
+                    return match self.is_over {
+                        true => Ok(None),
+                        false => Err(BadXml::Malformed),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Skips what is left of the element that was opened last.
+    pub(crate) fn skip(&mut self) -> Result<(), BadXml> {
+        let depth = self.depth;
+        while self.depth >= depth {
+            self.next()?.ok_or(BadXml::Malformed)?;
+        }
+        Ok(())
+    }
+
+    /// The text of the element that was opened last, without that of elements inside.
+    pub(crate) fn text(&mut self) -> Result<String, BadXml> {
+        let mut text = String::new();
+        loop {
+            match self.next()?.ok_or(BadXml::Malformed)? {
+                Node::Text(more) => text.push_str(&more),
+                Node::Open(_) => self.skip()?,
+                Node::Close => return Ok(text.trim().to_owned()),
+            }
+        }
+    }
+}
+
+/// A prefix cannot stand for no namespace (Namespaces in XML 1.0 §5).
+fn check_prefixes(start: &BytesStart<'_>) -> Result<(), BadXml> {
+    for attribute in start.attributes() {
+        let attribute = attribute.map_err(|_| BadXml::Malformed)?;
+        let key: &str = attribute.key.as_ref();
+        if key.starts_with("xmlns:") && attribute.value.is_empty() {
+            return Err(BadXml::Malformed);
+        }
+    }
+    Ok(())
+}
+
+/// Text as it stands in XML and HTML. Characters that XML 1.0 cannot have are replaced.
+pub(crate) fn escape(text: &str, out: &mut String) {
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\t' | '\n' | '\r' => out.push_str(&format!("&#{};", u32::from(character))),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            other => out.push(other),
+        }
+    }
+}

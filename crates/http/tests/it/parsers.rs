@@ -1,0 +1,105 @@
+//! What must hold for any bytes of a peer. The fuzz targets run these.
+
+use std::time::SystemTime;
+
+use godwit_http::{
+    conditions::{Conditions, EntityTag, Validators, range_counts},
+    dav::{Depth, Wanted, overwrite},
+    digest::Form,
+    marker::{Ending, Event, Marker, Reader},
+    multistatus::{self, Resource},
+    range::{ContentRange, Selection, select},
+    target::{Target, encoded},
+};
+
+/// Each line is every header.
+pub(crate) fn headers(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let validators = Validators {
+        tag: EntityTag::strong("x").unwrap(),
+        modified: SystemTime::UNIX_EPOCH,
+    };
+    for line in text.lines() {
+        if let Ok(target) = Target::of_path(line) {
+            let path = encoded(target.path.as_bytes());
+            let again = Target::of_path(&path).unwrap();
+            assert_eq!(again.path, target.path);
+            let parts = target.path.as_bytes().split(|byte| *byte == b'/');
+            assert!(parts.into_iter().all(|part| part != b".." && part != b"."));
+        }
+        let _ = Target::of_destination(line, Some("h"));
+        for size in [0, 1, 1000, u64::MAX] {
+            if let Selection::Parts(parts) = select(line, size) {
+                let lengths = parts.iter().map(|part| part.end - part.start);
+                assert!(lengths.fold(0, u64::saturating_add) <= size);
+                assert!(parts.iter().all(|part| part.end <= size));
+            }
+        }
+        if let Some(range) = ContentRange::parse(line) {
+            assert_eq!(ContentRange::parse(&range.to_string()), Some(range));
+        }
+        if let Some(tag) = EntityTag::parse(line) {
+            assert_eq!(EntityTag::parse(&tag.to_string()), Some(tag));
+        }
+        let conditions = Conditions {
+            if_match: Some(line),
+            if_none_match: Some(line),
+            if_modified_since: Some(line),
+            if_unmodified_since: Some(line),
+        };
+        conditions.check(Some(&validators), true);
+        range_counts(Some(line), &validators);
+        for form in [Form::Rfc3230, Form::Rfc9530] {
+            form.preferred(line);
+            for (algorithm, hex) in form.read(line).unwrap_or_default() {
+                let written = form.write(algorithm, &hex);
+                assert_eq!(form.read(&written), Ok(vec![(algorithm, hex)]));
+            }
+        }
+        let _ = (Depth::parse(Some(line)), overwrite(Some(line)));
+    }
+}
+
+pub(crate) fn bodies(bytes: &[u8]) {
+    if let Ok(wanted) = Wanted::read(bytes) {
+        let resource = Resource {
+            path: b"/f".to_vec(),
+            is_collection: false,
+            size: Some(1),
+            modified: None,
+            tag: None,
+            free_bytes: None,
+        };
+        let mut text = multistatus::HEAD.to_owned();
+        resource.write(&wanted, &mut text);
+        let found = multistatus::read((text + multistatus::TAIL).as_bytes());
+        assert!(found.is_ok(), "{wanted:?}");
+    }
+    let _ = multistatus::read(bytes);
+    let whole = events([bytes]);
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    assert_eq!(events([first, second]), whole);
+    assert!(
+        whole
+            .iter()
+            .filter(|event| matches!(event, Event::Ended(_)))
+            .count()
+            <= 1
+    );
+    let ending = Ending::Failure(String::from_utf8_lossy(bytes).into_owned()).to_string();
+    assert_eq!(ending.lines().count(), 1);
+    let marker = Marker::default();
+    assert_eq!(
+        events([marker.to_string().as_bytes()]),
+        [Event::Marker(marker)]
+    );
+}
+
+fn events<const N: usize>(parts: [&[u8]; N]) -> Vec<Event> {
+    let (mut reader, mut events) = (Reader::default(), Vec::new());
+    for part in parts {
+        reader.feed(part, &mut events);
+    }
+    events.extend(reader.finish());
+    events
+}
