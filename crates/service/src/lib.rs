@@ -7,7 +7,8 @@
 //! - [`fts`]: the same in the interface of FTS3
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
 //! - `schedules`: submits what is due; `timetable`: when that is
-//! - `problem`: errors of requests; `webhooks`: reports of ended jobs
+//! - `problem`: errors of requests; `rendered`: parts of answers that are asked for again;
+//!   `webhooks`: reports of ended jobs
 //! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
 //! - `foreign`: what fuzz targets do with bytes of users and agents
@@ -25,6 +26,7 @@ mod foreign;
 pub mod fts;
 pub mod gateway;
 mod problem;
+mod rendered;
 mod schedules;
 pub mod scheduling;
 pub mod serve;

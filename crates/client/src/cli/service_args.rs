@@ -46,9 +46,11 @@ Examples:
   godwit schedule add '15 3 * * *' -r gsiftp://a.example.org/run gsiftp://b.example.org/run
   godwit schedule add '0 6 * * MON' --zone Europe/Berlin --name weekly --from list.txt
 
-Options are those of submit. The job is submitted each time that the schedule is due, unless its \
-job of the time before has not ended. The schedule has the name of --name, else that of the first \
-source.";
+Options are those of submit but --deadline, --after, --dry-run, --idempotency-key and --watch, \
+which are of one job; no proxy is delegated. The job is submitted each time that the schedule is \
+due, unless its job of the time before has not ended. The schedule has the name of --name, else \
+that of the first source, else `schedule`; other characters than letters, digits, . _ and - \
+become -.";
 
 pub(super) const WAIT_AFTER_HELP: &str = "\
 Examples:
@@ -142,6 +144,15 @@ pub(crate) struct SubmitArgs {
     /// Check it, and keep nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
+    #[command(flatten)]
+    new: NewJobArgs,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// How a job begins.
+#[derive(Clone, Debug, Args)]
+struct NewJobArgs {
     /// The same key gives the same job, however often it is submitted
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -151,8 +162,6 @@ pub(crate) struct SubmitArgs {
     /// Wait for the end, and show progress
     #[arg(short, long)]
     watch: bool,
-    #[command(flatten)]
-    target: TargetArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -196,7 +205,7 @@ pub(crate) struct ScheduleAddArgs {
 }
 
 fn plain_name(text: &str) -> Result<String, String> {
-    match !text.is_empty() && schedule_name(text) == text {
+    match !matches!(text, "" | "." | "..") && schedule_name(text) == text {
         true => Ok(text.to_owned()),
         false => Err("a name has letters, digits, . _ and -".to_owned()),
     }
@@ -210,15 +219,8 @@ pub(crate) struct CloneArgs {
     /// The new one starts paused
     #[arg(long)]
     paused: bool,
-    /// The same key gives the same new job, however often it is submitted
-    #[arg(long, value_name = "KEY")]
-    idempotency_key: Option<String>,
-    /// The service does not get a proxy signed by yours
-    #[arg(long)]
-    no_delegation: bool,
-    /// Wait for the end of the new one, and show progress
-    #[arg(short, long)]
-    watch: bool,
+    #[command(flatten)]
+    new: NewJobArgs,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -389,9 +391,9 @@ impl SubmitArgs {
             files,
             list: self.from,
             options,
-            idempotency_key: self.idempotency_key,
-            watch: self.watch && !self.dry_run,
-            proxy: (!self.no_delegation && !self.dry_run).then(proxy),
+            idempotency_key: self.new.idempotency_key,
+            watch: self.new.watch && !self.dry_run,
+            proxy: (!self.new.no_delegation && !self.dry_run).then(proxy),
         };
         Ok((submission, self.target))
     }
@@ -458,9 +460,9 @@ impl CloneArgs {
         self.target.request(ServiceCommand::Clone(CloneRequest {
             id: self.id,
             paused: self.paused,
-            idempotency_key: self.idempotency_key,
-            watch: self.watch,
-            proxy: (!self.no_delegation).then(proxy),
+            idempotency_key: self.new.idempotency_key,
+            watch: self.new.watch,
+            proxy: (!self.new.no_delegation).then(proxy),
         }))
     }
 }

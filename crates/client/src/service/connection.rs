@@ -105,6 +105,11 @@ impl ServiceError {
         }
     }
 
+    /// The user asks too much at a time.
+    pub(super) fn is_limit(&self) -> bool {
+        matches!(self, ServiceError::Refused { problem, .. } if problem.status == 429)
+    }
+
     /// How it ends the process.
     pub fn exit(&self) -> Exit {
         match self {

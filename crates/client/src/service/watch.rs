@@ -65,7 +65,26 @@ pub(super) async fn wait(
     let mut open = ids.to_vec();
     let all = async {
         let (mut following, mut worst) = (JoinSet::new(), Exit::Done);
-        let mut next = ids.iter().copied();
+        let mut end = |job: &JobView| {
+            let text = match json {
+                true => show::json(job),
+                false => show::table(slice::from_ref(job)),
+            };
+            text.lines()
+                .for_each(|line| observer.on_output(line.as_bytes()));
+            worst = cmp::max_by_key(worst, exit_of(job), |exit| exit.code());
+            open.retain(|id| *id != job.id);
+            worst
+        };
+        let (mut last, mut left) = (Exit::Done, Vec::new());
+        for id in ids {
+            let job = connection.job(*id).await?;
+            match job.state.is_final() {
+                true => last = end(&job),
+                false => left.push(*id),
+            }
+        }
+        let mut next = left.into_iter();
         loop {
             while following.len() < TOGETHER
                 && let Some(id) = next.next()
@@ -74,17 +93,10 @@ pub(super) async fn wait(
                 following.spawn(async move { ended(&connection, id, |_| {}).await });
             }
             let Some(job) = following.join_next().await else {
-                return Ok(worst);
+                return Ok(last);
             };
             let job = job.unwrap_or_else(|error| panic::resume_unwind(error.into_panic()))?;
-            let text = match json {
-                true => show::json(&job),
-                false => show::table(slice::from_ref(&job)),
-            };
-            text.lines()
-                .for_each(|line| observer.on_output(line.as_bytes()));
-            worst = cmp::max_by_key(worst, exit_of(&job), |exit| exit.code());
-            open.retain(|id| *id != job.id);
+            last = end(&job);
         }
     };
     tokio::select! {
@@ -111,6 +123,8 @@ async fn ended(
         match follow(connection, id, &mut failures, &mut show).await {
             Ok(job) => return Ok(job),
             Err(error) if !error.may_pass() || failures >= RECONNECTS => return Err(error),
+            // Others of the user's streams end some time.
+            Err(error) if error.is_limit() => {}
             Err(_) => failures += 1,
         }
         time::sleep(RECONNECT_PAUSE).await;

@@ -443,6 +443,17 @@ pub fn in_url(path: &FtpPath) -> impl Iterator<Item = &str> {
     iter::once(front).chain(percent_encode(path, PATH))
 }
 
+/// The URL of a directory without slashes at its end, to which `/` and a name can be added. That of
+/// a root keeps those behind its scheme.
+pub fn without_last_slashes(url: &str) -> &str {
+    let trimmed = url.trim_end_matches('/');
+    let kept = match trimmed.ends_with(':') {
+        true => "//".len(),
+        false => 0,
+    };
+    url.get(..trimmed.len() + kept).unwrap_or(trimmed)
+}
+
 impl fmt::Debug for RemoteUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

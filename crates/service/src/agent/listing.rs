@@ -11,7 +11,7 @@ use godwit_client::{
 };
 use godwit_proto::{
     FtpPath,
-    url::{Location, in_url},
+    url::{Location, in_url, without_last_slashes},
 };
 use godwit_service_api::{
     agent::{FoundFile, Grant},
@@ -92,7 +92,7 @@ fn list_here(path: &[u8]) -> Result<Vec<ListedName>, Error> {
 fn below(url: &str, name: &[u8]) -> Result<String, FileError> {
     let path = [b"/", name].concat();
     let path = FtpPath::new(path).map_err(unfit)?;
-    let mut below = url.trim_end_matches('/').to_owned();
+    let mut below = without_last_slashes(url).to_owned();
     below.extend(in_url(&path));
     match below.len() {
         0..=MAX_URL_BYTES => Ok(below),
@@ -110,6 +110,7 @@ mod tests {
         assert_eq!(of("ftp://h/d", "a b"), "ftp://h/d/a%20b");
         assert_eq!(of("ftp://h/d/", "%"), "ftp://h/d/%25");
         assert_eq!(of("ftp://h", "x"), "ftp://h/x");
+        assert_eq!(of("file:///", "x"), "file:///x");
         let long = "x".repeat(MAX_URL_BYTES);
         assert_eq!(
             below("ftp://h/d", long.as_bytes()).unwrap_err().code,

@@ -332,11 +332,19 @@ impl Api {
             ids: ids.to_vec(),
             ..JobFilter::default()
         };
+        let mut sees: HashMap<String, bool> = HashMap::new();
         for job in self.store.jobs(&filter, None, MAX_PAGE).await?.items {
-            match self.check_sees(caller, &job.owner).await {
-                Ok(()) => drop(visible.insert(job.id, job)),
-                Err(error) if error.problem().status == 404 => {}
-                Err(error) => return Err(error),
+            let seen = match sees.get(&job.owner) {
+                Some(seen) => *seen,
+                None => match self.check_sees(caller, &job.owner).await {
+                    Ok(()) => true,
+                    Err(error) if error.problem().status == 404 => false,
+                    Err(error) => return Err(error),
+                },
+            };
+            sees.insert(job.owner.clone(), seen);
+            if seen {
+                visible.insert(job.id, job);
             }
         }
         Ok(visible)

@@ -47,9 +47,13 @@ use crate::{
     accounts::Accounts,
     credentials::Vault,
     problem::{ApiError, Kind},
+    rendered::Rendered,
     scheduling::Board,
     store::Store,
 };
+
+/// Member of the metadata of jobs and files that the interface of FTS3 has for itself.
+pub(crate) const FTS_METADATA: &str = "fts";
 
 /// What an operator sets of the API.
 #[derive(Clone, Debug)]
@@ -74,6 +78,7 @@ pub struct Api {
     max_jobs: Option<u64>,
     max_files: Option<u64>,
     board: Arc<Board>,
+    rendered: Rendered,
     stopping: watch::Receiver<bool>,
 }
 
@@ -96,12 +101,17 @@ impl Api {
             max_jobs: settings.max_jobs,
             max_files: settings.max_files,
             board,
+            rendered: Rendered::new(),
             stopping,
         }
     }
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    pub(crate) fn rendered(&self) -> &Rendered {
+        &self.rendered
     }
 
     pub(crate) fn vault(&self) -> &Vault {

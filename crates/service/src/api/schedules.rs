@@ -12,7 +12,7 @@ use super::{
     Api,
     extract::{Caller, Json, Name},
     openapi::Routes,
-    submit::{Incoming, is_plain},
+    submit::{Incoming, check_reserved, is_plain},
 };
 use crate::{
     problem::{Answer, ApiError, Kind},
@@ -68,8 +68,11 @@ pub(super) async fn add_schedule(
 ) -> Answer<(StatusCode, JsonAnswer<ScheduleView>)> {
     let invalid = |at: &str, why: &str| ApiError::new(Kind::Invalid, why).at(at);
     let is_name_char = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if !is_plain(&request.name) || !request.name.chars().all(is_name_char) {
-        return Err(invalid("/name", "1 to 200 letters, digits, . _ and -"));
+    let is_name = is_plain(&request.name) && request.name.chars().all(is_name_char);
+    // URLs cannot have them as a part of their path.
+    if !is_name || matches!(request.name.as_str(), "." | "..") {
+        let why = "1 to 200 letters, digits, . _ and -; not . or .. alone";
+        return Err(invalid("/name", why));
     }
     let timetable = Timetable::parse(&request.cron, &request.zone);
     let timetable = timetable.map_err(|error| match error {
@@ -127,7 +130,7 @@ pub(super) async fn show_schedule(
 #[utoipa::path(
     delete, path = "/api/v1/schedules/{name}",
     params(("name" = String, Path, description = "Schedule")),
-    responses((status = 204, description = "It submits nothing any more")),
+    responses((status = 204, description = "It begins no submission any more")),
 )]
 pub(super) async fn remove_schedule(
     State(api): State<Arc<Api>>,
@@ -152,6 +155,7 @@ impl Api {
             return wrong("/job/options", why);
         }
         let checked = async {
+            check_reserved(options).map_err(|error| error.below("/options"))?;
             let mut incoming = Incoming::named(self, caller, None);
             let dry_run = JobOptions {
                 dry_run: true,

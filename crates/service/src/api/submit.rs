@@ -17,11 +17,12 @@ use godwit_service_api::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::{
-    Api,
+    Api, FTS_METADATA,
     extract::{Asked, BODY_BYTES_MAX, BodyParts, Caller, Id, media_type, whole},
     openapi::Routes,
     policy::check_metadata,
@@ -69,10 +70,7 @@ pub(super) async fn submit(
     let media = media_type(request.headers());
     let result = match media.as_str() {
         "application/json" => job.take_object(request).await,
-        "application/x-ndjson" => {
-            let taken = tokio::time::timeout(STREAM_TIME_MAX, job.take_lines(request)).await;
-            taken.unwrap_or_else(|_| Err(ApiError::new(Kind::Timeout, "the list takes too long")))
-        }
+        "application/x-ndjson" => in_time(job.take_lines(request)).await,
         _ => {
             let detail = "send application/json or application/x-ndjson";
             Err(ApiError::new(Kind::MediaType, detail))
@@ -119,8 +117,28 @@ pub(super) async fn clone_job(
     let of = api.visible_job(&caller, id).await?;
     let _permit = api.limits.take_stream(caller.name())?;
     let mut job = Incoming::new(&api, &caller, key);
-    let result = job.take_job(of, asked.paused).await;
+    let result = in_time(job.take_job(of, asked.paused)).await;
     job.answer(result).await
+}
+
+async fn in_time(taking: impl Future<Output = Answer<()>>) -> Answer<()> {
+    let taken = tokio::time::timeout(STREAM_TIME_MAX, taking).await;
+    taken.unwrap_or_else(|_| Err(ApiError::new(Kind::Timeout, "the list takes too long")))
+}
+
+/// Whoever could set it could name another user as the submitter.
+pub(super) fn check_reserved(options: &JobOptions) -> Answer<()> {
+    match options
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata.get(FTS_METADATA))
+    {
+        None => Ok(()),
+        Some(_) => {
+            let why = "it is kept for jobs of the interface of FTS3";
+            Err(ApiError::new(Kind::Invalid, why).at(format!("/metadata/{FTS_METADATA}")))
+        }
+    }
 }
 
 fn key_of(headers: &HeaderMap) -> Answer<Option<String>> {
@@ -213,6 +231,7 @@ impl<'a> Incoming<'a> {
             let detail = format!("at most {MAX_INLINE_FILES} files; send long lists as lines");
             return Err(ApiError::new(Kind::TooLarge, detail).at("/files"));
         }
+        check_reserved(&job.options).map_err(|error| error.below("/options"))?;
         // All are checked before the first is stored.
         for (place, file) in job.files.iter().enumerate() {
             let checked = self.api.policy.check_file(file);
@@ -243,7 +262,11 @@ impl<'a> Incoming<'a> {
     async fn take_job(&mut self, of: JobRecord, paused: bool) -> Answer<()> {
         let segments = self.api.store.submitted_segments(&of).await?;
         let is_own = of.owner == self.caller.name();
-        let options = of.options.clone();
+        let mut options = of.options.clone();
+        if !is_own && let Some(Value::Object(metadata)) = &mut options.metadata {
+            // It says who submitted the job of the other user.
+            metadata.remove(FTS_METADATA);
+        }
         let options = JobOptions {
             share: options.share.filter(|_| is_own),
             notify: if is_own { options.notify } else { Vec::new() },
@@ -290,7 +313,10 @@ impl<'a> Incoming<'a> {
         }
         let taken = match self.into {
             Into::Nothing => match parse::<JobRequest>(line) {
-                Ok(job) if job.files.is_empty() => self.begin(&job.options).await,
+                Ok(job) if job.files.is_empty() => match check_reserved(&job.options) {
+                    Ok(()) => self.begin(&job.options).await,
+                    Err(error) => Err(error.below("/options")),
+                },
                 Ok(_) => Err(ApiError::new(
                     Kind::Invalid,
                     "each file is a line of its own",
@@ -321,15 +347,10 @@ impl<'a> Incoming<'a> {
             Some(id) => api.store.submit_named(owner, id, options, quota).await?,
             None => {
                 let key = self.key.as_deref();
-                match self.schedule {
-                    Some(schedule) => {
-                        let submitted = api
-                            .store
-                            .submit_scheduled(owner, key, schedule, options, quota);
-                        submitted.await?
-                    }
-                    None => api.store.submit(owner, key, options, quota).await?,
-                }
+                let submitted =
+                    api.store
+                        .submit_scheduled(owner, key, self.schedule, options, quota);
+                submitted.await?
             }
         };
         self.into = match begun {

@@ -93,9 +93,13 @@ impl SealingKey {
             error,
         };
         let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(path),
-            opened => opened.map_err(failed)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::create(path)?;
+                File::open(path)
+            }
+            opened => opened,
         };
+        let file = file.map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(SealError::Readable {
@@ -138,7 +142,8 @@ impl SealingKey {
         }
     }
 
-    fn create(path: &Path) -> Result<Self, SealError> {
+    /// Makes the file, unless another process does.
+    fn create(path: &Path) -> Result<(), SealError> {
         let failed = |error| SealError::File {
             path: path.to_owned(),
             error,
@@ -159,13 +164,10 @@ impl SealingKey {
             .map_err(failed)?;
         match file.persist_noclobber(path) {
             Ok(_) => File::open(parent).and_then(|parent| parent.sync_all()),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                return Self::from_file(path);
-            }
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error.error),
         }
-        .map_err(failed)?;
-        Self::parse(&text, &path.display().to_string())
+        .map_err(failed)
     }
 
     fn parse(text: &str, origin: &str) -> Result<Self, SealError> {

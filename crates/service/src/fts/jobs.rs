@@ -9,7 +9,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use godwit_service_api::{job::JobState, page::MAX_PAGE};
+use godwit_service_api::job::JobState;
 use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -44,6 +44,9 @@ const LIST_MAX: u32 = 500;
 
 /// Parts of an answer that wait for their reader.
 const PARTS_MAX: usize = 4;
+
+/// Segments of a job that are read at once.
+const SEGMENTS: u32 = 16;
 
 /// Shortest rest of a delegated credential for which a job is accepted.
 const CREDENTIAL_REST: SignedDuration = SignedDuration::from_hours(1);
@@ -242,9 +245,11 @@ struct Ids {
 }
 
 fn ids(text: &str) -> FtsResult<Ids> {
+    let mut seen = HashSet::new();
     let ids: Vec<String> = text
         .split(',')
-        .filter(|id| !id.is_empty())
+        // Each once: a short path must not ask for one long job a thousand times.
+        .filter(|id| !id.is_empty() && seen.insert(*id))
         .map(str::to_owned)
         .collect();
     match (1..=IDS_MAX).contains(&ids.len()) {
@@ -335,7 +340,8 @@ pub(super) async fn show(
             }
         }
         writer.text(if is_list { "]" } else { "" });
-        writer.flush().await
+        writer.flush().await;
+        Ok(())
     })
 }
 
@@ -367,9 +373,12 @@ where
     let writing = write(api, parts.clone());
     tokio::spawn(async move {
         let _permit = permit;
-        if let Err(error) = writing.await {
-            // Ends the connection, so that the reader does not take a part for the whole.
-            let _ = parts.send(Err(error)).await;
+        tokio::select! {
+            written = writing => if let Err(error) = written {
+                // Ends the connection, so that the reader does not take a part for the whole.
+                let _ = parts.send(Err(error)).await;
+            },
+            () = parts.closed() => {}
         }
     });
     let body = Body::from_stream(ReceiverStream::new(stream));
@@ -402,31 +411,45 @@ impl Writer {
         fields: Option<&HashSet<String>>,
     ) -> Result<(), StoreError> {
         let files = views::Files::new(job, fields);
-        let (mut cursor, mut is_first) = (None, true);
+        let (mut from, mut is_first) = (0, true);
         self.text("[");
         loop {
-            let page = api.store().files(job, cursor.as_deref(), MAX_PAGE, None);
-            let page = page.await?;
-            for file in page.items {
+            let segments = api.store().segments(job, from, SEGMENTS).await?;
+            for segment in &segments {
+                let key = files.digest(segment)?;
+                let part = match api.rendered().get(&key) {
+                    Some(part) => part,
+                    None => {
+                        let part = files.render(&api.store().views(segment).await?);
+                        api.rendered().keep(key, part.clone());
+                        part
+                    }
+                };
+                if part.is_empty() {
+                    continue;
+                }
                 self.text(if is_first { "" } else { "," });
-                files.write(&file, &mut self.text);
+                self.flush().await;
+                self.part(part).await;
                 is_first = false;
             }
-            self.flush().await?;
-            cursor = match page.next {
-                Some(next) => Some(next),
-                None => break,
-            };
+            match segments.last() {
+                Some(last) if segments.len() == SEGMENTS as usize => from = last.end(),
+                _ => break,
+            }
         }
         self.text("]");
         Ok(())
     }
 
-    async fn flush(&mut self) -> Result<(), StoreError> {
-        let part = Bytes::from(std::mem::take(&mut self.text));
-        // The reader may be gone.
+    async fn flush(&mut self) {
+        let text = std::mem::take(&mut self.text);
+        self.part(text.into()).await;
+    }
+
+    async fn part(&self, part: Bytes) {
+        // A reader that is gone ends the writing elsewhere.
         let _ = self.parts.send(Ok(part)).await;
-        Ok(())
     }
 }
 
@@ -450,7 +473,8 @@ pub(super) async fn files(
         move |api, parts| async move {
             let mut writer = Writer::new(parts);
             writer.files(&api, &job, None).await?;
-            writer.flush().await
+            writer.flush().await;
+            Ok(())
         },
     )
 }

@@ -11,6 +11,7 @@ use super::{
     refusal::{FtsResult, Refusal, invalid},
     tokens::{self, EndpointTokens},
 };
+use crate::api::FTS_METADATA;
 
 /// Most bytes of a URL.
 const URL_BYTES_MAX: usize = 1100;
@@ -87,12 +88,9 @@ pub(super) struct Submitted {
     pub(super) sid: Option<String>,
 }
 
-/// What the metadata of a job or a file of FTS3 is stored under.
-const KEY: &str = "fts";
-
 /// The part of stored metadata that is FTS3's, as it is stored.
 pub(super) fn stored_extra(metadata: Option<&Value>) -> Option<&Value> {
-    metadata?.get(KEY)
+    metadata?.get(FTS_METADATA)
 }
 
 /// The part of stored metadata that is FTS3's.
@@ -102,7 +100,10 @@ pub(super) fn extra<T: serde::de::DeserializeOwned>(metadata: Option<&Value>) ->
 
 fn stored(extra: &impl Serialize) -> Option<Value> {
     let value = serde_json::to_value(extra).unwrap_or_default();
-    Some(Value::Object(Map::from_iter([(KEY.to_owned(), value)])))
+    Some(Value::Object(Map::from_iter([(
+        FTS_METADATA.to_owned(),
+        value,
+    )])))
 }
 
 /// A job of a body of `POST /jobs`.

@@ -2,15 +2,17 @@
 
 use std::{borrow::Cow, collections::HashSet};
 
+use axum::body::Bytes;
 use godwit_service_api::job::{FileView, JobState, Overwrite, Verify};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::{
     states,
     submission::{JobExtra, extra, storage, stored_extra},
 };
-use crate::store::model::JobRecord;
+use crate::store::{SegmentState, StoreError, model::JobRecord};
 
 /// Files of a job are numbered within this, so that each file has a number of its own.
 const FILES_OF_JOB: i64 = 1 << 24;
@@ -216,8 +218,39 @@ impl<'a> Files<'a> {
         }
     }
 
+    /// Equal only where [`Files::render`] gives the same text.
+    ///
+    /// # Errors
+    /// As [`SegmentState::digest`].
+    pub(super) fn digest(&self, segment: &SegmentState<'_>) -> Result<[u8; 32], StoreError> {
+        let mut digest = Sha256::new();
+        digest.update(segment.digest()?);
+        digest.update([self.job.options.priority]);
+        for part in [&self.started, &self.ended] {
+            digest.update(part.to_string());
+        }
+        for (name, _) in &self.members {
+            digest.update(name);
+            digest.update(",");
+        }
+        Ok(digest.finalize().into())
+    }
+
+    /// JSON of files, with commas between.
+    pub(super) fn render(&self, files: &[FileView]) -> Bytes {
+        let mut text = Vec::with_capacity(files.len() * 512);
+        for (place, file) in files.iter().enumerate() {
+            if place > 0 {
+                text.push(b',');
+            }
+            self.write(file, &mut text);
+        }
+        text.shrink_to_fit();
+        text.into()
+    }
+
     /// Appends a file as JSON.
-    pub(super) fn write(&self, file: &FileView, text: &mut Vec<u8>) {
+    fn write(&self, file: &FileView, text: &mut Vec<u8>) {
         let row = Row {
             of: self,
             file,

@@ -2,7 +2,10 @@
 //! directory that was listed, under the same name at both ends, so it leads to no other endpoint or
 //! path.
 
-use godwit_proto::{FtpPath, url::in_url};
+use godwit_proto::{
+    FtpPath,
+    url::{in_url, without_last_slashes},
+};
 use godwit_service_api::{
     agent::FoundFile,
     job::{FileError, FileRequest, MAX_FILE_BYTES, MAX_URL_BYTES, WhoActs},
@@ -49,7 +52,7 @@ pub(crate) fn placed(
 
 /// The one name that `url` adds to `directory`, encoded as agents encode it.
 fn name_below<'a>(directory: &str, url: &'a str) -> Option<&'a str> {
-    let name = url.strip_prefix(directory.trim_end_matches('/'))?;
+    let name = url.strip_prefix(without_last_slashes(directory))?;
     let name = name.strip_prefix('/')?;
     let decoded = decoded(name)?;
     let is_name = !matches!(decoded.as_slice(), b"" | b"." | b"..") && !decoded.contains(&b'/');

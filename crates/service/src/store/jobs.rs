@@ -1,13 +1,10 @@
-//! Jobs as users see them, and what users do to them.
+//! Jobs as users see them, and what users do to them. Their files are in `files`.
 
 use std::collections::{BTreeMap, HashMap};
 
 use godwit_service_api::{
     event::{JobEvent, JobEventKind},
-    job::{
-        FileCounts, FileError, FileOrder, FileRequest, FileState, FileView, JobOptions, JobState,
-        WhoActs,
-    },
+    job::{FileCounts, FileOrder, FileRequest, JobOptions, JobState},
     page::{MAX_PAGE, Page},
 };
 use sqlx::any::AnyRow;
@@ -16,7 +13,7 @@ use uuid::Uuid;
 use super::{
     Store, StoreError,
     database::{Columns as _, json},
-    manifest::{self, Outcome, Outcomes},
+    manifest,
     model::{JobFilter, JobRecord},
     order,
     units::{self, Changes, PickedUnit, UNIT, UnitRow},
@@ -152,46 +149,6 @@ impl Store {
         Ok(())
     }
 
-    /// Files of a job in the order of their numbers, from the one that `cursor` names.
-    pub async fn files(
-        &self,
-        job: &JobRecord,
-        cursor: Option<&str>,
-        limit: u32,
-        state: Option<FileState>,
-    ) -> Result<Page<FileView>, StoreError> {
-        let mut from = match cursor {
-            Some(cursor) => parse_cursor(cursor)?,
-            None => 0,
-        };
-        let limit = limit.clamp(1, MAX_PAGE) as usize;
-        let mut items = Vec::new();
-        loop {
-            let text = "SELECT seq, base, files, directories, manifest, outcomes, receipts
-                FROM segment WHERE job = $1 AND staged IS NULL AND seq >=
-                COALESCE((SELECT seq FROM segment WHERE job = $1 AND base <= $2
-                ORDER BY base DESC LIMIT 1), 0)
-                AND base + files > $2 ORDER BY seq LIMIT 1";
-            let query = self.database.query(text).bind(job.number).bind(from);
-            let Some(row) = query.fetch_optional(self.database.reader()).await? else {
-                return Ok(Page { items, next: None });
-            };
-            let base = row.int(1)?;
-            for file in self.files_of_segment(job, &row).await? {
-                let wanted = state.is_none_or(|state| state == file.state);
-                if (file.index as i64) < from || !wanted {
-                    continue;
-                }
-                if items.len() == limit {
-                    let next = Some(file.index.to_string());
-                    return Ok(Page { items, next });
-                }
-                items.push(file);
-            }
-            from = base + row.int(2)?;
-        }
-    }
-
     /// How many segments of a job were submitted. Listings add theirs after them.
     ///
     /// # Errors
@@ -200,10 +157,12 @@ impl Store {
         let text = "SELECT submitted, next_segment, CASE WHEN EXISTS
             (SELECT 1 FROM segment WHERE segment.job = $1 AND directories = 1)
             THEN 1 ELSE 0 END
-            FROM job WHERE number = $1 AND state <> 'submitting'";
+            FROM job WHERE number = $1 AND state <> 'submitting' AND touched > 0";
         let query = self.database.query(text).bind(job.number);
         let row = query.fetch_optional(self.database.reader()).await?;
-        let row = row.ok_or(StoreError::Conflict("its list of files is not complete"))?;
+        let row = row.ok_or(StoreError::Conflict(
+            "its list of files is not complete, or is being removed",
+        ))?;
         match (row.maybe_int(0)?, row.flag(2)?) {
             (Some(submitted), _) => Ok(submitted),
             (None, false) => row.int(1),
@@ -223,100 +182,6 @@ impl Store {
         let query = self.database.query(text).bind(job.number).bind(segment);
         let row = query.fetch_optional(self.database.reader()).await?;
         manifest::decode(&row.ok_or(StoreError::NotFound)?.bytes(0)?)
-    }
-
-    /// Files of a row of `seq, base, files, directories, manifest, outcomes, receipts`.
-    async fn files_of_segment(
-        &self,
-        job: &JobRecord,
-        row: &AnyRow,
-    ) -> Result<Vec<FileView>, StoreError> {
-        let (seq, base, count) = (row.int(0)?, row.int(1)?, row.int(2)?);
-        let directories = row.flag(3)?;
-        let outcomes = Outcomes::from_bytes(row.bytes(5)?);
-        let mut odd = self.exceptions(job.number, base, base + count).await?;
-        if directories && odd.is_empty() {
-            return Ok(Vec::new());
-        }
-        let active = match job.state.is_final() {
-            true => Vec::new(),
-            false => self.leased_of_segment(job.number, seq).await?,
-        };
-        let mut receipts = manifest::decode_receipts(row.maybe_bytes(6)?.as_deref())?;
-        let files = manifest::decode(&row.bytes(4)?)?;
-        let mut views = Vec::with_capacity(files.len());
-        for (place, file) in (0_u32..).zip(files) {
-            let index = base + i64::from(place);
-            let exception = odd.remove(&index);
-            let failed = exception.as_ref().is_some_and(|e| e.failed);
-            if directories && !failed {
-                continue;
-            }
-            let (size, checksum) = receipts.remove(&place).unzip();
-            let tried = exception.as_ref().map_or(0, |e| e.attempts);
-            let is_canceled = exception.as_ref().is_some_and(|e| e.canceled);
-            let (state, attempts) = match outcomes.get(place) {
-                Outcome::Finished => (FileState::Finished, tried + 1),
-                Outcome::Skipped => (FileState::Skipped, tried + 1),
-                _ if is_canceled => (FileState::Canceled, tried),
-                _ if failed => (FileState::Failed, tried),
-                _ if index as u64 >= job.unused_from => (FileState::Unused, tried),
-                _ if job.state == JobState::Canceled => (FileState::Canceled, tried),
-                _ if job.state.is_final() => (FileState::Failed, tried),
-                _ if active.iter().any(|u| u.open(&outcomes).contains(&place)) => {
-                    (FileState::Active, tried)
-                }
-                _ => (FileState::Queued, tried),
-            };
-            let late = state == FileState::Failed && !failed;
-            views.push(FileView {
-                index: index as u64,
-                source: file.source,
-                destination: file.destination,
-                bytes: size.or(file.bytes),
-                state,
-                attempts,
-                error: match late {
-                    true => Some(deadline_error()),
-                    false => exception.map(|e| e.error),
-                },
-                checksum: checksum.flatten().or(file.checksum),
-                metadata: file.metadata,
-            });
-        }
-        Ok(views)
-    }
-
-    async fn exceptions(
-        &self,
-        job: i64,
-        from: i64,
-        to: i64,
-    ) -> Result<HashMap<i64, FileException>, StoreError> {
-        let text = "SELECT number, failed, attempts, error FROM file_exception
-            WHERE job = $1 AND number >= $2 AND number < $3";
-        let query = self.database.query(text).bind(job).bind(from).bind(to);
-        let rows = query.fetch_all(self.database.reader()).await?;
-        let exceptions = rows.iter().map(|row| {
-            let exception = FileException {
-                failed: row.int(1)? == units::FAILED,
-                canceled: row.int(1)? == units::CANCELED,
-                attempts: row.small(2)?,
-                error: row.json(3)?,
-            };
-            Ok((row.int(0)?, exception))
-        });
-        exceptions.collect()
-    }
-
-    async fn leased_of_segment(&self, job: i64, segment: i64) -> Result<Vec<UnitRow>, StoreError> {
-        let text = format!(
-            "SELECT {UNIT} FROM unit
-            WHERE agent IS NOT NULL AND job = $1 AND segment = $2"
-        );
-        let query = self.database.query(&text).bind(job).bind(segment);
-        let rows = query.fetch_all(self.database.reader()).await?;
-        rows.iter().map(UnitRow::read).collect()
     }
 
     /// Ends a job. What agents hold of it they are told to stop with their next poll.
@@ -543,24 +408,7 @@ impl Store {
     }
 }
 
-struct FileException {
-    failed: bool,
-    canceled: bool,
-    attempts: u32,
-    error: FileError,
-}
-
-/// Of files that were open when the deadline of their job passed.
-fn deadline_error() -> FileError {
-    FileError {
-        code: "deadline".to_owned(),
-        message: "the deadline of the job passed".to_owned(),
-        who: WhoActs::User,
-        may_pass: false,
-    }
-}
-
-fn parse_cursor(cursor: &str) -> Result<i64, StoreError> {
+pub(super) fn parse_cursor(cursor: &str) -> Result<i64, StoreError> {
     let error = StoreError::Invalid("the cursor is not one of this service");
     cursor.parse().map_err(|_| error)
 }

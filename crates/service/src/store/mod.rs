@@ -4,7 +4,7 @@
 //! - [`model`]: the values; [`policy`]: how units are cut, retried and split (no database)
 //! - `database`: the two engines, the only place that tells them apart
 //! - `manifest`: codecs of segments
-//! - `submission`: a job comes in; `jobs`: lists, files, cancel, pause, retry
+//! - `submission`: a job comes in; `jobs`: lists, cancel, pause, retry; `files`: files of a job
 //! - `order`: files that wait for each other
 //! - `found`: what a listing may add to its job
 //! - `units`: what becomes of a unit and its files, within a transaction
@@ -21,6 +21,7 @@
 //!   agent takes at once, and its row lives only until it ended.
 
 mod database;
+mod files;
 pub(crate) mod found;
 mod jobs;
 mod leases;
@@ -42,6 +43,7 @@ use godwit_service_api::agent::LEASE_SECONDS;
 use sqlx::{Connection as _, migrate::Migrator};
 
 use database::{Columns as _, Database, Engine};
+pub use files::SegmentState;
 pub use submission::{Begun, Quota, RequestDigest, Submission, endpoint_of};
 
 static SQLITE: Migrator = sqlx::migrate!("src/store/migrations/sqlite");

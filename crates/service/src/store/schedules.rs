@@ -14,6 +14,9 @@ use super::{
 /// Most schedules of a user.
 const SCHEDULES_MAX: i64 = 100;
 
+/// Most bytes of what the schedules of a user submit, as lists read them.
+const REQUESTS_BYTES_MAX: i64 = 16 << 20;
+
 /// Runs of a schedule that are kept.
 const RUNS_KEPT: i64 = 50;
 
@@ -47,11 +50,18 @@ impl Store {
         let query = work.query("SELECT name FROM principal WHERE name = $1 {lock}");
         let query = query.bind(schedule.owner.clone());
         query.fetch_optional(work.connection()).await?;
-        let query = work.query("SELECT COUNT(*) FROM schedule WHERE owner = $1");
-        let query = query.bind(schedule.owner.clone());
-        let has = query.fetch_one(work.connection()).await?.int(0)?;
-        if has >= SCHEDULES_MAX {
+        let text = "SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(request)), 0) AS bigint)
+            FROM schedule WHERE owner = $1";
+        let query = work.query(text).bind(schedule.owner.clone());
+        let has = query.fetch_one(work.connection()).await?;
+        if has.int(0)? >= SCHEDULES_MAX {
             return Err(StoreError::Conflict("a user has at most 100 schedules"));
+        }
+        let request = json(&schedule.request)?;
+        let bytes = i64::try_from(request.len()).unwrap_or(i64::MAX);
+        if has.int(1)?.saturating_add(bytes) > REQUESTS_BYTES_MAX {
+            let why = "the lists of files of a user's schedules have at most 16 MiB together";
+            return Err(StoreError::Conflict(why));
         }
         let text = "INSERT INTO schedule (owner, name, cron, zone, request, next_at)
             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (owner, name) DO NOTHING";
@@ -61,7 +71,7 @@ impl Store {
             .bind(schedule.name.clone())
             .bind(schedule.cron.clone())
             .bind(schedule.zone.clone())
-            .bind(json(&schedule.request)?)
+            .bind(request)
             .bind(micros(schedule.next));
         if query.execute(work.connection()).await?.rows_affected() == 0 {
             return Err(StoreError::Conflict("there is a schedule of this name"));
@@ -121,14 +131,27 @@ impl Store {
         work.commit().await
     }
 
-    /// Schedules that are due by the clock of the database.
-    pub async fn due_schedules(&self, limit: u32) -> Result<Vec<ScheduleRecord>, StoreError> {
-        let text = format!(
-            "SELECT {SCHEDULE} FROM schedule WHERE next_at <= {{now}} ORDER BY next_at LIMIT $1"
-        );
-        let query = self.database.query(&text).bind(i64::from(limit));
-        let rows = query.fetch_all(self.database.reader()).await?;
-        rows.iter().map(read).collect()
+    /// Schedules that are due by the clock of the database, the first of each owner, but for
+    /// `without`.
+    pub async fn due_schedules(&self, without: &[i64], limit: u32) -> Result<Vec<i64>, StoreError> {
+        let text = "SELECT number FROM schedule WHERE next_at <= {now} AND number NOT IN {list}
+            AND NOT EXISTS (SELECT 1 FROM schedule AS earlier
+            WHERE earlier.owner = schedule.owner AND earlier.number NOT IN {list}
+            AND (earlier.next_at, earlier.number) < (schedule.next_at, schedule.number))
+            ORDER BY next_at LIMIT $2";
+        let query = self.database.query(text).bind(json(without)?);
+        let rows = query.bind(i64::from(limit));
+        let rows = rows.fetch_all(self.database.reader()).await?;
+        rows.iter().map(|row| row.int(0)).collect()
+    }
+
+    /// One that is due; `None`: it is not any more.
+    pub async fn due_schedule(&self, number: i64) -> Result<Option<ScheduleRecord>, StoreError> {
+        let text =
+            format!("SELECT {SCHEDULE} FROM schedule WHERE number = $1 AND next_at <= {{now}}");
+        let query = self.database.query(&text).bind(number);
+        let row = query.fetch_optional(self.database.reader()).await?;
+        row.as_ref().map(read).transpose()
     }
 
     /// Writes down what became of a schedule that was due, unless another process has.
@@ -149,7 +172,7 @@ impl Store {
             return Ok(());
         }
         let text = "INSERT INTO schedule_run (schedule, due, job, skipped)
-            VALUES ($1, $2, $3, $4)";
+            VALUES ($1, $2, $3, $4) ON CONFLICT (schedule, due) DO NOTHING";
         let query = work.query(text).bind(number).bind(due).bind(job);
         let query = query.bind(outcome.err().map(str::to_owned));
         query.execute(work.connection()).await?;

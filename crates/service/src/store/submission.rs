@@ -140,27 +140,23 @@ impl Store {
         options: &JobOptions,
         quota: Quota,
     ) -> Result<Begun, StoreError> {
-        let name = JobName {
-            key,
-            id: Uuid::now_v7(),
-            schedule: None,
-        };
-        self.begin_job(owner, name, options, quota).await
+        self.submit_scheduled(owner, key, None, options, quota)
+            .await
     }
 
-    /// Begins a job of a schedule of `owner`.
+    /// Begins a job of a schedule of `owner`, where it is one.
     pub async fn submit_scheduled(
         &self,
         owner: &str,
         key: Option<&str>,
-        schedule: &str,
+        schedule: Option<&str>,
         options: &JobOptions,
         quota: Quota,
     ) -> Result<Begun, StoreError> {
         let name = JobName {
             key,
             id: Uuid::now_v7(),
-            schedule: Some(schedule),
+            schedule,
         };
         self.begin_job(owner, name, options, quota).await
     }

@@ -34,17 +34,19 @@ async fn a_time_that_is_due_has_one_job_whoever_leads(fixture) {
     store.add_schedule(&schedule("early", Some(now + Duration::from_secs(3600)))).await.unwrap();
     store.add_schedule(&schedule("never", None)).await.unwrap();
     // Both have read it before one of them has written what became of it.
-    let of_two = [store.due_schedules(8).await.unwrap(), store.due_schedules(8).await.unwrap()];
+    let due_now = store.due_schedules(&[], 8).await.unwrap();
+    assert_eq!(due_now.len(), 1);
+    let read = || async { store.due_schedule(due_now[0]).await.unwrap().unwrap() };
+    let of_two = [read().await, read().await];
     let next = Some(now + Duration::from_secs(1800));
     let mut jobs = Vec::new();
-    for found in &of_two {
-        assert_eq!(found.len(), 1);
-        let one = &found[0];
+    for one in &of_two {
         assert_eq!((one.name.as_str(), &one.request.files), ("late", &files(2)));
         let key = format!("schedule {} {due}", one.number);
         let options = &one.request.options;
-        let begun = store.submit_scheduled("alice", Some(&key), "late", options, Quota::NONE).await;
-        let job = match begun.unwrap() {
+        let begun =
+            store.submit_scheduled("alice", Some(&key), Some("late"), options, Quota::NONE);
+        let job = match begun.await.unwrap() {
             Begun::New(mut submission) => {
                 submission.push(file(0)).await.unwrap();
                 submission.finish().await.unwrap()
@@ -60,7 +62,32 @@ async fn a_time_that_is_due_has_one_job_whoever_leads(fixture) {
     assert_eq!((after.next, after.last_job), (next, Some(jobs[0])));
     let runs = store.runs(after.number).await.unwrap();
     assert_eq!((runs.len(), runs[0].due, runs[0].job), (1, due, Some(jobs[0])));
-    assert!(store.due_schedules(8).await.unwrap().is_empty());
+    assert!(store.due_schedules(&[], 8).await.unwrap().is_empty());
+    assert!(store.due_schedule(after.number).await.unwrap().is_none());
+}
+
+async fn one_schedule_holds_up_no_other(fixture) {
+    let store = &fixture.store;
+    let now = store.now().await.unwrap();
+    let due = |n: u64| Some(now - Duration::from_secs(100 - n));
+    let of = |owner: &str, record| ScheduleRecord { owner: owner.to_owned(), ..record };
+    for n in 0..20 {
+        store.add_schedule(&schedule(&format!("a{n}"), due(n))).await.unwrap();
+    }
+    store.add_schedule(&of("bob", schedule("b", due(50)))).await.unwrap();
+    // The first of each owner, the longest due first.
+    let found = store.due_schedules(&[], 8).await.unwrap();
+    let [alice, bob] = found[..] else { panic!("{found:?}") };
+    let next = store.due_schedules(&[alice], 8).await.unwrap();
+    assert_eq!(store.due_schedule(next[0]).await.unwrap().unwrap().name, "a1");
+    assert_eq!(next[1], bob);
+    assert_eq!(store.due_schedules(&[alice, next[0], bob], 1).await.unwrap().len(), 1);
+    // The clock was set back: the same time is due again.
+    let again = store.due_schedule(bob).await.unwrap().unwrap();
+    for _ in 0..2 {
+        store.schedule_ran(&again, Err("why"), again.next).await.unwrap();
+    }
+    assert_eq!(store.runs(bob).await.unwrap().len(), 1);
 }
 
 async fn the_last_runs_are_kept_and_a_skipped_one_keeps_the_last_job(fixture) {

@@ -1,0 +1,245 @@
+//! Files of a job as users see them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godwit_service_api::{
+    job::{FileError, FileState, FileView, JobState, WhoActs},
+    page::{MAX_PAGE, Page},
+};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Store, StoreError,
+    database::{Columns as _, json},
+    jobs::parse_cursor,
+    manifest::{self, Outcome, Outcomes},
+    model::JobRecord,
+    units::{self, UNIT, UnitRow},
+};
+
+/// A segment at one time, without the list of its files, which never changes.
+#[derive(Debug)]
+pub struct SegmentState<'a> {
+    job: &'a JobRecord,
+    number: i64,
+    base: i64,
+    files: i64,
+    directories: bool,
+    outcomes: Outcomes,
+    receipts: Option<Vec<u8>>,
+    exceptions: BTreeMap<i64, FileException>,
+    /// Places of files that agents have.
+    active: BTreeSet<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct FileException {
+    failed: bool,
+    canceled: bool,
+    attempts: u32,
+    error: FileError,
+}
+
+impl SegmentState<'_> {
+    /// Number of the file after its last.
+    pub fn end(&self) -> i64 {
+        self.base + self.files
+    }
+
+    /// Equal only where the views of its files are equal.
+    ///
+    /// # Errors
+    /// What the database holds cannot be written as JSON.
+    pub fn digest(&self) -> Result<[u8; 32], StoreError> {
+        let state = (
+            (self.job.number, self.number),
+            (self.job.state, self.job.unused_from),
+            self.outcomes.as_bytes(),
+            &self.receipts,
+            &self.exceptions,
+            &self.active,
+        );
+        Ok(Sha256::digest(json(&state)?).into())
+    }
+}
+
+impl Store {
+    /// Files of a job in the order of their numbers, from the one that `cursor` names.
+    pub async fn files(
+        &self,
+        job: &JobRecord,
+        cursor: Option<&str>,
+        limit: u32,
+        state: Option<FileState>,
+    ) -> Result<Page<FileView>, StoreError> {
+        let mut from = match cursor {
+            Some(cursor) => parse_cursor(cursor)?,
+            None => 0,
+        };
+        let limit = limit.clamp(1, MAX_PAGE) as usize;
+        let mut items = Vec::new();
+        while let Some(segment) = self.segments(job, from, 1).await?.pop() {
+            for file in self.views(&segment).await? {
+                let wanted = state.is_none_or(|state| state == file.state);
+                if (file.index as i64) < from || !wanted {
+                    continue;
+                }
+                if items.len() == limit {
+                    let next = Some(file.index.to_string());
+                    return Ok(Page { items, next });
+                }
+                items.push(file);
+            }
+            from = segment.end();
+        }
+        Ok(Page { items, next: None })
+    }
+
+    /// Segments of a job in their order, from the one with file number `from`, at most `limit`.
+    pub async fn segments<'a>(
+        &self,
+        job: &'a JobRecord,
+        from: i64,
+        limit: u32,
+    ) -> Result<Vec<SegmentState<'a>>, StoreError> {
+        let text = "SELECT seq, base, files, directories, outcomes, receipts
+            FROM segment WHERE job = $1 AND staged IS NULL AND seq >=
+            COALESCE((SELECT seq FROM segment WHERE job = $1 AND base <= $2
+            ORDER BY base DESC LIMIT 1), 0)
+            AND base + files > $2 ORDER BY seq LIMIT $3";
+        let query = self.database.query(text).bind(job.number).bind(from);
+        let rows = query.bind(i64::from(limit));
+        let rows = rows.fetch_all(self.database.reader()).await?;
+        let segments = rows.iter().map(|row| {
+            Ok(SegmentState {
+                job,
+                number: row.int(0)?,
+                base: row.int(1)?,
+                files: row.int(2)?,
+                directories: row.flag(3)?,
+                outcomes: Outcomes::from_bytes(row.bytes(4)?),
+                receipts: row.maybe_bytes(5)?,
+                exceptions: BTreeMap::new(),
+                active: BTreeSet::new(),
+            })
+        });
+        let mut segments = segments.collect::<Result<Vec<_>, StoreError>>()?;
+        self.add_exceptions(job, &mut segments).await?;
+        if !job.state.is_final() {
+            self.add_active(job, &mut segments).await?;
+        }
+        Ok(segments)
+    }
+
+    async fn add_exceptions(
+        &self,
+        job: &JobRecord,
+        segments: &mut [SegmentState<'_>],
+    ) -> Result<(), StoreError> {
+        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+            return Ok(());
+        };
+        let text = "SELECT number, failed, attempts, error FROM file_exception
+            WHERE job = $1 AND number >= $2 AND number < $3";
+        let query = self.database.query(text).bind(job.number);
+        let query = query.bind(first.base).bind(last.end());
+        for row in query.fetch_all(self.database.reader()).await? {
+            let number = row.int(0)?;
+            let exception = FileException {
+                failed: row.int(1)? == units::FAILED,
+                canceled: row.int(1)? == units::CANCELED,
+                attempts: row.small(2)?,
+                error: row.json(3)?,
+            };
+            let place = segments.partition_point(|segment| segment.end() <= number);
+            if let Some(segment) = segments.get_mut(place) {
+                segment.exceptions.insert(number, exception);
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_active(
+        &self,
+        job: &JobRecord,
+        segments: &mut [SegmentState<'_>],
+    ) -> Result<(), StoreError> {
+        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+            return Ok(());
+        };
+        let text = format!(
+            "SELECT {UNIT} FROM unit
+            WHERE agent IS NOT NULL AND job = $1 AND segment >= $2 AND segment <= $3"
+        );
+        let query = self.database.query(&text).bind(job.number);
+        let query = query.bind(first.number).bind(last.number);
+        for row in query.fetch_all(self.database.reader()).await? {
+            let unit = UnitRow::read(&row)?;
+            let place = segments.binary_search_by_key(&unit.segment, |segment| segment.number);
+            if let Some(segment) = place.ok().and_then(|place| segments.get_mut(place)) {
+                segment.active.extend(unit.open(&segment.outcomes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Files of a segment as they were when it was read.
+    pub async fn views(&self, segment: &SegmentState<'_>) -> Result<Vec<FileView>, StoreError> {
+        if segment.directories && segment.exceptions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let job = segment.job;
+        let files = self.submitted_files(job, segment.number).await?;
+        let mut receipts = manifest::decode_receipts(segment.receipts.as_deref())?;
+        let mut views = Vec::with_capacity(files.len());
+        for (place, file) in (0_u32..).zip(files) {
+            let index = segment.base + i64::from(place);
+            let exception = segment.exceptions.get(&index);
+            let failed = exception.is_some_and(|e| e.failed);
+            if segment.directories && !failed {
+                continue;
+            }
+            let (size, checksum) = receipts.remove(&place).unzip();
+            let tried = exception.map_or(0, |e| e.attempts);
+            let is_canceled = exception.is_some_and(|e| e.canceled);
+            let (state, attempts) = match segment.outcomes.get(place) {
+                Outcome::Finished => (FileState::Finished, tried + 1),
+                Outcome::Skipped => (FileState::Skipped, tried + 1),
+                _ if is_canceled => (FileState::Canceled, tried),
+                _ if failed => (FileState::Failed, tried),
+                _ if index as u64 >= job.unused_from => (FileState::Unused, tried),
+                _ if job.state == JobState::Canceled => (FileState::Canceled, tried),
+                _ if job.state.is_final() => (FileState::Failed, tried),
+                _ if segment.active.contains(&place) => (FileState::Active, tried),
+                _ => (FileState::Queued, tried),
+            };
+            let late = state == FileState::Failed && !failed;
+            views.push(FileView {
+                index: index as u64,
+                source: file.source,
+                destination: file.destination,
+                bytes: size.or(file.bytes),
+                state,
+                attempts,
+                error: match late {
+                    true => Some(deadline_error()),
+                    false => exception.map(|e| e.error.clone()),
+                },
+                checksum: checksum.flatten().or(file.checksum),
+                metadata: file.metadata,
+            });
+        }
+        Ok(views)
+    }
+}
+
+/// Of files that were open when the deadline of their job passed.
+fn deadline_error() -> FileError {
+    FileError {
+        code: "deadline".to_owned(),
+        message: "the deadline of the job passed".to_owned(),
+        who: WhoActs::User,
+        may_pass: false,
+    }
+}
