@@ -30,16 +30,25 @@ impl Postgres {
     /// # Errors
     /// [`Error::Missing`] without the programs; it does not start.
     pub fn start(directory: &Path) -> Result<Postgres, Error> {
-        Postgres::start_with(directory, Vec::new())
+        Postgres::make(directory, Vec::new(), &[])
     }
 
-    /// The same with these variables in its environment.
+    /// The same with short segments of its log, so that what is written needs room on the disk
+    /// often, and these variables in its environment.
     ///
     /// # Errors
     /// As above.
     pub fn start_with(
         directory: &Path,
         environment: Vec<(String, String)>,
+    ) -> Result<Postgres, Error> {
+        Postgres::make(directory, environment, &["--wal-segsize=1"])
+    }
+
+    fn make(
+        directory: &Path,
+        environment: Vec<(String, String)>,
+        init_options: &[&str],
     ) -> Result<Postgres, Error> {
         let mut server = Postgres {
             data: directory.join("postgres"),
@@ -50,8 +59,8 @@ impl Postgres {
         server.make_folder(directory)?;
         let mut init = server.command("initdb");
         init.arg("-D").arg(&server.data);
-        // Short segments of the log: what is written needs room on the disk often.
-        init.args(["-A", "trust", "-U", "godwit", "-N", "--wal-segsize=1"]);
+        init.args(["-A", "trust", "-U", "godwit", "-N"])
+            .args(init_options);
         process::run(init, RUN_TIMEOUT)?.success()?;
         server.begin()?;
         Ok(server)

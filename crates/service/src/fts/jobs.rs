@@ -416,15 +416,17 @@ impl Writer {
         loop {
             let segments = api.store().segments(job, from, SEGMENTS).await?;
             for segment in &segments {
-                let key = files.digest(segment)?;
-                let part = match api.rendered().get(&key) {
-                    Some(part) => part,
+                let key = files.key(segment);
+                let submitted = match api.rendered().get(&key) {
+                    Some(submitted) => submitted,
                     None => {
-                        let part = files.render(&api.store().views(segment).await?);
-                        api.rendered().keep(key, part.clone());
-                        part
+                        let requests = api.store().submitted_files(job, segment.number());
+                        let submitted = Arc::new(files.fixed(segment, &requests.await?));
+                        api.rendered().keep(key, Arc::clone(&submitted));
+                        submitted
                     }
                 };
+                let part = files.render(segment, &submitted)?;
                 if part.is_empty() {
                     continue;
                 }

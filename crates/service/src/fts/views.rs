@@ -1,18 +1,23 @@
 //! Jobs and files of ours as FTS3 shows them.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+};
 
 use axum::body::Bytes;
-use godwit_service_api::job::{FileView, JobState, Overwrite, Verify};
+use godwit_service_api::job::{FileRequest, JobState, Overwrite, Verify};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::{
     states,
     submission::{JobExtra, extra, storage, stored_extra},
 };
-use crate::store::{SegmentState, StoreError, model::JobRecord};
+use crate::{
+    rendered::{self, SubmittedText},
+    store::{FileStatus, SegmentState, StoreError, model::JobRecord},
+};
 
 /// Files of a job are numbered within this, so that each file has a number of its own.
 const FILES_OF_JOB: i64 = 1 << 24;
@@ -93,42 +98,53 @@ pub(super) fn job(record: &JobRecord, host: &str) -> Map<String, Value> {
 
 /// Files of one job, with the members that are asked for. Times are those of the job: when files
 /// begin and end is not kept.
+///
+/// A file is written in two parts, since polls show many thousands: what was submitted stays, and
+/// is rendered once for a segment; what became of the file is short.
 pub(super) struct Files<'a> {
     job: &'a JobRecord,
     organisation: Value,
     started: Value,
     ended: Value,
-    members: Vec<&'static (&'static str, Member)>,
+    fixed: Vec<&'static (&'static str, Fixed)>,
+    changing: Vec<&'static (&'static str, Changing)>,
 }
 
-/// One file of them.
-struct Row<'a> {
+/// A file as it was submitted.
+struct FixedRow<'a> {
     of: &'a Files<'a>,
-    file: &'a FileView,
-    /// As [`FileExtra`] was stored: read in place, since polls show many thousands.
+    index: u64,
+    file: &'a FileRequest,
+    /// As [`FileExtra`] was stored: read in place.
     ///
     /// [`FileExtra`]: super::submission::FileExtra
     extra: Option<&'a Value>,
+}
+
+/// What became of it.
+struct ChangingRow<'a> {
+    of: &'a Files<'a>,
+    file: &'a FileStatus<'a>,
+    bytes: Option<u64>,
     state: &'static str,
 }
 
-type Member = for<'a> fn(&Row<'a>) -> Cow<'a, Value>;
+type Fixed = for<'a> fn(&FixedRow<'a>) -> Cow<'a, Value>;
 
-const MEMBERS: &[(&str, Member)] = &[
-    ("file_id", |row| own(file_id(row.of.job, row.file.index))),
-    ("file_index", |row| row.stored("file_index", row.file.index)),
+type Changing = fn(&ChangingRow<'_>) -> Value;
+
+const FIXED: &[(&str, Fixed)] = &[
+    ("file_id", |row| own(file_id(row.of.job, row.index))),
+    ("file_index", |row| row.stored("file_index", row.index)),
     ("job_id", |row| own(row.of.job.id.to_string())),
     ("vo_name", |row| Cow::Borrowed(&row.of.organisation)),
     ("source_se", |row| own(storage(&row.file.source))),
     ("dest_se", |row| own(storage(&row.file.destination))),
     ("source_surl", |row| own(row.file.source.as_str())),
     ("dest_surl", |row| own(row.file.destination.as_str())),
-    ("file_state", |row| own(row.state)),
     ("file_state_initial", |_| own("")),
-    ("priority", |row| own(row.of.job.options.priority)),
     ("activity", |row| row.stored("activity", "default")),
     ("user_filesize", |row| row.stored("user_filesize", 0)),
-    ("filesize", |row| own(row.file.bytes)),
     ("checksum", |row| {
         row.stored("checksum", row.file.checksum.clone())
     }),
@@ -144,23 +160,6 @@ const MEMBERS: &[(&str, Member)] = &[
     }),
     ("archive_metadata", |row| {
         row.stored("archive_metadata", Value::Null)
-    }),
-    ("reason", |row| {
-        own(row.file.error.as_ref().map(states::reason))
-    }),
-    ("recoverable", |row| {
-        own(row.file.error.as_ref().map(|error| error.may_pass))
-    }),
-    ("retry", |row| own(row.file.attempts.saturating_sub(1))),
-    ("start_time", |row| {
-        match row.is_final() || row.state == "ACTIVE" {
-            true => Cow::Borrowed(&row.of.started),
-            false => NULL,
-        }
-    }),
-    ("finish_time", |row| match row.is_final() {
-        true => Cow::Borrowed(&row.of.ended),
-        false => NULL,
     }),
     ("scitag", |row| row.stored("scitag", Value::Null)),
     ("hashed_id", |row| own(hashed(row.of.job.number))),
@@ -183,13 +182,38 @@ const MEMBERS: &[(&str, Member)] = &[
     ("dest_surl_uuid", |_| NULL),
 ];
 
+const FILESIZE: &str = "filesize";
+
+const CHANGING: &[(&str, Changing)] = &[
+    ("file_state", |row| row.state.into()),
+    ("priority", |row| row.of.job.options.priority.into()),
+    (FILESIZE, |row| row.bytes.into()),
+    ("reason", |row| {
+        row.file.error.as_deref().map(states::reason).into()
+    }),
+    ("recoverable", |row| {
+        row.file.error.as_ref().map(|error| error.may_pass).into()
+    }),
+    ("retry", |row| row.file.attempts.saturating_sub(1).into()),
+    ("start_time", |row| {
+        match row.is_final() || row.state == "ACTIVE" {
+            true => row.of.started.clone(),
+            false => Value::Null,
+        }
+    }),
+    ("finish_time", |row| match row.is_final() {
+        true => row.of.ended.clone(),
+        false => Value::Null,
+    }),
+];
+
 const NULL: Cow<'static, Value> = Cow::Owned(Value::Null);
 
 fn own(value: impl Into<Value>) -> Cow<'static, Value> {
     Cow::Owned(value.into())
 }
 
-impl<'a> Row<'a> {
+impl<'a> FixedRow<'a> {
     /// What was stored with the file, else what FTS3 has where a user says nothing.
     fn stored(&self, name: &str, otherwise: impl Into<Value>) -> Cow<'a, Value> {
         match self.extra.and_then(|extra| extra.get(name)) {
@@ -197,7 +221,9 @@ impl<'a> Row<'a> {
             None => own(otherwise),
         }
     }
+}
 
+impl ChangingRow<'_> {
     fn is_final(&self) -> bool {
         matches!(self.state, "FINISHED" | "FAILED" | "CANCELED")
     }
@@ -207,68 +233,119 @@ impl<'a> Files<'a> {
     /// With these members, or all.
     pub(super) fn new(job: &'a JobRecord, fields: Option<&HashSet<String>>) -> Self {
         let extra = extra::<JobExtra>(job.options.metadata.as_ref());
-        let is_asked_for =
-            |(name, _): &&(&str, Member)| fields.is_none_or(|fields| fields.contains(*name));
+        let is_asked_for = |name: &str| fields.is_none_or(|fields| fields.contains(name));
         Files {
             job,
             organisation: extra.map(|extra| extra.by.organisation).into(),
             started: job.started.map(time).into(),
             ended: job.ended.or(job.started).map(time).into(),
-            members: MEMBERS.iter().filter(is_asked_for).collect(),
+            fixed: FIXED
+                .iter()
+                .filter(|(name, _)| is_asked_for(name))
+                .collect(),
+            changing: CHANGING
+                .iter()
+                .filter(|(name, _)| is_asked_for(name))
+                .collect(),
         }
     }
 
-    /// Equal only where [`Files::render`] gives the same text.
+    /// Which rendering of a segment this is of.
+    pub(super) fn key(&self, segment: &SegmentState<'_>) -> rendered::Key {
+        let members = FIXED.iter().map(|(name, _)| *name);
+        let is_asked_for = |name| self.fixed.iter().any(|(asked, _)| *asked == name);
+        rendered::Key {
+            job: self.job.id,
+            segment: segment.number(),
+            members: members.fold(0, |bits, name| bits << 1 | u64::from(is_asked_for(name))),
+        }
+    }
+
+    /// Of the files of a segment, what was submitted.
+    pub(super) fn fixed(&self, segment: &SegmentState<'_>, files: &[FileRequest]) -> SubmittedText {
+        let mut submitted = SubmittedText::default();
+        for (index, file) in (segment.first()..).zip(files) {
+            let row = FixedRow {
+                of: self,
+                index,
+                file,
+                extra: stored_extra(file.metadata.as_ref()),
+            };
+            let members = self.fixed.iter();
+            write(
+                members.map(|(name, member)| (*name, member(&row))),
+                &mut submitted.text,
+            );
+            submitted.files.push((submitted.text.len(), file.bytes));
+        }
+        submitted.text.shrink_to_fit();
+        submitted
+    }
+
+    /// JSON of the files of a segment, with commas between.
     ///
     /// # Errors
-    /// As [`SegmentState::digest`].
-    pub(super) fn digest(&self, segment: &SegmentState<'_>) -> Result<[u8; 32], StoreError> {
-        let mut digest = Sha256::new();
-        digest.update(segment.digest()?);
-        digest.update([self.job.options.priority]);
-        for part in [&self.started, &self.ended] {
-            digest.update(part.to_string());
-        }
-        for (name, _) in &self.members {
-            digest.update(name);
-            digest.update(",");
-        }
-        Ok(digest.finalize().into())
-    }
-
-    /// JSON of files, with commas between.
-    pub(super) fn render(&self, files: &[FileView]) -> Bytes {
-        let mut text = Vec::with_capacity(files.len() * 512);
-        for (place, file) in files.iter().enumerate() {
-            if place > 0 {
-                text.push(b',');
-            }
-            self.write(file, &mut text);
-        }
-        text.shrink_to_fit();
-        text.into()
-    }
-
-    /// Appends a file as JSON.
-    fn write(&self, file: &FileView, text: &mut Vec<u8>) {
-        let row = Row {
-            of: self,
-            file,
-            extra: stored_extra(file.metadata.as_ref()),
-            state: states::file_state(file.state),
+    /// As [`SegmentState::receipts`].
+    pub(super) fn render(
+        &self,
+        segment: &SegmentState<'_>,
+        submitted: &SubmittedText,
+    ) -> Result<Bytes, StoreError> {
+        let mut text = Vec::with_capacity(submitted.text.len() + 128 * submitted.files.len());
+        let mut changing = Vec::new();
+        let shows_bytes = self.changing.iter().any(|(name, _)| *name == FILESIZE);
+        let receipts = match shows_bytes {
+            true => segment.receipts()?,
+            false => BTreeMap::new(),
         };
-        text.push(b'{');
-        for (place, (name, member)) in self.members.iter().enumerate() {
-            if place > 0 {
+        // Most are in the state of the one before.
+        let mut last = None;
+        for file in segment.files() {
+            let Some((fixed, bytes)) = submitted.file(file.place) else {
+                continue;
+            };
+            let found = receipts.get(&file.place).map(|(bytes, _)| *bytes);
+            let bytes = found.or(bytes).filter(|_| shows_bytes);
+            let as_before = file
+                .error
+                .is_none()
+                .then_some((file.state, file.attempts, bytes));
+            if as_before.is_none() || as_before != last {
+                changing.clear();
+                let row = ChangingRow {
+                    of: self,
+                    file: &file,
+                    bytes,
+                    state: states::file_state(file.state),
+                };
+                let members = self.changing.iter();
+                let members = members.map(|(name, member)| (*name, Cow::Owned(member(&row))));
+                write(members, &mut changing);
+                last = as_before;
+            }
+            text.extend_from_slice(if text.is_empty() { b"{" } else { b",{" });
+            text.extend_from_slice(fixed);
+            if !fixed.is_empty() && !changing.is_empty() {
                 text.push(b',');
             }
-            text.push(b'"');
-            text.extend_from_slice(name.as_bytes());
-            text.extend_from_slice(b"\":");
-            // Memory takes any value.
-            let _ = serde_json::to_writer(&mut *text, &*member(&row));
+            text.extend_from_slice(&changing);
+            text.push(b'}');
         }
-        text.push(b'}');
+        Ok(text.into())
+    }
+}
+
+/// Members of an object, with commas between.
+fn write<'a>(members: impl Iterator<Item = (&'a str, Cow<'a, Value>)>, text: &mut Vec<u8>) {
+    for (place, (name, value)) in members.enumerate() {
+        if place > 0 {
+            text.push(b',');
+        }
+        text.push(b'"');
+        text.extend_from_slice(name.as_bytes());
+        text.extend_from_slice(b"\":");
+        // Memory takes any value.
+        let _ = serde_json::to_writer(&mut *text, &*value);
     }
 }
 

@@ -1,17 +1,18 @@
 //! Files of a job as users see them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use godwit_service_api::{
     job::{FileError, FileState, FileView, JobState, WhoActs},
     page::{MAX_PAGE, Page},
 };
-use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 use super::{
     Store, StoreError,
-    database::{Columns as _, json},
+    database::Columns as _,
     jobs::parse_cursor,
     manifest::{self, Outcome, Outcomes},
     model::JobRecord,
@@ -33,7 +34,7 @@ pub struct SegmentState<'a> {
     active: BTreeSet<u32>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct FileException {
     failed: bool,
     canceled: bool,
@@ -41,26 +42,83 @@ struct FileException {
     error: FileError,
 }
 
+/// What became of a file, without what was submitted.
+#[derive(Debug)]
+pub struct FileStatus<'a> {
+    /// Place in its segment.
+    pub place: u32,
+    /// Number in its job.
+    pub index: u64,
+    /// Where it is.
+    pub state: FileState,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Of the last attempt that failed.
+    pub error: Option<Cow<'a, FileError>>,
+}
+
 impl SegmentState<'_> {
+    /// Number among the segments of its job.
+    pub fn number(&self) -> i64 {
+        self.number
+    }
+
+    /// Number of its first file.
+    pub fn first(&self) -> u64 {
+        self.base.unsigned_abs()
+    }
+
     /// Number of the file after its last.
     pub fn end(&self) -> i64 {
         self.base + self.files
     }
 
-    /// Equal only where the views of its files are equal.
+    /// Sizes and checksums by place, where agents reported more than was submitted.
     ///
     /// # Errors
-    /// What the database holds cannot be written as JSON.
-    pub fn digest(&self) -> Result<[u8; 32], StoreError> {
-        let state = (
-            (self.job.number, self.number),
-            (self.job.state, self.job.unused_from),
-            self.outcomes.as_bytes(),
-            &self.receipts,
-            &self.exceptions,
-            &self.active,
-        );
-        Ok(Sha256::digest(json(&state)?).into())
+    /// What the database holds of them is damaged.
+    pub fn receipts(&self) -> Result<BTreeMap<u32, (u64, Option<String>)>, StoreError> {
+        manifest::decode_receipts(self.receipts.as_deref())
+    }
+
+    /// Its files in their order. Of directories only those whose listing failed.
+    pub fn files(&self) -> impl Iterator<Item = FileStatus<'_>> {
+        let places = 0..u32::try_from(self.files).unwrap_or(0);
+        places.filter_map(|place| self.status(place))
+    }
+
+    fn status(&self, place: u32) -> Option<FileStatus<'_>> {
+        let job = self.job;
+        let index = self.base + i64::from(place);
+        let exception = self.exceptions.get(&index);
+        let failed = exception.is_some_and(|e| e.failed);
+        if self.directories && !failed {
+            return None;
+        }
+        let tried = exception.map_or(0, |e| e.attempts);
+        let is_canceled = exception.is_some_and(|e| e.canceled);
+        let (state, attempts) = match self.outcomes.get(place) {
+            Outcome::Finished => (FileState::Finished, tried + 1),
+            Outcome::Skipped => (FileState::Skipped, tried + 1),
+            _ if is_canceled => (FileState::Canceled, tried),
+            _ if failed => (FileState::Failed, tried),
+            _ if index as u64 >= job.unused_from => (FileState::Unused, tried),
+            _ if job.state == JobState::Canceled => (FileState::Canceled, tried),
+            _ if job.state.is_final() => (FileState::Failed, tried),
+            _ if self.active.contains(&place) => (FileState::Active, tried),
+            _ => (FileState::Queued, tried),
+        };
+        let late = state == FileState::Failed && !failed;
+        Some(FileStatus {
+            place,
+            index: index as u64,
+            state,
+            attempts,
+            error: match late {
+                true => Some(Cow::Owned(deadline_error())),
+                false => exception.map(|e| Cow::Borrowed(&e.error)),
+            },
+        })
     }
 }
 
@@ -185,52 +243,28 @@ impl Store {
     }
 
     /// Files of a segment as they were when it was read.
-    pub async fn views(&self, segment: &SegmentState<'_>) -> Result<Vec<FileView>, StoreError> {
+    async fn views(&self, segment: &SegmentState<'_>) -> Result<Vec<FileView>, StoreError> {
         if segment.directories && segment.exceptions.is_empty() {
             return Ok(Vec::new());
         }
-        let job = segment.job;
-        let files = self.submitted_files(job, segment.number).await?;
-        let mut receipts = manifest::decode_receipts(segment.receipts.as_deref())?;
-        let mut views = Vec::with_capacity(files.len());
-        for (place, file) in (0_u32..).zip(files) {
-            let index = segment.base + i64::from(place);
-            let exception = segment.exceptions.get(&index);
-            let failed = exception.is_some_and(|e| e.failed);
-            if segment.directories && !failed {
-                continue;
-            }
-            let (size, checksum) = receipts.remove(&place).unzip();
-            let tried = exception.map_or(0, |e| e.attempts);
-            let is_canceled = exception.is_some_and(|e| e.canceled);
-            let (state, attempts) = match segment.outcomes.get(place) {
-                Outcome::Finished => (FileState::Finished, tried + 1),
-                Outcome::Skipped => (FileState::Skipped, tried + 1),
-                _ if is_canceled => (FileState::Canceled, tried),
-                _ if failed => (FileState::Failed, tried),
-                _ if index as u64 >= job.unused_from => (FileState::Unused, tried),
-                _ if job.state == JobState::Canceled => (FileState::Canceled, tried),
-                _ if job.state.is_final() => (FileState::Failed, tried),
-                _ if segment.active.contains(&place) => (FileState::Active, tried),
-                _ => (FileState::Queued, tried),
-            };
-            let late = state == FileState::Failed && !failed;
-            views.push(FileView {
-                index: index as u64,
+        let mut files = self.submitted_files(segment.job, segment.number).await?;
+        let mut receipts = segment.receipts()?;
+        let views = segment.files().filter_map(|status| {
+            let file = std::mem::take(files.get_mut(status.place as usize)?);
+            let (bytes, checksum) = receipts.remove(&status.place).unzip();
+            Some(FileView {
+                index: status.index,
                 source: file.source,
                 destination: file.destination,
-                bytes: size.or(file.bytes),
-                state,
-                attempts,
-                error: match late {
-                    true => Some(deadline_error()),
-                    false => exception.map(|e| e.error.clone()),
-                },
+                bytes: bytes.or(file.bytes),
+                state: status.state,
+                attempts: status.attempts,
+                error: status.error.map(Cow::into_owned),
                 checksum: checksum.flatten().or(file.checksum),
                 metadata: file.metadata,
-            });
-        }
-        Ok(views)
+            })
+        });
+        Ok(views.collect())
     }
 }
 

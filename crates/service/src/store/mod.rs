@@ -43,7 +43,7 @@ use godwit_service_api::agent::LEASE_SECONDS;
 use sqlx::{Connection as _, migrate::Migrator};
 
 use database::{Columns as _, Database, Engine};
-pub use files::SegmentState;
+pub use files::{FileStatus, SegmentState};
 pub use submission::{Begun, Quota, RequestDigest, Submission, endpoint_of};
 
 static SQLITE: Migrator = sqlx::migrate!("src/store/migrations/sqlite");

@@ -15,7 +15,7 @@ use super::{
     leases::{self, micros},
     model::{AgentReport, Leftover, Polled},
     policy::LOSSES_TO_SPLIT,
-    units::{self, Changes, End, UNIT, UnitRow},
+    units::{self, Batch, Changes, End, UNIT, UnitRow},
 };
 
 /// Most temporary files that an agent is asked to remove at once.
@@ -37,11 +37,17 @@ impl Store {
             drain: agent.draining,
             ..Polled::default()
         };
-        let results = in_order(&mut work, &poll.results).await?;
+        let mut taking = Taking {
+            agent: &agent,
+            above: self.divide_above,
+            units: HashMap::new(),
+            batch: Batch::default(),
+            changes,
+        };
+        let results = taking.in_order(&mut work, &poll.results).await?;
         let mut ended: Vec<Lease> = Vec::new();
         for result in results {
-            let taken = take_result(&mut work, &agent, result, self.divide_above, &mut changes);
-            let taken = taken.await?;
+            let taken = taking.take_result(&mut work, result).await?;
             polled.acknowledged.push((result.lease, result.sequence));
             if taken == Taken::Fenced {
                 let (lease, why) = (result.lease, StopReason::Fenced);
@@ -51,6 +57,12 @@ impl Store {
                 ended.push(result.lease);
             }
         }
+        let Taking {
+            mut batch,
+            mut changes,
+            ..
+        } = taking;
+        batch.write(&mut work).await?;
         let known: Vec<Lease> = poll.units.iter().map(|unit| unit.lease).collect();
         let running = known.iter().filter(|lease| !ended.contains(lease));
         let running: Vec<Lease> = running.copied().collect();
@@ -163,92 +175,119 @@ enum Taken {
     Fenced,
 }
 
-/// Locks the units of results, by number. Their results come one segment after the other, so that
-/// polls lock segments in the same order.
-async fn in_order<'a>(
-    work: &mut Work,
-    results: &'a [UnitResult],
-) -> Result<Vec<&'a UnitResult>, StoreError> {
-    let mut segments = HashMap::new();
-    if results.len() > 1 {
-        let ids: Vec<i64> = results.iter().map(|result| result.lease.unit).collect();
-        let text = "SELECT id, job, segment FROM unit WHERE id IN {list} ORDER BY id {lock}";
-        let query = work.query(text).bind(json(&ids)?);
-        for row in query.fetch_all(work.connection()).await? {
-            segments.insert(row.int(0)?, (row.int(1)?, row.int(2)?));
-        }
-    }
-    let mut sorted: Vec<&UnitResult> = results.iter().collect();
-    sorted.sort_by_key(|result| {
-        let segment = segments.get(&result.lease.unit);
-        (segment, result.lease, result.sequence)
-    });
-    Ok(sorted)
+/// Results of a poll as they are taken in.
+struct Taking<'a> {
+    agent: &'a PollingAgent,
+    /// Files of more bytes may be divided.
+    above: u64,
+    /// Units that were read when they were locked. Those of picked files are read again: what
+    /// becomes of one may change others of the same file.
+    units: HashMap<i64, UnitRow>,
+    batch: Batch,
+    changes: Changes,
 }
 
-async fn take_result(
-    work: &mut Work,
-    agent: &PollingAgent,
-    result: &UnitResult,
-    above: u64,
-    changes: &mut Changes,
-) -> Result<Taken, StoreError> {
-    let text = format!("SELECT {UNIT} FROM unit WHERE id = $1 {{lock}}");
-    let query = work.query(&text).bind(result.lease.unit);
-    let Some(row) = query.fetch_optional(work.connection()).await? else {
-        return Ok(Taken::Repeated);
-    };
-    let unit = UnitRow::read(&row)?;
-    if unit.agent != Some(agent.number) || unit.epoch != result.lease.epoch {
-        // What the agent itself gave back with its last result may be told again.
-        let given_back = unit.agent.is_none() && unit.epoch == result.lease.epoch;
-        return Ok(match given_back && result.sequence < unit.results {
-            true => Taken::Repeated,
-            false => Taken::Fenced,
+impl Taking<'_> {
+    /// Locks the units of results, by number. Their results come one segment after the other, so
+    /// that polls lock segments in the same order.
+    async fn in_order<'a>(
+        &mut self,
+        work: &mut Work,
+        results: &'a [UnitResult],
+    ) -> Result<Vec<&'a UnitResult>, StoreError> {
+        let mut segments = HashMap::new();
+        if results.len() > 1 {
+            let ids: Vec<i64> = results.iter().map(|result| result.lease.unit).collect();
+            let text = format!("SELECT {UNIT} FROM unit WHERE id IN {{list}} ORDER BY id {{lock}}");
+            let query = work.query(&text).bind(json(&ids)?);
+            for row in query.fetch_all(work.connection()).await? {
+                let unit = UnitRow::read(&row)?;
+                segments.insert(unit.id, (unit.job, unit.segment));
+                if !unit.has_picks() {
+                    self.units.insert(unit.id, unit);
+                }
+            }
+        }
+        let mut sorted: Vec<&UnitResult> = results.iter().collect();
+        sorted.sort_by_key(|result| {
+            let segment = segments.get(&result.lease.unit);
+            (segment, result.lease, result.sequence)
         });
+        Ok(sorted)
     }
-    match result.sequence.cmp(&unit.results) {
-        std::cmp::Ordering::Less => return Ok(Taken::Repeated),
-        // Results come in order, so the one between was acknowledged and is lost: the database was
-        // restored, or a replica without the last commits took its place.
-        std::cmp::Ordering::Greater => {
-            units::take_back(work, &unit, changes).await?;
-            return Ok(Taken::Fenced);
+
+    /// As it is now.
+    async fn unit(&mut self, work: &mut Work, id: i64) -> Result<Option<UnitRow>, StoreError> {
+        if self.batch.has_ended(id) {
+            return Ok(None);
         }
-        std::cmp::Ordering::Equal => {}
-    }
-    if result.last
-        && result
-            .error
-            .as_ref()
-            .is_some_and(|error| error.code == POISON)
-    {
-        units::lose(work, &unit, &agent.name, LOSSES_TO_SPLIT, changes).await?;
-        return Ok(Taken::Counted);
-    }
-    let mut placed = Ok(());
-    if unit.directories && !result.found.is_empty() {
-        let directory = units::directory(work, &unit).await?;
-        match found::placed(&directory, &result.found) {
-            Ok(files) => units::stage(work, &unit, &files).await?,
-            Err(error) => placed = Err(error),
+        if let Some(unit) = self.units.remove(&id) {
+            return Ok(Some(unit));
         }
+        let text = format!("SELECT {UNIT} FROM unit WHERE id = $1 {{lock}}");
+        let query = work.query(&text).bind(id);
+        let row = query.fetch_optional(work.connection()).await?;
+        row.as_ref().map(UnitRow::read).transpose()
     }
-    let error = placed.as_ref().err().or(result.error.as_ref());
-    let end = (result.last || placed.is_err()).then_some(End {
-        error: error.filter(|error| error.code != HANDED_BACK),
-        listed: error.is_none(),
-    });
-    for undivided in &result.undivided {
-        let event = JobEventKind::Undivided {
-            index: undivided.index,
-            reason: undivided.reason.clone(),
+
+    async fn take_result(
+        &mut self,
+        work: &mut Work,
+        result: &UnitResult,
+    ) -> Result<Taken, StoreError> {
+        let Some(unit) = self.unit(work, result.lease.unit).await? else {
+            return Ok(Taken::Repeated);
         };
-        changes.event(unit.job, event);
+        let (agent, batch, changes) = (self.agent, &mut self.batch, &mut self.changes);
+        if unit.agent != Some(agent.number) || unit.epoch != result.lease.epoch {
+            // What the agent itself gave back with its last result may be told again.
+            let given_back = unit.agent.is_none() && unit.epoch == result.lease.epoch;
+            return Ok(match given_back && result.sequence < unit.results {
+                true => Taken::Repeated,
+                false => Taken::Fenced,
+            });
+        }
+        match result.sequence.cmp(&unit.results) {
+            std::cmp::Ordering::Less => return Ok(Taken::Repeated),
+            // Results come in order, so the one between was acknowledged and is lost: the database
+            // was restored, or a replica without the last commits took its place.
+            std::cmp::Ordering::Greater => {
+                batch.write(work).await?;
+                units::take_back(work, &unit, changes).await?;
+                return Ok(Taken::Fenced);
+            }
+            std::cmp::Ordering::Equal => {}
+        }
+        let error = result.error.as_ref();
+        if result.last && error.is_some_and(|error| error.code == POISON) {
+            batch.write(work).await?;
+            units::lose(work, &unit, &agent.name, LOSSES_TO_SPLIT, changes).await?;
+            return Ok(Taken::Counted);
+        }
+        let mut placed = Ok(());
+        if unit.directories && !result.found.is_empty() {
+            let directory = units::directory(work, &unit).await?;
+            match found::placed(&directory, &result.found) {
+                Ok(files) => units::stage(work, &unit, &files).await?,
+                Err(error) => placed = Err(error),
+            }
+        }
+        let error = placed.as_ref().err().or(error);
+        let end = (result.last || placed.is_err()).then_some(End {
+            error: error.filter(|error| error.code != HANDED_BACK),
+            listed: error.is_none(),
+        });
+        for undivided in &result.undivided {
+            let event = JobEventKind::Undivided {
+                index: undivided.index,
+                reason: undivided.reason.clone(),
+            };
+            changes.event(unit.job, event);
+        }
+        let by = (agent.name.as_str(), self.above);
+        units::take_results(work, &unit, by, &result.files, end, batch, changes).await?;
+        Ok(Taken::Counted)
     }
-    let by = (agent.name.as_str(), above);
-    units::take_results(work, &unit, by, &result.files, end, changes).await?;
-    Ok(Taken::Counted)
 }
 
 /// Units of jobs that may not run, which the agent holds and does not know of: their grant was on

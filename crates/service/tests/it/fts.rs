@@ -576,7 +576,8 @@ async fn hostile_bodies_are_refused_and_nothing_is_kept_of_them() {
         let status = client.get(path).await.0;
         assert!(matches!(status, 400 | 404), "{path}: {status}");
     }
+    // Each is shown once, so that a short path cannot ask for a long job a thousand times.
     let ids = vec![id.as_str(); 100].join(",");
     let (status, jobs) = client.get(&format!("jobs/{ids}?files=file_state")).await;
-    assert_eq!((status, jobs.as_array().map(Vec::len)), (200, Some(100)));
+    assert_eq!((status, jobs.as_array().map(Vec::len)), (200, Some(1)));
 }

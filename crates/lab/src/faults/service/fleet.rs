@@ -149,13 +149,13 @@ impl Fleet {
             false => None,
         };
         let clocks = plan.has(ServiceKind::ClockOff);
-        let postgres = match (plan.database, clocks) {
-            (Database::Sqlite, _) => None,
-            (Database::Postgres, false) => Some(Postgres::start(&home)?),
-            (Database::Postgres, true) => {
-                let clock = [("FAKETIME", DATABASE_CLOCK)];
-                Some(Postgres::start_with(&home, wrong_clock(clock))?)
-            }
+        let clock = match clocks {
+            true => wrong_clock([("FAKETIME", DATABASE_CLOCK)]),
+            false => Vec::new(),
+        };
+        let postgres = match plan.database {
+            Database::Sqlite => None,
+            Database::Postgres => Some(Postgres::start_with(&home, clock)?),
         };
         let synchronous = plan.has(ServiceKind::SynchronousFailover);
         let replica = match &postgres {

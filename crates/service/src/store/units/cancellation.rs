@@ -44,7 +44,7 @@ pub(in crate::store) async fn cancel_place(
     let part = Part::new(unit, segment.base, place);
     part.give_up(work, changes).await?;
     segment.set(place, Outcome::Odd);
-    segment.write(work, unit).await?;
+    segment.write(work).await?;
     changes.job(unit.job).canceled += 1;
     changes.more_work = true;
     match rest.is_empty() {

@@ -115,7 +115,7 @@ pub(super) async fn fail_listing(
             change.listings -= 1;
         }
     }
-    segment.write(work, unit).await?;
+    segment.write(work).await?;
     queue::delete(work, unit).await
 }
 

@@ -70,7 +70,7 @@ pub(in crate::store) async fn lose(
                 };
                 queue::insert_picked(work, unit, &new).await?;
             }
-            segment.write(work, unit).await?;
+            segment.write(work).await?;
             queue::delete(work, unit).await
         }
         AfterLoss::Poison(place) => {
@@ -96,7 +96,7 @@ pub(in crate::store) async fn lose(
                 most: 0,
             };
             failures::fail(work, unit, &failure, changes).await?;
-            segment.write(work, unit).await?;
+            segment.write(work).await?;
             queue::delete(work, unit).await
         }
     }

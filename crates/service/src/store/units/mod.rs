@@ -26,7 +26,7 @@ pub(super) use self::{
     job_row::{Changes, add_events, remove_row, reopen, set_state, wait_for},
     losses::{lose, take_back},
     queue::{End, PickedUnit, insert_picked, take_first},
-    results::take_results,
+    results::{Batch, take_results},
     row::{UNIT, UNIT_COLUMNS, UnitRow},
     segments::{NewSegment, append, directory, link_number, release_file, stage},
 };

@@ -15,24 +15,69 @@ use super::{
     row::UnitRow,
     segments::{self, Segment},
 };
-use crate::store::{StoreError, database::Work, manifest::Outcome};
+use crate::store::{
+    StoreError,
+    database::{Work, json},
+    manifest::Outcome,
+};
 
 /// Files of a unit that failed and are tried again, by how often they failed.
 type Retries = BTreeMap<u32, Vec<u32>>;
 
+/// What results of one poll change together: the segment that those of several units are of, and
+/// the units that have ended.
+#[derive(Default)]
+pub(in crate::store) struct Batch {
+    segment: Option<Segment>,
+    ended: BTreeSet<i64>,
+}
+
+impl Batch {
+    /// A result said that nothing of the unit is left.
+    pub(in crate::store) fn has_ended(&self, unit: i64) -> bool {
+        self.ended.contains(&unit)
+    }
+
+    /// The segment of a unit, locked.
+    async fn take(&mut self, work: &mut Work, unit: &UnitRow) -> Result<Segment, StoreError> {
+        if let Some(segment) = self.segment.take() {
+            if segment.is_of(unit) {
+                return Ok(segment);
+            }
+            segment.write(work).await?;
+        }
+        Segment::lock(work, unit).await
+    }
+
+    /// Before anything else reads units or segments.
+    pub(in crate::store) async fn write(&mut self, work: &mut Work) -> Result<(), StoreError> {
+        if let Some(segment) = self.segment.take() {
+            segment.write(work).await?;
+        }
+        if !self.ended.is_empty() {
+            let query = work.query("DELETE FROM unit WHERE id IN {list}");
+            let query = query.bind(json(&self.ended)?);
+            query.execute(work.connection()).await?;
+        }
+        Ok(())
+    }
+}
+
 /// Takes in what an agent says of files of a unit. `end`: this grant is over. `above`: files of
-/// more bytes may be divided.
+/// more bytes may be divided. What `batch` holds is not written yet.
 pub(in crate::store) async fn take_results(
     work: &mut Work,
     unit: &UnitRow,
     (agent, above): (&str, u64),
     files: &[FileOutcome],
     end: Option<End<'_>>,
+    batch: &mut Batch,
     changes: &mut Changes,
 ) -> Result<(), StoreError> {
-    let mut segment = Segment::lock(work, unit).await?;
+    let mut segment = batch.take(work, unit).await?;
     if unit.range.is_some() {
         let part = Part::new(unit, segment.base, unit.first);
+        batch.segment = Some(segment);
         return part
             .take_range(work, unit, (agent, files), end, changes)
             .await;
@@ -132,7 +177,7 @@ pub(in crate::store) async fn take_results(
     }
     let mut open = unit.open(&segment.outcomes);
     open.retain(|place| !ended.contains(place));
-    segment.write(work, unit).await?;
+    batch.segment = Some(segment);
     for (attempts, places) in retries {
         failures::retry(work, unit, attempts, &PickedUnit::of(&places)).await?;
         changes.more_work = true;
@@ -145,7 +190,10 @@ pub(in crate::store) async fn take_results(
             queue::delete(work, unit).await
         }
         Some(_) if unit.directories => queue::release(work, unit, &[unit.first], changes).await,
-        Some(_) if open.is_empty() => queue::delete(work, unit).await,
+        Some(_) if open.is_empty() => {
+            batch.ended.insert(unit.id);
+            Ok(())
+        }
         Some(_) => queue::release(work, unit, &open, changes).await,
         None => queue::keep(work, unit, &open).await,
     }

@@ -123,6 +123,11 @@ impl UnitRow {
         self.grants() > 1 || self.losses > 0 || self.attempts > 0
     }
 
+    /// It is of single files that wait for another attempt, or are divided.
+    pub(in crate::store) fn has_picks(&self) -> bool {
+        self.picks.is_some()
+    }
+
     /// Its only file may be divided.
     pub(super) fn is_of_one_pick(&self) -> bool {
         self.picks.as_ref().is_some_and(|picks| picks.len() == 1)

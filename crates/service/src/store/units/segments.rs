@@ -202,6 +202,8 @@ pub(in crate::store) async fn link_number(
 
 /// A segment whose outcomes change.
 pub(super) struct Segment {
+    job: i64,
+    number: i64,
     pub(super) base: i64,
     pub(super) outcomes: Outcomes,
     pub(super) files: Option<Vec<FileRequest>>,
@@ -219,6 +221,8 @@ impl Segment {
         let query = work.query(text).bind(unit.job).bind(unit.segment);
         let row = query.fetch_one(work.connection()).await?;
         Ok(Segment {
+            job: unit.job,
+            number: unit.segment,
             base: row.int(0)?,
             outcomes: Outcomes::from_bytes(row.bytes(1)?),
             receipts: manifest::decode_receipts(row.maybe_bytes(2)?.as_deref())?,
@@ -236,7 +240,12 @@ impl Segment {
         self.changed = true;
     }
 
-    pub(super) async fn write(self, work: &mut Work, unit: &UnitRow) -> Result<(), StoreError> {
+    /// It is that of the files of `unit`.
+    pub(super) fn is_of(&self, unit: &UnitRow) -> bool {
+        (self.job, self.number) == (unit.job, unit.segment)
+    }
+
+    pub(super) async fn write(self, work: &mut Work) -> Result<(), StoreError> {
         if !self.changed {
             return Ok(());
         }
@@ -246,14 +255,14 @@ impl Segment {
                 .query(
                     "UPDATE segment SET outcomes = $3, receipts = $4 WHERE job = $1 AND seq = $2",
                 )
-                .bind(unit.job)
-                .bind(unit.segment)
+                .bind(self.job)
+                .bind(self.number)
                 .bind(outcomes)
                 .bind(manifest::encode_receipts(&self.receipts)?),
             false => work
                 .query("UPDATE segment SET outcomes = $3 WHERE job = $1 AND seq = $2")
-                .bind(unit.job)
-                .bind(unit.segment)
+                .bind(self.job)
+                .bind(self.number)
                 .bind(outcomes),
         };
         query.execute(work.connection()).await?;
