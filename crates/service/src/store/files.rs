@@ -3,12 +3,14 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    ops::{Range, RangeInclusive},
 };
 
 use godwit_service_api::{
     job::{FileError, FileState, FileView, JobState, WhoActs},
     page::{MAX_PAGE, Page},
 };
+use sqlx::any::AnyRow;
 
 use super::{
     Store, StoreError,
@@ -183,63 +185,67 @@ impl Store {
             })
         });
         let mut segments = segments.collect::<Result<Vec<_>, StoreError>>()?;
-        self.add_exceptions(job, &mut segments).await?;
-        if !job.state.is_final() {
-            self.add_active(job, &mut segments).await?;
+        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+            return Ok(segments);
+        };
+        let (exceptions, active) = tokio::try_join!(
+            self.exceptions(job, first.base..last.end()),
+            self.active(job, first.number..=last.number),
+        )?;
+        for (number, exception) in exceptions {
+            let place = segments.partition_point(|segment| segment.end() <= number);
+            if let Some(segment) = segments.get_mut(place) {
+                segment.exceptions.insert(number, exception);
+            }
+        }
+        for unit in active {
+            let place = segments.binary_search_by_key(&unit.segment, |segment| segment.number);
+            if let Some(segment) = place.ok().and_then(|place| segments.get_mut(place)) {
+                segment.active.extend(unit.open(&segment.outcomes));
+            }
         }
         Ok(segments)
     }
 
-    async fn add_exceptions(
+    async fn exceptions(
         &self,
         job: &JobRecord,
-        segments: &mut [SegmentState<'_>],
-    ) -> Result<(), StoreError> {
-        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
-            return Ok(());
-        };
+        files: Range<i64>,
+    ) -> Result<Vec<(i64, FileException)>, StoreError> {
         let text = "SELECT number, failed, attempts, error FROM file_exception
             WHERE job = $1 AND number >= $2 AND number < $3";
         let query = self.database.query(text).bind(job.number);
-        let query = query.bind(first.base).bind(last.end());
-        for row in query.fetch_all(self.database.reader()).await? {
-            let number = row.int(0)?;
+        let rows = query.bind(files.start).bind(files.end);
+        let rows = rows.fetch_all(self.database.reader()).await?;
+        let exception = |row: &AnyRow| {
             let exception = FileException {
                 failed: row.int(1)? == units::FAILED,
                 canceled: row.int(1)? == units::CANCELED,
                 attempts: row.small(2)?,
                 error: row.json(3)?,
             };
-            let place = segments.partition_point(|segment| segment.end() <= number);
-            if let Some(segment) = segments.get_mut(place) {
-                segment.exceptions.insert(number, exception);
-            }
-        }
-        Ok(())
+            Ok((row.int(0)?, exception))
+        };
+        rows.iter().map(exception).collect()
     }
 
-    async fn add_active(
+    /// Units that agents have.
+    async fn active(
         &self,
         job: &JobRecord,
-        segments: &mut [SegmentState<'_>],
-    ) -> Result<(), StoreError> {
-        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
-            return Ok(());
-        };
+        segments: RangeInclusive<i64>,
+    ) -> Result<Vec<UnitRow>, StoreError> {
+        if job.state.is_final() {
+            return Ok(Vec::new());
+        }
         let text = format!(
             "SELECT {UNIT} FROM unit
             WHERE agent IS NOT NULL AND job = $1 AND segment >= $2 AND segment <= $3"
         );
         let query = self.database.query(&text).bind(job.number);
-        let query = query.bind(first.number).bind(last.number);
-        for row in query.fetch_all(self.database.reader()).await? {
-            let unit = UnitRow::read(&row)?;
-            let place = segments.binary_search_by_key(&unit.segment, |segment| segment.number);
-            if let Some(segment) = place.ok().and_then(|place| segments.get_mut(place)) {
-                segment.active.extend(unit.open(&segment.outcomes));
-            }
-        }
-        Ok(())
+        let rows = query.bind(*segments.start()).bind(*segments.end());
+        let rows = rows.fetch_all(self.database.reader()).await?;
+        rows.iter().map(UnitRow::read).collect()
     }
 
     /// Files of a segment as they were when it was read.
