@@ -189,15 +189,16 @@ def test_a_request_that_may_have_been_done_is_repeated_only_if_that_is_harmless(
 
 def test_repeated_submissions_have_one_key(pauses: List[float]) -> None:
     keys: List[str] = []
+    notify = [{"webhook": {"url": "u"}}, {"mail": {"address": "a@b"}}]
 
     def handler(request: httpx.Request) -> httpx.Response:
         keys.append(request.headers["idempotency-key"])
         body = json.loads(request.content)
-        assert body["options"] == {"class": "scavenger", "notify": [{"webhook": {"url": "u"}}]}
+        assert body["options"] == {"class": "scavenger", "notify": notify}
         assert body["files"] == [{"source": "ftp://a/x", "destination": "ftp://b/x", "bytes": 0}]
         return problem(503, "stopping") if len(keys) < 3 else httpx.Response(201, json=view())
 
-    options = JobOptions(job_class=godwit.Class.SCAVENGER, webhooks=["u"])
+    options = JobOptions(job_class=godwit.Class.SCAVENGER, webhooks=["u"], mails=["a@b"])
     client(handler).submit_all([Copy("ftp://a/x", "ftp://b/x", bytes=0)], options=options)
     assert len(keys) == 3 and len(set(keys)) == 1
 

@@ -208,6 +208,11 @@ pub enum Notification {
         /// `https`, or `http` where the operator allows it.
         url: String,
     },
+    /// A message for people, where the operator has set a mail relay.
+    Mail {
+        /// `jo@example.org`, without a name.
+        address: String,
+    },
 }
 
 /// Where a job is.

@@ -23,6 +23,7 @@ use crate::{
     agent::{self, Authentication},
     api::{ApiSettings, limits::RequestRate, policy::EndpointPolicy},
     credentials::sealing::SealingKey,
+    reports::mail::MailSettings,
     store::policy::DIVIDE_ABOVE,
 };
 
@@ -199,6 +200,10 @@ pub struct Options {
     /// Issuers whose tokens users may log in with: tables `[[issuer]]` of the file.
     #[arg(skip)]
     pub issuer: Vec<IssuerSettings>,
+
+    /// The relay for mail: table `[mail]` of the file.
+    #[arg(skip)]
+    pub mail: Option<MailSettings>,
 }
 
 impl Options {
@@ -237,6 +242,7 @@ impl Options {
             no_agent: self.no_agent || other.no_agent,
             lease_seconds: self.lease_seconds.or(other.lease_seconds),
             issuer: other.issuer,
+            mail: other.mail,
         }
     }
 }
@@ -262,6 +268,8 @@ pub struct ServeSettings {
     pub api: ApiSettings,
     /// Issuers whose tokens are accepted.
     pub issuers: Vec<IssuerSettings>,
+    /// Where messages go; `None`: none are sent.
+    pub mail: Option<MailSettings>,
     /// Of the service for one person.
     pub personal: Option<Personal>,
 }
@@ -428,6 +436,7 @@ impl Options {
                     local: self.allow_local,
                     personal: personal.is_some(),
                     any_webhook: self.allow_any_webhook || personal.is_some(),
+                    mail_to: self.mail.as_ref().map(MailSettings::patterns),
                 },
                 rate: RequestRate {
                     per_second,
@@ -437,6 +446,7 @@ impl Options {
                 max_files: self.max_files,
             },
             issuers: self.issuer,
+            mail: self.mail,
             personal,
         })
     }

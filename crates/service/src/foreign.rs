@@ -49,8 +49,22 @@ pub(crate) fn submission(bytes: &[u8]) {
         assert_eq!(&read, file);
     }
     assert_eq!(digest.finish().len(), 32);
-    for Notification::Webhook { url } in &job.options.notify {
-        let _ = policies[0].check_webhook(url);
+    let mail_to = Some(vec!["*@example.org".to_owned()]);
+    let mail = EndpointPolicy {
+        mail_to,
+        ..EndpointPolicy::default()
+    };
+    for notification in &job.options.notify {
+        match notification {
+            Notification::Webhook { url } => {
+                let _ = policies[0].check_webhook(url);
+            }
+            Notification::Mail { address } => {
+                let is_taken = mail.check_mail(address).is_ok();
+                assert!(!is_taken || address.parse::<lettre::Address>().is_ok());
+                assert!(!is_taken || address.to_lowercase().ends_with("@example.org"));
+            }
+        }
     }
 }
 
@@ -206,8 +220,9 @@ mod tests {
                     "source": &url, "destination": "ftp://b.example.org/x", "checksum": &text,
                 });
                 submission(file.to_string().as_bytes());
+                let mail = serde_json::json!({"mail": {"address": &text}});
                 let options = serde_json::json!({
-                    "name": &text, "notify": [{"webhook": {"url": &url}}],
+                    "name": &text, "notify": [{"webhook": {"url": &url}}, mail],
                 });
                 let job = serde_json::json!({"files": [file], "options": options});
                 submission(job.to_string().as_bytes());

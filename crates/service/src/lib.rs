@@ -8,7 +8,7 @@
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
 //! - `schedules`: submits what is due; `timetable`: when that is
 //! - `problem`: errors of requests; `rendered`: parts of answers that are asked for again;
-//!   `webhooks`: reports of ended jobs
+//!   `reports`: of ended jobs
 //! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
 //! - `foreign`: what fuzz targets do with bytes of users and agents
@@ -27,13 +27,13 @@ pub mod fts;
 pub mod gateway;
 mod problem;
 mod rendered;
+mod reports;
 mod schedules;
 pub mod scheduling;
 pub mod serve;
 pub mod store;
 mod timetable;
 mod tls;
-mod webhooks;
 
 pub use error::ServiceError;
 

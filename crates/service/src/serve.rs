@@ -38,11 +38,11 @@ use crate::{
     credentials::{Vault, issued::Renewer},
     fts,
     gateway::{self, Gateway},
+    reports::{self, mail::Mailer, webhook::Webhooks},
     schedules::ScheduleRunner,
     scheduling::{self, Board},
     store::{Store, StoreError},
     tls::Tls,
-    webhooks,
 };
 
 /// Connections at a time; more wait in the kernel.
@@ -76,7 +76,7 @@ pub struct Server {
     stopping: watch::Sender<bool>,
     store: Store,
     board: Arc<Board>,
-    webhooks: webhooks::Sender,
+    reports: reports::Sender,
     renewer: Renewer,
     submitter: ScheduleRunner,
     agent: Option<agent::Config>,
@@ -142,11 +142,14 @@ impl Server {
             vault: vault.clone(),
             addresses: settings.api.policy.scope(),
         };
-        let webhooks = webhooks::Sender {
+        let policy = settings.api.policy.clone();
+        let mailer = |mail| Mailer::new(mail, policy.clone(), config::host_name());
+        let mailer = settings.mail.as_ref().map(mailer).transpose()?;
+        let reports = reports::Sender {
             store: store.clone(),
-            vault: vault.clone(),
             board: Arc::clone(&board),
-            policy: settings.api.policy.clone(),
+            webhooks: Webhooks::new(vault.clone(), policy)?,
+            mailer,
         };
         let renewer = Renewer {
             vault: vault.clone(),
@@ -183,7 +186,7 @@ impl Server {
             stopping,
             store,
             board,
-            webhooks,
+            reports,
             renewer,
             submitter,
             agent,
@@ -229,12 +232,8 @@ impl Server {
             let node = format!("{} {}", config::host_name(), Uuid::now_v7());
             scheduling::run(store, &board, &node, stopped(&mut stopping)).await;
         });
-        let (webhooks, mut stopping) = (self.webhooks, self.stopping.subscribe());
-        parts.spawn(async move {
-            if let Err(error) = webhooks.run(stopped(&mut stopping)).await {
-                tracing::error!(%error, "webhooks are not sent");
-            }
-        });
+        let (reports, mut stopping) = (self.reports, self.stopping.subscribe());
+        parts.spawn(async move { reports.run(stopped(&mut stopping)).await });
         let (renewer, mut stopping) = (self.renewer, self.stopping.subscribe());
         parts.spawn(async move { renewer.run(stopped(&mut stopping)).await });
         let (submitter, mut stopping) = (self.submitter, self.stopping.subscribe());

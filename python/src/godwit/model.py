@@ -146,6 +146,8 @@ class JobOptions:
     dry_run: bool = False
     #: URLs that are sent a signed report when the job has ended.
     webhooks: Sequence[str] = ()
+    #: Addresses that are sent a message when the job has ended.
+    mails: Sequence[str] = ()
     #: The user's own.
     metadata: Any = None
 
@@ -154,8 +156,11 @@ class JobOptions:
         options = _set_fields(self)
         if "job_class" in options:
             options["class"] = options.pop("job_class")
-        if "webhooks" in options:
-            options["notify"] = [{"webhook": {"url": url}} for url in options.pop("webhooks")]
+        notify: List[Dict[str, Any]] = []
+        notify += ({"webhook": {"url": url}} for url in options.pop("webhooks", ()))
+        notify += ({"mail": {"address": address}} for address in options.pop("mails", ()))
+        if notify:
+            options["notify"] = notify
         return options
 
 

@@ -138,6 +138,9 @@ pub(crate) struct SubmitArgs {
     /// An https URL that is sent a signed report when the job has ended. May be repeated
     #[arg(long, value_name = "URL")]
     webhook: Vec<String>,
+    /// An address that is sent a message when the job has ended. May be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    mail: Vec<String>,
     /// Starts paused
     #[arg(long)]
     paused: bool,
@@ -351,6 +354,10 @@ impl SubmitArgs {
         let deadline = self
             .deadline
             .map(|text| text.parse().map_err(|e| format!("--deadline {text}: {e}")));
+        let webhooks = self.webhook.into_iter();
+        let webhooks = webhooks.map(|url| Notification::Webhook { url });
+        let mails = self.mail.into_iter();
+        let mails = mails.map(|address| Notification::Mail { address });
         let options = JobOptions {
             name: self.name,
             priority: self.priority,
@@ -382,9 +389,7 @@ impl SubmitArgs {
             preserve_times: self.preserve_times,
             paused: self.paused,
             dry_run: self.dry_run,
-            notify: (self.webhook.into_iter())
-                .map(|url| Notification::Webhook { url })
-                .collect(),
+            notify: webhooks.chain(mails).collect(),
             ..JobOptions::default()
         };
         let submission = Submission {

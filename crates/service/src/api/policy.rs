@@ -20,10 +20,14 @@ use godwit_service_api::{
     agent,
     job::{FileRequest, MAX_FILE_BYTES, MAX_METADATA_BYTES, MAX_URL_BYTES},
 };
+use lettre::Address;
 use reqwest::Url;
 
 use crate::problem::{Answer, ApiError, Kind};
 use crate::store::endpoint_of;
+
+/// Most bytes of a mail address (RFC 5321).
+const ADDRESS_BYTES_MAX: usize = 254;
 
 /// Where jobs may go.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +41,8 @@ pub struct EndpointPolicy {
     pub local: Vec<PathBuf>,
     /// Webhooks may be told by plain HTTP and to private addresses.
     pub any_webhook: bool,
+    /// Patterns of addresses that messages may go to; `None`: there is no relay for them.
+    pub mail_to: Option<Vec<String>>,
 }
 
 impl EndpointPolicy {
@@ -152,6 +158,9 @@ impl EndpointPolicy {
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(ApiError::new(Kind::UserInfo, "webhooks are signed instead"));
         }
+        if !matches!(parsed.scheme(), "https" | "http") {
+            return Err(wrong("a webhook is an https URL"));
+        }
         let host = parsed
             .host_str()
             .unwrap_or_default()
@@ -162,6 +171,33 @@ impl EndpointPolicy {
             false => Err(ApiError::new(
                 Kind::Endpoint,
                 "a webhook is a public https URL",
+            )),
+        }
+    }
+
+    /// Whether the end of a job may be told there by mail.
+    pub(crate) fn check_mail(&self, address: &str) -> Answer<()> {
+        let Some(patterns) = &self.mail_to else {
+            let why = "this service sends no mail: its operator must set a relay for it first";
+            return Err(ApiError::new(Kind::Invalid, why));
+        };
+        // Some relays take `%` and `!` for a way to another host.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._+-=&'~#".contains(c);
+        let parts = address.rsplit_once('@');
+        let is_plain = parts.is_some_and(|(user, host)| {
+            user.chars().all(is_plain) && host.chars().all(is_plain) && address_of(host).is_ok()
+        });
+        let is_address = is_plain && address.len() <= ADDRESS_BYTES_MAX;
+        if !is_address || address.parse::<Address>().is_err() {
+            let why = "a mail address is user@host.example.org, without a name";
+            return Err(ApiError::new(Kind::Invalid, why));
+        }
+        let address = address.to_ascii_lowercase();
+        match patterns.iter().any(|pattern| matches(pattern, &address)) {
+            true => Ok(()),
+            false => Err(ApiError::new(
+                Kind::Endpoint,
+                "the operator does not allow this address",
             )),
         }
     }
@@ -352,6 +388,44 @@ mod tests {
         assert!(
             error.contains("credentials_in_url") && !error.contains("hunter2"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn addresses_of_mail_are_plain_and_allowed_by_the_operator() {
+        let policy = EndpointPolicy {
+            mail_to: Some(vec!["*@example.org".to_owned()]),
+            ..EndpointPolicy::default()
+        };
+        for address in [
+            "jo@example.org",
+            "jo.m+godwit@Example.ORG",
+            "o'neil@example.org",
+        ] {
+            assert!(policy.check_mail(address).is_ok(), "{address}");
+        }
+        for address in [
+            "",
+            "jo",
+            "@example.org",
+            "jo@example.com",
+            "jo@example.org@example.com",
+            "jo%example.com@example.org",
+            "example.com!jo@example.org",
+            "<jo@example.org>",
+            "Jo <jo@example.org>",
+            "\"jo\"@example.org",
+            "jo@example.org\r\nBcc: al@example.org",
+            "jo@example.org,al@example.org",
+            "jo @example.org",
+            "jö@example.org",
+        ] {
+            assert!(policy.check_mail(address).is_err(), "{address}");
+        }
+        assert!(
+            EndpointPolicy::default()
+                .check_mail("jo@example.org")
+                .is_err()
         );
     }
 

@@ -483,6 +483,9 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Answer<T> {
 /// Most entries of lists of options.
 const LIST_MAX: usize = 32;
 
+/// Most addresses that a job sends messages to.
+const MAILS_MAX: usize = 5;
+
 /// Most bytes of names and labels.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -500,19 +503,7 @@ impl Api {
         if options.labels.len() > LIST_MAX || !options.labels.iter().all(|label| is_plain(label)) {
             return wrong("labels", "at most 32 labels of at most 200 characters");
         }
-        if options.notify.len() > LIST_MAX {
-            return wrong("notify", "at most 32");
-        }
-        for (place, Notification::Webhook { url }) in options.notify.iter().enumerate() {
-            let checked = self.policy.check_webhook(url);
-            checked.map_err(|error| error.at(format!("/options/notify/{place}/webhook/url")))?;
-        }
-        if !options.notify.is_empty() && self.store.webhook_key(caller.name()).await?.is_none() {
-            return wrong(
-                "notify",
-                "make a key for its signatures first: POST /api/v1/webhook-key",
-            );
-        }
+        self.check_notify(caller, &options.notify).await?;
         if let Some(share) = &options.share
             && !may_use(caller, share)
         {
@@ -529,6 +520,34 @@ impl Api {
             job.map_err(|error| error.at(format!("/options/after/{place}")))?;
         }
         check_metadata(options.metadata.as_ref()).map_err(|error| error.below("/options"))
+    }
+
+    async fn check_notify(&self, caller: &Caller, all: &[Notification]) -> Answer<()> {
+        let wrong = |why| Err(ApiError::new(Kind::Invalid, why).at("/options/notify"));
+        let mails = all
+            .iter()
+            .filter(|n| matches!(n, Notification::Mail { .. }));
+        let mails = mails.count();
+        if all.len() > LIST_MAX || mails > MAILS_MAX {
+            return wrong("at most 32, and 5 mail addresses among them");
+        }
+        for (place, notification) in all.iter().enumerate() {
+            let checked = match notification {
+                Notification::Webhook { url } => {
+                    let checked = self.policy.check_webhook(url);
+                    checked.map_err(|error| error.at("/webhook/url"))
+                }
+                Notification::Mail { address } => {
+                    let checked = self.policy.check_mail(address);
+                    checked.map_err(|error| error.at("/mail/address"))
+                }
+            };
+            checked.map_err(|error| error.below(&format!("/options/notify/{place}")))?;
+        }
+        if all.len() > mails && self.store.webhook_key(caller.name()).await?.is_none() {
+            return wrong("make a key for its signatures first: POST /api/v1/webhook-key");
+        }
+        Ok(())
     }
 
     /// Jobs and files that a user may have which are not final.

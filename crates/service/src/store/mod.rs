@@ -10,7 +10,7 @@
 //! - `units`: what becomes of a unit and its files, within a transaction
 //! - `leases`: leader, queues, grants, expiry; `polls`: an agent's report
 //! - `site`: endpoints, shares, users, credentials, audit; `upkeep`: retention and deadlines;
-//!   `webhooks`: reports of ended jobs; `schedules`: jobs that come again and again
+//!   `reports`: of ended jobs; `schedules`: jobs that come again and again
 //!
 //! # Rules
 //! - Time is the clock of the database; no statement takes the time of a host.
@@ -30,12 +30,12 @@ pub mod model;
 mod order;
 pub mod policy;
 mod polls;
+mod reports;
 mod schedules;
 mod site;
 mod submission;
 mod units;
 mod upkeep;
-mod webhooks;
 
 use std::{fmt::Display, time::Duration};
 

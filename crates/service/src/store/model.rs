@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godwit_service_api::{
     agent::{AgentDescription, GrantOptions, Lease, Share, Stop, UnitProgress, Work},
-    job::{FileCounts, JobOptions, JobRequest, JobState},
+    job::{FileCounts, JobOptions, JobRequest, JobState, Notification},
     site::{EndpointState, Limits, Role},
     why::Why,
 };
@@ -404,13 +404,13 @@ impl std::fmt::Debug for CredentialRecord {
 
 /// A report of an ended job that is to be sent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WaitingWebhook {
+pub struct WaitingReport {
     /// Which.
     pub number: i64,
     /// The job.
     pub job: Uuid,
     /// Where to.
-    pub url: String,
+    pub to: Notification,
     /// Attempts, this one included.
     pub attempts: u32,
 }

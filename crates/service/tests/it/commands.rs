@@ -63,7 +63,7 @@ pub(crate) async fn godwit(
 async fn wait_ends_with_the_last_job_and_the_worst_status() {
     let (from, to) = (Served::start(), Served::start());
     from.write("a", b"content");
-    let (site, running) = Site::laptop().await;
+    let (site, running) = Site::laptop(&[]).await;
     let user = site.operator();
     let submit = async |name: &str, paused: bool| {
         let file = json!({"source": from.url(name), "destination": to.url(name)});
@@ -129,7 +129,7 @@ async fn a_clone_copies_what_was_submitted_again() {
     let (from, to) = (Served::start(), Served::start());
     from.write("tree/a", b"content");
     from.write("plain", b"plain");
-    let (site, running) = Site::laptop().await;
+    let (site, running) = Site::laptop(&[]).await;
     let user = site.operator();
     let file = |name: &str, recursive: bool| {
         let (source, destination) = (from.url(name), to.url(name));
@@ -186,7 +186,7 @@ async fn a_clone_copies_what_was_submitted_again() {
 async fn a_schedule_submits_when_it_is_due_and_not_over_its_last_job() {
     let (from, to) = (Served::start(), Served::start());
     from.write("a", b"content");
-    let (site, running) = Site::laptop().await;
+    let (site, running) = Site::laptop(&[]).await;
     let user = site.operator();
     let schedule = async |command: ScheduleCommand| {
         let (exit, printed) = godwit(&site, ServiceCommand::Schedule(command), false).await;

@@ -12,6 +12,7 @@ mod failures;
 mod fts;
 mod harness;
 mod issued;
+mod mail;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;

@@ -102,7 +102,7 @@ fn one_command_serves_one_person_and_its_log_has_no_token() {
 async fn the_service_of_one_person_copies_what_is_submitted() {
     let (from, to) = (Served::start(), Served::start());
     from.write("a", b"content");
-    let (site, running) = Site::laptop().await;
+    let (site, running) = Site::laptop(&[]).await;
     let user = site.operator();
     let file = json!({"source": from.url("/a"), "destination": to.url("/b")});
     let id = user.submit(json!({"files": [file]})).await;

@@ -64,17 +64,12 @@ impl Site {
     }
 
     /// As one person has it: with an agent in the process. Its end when it was dropped.
-    pub(crate) async fn laptop() -> (Self, JoinHandle<()>) {
+    pub(crate) async fn laptop(flags: &[&str]) -> (Self, JoinHandle<()>) {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data").display().to_string();
-        let arguments = [
-            "godwit-service",
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--data",
-            &data,
-        ];
+        let mut arguments = vec!["godwit-service", "serve", "--listen", "127.0.0.1:0"];
+        arguments.extend(["--data", &data]);
+        arguments.extend(flags);
         let server = Server::bind(settings(&arguments)).await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let site = Self {

@@ -7,6 +7,7 @@ mod divided;
 mod fixture;
 mod jobs;
 mod order;
+mod reports;
 mod schedules;
 mod site;
 mod support;

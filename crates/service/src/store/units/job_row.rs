@@ -10,7 +10,7 @@ use crate::store::{
     StoreError,
     database::{Columns as _, Work, json},
     order::{self, Ends, Next},
-    webhooks,
+    reports,
 };
 
 /// Removes the rest of a job after [`Store::remove_parts`](crate::store::Store::remove_parts).
@@ -73,7 +73,7 @@ pub(in crate::store) async fn set_state(
             .await?;
         add_events(work, job, &[JobEventKind::State { state, reason }]).await?;
         if state.is_final() {
-            webhooks::add(work, job).await?;
+            reports::add(work, job).await?;
             leftovers::give_up_all(work, job).await?;
             for next in followers(work, job).await? {
                 if state != JobState::Finished {

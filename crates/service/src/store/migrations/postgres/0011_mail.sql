@@ -1,0 +1,6 @@
+-- Messages that were sent for a user on one day, counted from 1970.
+CREATE TABLE mail_count (
+    owner TEXT PRIMARY KEY,
+    day BIGINT NOT NULL,
+    messages BIGINT NOT NULL
+);
