@@ -1,5 +1,6 @@
-//! What the fuzz targets `service_submission`, `service_poll` and `service_fts` do with bytes of
-//! users and agents; the tests below replay their corpora through the same functions.
+//! What the fuzz targets `service_submission`, `service_poll`, `service_fts` and `service_schedule`
+//! do with bytes of users and agents; the tests below replay their corpora through the same
+//! functions.
 
 use godwit_proto::url::Location;
 use godwit_service_api::{
@@ -9,11 +10,14 @@ use godwit_service_api::{
     },
 };
 
+use jiff::Timestamp;
+
 use crate::{
     api::policy::EndpointPolicy,
     fts,
     gateway::bounds,
     store::{RequestDigest, endpoint_of, found},
+    timetable::Timetable,
 };
 
 /// A submission as one object, or a line of one: nothing panics, and what is accepted goes where
@@ -160,6 +164,27 @@ pub(crate) fn poll(bytes: &[u8]) {
     serde_json::from_slice::<PollRequest>(&written).expect("what we write we read");
 }
 
+/// A cron expression, a time zone and a second, each a line: nothing panics, and times go on.
+pub(crate) fn schedule(bytes: &[u8]) {
+    let Some((timetable, mut at)) = timetable(bytes) else {
+        return;
+    };
+    for _ in 0..4 {
+        let Some(next) = timetable.next(at) else {
+            return;
+        };
+        assert!(next > at, "{at} {next}");
+        at = next;
+    }
+}
+
+fn timetable(bytes: &[u8]) -> Option<(Timetable, Timestamp)> {
+    let mut lines = str::from_utf8(bytes).ok()?.splitn(3, '\n');
+    let timetable = Timetable::parse(lines.next()?, lines.next()?).ok()?;
+    let at = Timestamp::from_second(lines.next()?.trim().parse().ok()?).ok()?;
+    Some((timetable, at))
+}
+
 fn plain(text: &str) {
     assert!(text.len() <= 1000 && !text.contains(char::is_control));
 }
@@ -180,6 +205,7 @@ mod tests {
     const TARGETS: &[Target] = &[
         ("service_fts", fts),
         ("service_poll", poll),
+        ("service_schedule", schedule),
         ("service_submission", submission),
     ];
 
@@ -193,6 +219,7 @@ mod tests {
                 understood += usize::from(serde_json::from_slice::<PollRequest>(bytes).is_ok());
                 understood += usize::from(serde_json::from_slice::<JobRequest>(bytes).is_ok());
                 understood += usize::from(crate::fts::hear_submission(bytes).is_some());
+                understood += usize::from(timetable(bytes).is_some());
             });
             assert!(
                 understood > 1,

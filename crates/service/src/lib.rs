@@ -54,3 +54,9 @@ pub fn hear_foreign_fts(bytes: &[u8]) {
 pub fn hear_foreign_poll(bytes: &[u8]) {
     foreign::poll(bytes);
 }
+
+/// For the fuzz target: a schedule of a hostile user.
+#[cfg(fuzzing)]
+pub fn hear_foreign_schedule(bytes: &[u8]) {
+    foreign::schedule(bytes);
+}
