@@ -11,6 +11,7 @@
 //!   `reports`: of ended jobs
 //! - [`agent`]: asks the service for work, does it, reports what became of it
 //! - [`store`]: what the service knows, in SQLite or PostgreSQL
+//! - `mock`: files that test suites of clients only pretend to have
 //! - `foreign`: what fuzz targets do with bytes of users and agents
 //! - [`credentials`]: what proves users to endpoints, sealed at rest
 
@@ -25,6 +26,7 @@ mod error;
 mod foreign;
 pub mod fts;
 pub mod gateway;
+mod mock;
 mod problem;
 mod rendered;
 mod reports;

@@ -36,6 +36,7 @@ use super::{
     listing,
     plan::{self, Round, UnitSettings},
 };
+use crate::mock;
 
 /// Time to remove what a canceled unit has left.
 const CLEANING_LIMIT: Duration = Duration::from_secs(20);
@@ -273,6 +274,7 @@ impl Runner {
 
     async fn copy(&self, grant: Grant) -> Option<FileError> {
         let lease = grant.lease;
+        let grant = self.copy_mocks(grant).await;
         let plan = match plan::rounds(&grant, &self.settings, &self.limit, &self.granted) {
             Ok(plan) => plan,
             Err(error) => return Some(error),
@@ -289,6 +291,30 @@ impl Runner {
             self.round(lease, round).await;
         }
         None
+    }
+
+    /// Ends the mocks of a grant, each at its time. The grant without them.
+    async fn copy_mocks(&self, mut grant: Grant) -> Grant {
+        let Work::Copy(files) = &mut grant.work else {
+            return grant;
+        };
+        let mocks = files.extract_if(.., |file| mock::is_mock(&file.file));
+        let mocks = mocks.map(|file| (mock::copy(&file), file.index));
+        let mut mocks: Vec<_> = mocks.collect();
+        mocks.sort_by_key(|((time, _), _)| *time);
+        let began = tokio::time::Instant::now();
+        for ((time, end), index) in mocks {
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                () = tokio::time::sleep_until(began + time) => {}
+            }
+            let bytes = match &end {
+                FileEnd::Finished { size, .. } => *size,
+                _ => 0,
+            };
+            self.tell(Event::File(grant.lease, FileOutcome { index, bytes, end }));
+        }
+        grant
     }
 
     async fn round(&self, lease: Lease, round: Round) {

@@ -336,6 +336,44 @@ async fn a_replica_is_used_when_the_one_before_fails_and_no_other() {
     assert_eq!(states(&job["files"]), ["FAILED", "NOT_USED"]);
 }
 
+#[cfg(feature = "mock-storage")]
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_mock_storage_end_as_their_queries_say() {
+    let site = start().await;
+    let alice = site.user("alice", "user", &[]).await;
+    let client = Client::of(&site, &alice);
+    let file = |source: &str, destination: &str| {
+        json!({"sources": [format!("mock://a.example.org/x?{source}")],
+            "destinations": [format!("mock://b.example.org/{destination}")]})
+    };
+    let files = [
+        file("size=5&checksum=0a", "x?time=1"),
+        file("errno=2", "y"),
+        file("", "z?errno=17"),
+    ];
+    let id = client
+        .submit(json!({"files": files, "params": {"retry": -1}}))
+        .await;
+    let token = site.user("mover", "agent", &[]).await.token;
+    let _agent = Agent::start(&site.url, token, "mover", |_| {});
+    let job = client.ended(&id).await;
+    assert_eq!(job["job_state"], "FINISHEDDIRTY", "{job}");
+    let part = |name: &str| {
+        let files = job["files"].as_array().unwrap().iter();
+        files.map(|file| file[name].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(part("file_state"), ["FINISHED", "FAILED", "FAILED"]);
+    let reasons = part("reason");
+    assert!(
+        reasons[1].as_str().unwrap().starts_with("SOURCE [2]"),
+        "{reasons:?}"
+    );
+    assert!(
+        reasons[2].as_str().unwrap().starts_with("DESTINATION [17]"),
+        "{reasons:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_file_of_a_job_of_fts_is_canceled() {
     let site = start().await;
