@@ -140,6 +140,8 @@ pub struct QueueState {
     pub unit_files: u32,
     /// Bytes of all units that could start.
     pub ready_bytes: u64,
+    /// Files of all units that could start.
+    pub ready_files: u64,
     /// Path of the share that pays, `organisation/group/user`.
     pub share: String,
     /// What it may take from others.

@@ -756,8 +756,8 @@ fn as_float(bytes: u64) -> f64 {
 }
 
 /// What a unit costs, in bytes: its files count, too.
-fn cost(bytes: u64, files: u32) -> f64 {
-    as_float(bytes.saturating_add(u64::from(files).saturating_mul(FILE_COST)))
+fn cost(bytes: u64, files: impl Into<u64>) -> f64 {
+    as_float(bytes.saturating_add(files.into().saturating_mul(FILE_COST)))
 }
 
 /// Each priority weighs twice the one below it.

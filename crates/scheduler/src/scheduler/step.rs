@@ -390,11 +390,18 @@ impl Scheduler {
             counted: 0.0,
         };
         state.ready_bytes = state.ready_bytes.saturating_sub(bytes);
+        state.ready_files = state.ready_files.saturating_sub(files.into());
         if files < state.unit_files {
             state.unit_files -= files;
             state.unit_bytes -= bytes;
         } else {
             state.ready -= 1;
+            // The one after it is not known: as the mean. As the rest of this one it would be taken
+            // for a small unit, and the queue for one with little left.
+            let left = u64::from(state.ready.max(1));
+            let mean = u32::try_from(state.ready_files / left).unwrap_or(u32::MAX);
+            state.unit_files = mean.max(1);
+            state.unit_bytes = state.ready_bytes / left;
         }
         state.started_any = true;
         queue.waits_since = now;
@@ -420,7 +427,8 @@ impl Scheduler {
         let wanted = match self.places.links[&queue.link].pace {
             None => FIRST_COST,
             Some(pace) => {
-                let rest = unit * f64::from(state.ready) / f64::from(self.units_at_once(queue));
+                let rest = cost(state.ready_bytes, state.ready_files);
+                let rest = rest / f64::from(self.units_at_once(queue));
                 let least = pace * UNIT_TIME_LEAST.as_secs_f64();
                 rest.max(least).min(pace * UNIT_TIME.as_secs_f64())
             }

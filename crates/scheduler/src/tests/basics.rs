@@ -28,6 +28,7 @@ fn queue(share: &str, ready: u32) -> QueueState {
         unit_bytes: 1 << 30,
         unit_files: 1,
         ready_bytes: u64::from(ready) << 30,
+        ready_files: u64::from(ready),
         share: share.to_owned(),
         priority: 3,
         ..QueueState::default()

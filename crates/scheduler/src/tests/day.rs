@@ -196,6 +196,7 @@ impl Day {
         let job = &mut self.jobs[job];
         job.state.ready = job.left;
         job.state.ready_bytes = u64::from(job.left) * job.state.unit_bytes;
+        job.state.ready_files = u64::from(job.left);
         self.scheduler.set_queue(&job.key, job.state.clone());
     }
 

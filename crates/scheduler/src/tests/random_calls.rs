@@ -46,6 +46,7 @@ fn state() -> impl Strategy<Value = QueueState> {
             unit_bytes: bytes,
             unit_files: files,
             ready_bytes: u64::from(ready) * bytes,
+            ready_files: u64::from(ready) * u64::from(files),
             share: format!("g{}/u{user}", user % 3),
             class,
             priority,

@@ -8,6 +8,8 @@ fn files(share: &str) -> QueueState {
     QueueState {
         unit_files: 1000,
         unit_bytes: 1000 << 20,
+        ready_files: 1000,
+        ready_bytes: 1000 << 20,
         ..queue(share, 1)
     }
 }
@@ -74,12 +76,39 @@ fn agents_end_a_job_together() {
     let three = QueueState {
         unit_files: 3,
         unit_bytes: 30_000_000,
+        ready_files: 3,
+        ready_bytes: 30_000_000,
         ..queue("a", 1)
     };
     scheduler.set_queue(&key(1, "s", "d"), three);
     let grants = scheduler.step(seconds(0.0));
     assert_eq!(lengths(&grants), [1, 1, 1]);
     assert_ne!(grants[0].agent, grants[1].agent);
+}
+
+#[test]
+fn a_queue_whose_units_were_cut_is_worked_off_without_being_told_again() {
+    let mut scheduler = scheduler(4);
+    let state = QueueState {
+        ready: 10,
+        ready_files: 10_000,
+        ready_bytes: 10_000 << 20,
+        ..files("a")
+    };
+    scheduler.set_queue(&key(1, "s", "d"), state);
+    let (mut now, mut files, mut units) = (0.0, 0, 0);
+    while files < 10_000 {
+        let grants = scheduler.step(seconds(now));
+        assert!(!grants.is_empty(), "{files} files in {units} units");
+        now += 0.1;
+        for grant in grants {
+            (files, units) = (files + grant.files, units + 1);
+            let bytes = u64::from(grant.files) << 20;
+            scheduler.lease_ended(grant.lease, bytes, grant.files, seconds(now));
+        }
+    }
+    assert_eq!(files, 10_000);
+    assert!((10..100).contains(&units), "{units}");
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub(super) fn queue(share: &str, ready: u32) -> QueueState {
         unit_bytes: GIB,
         unit_files: 1,
         ready_bytes: u64::from(ready) * GIB,
+        ready_files: u64::from(ready),
         share: share.to_owned(),
         priority: 3,
         started_any: true,

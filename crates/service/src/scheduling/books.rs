@@ -286,6 +286,7 @@ impl Books {
             unit_bytes: record.next_bytes,
             unit_files: record.next_files,
             ready_bytes: record.bytes,
+            ready_files: record.files,
             share: options
                 .share
                 .clone()
