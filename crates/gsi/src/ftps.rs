@@ -17,19 +17,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use openssl::ssl::{Ssl, SslContext, SslVerifyMode};
+use openssl::ssl::{
+    AlpnError, Ssl, SslContext, SslContextBuilder, SslRef, SslVerifyMode, select_next_proto,
+};
 use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
 
 use crate::cert::{Certificate, Credential, CredentialError};
 use crate::context::ContextError;
 use crate::context::handshake::{Driver, Machine};
 use crate::sessions;
-use crate::tls::{Keep, Role, Tls, TlsFault, builder, show};
+use crate::tls::{Keep, Role, Tls, TlsFault, builder, peer_chain, show};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};
 use crate::versions::Versions;
 use crate::wrap::Wrap;
 
 pub use crate::sessions::Sessions;
+
+/// HTTP/1.1 in a list of protocols (RFC 7301 §3.1).
+const HTTP_1: &[u8] = b"\x08http/1.1";
 
 /// A server's side, for any number of connections.
 #[derive(Clone)]
@@ -102,16 +107,62 @@ impl Server {
         credential: &Credential,
         clients: Option<Arc<dyn Anchors>>,
     ) -> Result<Self, CredentialError> {
+        Self::build(credential, clients, |_| {})
+    }
+
+    /// The same for HTTPS, which is another protocol to clients that name theirs (RFC 7301): they
+    /// get HTTP/1.1. A server of FTP must not take that name, or a web page could let a browser
+    /// talk to it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn https(
+        credential: &Credential,
+        clients: Option<Arc<dyn Anchors>>,
+    ) -> Result<Self, CredentialError> {
+        Self::build(credential, clients, |builder| {
+            builder.set_alpn_select_callback(|_, offered| {
+                select_next_proto(HTTP_1, offered).ok_or(AlpnError::ALERT_FATAL)
+            });
+        })
+    }
+
+    fn build(
+        credential: &Credential,
+        clients: Option<Arc<dyn Anchors>>,
+        more: impl FnOnce(&mut SslContextBuilder),
+    ) -> Result<Self, CredentialError> {
         let mut builder = builder(Strength::Modern, Versions::Any)?;
         show(&mut builder, credential)?;
         if clients.is_some() {
             // OpenSSL checks that the client holds its key; whose key it is decides `verify`.
             builder.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
         }
+        more(&mut builder);
         Ok(Self {
             context: builder.build(),
             clients,
         })
+    }
+
+    /// The server's end of a connection whose socket OpenSSL reads and writes itself.
+    ///
+    /// # Errors
+    /// When OpenSSL is out of memory.
+    pub fn ssl(&self) -> Result<Ssl, CredentialError> {
+        Ok(Ssl::new(&self.context)?)
+    }
+
+    /// Says who the client of such a connection is, or why its certificate is not trusted. The work
+    /// reads certificates of CAs: it may block. `None`: the client has shown none.
+    pub fn client_check(
+        &self,
+        ssl: &SslRef,
+    ) -> Option<impl FnOnce(SystemTime) -> Result<Peer, Refusal> + Send + use<>> {
+        let anchors = self.clients.clone()?;
+        let shown = peer_chain(ssl).map_err(|_| Refusal::Malformed);
+        let has_shown = shown.as_ref().map_or(true, |shown| !shown.is_empty());
+        has_shown.then_some(move |now| verify(&shown?, &*anchors, &Policy::default(), now))
     }
 
     /// Waits for a client.

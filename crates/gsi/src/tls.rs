@@ -243,18 +243,7 @@ impl Tls {
 
     /// What the peer has shown so far, its own certificate first. Empty before it has shown any.
     pub(crate) fn peer_chain(&self) -> Result<Vec<Certificate>, CredentialError> {
-        let ssl = self.stream.ssl();
-        let Some(own) = ssl.peer_certificate() else {
-            return Ok(Vec::new());
-        };
-        let mut chain = vec![Certificate::new(own.clone())?];
-        // An acceptor is given the chain without the peer's own certificate, an initiator with it.
-        for sent in ssl.peer_cert_chain().into_iter().flatten() {
-            if sent != &*own {
-                chain.push(Certificate::new(sent.to_owned())?);
-            }
-        }
-        Ok(chain)
+        peer_chain(self.stream.ssl())
     }
 
     pub(crate) fn is_tls13(&self) -> bool {
@@ -283,6 +272,21 @@ fn context(
     );
     show(&mut builder, credential)?;
     Ok(builder.build())
+}
+
+/// What the peer has shown, its own certificate first; empty: nothing.
+pub(crate) fn peer_chain(ssl: &SslRef) -> Result<Vec<Certificate>, CredentialError> {
+    let Some(own) = ssl.peer_certificate() else {
+        return Ok(Vec::new());
+    };
+    let mut chain = vec![Certificate::new(own.clone())?];
+    // An acceptor is given the chain without the peer's own certificate, an initiator with it.
+    for sent in ssl.peer_cert_chain().into_iter().flatten() {
+        if sent != &*own {
+            chain.push(Certificate::new(sent.to_owned())?);
+        }
+    }
+    Ok(chain)
 }
 
 /// What holds wherever we speak TLS.

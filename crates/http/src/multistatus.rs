@@ -10,6 +10,13 @@ use crate::{
     xml::{DAV, Document, Node, escape},
 };
 
+/// Text as it stands in XML and HTML.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    escape(text, &mut out);
+    out
+}
+
 /// What a multistatus begins with.
 pub const HEAD: &str =
     "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n";

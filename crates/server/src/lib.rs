@@ -3,7 +3,8 @@
 //! # Map
 //! ```text
 //!   main ──► listener, ssh ──► privsep (monitor, pre-login, session)      processes
-//!                 └───────────────► session ◄─────────────┘               one task per session
+//!                 ├───────────────► session ◄─────────────┘               one task per session
+//!                 └───► https                                             the same by HTTP
 //!                requests ──► transfers ──► lookahead                     the work of a session
 //!         login ──► service ──► observe ──► access ──► storage, config    shared by all sessions
 //! ```
@@ -19,6 +20,7 @@
 //!   what accounts share (`channel_quota`, `turns`: processors for checksums)
 //! - `session`: control connection, interpreter and replies (`control_io`), running and
 //!   `speculative` work (`work`), and its log (`session_log`)
+//! - `https`: the same files, users and limits over HTTPS and WebDAV
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from opening its file
 //!   (`open`, early: `preopen`) to the `checks` that its success depends on, `checksums`, and the
 //!   session's `data_channels`
@@ -39,6 +41,7 @@ pub mod access;
 pub mod activation;
 pub mod config;
 mod error;
+mod https;
 mod import_gct;
 mod listener;
 mod login;

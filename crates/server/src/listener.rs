@@ -22,6 +22,7 @@ use crate::{
     access::{admission::Admission, gsi::Gsi, limits::Refusal},
     config::{DEFAULT_PORT, ServerSettings},
     error::ServerError,
+    https,
     observe::{
         audit::Audit,
         metrics::{self, Metrics},
@@ -47,6 +48,8 @@ pub(crate) const ABORT_LIMIT: Duration = Duration::from_secs(5);
 pub struct Server {
     listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
+    https: Vec<TcpListener>,
+    https_addresses: Vec<SocketAddr>,
     service: Arc<watch::Sender<Arc<Service>>>,
     admission: Arc<Admission>,
     /// Who asks for metrics, and where.
@@ -112,14 +115,9 @@ impl Server {
     fn listening(listeners: Vec<TcpListener>, service: Service) -> Result<Self, ServerError> {
         let service = Arc::new(service);
         service.audit.open(&service.settings)?;
-        let mut addresses = Vec::with_capacity(listeners.len());
-        for listener in &listeners {
-            let address = listener.local_addr().map_err(|error| ServerError::Listen {
-                address: unspecified_v6(),
-                error,
-            })?;
-            addresses.push(address);
-        }
+        let addresses = addresses_of(&listeners)?;
+        let https = listen_each(&service.settings.https)?;
+        let https_addresses = addresses_of(&https)?;
         let metrics = match service.settings.metrics {
             Some(address) => {
                 let failed = |error| ServerError::Metrics { address, error };
@@ -132,6 +130,8 @@ impl Server {
         Ok(Self {
             listeners,
             addresses,
+            https,
+            https_addresses,
             admission: Admission::new(service.settings.bounds),
             service: Arc::new(watch::Sender::new(service)),
             metrics,
@@ -141,6 +141,11 @@ impl Server {
     /// Where it listens, with the ports that were free.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where it serves HTTPS, with the ports that were free.
+    pub fn https_addrs(&self) -> &[SocketAddr] {
+        &self.https_addresses
     }
 
     /// Where it serves metrics, with the port that it took.
@@ -175,15 +180,68 @@ impl Server {
         }
     }
 
+    async fn accept(&self, protocol: Protocol, phase: &watch::Sender<Phase>) {
+        let listeners = match protocol {
+            Protocol::Ftp => &self.listeners,
+            Protocol::Https => &self.https,
+        };
+        let mut next_listener = 0;
+        loop {
+            match poll_fn(|context| accept_any(listeners, &mut next_listener, context)).await {
+                Ok((socket, peer)) => self.begin(protocol, socket, peer, phase),
+                Err(error) if is_out_of_resources(&error) => {
+                    warn!(%error, "cannot accept a connection, resting");
+                    sleep(ACCEPT_REST).await;
+                }
+                // The client closed the connection before the server accepted it.
+                Err(error) => debug!(%error, "cannot accept a connection"),
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        protocol: Protocol,
+        socket: TcpStream,
+        peer: SocketAddr,
+        phase: &watch::Sender<Phase>,
+    ) {
+        let service = Arc::clone(&self.service.borrow());
+        let permit = match self.admission.admit(peer.ip()) {
+            Ok(permit) => permit,
+            Err(why) => {
+                warn!(%peer, %why, "connection refused");
+                if protocol == Protocol::Ftp {
+                    refuse(socket, &why);
+                }
+                return;
+            }
+        };
+        prepare(&socket);
+        let phase = phase.subscribe();
+        match (protocol, service.accounts.clone()) {
+            (Protocol::Https, _) => {
+                tokio::spawn(https::serve(socket, peer, permit, service, phase))
+            }
+            (Protocol::Ftp, None) => {
+                tokio::spawn(session::run(socket, peer, permit, service, phase))
+            }
+            (Protocol::Ftp, Some(accounts)) => tokio::spawn(monitor::serve_connection(
+                socket, peer, permit, service, accounts, phase,
+            )),
+        };
+    }
+
     async fn serve(self, shutdown: impl Future<Output = ()>) {
         let phase = watch::Sender::new(Phase::Serving);
         tokio::select! {
             () = shutdown => {}
-            () = accept_all(&self.listeners, &self.service, &self.admission, &phase) => {}
+            () = self.accept(Protocol::Ftp, &phase) => {}
+            () = self.accept(Protocol::Https, &phase), if !self.https.is_empty() => {}
             () = reaper::run(&self.service, &self.admission) => {}
         }
         // The ports are free for a successor while old transfers end.
-        drop(self.listeners);
+        drop((self.listeners, self.https));
         let drain = self.service.borrow().settings.drain;
         info!(
             sessions = phase.receiver_count(),
@@ -218,9 +276,8 @@ impl Reloader {
     /// they are.
     pub fn reload(&self, settings: ServerSettings) -> Result<(), ServerError> {
         let before = Arc::clone(&self.service.borrow());
-        if (&settings.listen, settings.metrics)
-            != (&before.settings.listen, before.settings.metrics)
-        {
+        let addresses = |of: &ServerSettings| (of.listen.clone(), of.https.clone(), of.metrics);
+        if addresses(&settings) != addresses(&before.settings) {
             warn!("listening addresses change at the next start only");
         }
         let audit = Arc::clone(&before.audit);
@@ -233,42 +290,11 @@ impl Reloader {
     }
 }
 
-async fn accept_all(
-    listeners: &[TcpListener],
-    service: &watch::Sender<Arc<Service>>,
-    admission: &Arc<Admission>,
-    phase: &watch::Sender<Phase>,
-) {
-    let mut next_listener = 0;
-    loop {
-        match poll_fn(|context| accept_any(listeners, &mut next_listener, context)).await {
-            Ok((socket, peer)) => {
-                let service = Arc::clone(&service.borrow());
-                let permit = match admission.admit(peer.ip()) {
-                    Ok(permit) => permit,
-                    Err(why) => {
-                        warn!(%peer, %why, "connection refused");
-                        refuse(socket, &why);
-                        continue;
-                    }
-                };
-                prepare(&socket);
-                let phase = phase.subscribe();
-                match service.accounts.clone() {
-                    None => tokio::spawn(session::run(socket, peer, permit, service, phase)),
-                    Some(accounts) => tokio::spawn(monitor::serve_connection(
-                        socket, peer, permit, service, accounts, phase,
-                    )),
-                };
-            }
-            Err(error) if is_out_of_resources(&error) => {
-                warn!(%error, "cannot accept a connection, resting");
-                sleep(ACCEPT_REST).await;
-            }
-            // The client closed the connection before the server accepted it.
-            Err(error) => debug!(%error, "cannot accept a connection"),
-        }
-    }
+/// What clients of a listener speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Ftp,
+    Https,
 }
 
 /// The next connection of any listener; each listener gets its turn.
@@ -313,13 +339,30 @@ fn is_out_of_resources(error: &io::Error) -> bool {
     )
 }
 
+fn addresses_of(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>, ServerError> {
+    let addresses = listeners.iter().map(|listener| {
+        listener.local_addr().map_err(|error| ServerError::Listen {
+            address: unspecified_v6(),
+            error,
+        })
+    });
+    addresses.collect()
+}
+
+fn listen_each(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ServerError> {
+    let listeners = addresses.iter().map(|address| {
+        listen(*address, is_dual(*address, addresses)).map_err(|error| ServerError::Listen {
+            address: *address,
+            error,
+        })
+    });
+    listeners.collect()
+}
+
 fn listen_all(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, ServerError> {
     let failed = |address| move |error| ServerError::Listen { address, error };
     if !addresses.is_empty() {
-        return addresses
-            .iter()
-            .map(|address| listen(*address, is_dual(*address, addresses)).map_err(failed(*address)))
-            .collect();
+        return listen_each(addresses);
     }
     // By default everything that the machine has. Both families on one socket where there are both.
     let v6 = unspecified_v6();

@@ -25,11 +25,14 @@ use tracing::error;
 
 use crate::{
     access::{
+        admission::attempts::Attempt,
         gsi::refusal,
+        limits::Refusal,
         rights::Rights,
         tokens::{self, Bearer},
     },
     config::{self, Anonymous, ServerSettings},
+    observe::class::Class,
     service::Service,
     storage::failure,
 };
@@ -90,6 +93,18 @@ pub(crate) fn admit(service: &Service, caller: &LoginRequest) -> Result<Admitted
         (_, Some(why)) => refusal(why),
         _ => failure(Errno::ACCESS, "log in"),
     })
+}
+
+/// The same, where the address may try it: `turn`. May block.
+pub(crate) fn attempt(
+    service: &Service,
+    caller: &LoginRequest,
+    turn: Result<Attempt, Refusal>,
+) -> Result<Box<Admitted>, (Class, StorageFailure)> {
+    let attempt = turn.map_err(|why| (Class::Pause, refusal(&why.to_string())))?;
+    let admitted = admit(service, caller).map_err(|why| (Class::Credentials, why))?;
+    attempt.succeeded(admitted.is_proven());
+    Ok(Box::new(admitted))
 }
 
 /// Rights of users without an account.

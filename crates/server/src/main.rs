@@ -152,8 +152,8 @@ async fn serve(
     } else if rustix::process::geteuid().is_root() {
         warn!("running as root: what clients may do under the root directory, they do as root");
     }
-    let listening = server.local_addrs();
-    info!(?root, descriptors, anonymous = ?access, ?listening, "godwitd serves");
+    let (listening, https) = (server.local_addrs(), server.https_addrs());
+    info!(?root, descriptors, anonymous = ?access, ?listening, ?https, "godwitd serves");
     log::gather();
     activation::tell_ready();
     let reporting = report_on(asked, server.status());
@@ -229,6 +229,9 @@ fn announce(server: &Server) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for address in server.local_addrs() {
         writeln!(out, "listening on {address}")?;
+    }
+    for address in server.https_addrs() {
+        writeln!(out, "https on https://{address}/")?;
     }
     if let Some(address) = server.metrics_addr() {
         writeln!(out, "metrics on http://{address}/metrics")?;

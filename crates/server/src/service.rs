@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use godwit_engine::storage::{PosixStorage, Storage};
 use godwit_gsi::{
-    cert::{CredentialError, files},
+    cert::{Credential, files},
     ftps,
-    verify::Anchors,
 };
 use tokio::sync::Semaphore;
 
@@ -42,6 +41,8 @@ pub(crate) struct Service {
     pub(crate) audit: Arc<Audit>,
     /// AUTH TLS.
     pub(crate) tls: Option<ftps::Server>,
+    /// TLS of HTTPS.
+    pub(crate) https: Option<ftps::Server>,
     pub(crate) passwords: passwords::Cache,
     /// One turn for each core, since a checksum keeps a core busy.
     pub(crate) turns: Turns,
@@ -91,12 +92,20 @@ impl Service {
                 error,
             })?;
         }
-        let clients = gsi.as_ref().map(Gsi::anchors);
-        let tls = settings.tls.as_ref().map(|tls| tls_of(tls, clients));
-        let tls = tls.transpose().map_err(GsiError::Credential)?;
+        let clients = || gsi.as_ref().map(Gsi::anchors);
+        let (mut tls, mut https) = (None, None);
+        if let Some(settings_of_tls) = &settings.tls {
+            let credential = credential_of(settings_of_tls)?;
+            tls = Some(ftps::Server::new(&credential, clients()).map_err(GsiError::Credential)?);
+            if !settings.https.is_empty() {
+                let server = ftps::Server::https(&credential, clients());
+                https = Some(server.map_err(GsiError::Credential)?);
+            }
+        }
         Ok(Self {
             accounts,
             tls,
+            https,
             ..Self::on(Arc::new(storage), settings, audit, gsi)
         })
     }
@@ -113,6 +122,7 @@ impl Service {
             made: CreatedFiles::default(),
             gsi: gsi.map(Arc::new),
             tls: None,
+            https: None,
             settings,
             audit,
             passwords: passwords::Cache::default(),
@@ -125,11 +135,7 @@ impl Service {
     }
 }
 
-/// `clients`: CAs that issue the certificates of users.
-fn tls_of(
-    settings: &TlsSettings,
-    clients: Option<Arc<dyn Anchors>>,
-) -> Result<ftps::Server, CredentialError> {
-    let credential = files::load_first_pair(&settings.host, None, std::time::SystemTime::now())?;
-    ftps::Server::new(&credential, clients)
+fn credential_of(settings: &TlsSettings) -> Result<Credential, GsiError> {
+    let now = std::time::SystemTime::now();
+    Ok(files::load_first_pair(&settings.host, None, now)?)
 }

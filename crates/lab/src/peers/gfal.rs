@@ -66,18 +66,28 @@ const fn tool(program: &'static str) -> Tool {
 /// [`Missing`], which names the first package that is not.
 pub fn available() -> Result<(), Missing> {
     COPY.available()?;
-    for (plugin, package) in [
-        ("libgfal_plugin_gridftp.so", "gfal2-plugin-gridftp"),
-        ("libgfal_plugin_file.so", "gfal2-plugin-file"),
-    ] {
-        if !plugin_exists(plugin) {
-            return Err(Missing {
-                program: plugin.to_owned(),
-                package: format!("the package {package}"),
-            });
-        }
+    plugin("libgfal_plugin_gridftp.so", "gfal2-plugin-gridftp")?;
+    plugin("libgfal_plugin_file.so", "gfal2-plugin-file")
+}
+
+/// The same for HTTP and WebDAV.
+///
+/// # Errors
+/// As [`available`].
+pub fn http_available() -> Result<(), Missing> {
+    COPY.available()?;
+    plugin("libgfal_plugin_http.so", "gfal2-plugin-http")?;
+    plugin("libgfal_plugin_file.so", "gfal2-plugin-file")
+}
+
+fn plugin(name: &str, package: &str) -> Result<(), Missing> {
+    match plugin_exists(name) {
+        true => Ok(()),
+        false => Err(Missing {
+            program: name.to_owned(),
+            package: format!("the package {package}"),
+        }),
     }
-    Ok(())
 }
 
 /// Copies `source` to `target`, both URLs, replacing the target, with `parallelism` data channels

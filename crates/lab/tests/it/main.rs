@@ -29,6 +29,7 @@ mod gsi_client;
 mod gsi_others;
 mod gsi_server;
 mod guc;
+mod https_peers;
 mod integrity;
 mod leftovers;
 mod listings;

@@ -202,12 +202,13 @@ impl Limits {
         self.failing.insert(address, failures);
     }
 
-    /// A login succeeds, unless the account has too many.
+    /// A login succeeds, unless the account has too many. A connection may log in again as another
+    /// account, which then has it.
     pub(crate) fn logged_in(&mut self, id: u64, account: &Principal) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
         };
-        if connection.account.is_some() {
+        if connection.account.as_ref() == Some(account) {
             return Ok(());
         }
         let limit = self.bounds.per_account;
@@ -217,12 +218,26 @@ impl Limits {
             return Err(Refusal::Account { account, limit });
         }
         *sessions += 1;
-        connection.account = Some(account.clone());
-        self.waiting -= 1;
-        if let Some(counts) = self.addresses.get_mut(&connection.address) {
-            counts.1 -= 1;
+        match connection.account.replace(account.clone()) {
+            Some(before) => self.release(&before),
+            None => {
+                self.waiting -= 1;
+                if let Some(counts) = self.addresses.get_mut(&connection.address) {
+                    counts.1 -= 1;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// A session of the account has ended.
+    fn release(&mut self, account: &Principal) {
+        if let Some(sessions) = self.accounts.get_mut(account) {
+            *sessions -= 1;
+            if *sessions == 0 {
+                self.accounts.remove(account);
+            }
+        }
     }
 
     /// A user authenticated. It offsets one failed login, since hosts of many users have both. An
@@ -247,13 +262,8 @@ impl Limits {
             }
         }
         self.waiting -= usize::from(waited);
-        if let Some(account) = connection.account
-            && let Some(sessions) = self.accounts.get_mut(&account)
-        {
-            *sessions -= 1;
-            if *sessions == 0 {
-                self.accounts.remove(&account);
-            }
+        if let Some(account) = connection.account {
+            self.release(&account);
         }
     }
 

@@ -1,11 +1,11 @@
 //! Settings of logins without a grid: TLS, passwords, bearer tokens.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ConfigError, GsiSettings, Options,
+    ConfigError, GsiSettings, Options, ServerSettings,
     gsi::{host_of, locations},
 };
 
@@ -82,6 +82,28 @@ pub(super) fn tls_of(
     }
     let host = host_of(options, &locations(environment))?;
     Ok(Some(TlsSettings { host }))
+}
+
+/// Addresses for HTTPS, which needs a certificate, and whose requests run in this process.
+pub(super) fn https_of(
+    addresses: &[SocketAddr],
+    settings: &ServerSettings,
+) -> Result<Vec<SocketAddr>, ConfigError> {
+    let refused = |reason| Err(ConfigError::value("https", reason));
+    if addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    if settings.tls.is_none() {
+        return refused("HTTPS needs TLS: leave --tls=false out");
+    }
+    if settings.separation.is_some() {
+        return refused(
+            "its requests run as the server's account, and --privsep runs each session as the \
+             user's: start a second godwitd for it as the account that owns the files, or add \
+             --privsep=false",
+        );
+    }
+    Ok(addresses.to_vec())
 }
 
 /// `None` without a password file. Passwords need TLS or permission to come in clear.

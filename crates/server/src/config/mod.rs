@@ -38,7 +38,7 @@ pub use self::{
 use self::{
     bounds::bounds_of,
     gsi::{floor_of, gsi_of},
-    logins::{passwords_of, tls_of, tokens_of},
+    logins::{https_of, passwords_of, tls_of, tokens_of},
     ports::{check_data_addresses, metrics_of, port_range_of},
     separation::separation_of,
 };
@@ -74,6 +74,9 @@ Examples:
   script at /etc/grid-security/sshftp or ~/.globus/sshftp, or, for users who may do nothing else,
   into sshd_config behind ForceCommand:
       godwitd --ssh --root /srv/data
+  The same files for browsers, curl, davix and rclone, over HTTPS and WebDAV:
+      godwitd --root /srv/data --password-file /etc/godwit/passwords \\
+          --cert host.pem --key hostkey.pem --https 0.0.0.0:443
   Settings from a file; flags override it, SIGHUP reads it again:
       godwitd --config /etc/godwitd.toml
 
@@ -146,6 +149,12 @@ pub struct Options {
     /// take precedence]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<SocketAddr>,
+
+    /// Address that serves the same files over HTTPS and WebDAV, with --cert and --key; may be
+    /// repeated; port 0 takes a free one; not changed by SIGHUP. Implies --tls; not with --privsep
+    /// [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub https: Vec<SocketAddr>,
 
     /// Directory that clients see as / [default: the working directory]
     #[arg(long, value_name = "DIR")]
@@ -406,6 +415,8 @@ pub struct ServerSettings {
     /// Addresses for control connections. Empty: `[::]:2811`, or `0.0.0.0:2811` where there is no
     /// IPv6.
     pub listen: Vec<SocketAddr>,
+    /// Addresses for HTTPS; empty: there is none.
+    pub https: Vec<SocketAddr>,
     /// Directory that clients see as `/`.
     pub root: PathBuf,
     /// What `anonymous` and `ftp` may do.
@@ -471,6 +482,7 @@ impl ServerSettings {
     pub fn new(root: impl Into<PathBuf>, anonymous: Anonymous) -> Self {
         Self {
             listen: Vec::new(),
+            https: Vec::new(),
             root: root.into(),
             anonymous,
             gsi: None,
@@ -609,7 +621,7 @@ impl Options {
             };
         }
         each! {
-            listen root anonymous gsi tls password_file allow_clear_passwords token_issuer
+            listen https root anonymous gsi tls password_file allow_clear_passwords token_issuer
             token_audience cert key trusted_certs gridmap allow_subject protect port_range
             data_address allow_foreign_data_hosts drain idle_timeout data_timeout durability
             direct_io processors reap_after max_sessions max_sessions_per_address
@@ -622,7 +634,10 @@ impl Options {
 
     /// A setting is given that belongs to TLS and not to a grid.
     fn wants_tls(&self) -> bool {
-        self.tls == Some(true) || self.password_file.is_some() || !self.token_issuer.is_empty()
+        self.tls == Some(true)
+            || self.password_file.is_some()
+            || !self.token_issuer.is_empty()
+            || !self.https.is_empty()
     }
 
     fn resolve(
@@ -649,6 +664,7 @@ impl Options {
         settings.passwords = passwords;
         settings.tokens = tokens;
         settings.listen = self.listen.clone();
+        settings.https = https_of(&self.https, &settings)?;
         self.fill(&mut settings, &environment)?;
         Ok(settings)
     }

@@ -57,6 +57,7 @@ impl Arguments {
 fn of_logins(options: &Options) -> Option<&'static str> {
     let said = [
         ("listen", !options.listen.is_empty()),
+        ("https", !options.https.is_empty()),
         ("anonymous", options.anonymous.is_some()),
         ("tls", options.tls.is_some()),
         ("gsi", options.gsi.is_some()),
@@ -140,6 +141,7 @@ mod tests {
             &["--privsep=false"],
             &["--reap-after", "60"],
             &["--metrics", "127.0.0.1:0"],
+            &["--https", "127.0.0.1:0"],
         ] {
             let error = resolve(words, "192.0.2.1 1 192.0.2.2 2").unwrap_err();
             assert!(

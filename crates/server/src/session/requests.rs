@@ -12,16 +12,14 @@ use tracing::debug;
 use super::{Session, session_log::change_of};
 use crate::{
     access::{
-        admission::attempts::Attempt,
         gsi::refusal,
         identity::{Admitted, LoginRequest, Principal},
-        limits::{Refusal, sharing_as},
+        limits::sharing_as,
         security,
     },
     login,
     observe::class::Class,
     requests::{Answer, PendingRequest},
-    service::Service,
     storage::failure,
 };
 
@@ -84,7 +82,7 @@ impl Session {
                 let permits = &self.service.logins;
                 self.work.request = Some(PendingRequest::of_login(permits, turn, move |turn| {
                     Answer::Login {
-                        admitted: try_login(&service, &caller, turn),
+                        admitted: login::attempt(&service, &caller, turn),
                         user: caller.user,
                     }
                 }));
@@ -170,16 +168,4 @@ impl Session {
         self.log.user = Some(account.to_string());
         Ok(())
     }
-}
-
-/// May block. `turn`: to try it.
-fn try_login(
-    service: &Service,
-    caller: &LoginRequest,
-    turn: Result<Attempt, Refusal>,
-) -> Result<Box<Admitted>, (Class, StorageFailure)> {
-    let attempt = turn.map_err(|why| (Class::Pause, refusal(&why.to_string())))?;
-    let admitted = login::admit(service, caller).map_err(|why| (Class::Credentials, why))?;
-    attempt.succeeded(admitted.is_proven());
-    Ok(Box::new(admitted))
 }

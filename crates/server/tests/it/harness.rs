@@ -23,6 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A server that ends with its owner.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
+    /// Where it serves HTTPS, if it does.
+    pub(crate) https: Option<SocketAddr>,
     pub(crate) reloader: Reloader,
     pub(crate) settings: ServerSettings,
     root: PathBuf,
@@ -81,7 +83,11 @@ impl TestServer {
                 };
                 let server = server.unwrap();
                 started
-                    .send((server.local_addrs()[0], server.reloader()))
+                    .send((
+                        server.local_addrs()[0],
+                        server.https_addrs().first().copied(),
+                        server.reloader(),
+                    ))
                     .unwrap();
                 server
                     .run(async {
@@ -91,9 +97,10 @@ impl TestServer {
             });
             runtime.shutdown_background();
         });
-        let (address, reloader) = address.recv_timeout(PATIENCE).unwrap();
+        let (address, https, reloader) = address.recv_timeout(PATIENCE).unwrap();
         Self {
             address,
+            https,
             reloader,
             settings,
             root: root.to_owned(),

@@ -15,6 +15,7 @@ mod half_open;
 mod harness;
 mod hostile;
 mod hostile_children;
+mod https;
 mod lifecycle;
 mod listings;
 mod live;

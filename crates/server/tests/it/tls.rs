@@ -12,7 +12,7 @@ use std::{
 use godwit_gsi::cert::files;
 use godwit_proto::security::MinProtection;
 use godwit_server::{
-    Anonymous, GsiSettings, PasswordSettings, TlsSettings, TokenSettings,
+    Anonymous, GsiSettings, PasswordSettings, ServerSettings, TlsSettings, TokenSettings,
     access::passwords::{self, Change},
 };
 use tempfile::TempDir;
@@ -29,26 +29,31 @@ use crate::{
 const ALERT: u8 = 21;
 
 /// A server with a certificate of its own, two users with passwords, and what their clients need.
-struct Site {
-    server: TestServer,
-    folder: TempDir,
-    grid: Grid,
-    issuer: Issuer,
+pub(crate) struct Site {
+    pub(crate) server: TestServer,
+    pub(crate) folder: TempDir,
+    pub(crate) grid: Grid,
+    pub(crate) issuer: Issuer,
 }
 
-const ISSUER: &str = "https://issuer.example.org/";
-const AUDIENCE: &str = "https://data.example.org";
+pub(crate) const ISSUER: &str = "https://issuer.example.org/";
+pub(crate) const AUDIENCE: &str = "https://data.example.org";
 
 #[derive(Clone, Copy, Default)]
-struct Wishes {
-    anonymous: bool,
-    private: bool,
-    in_clear: bool,
-    with_grid: bool,
+pub(crate) struct Wishes {
+    pub(crate) anonymous: bool,
+    pub(crate) private: bool,
+    pub(crate) in_clear: bool,
+    pub(crate) with_grid: bool,
+    pub(crate) https: bool,
 }
 
 impl Site {
-    fn new(wishes: Wishes) -> Self {
+    pub(crate) fn new(wishes: Wishes) -> Self {
+        Self::with(wishes, |_| {})
+    }
+
+    pub(crate) fn with(wishes: Wishes, change: impl FnOnce(&mut ServerSettings)) -> Self {
         let now = SystemTime::now();
         let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
         let host = Blueprint::host("/O=Grid/CN=host", &["localhost", "127.0.0.1"]).at(now);
@@ -94,12 +99,16 @@ impl Site {
             if wishes.private {
                 settings.protect = MinProtection::Private;
             }
+            if wishes.https {
+                settings.https = vec!["127.0.0.1:0".parse().unwrap()];
+            }
             settings.gsi = wishes.with_grid.then(|| GsiSettings {
                 host: pair,
                 authorities: grid.path().to_owned(),
                 gridmap: Some(at("map")),
                 allowed: Default::default(),
             });
+            change(settings);
         });
         fs::create_dir(server.path("sam")).unwrap();
         Self {
@@ -110,7 +119,7 @@ impl Site {
         }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 

@@ -1,0 +1,407 @@
+//! DELETE, MKCOL, MOVE and COPY.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use godwit_engine::storage::{FileKind, Metadata, Storage, WriteMode};
+use godwit_http::{
+    dav::{Depth, overwrite},
+    target::{BadTarget, Target},
+};
+use godwit_proto::{FtpPath, error::StorageFailure};
+use hyper::{HeaderMap, StatusCode, body::Incoming, header};
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+
+use super::{
+    answer::{HttpAnswer, Rejected, check_change, empty, header_text},
+    put::Partial,
+    received::whole,
+    session::HttpSession,
+};
+use crate::{
+    observe::event::{Entry, What},
+    storage::failure,
+    transfers::checksums::blocking,
+};
+
+/// Removals and copies at a time: each keeps a thread as long as it takes.
+static LONG_CALLS: Semaphore = Semaphore::const_new(32);
+
+/// Bytes that a copy reads at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// Directories of a copy that wait.
+const DIRECTORIES_MAX: usize = 100_000;
+
+pub(super) async fn delete(
+    session: &HttpSession,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<HttpAnswer, Rejected> {
+    session.check_writes()?;
+    check_not_root(&target.path)?;
+    let current = there(session, &target.path).await?;
+    check_change(headers, Some(&current))?;
+    let is_tree = is_directory(&current);
+    if is_tree && Depth::parse(header_text(headers, "depth")) != Some(Depth::Infinity) {
+        let text = "a directory is removed with all that is in it: Depth is infinity";
+        return Err(Rejected::new(StatusCode::BAD_REQUEST, text));
+    }
+    if target.is_collection && !is_tree {
+        return Err(Rejected::new(
+            StatusCode::NOT_FOUND,
+            "there is no such directory",
+        ));
+    }
+    let entry = Entry::new(What::Delete).path(&target.path);
+    let path = target.path.clone();
+    let removed = long_call(session, move |storage, _| remove(storage, &path, is_tree)).await;
+    session.recorder.change(entry, &removed);
+    removed?;
+    sync_parent(session, &target.path).await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+pub(super) async fn make_collection(
+    session: &HttpSession,
+    target: &Target,
+    body: &mut Incoming,
+) -> Result<HttpAnswer, Rejected> {
+    session.check_writes()?;
+    let body = whole(body, 0, session.data_limit).await;
+    if body.is_err_and(|refused| refused.status == StatusCode::PAYLOAD_TOO_LARGE) {
+        let text = "MKCOL has no body here";
+        return Err(Rejected::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    let entry = Entry::new(What::Mkdir).path(&target.path);
+    let (storage, path) = (session.storage(), target.path.clone());
+    let made = blocking(move || storage.create_dir(&path)).await;
+    session.recorder.change(entry, &made);
+    made.map_err(
+        |failure| match failure.errno == Errno::EXIST.raw_os_error() {
+            true => Rejected::new(StatusCode::METHOD_NOT_ALLOWED, failure.to_string()),
+            false => Rejected::of_new_name(failure),
+        },
+    )?;
+    sync_parent(session, &target.path).await?;
+    Ok(empty(StatusCode::CREATED))
+}
+
+pub(super) async fn move_to(
+    session: &HttpSession,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<HttpAnswer, Rejected> {
+    let plan = Plan::new(session, target, headers).await?;
+    if plan.depth != Depth::Infinity && is_directory(&plan.source) {
+        let text = "a directory is moved with all that is in it: Depth is infinity";
+        return Err(Rejected::new(StatusCode::BAD_REQUEST, text));
+    }
+    plan.make_room(session).await?;
+    let entry = Entry::new(What::Rename).path(&plan.from).to(&plan.to);
+    let (storage, from, to) = (session.storage(), plan.from.clone(), plan.to.clone());
+    let replaces = plan.replaces;
+    let moved = blocking(move || match replaces {
+        true => storage.rename(&from, &to),
+        false => storage.rename_noreplace(&from, &to),
+    });
+    let moved = moved.await;
+    session.recorder.change(entry, &moved);
+    moved.map_err(Rejected::of_new_name)?;
+    sync_parent(session, &plan.from).await?;
+    sync_parent(session, &plan.to).await?;
+    Ok(plan.answer())
+}
+
+pub(super) async fn copy(
+    session: &HttpSession,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<HttpAnswer, Rejected> {
+    if headers.contains_key("source") {
+        return Err(third_party());
+    }
+    let plan = Plan::new(session, target, headers)
+        .await
+        .map_err(|refused| match refused.status == StatusCode::BAD_GATEWAY {
+            true => third_party(),
+            false => refused,
+        })?;
+    if plan.depth == Depth::One {
+        return Err(Rejected::new(
+            StatusCode::BAD_REQUEST,
+            "Depth is 0 or infinity",
+        ));
+    }
+    plan.make_room(session).await?;
+    let entry = Entry::new(What::Put).path(&plan.to);
+    let copied = match is_directory(&plan.source) {
+        true => {
+            let (from, to, depth) = (plan.from.clone(), plan.to.clone(), plan.depth);
+            long_call(session, move |storage, stop| {
+                copy_tree(storage, from, to, depth, stop)
+            })
+            .await
+        }
+        false => copy_one(session, &plan).await,
+    };
+    session.recorder.change(entry, &copied);
+    copied.map_err(Rejected::of_new_name)?;
+    sync_parent(session, &plan.to).await?;
+    Ok(plan.answer())
+}
+
+fn third_party() -> Rejected {
+    let text = "copies between servers are not offered";
+    Rejected::new(StatusCode::NOT_IMPLEMENTED, text)
+}
+
+/// What MOVE and COPY do.
+struct Plan {
+    from: FtpPath,
+    to: FtpPath,
+    source: Metadata,
+    /// What is at the destination.
+    current: Option<Metadata>,
+    replaces: bool,
+    depth: Depth,
+}
+
+impl Plan {
+    async fn new(
+        session: &HttpSession,
+        target: &Target,
+        headers: &HeaderMap,
+    ) -> Result<Self, Rejected> {
+        session.check_writes()?;
+        let bad = |text: &str| Rejected::new(StatusCode::BAD_REQUEST, text);
+        let destination = header_text(headers, "destination");
+        let destination = destination.ok_or_else(|| bad("there is no Destination"))?;
+        let host = header_text(headers, header::HOST);
+        let to = Target::of_destination(destination, host).map_err(|why| match why {
+            BadTarget::Relative => bad("the Destination is no URL"),
+            other => other.into(),
+        })?;
+        let depth = Depth::parse(header_text(headers, "depth")).ok_or_else(|| bad("bad Depth"))?;
+        let replaces = overwrite(header_text(headers, "overwrite"));
+        let replaces = replaces.ok_or_else(|| bad("Overwrite is T or F"))?;
+        let (from, to) = (target.path.clone(), to.path);
+        check_not_root(&from)?;
+        check_not_root(&to)?;
+        // Neither end may be inside the other: one would vanish while it is copied.
+        if is_within(&from, &to) || is_within(&to, &from) {
+            let text = "source and destination are the same, or one is inside the other";
+            return Err(Rejected::new(StatusCode::FORBIDDEN, text));
+        }
+        let source = there(session, &from).await?;
+        check_change(headers, Some(&source))?;
+        let current = match there(session, &to).await {
+            Ok(current) => Some(current),
+            Err(failure) if failure.errno == Errno::NOENT.raw_os_error() => None,
+            Err(failure) => return Err(Rejected::of_new_name(failure)),
+        };
+        if current.is_some() && !replaces {
+            let text = "the destination exists, and Overwrite is F";
+            return Err(Rejected::new(StatusCode::PRECONDITION_FAILED, text));
+        }
+        Ok(Self {
+            from,
+            to,
+            source,
+            current,
+            replaces,
+            depth,
+        })
+    }
+
+    /// Removes what is at the destination, where a rename would not replace it.
+    async fn make_room(&self, session: &HttpSession) -> Result<(), Rejected> {
+        let Some(current) = &self.current else {
+            return Ok(());
+        };
+        let is_tree = is_directory(current);
+        if !is_tree && !is_directory(&self.source) {
+            return Ok(());
+        }
+        let entry = Entry::new(What::Delete).path(&self.to);
+        let path = self.to.clone();
+        let removed = long_call(session, move |storage, _| remove(storage, &path, is_tree)).await;
+        session.recorder.change(entry, &removed);
+        Ok(removed?)
+    }
+
+    fn answer(&self) -> HttpAnswer {
+        empty(match self.current {
+            Some(_) => StatusCode::NO_CONTENT,
+            None => StatusCode::CREATED,
+        })
+    }
+}
+
+fn check_not_root(path: &FtpPath) -> Result<(), Rejected> {
+    match path.parent() {
+        Some(_) => Ok(()),
+        None => Err(Rejected::new(
+            StatusCode::FORBIDDEN,
+            "the root stays what it is",
+        )),
+    }
+}
+
+/// A link to a directory is a file of its own.
+fn is_directory(metadata: &Metadata) -> bool {
+    metadata.kind == FileKind::Directory && metadata.link_target.is_none()
+}
+
+/// Component by component.
+fn is_within(path: &FtpPath, top: &FtpPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(top.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+async fn there(session: &HttpSession, path: &FtpPath) -> Result<Metadata, StorageFailure> {
+    let (storage, path) = (session.storage(), path.clone());
+    blocking(move || storage.stat(&path)).await
+}
+
+fn remove(storage: &dyn Storage, path: &FtpPath, is_tree: bool) -> Result<(), StorageFailure> {
+    match is_tree {
+        true => storage.remove_tree(path),
+        false => storage.remove_file(path),
+    }
+}
+
+async fn sync_parent(session: &HttpSession, path: &FtpPath) -> Result<(), StorageFailure> {
+    let committer = &session.committer;
+    committer.commit(None, Vec::from_iter(path.parent())).await
+}
+
+/// Tells a thread that its result is not needed any more.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `work` on a thread of its own among few.
+async fn long_call(
+    session: &HttpSession,
+    work: impl FnOnce(&dyn Storage, &AtomicBool) -> Result<(), StorageFailure> + Send + 'static,
+) -> Result<(), StorageFailure> {
+    // The semaphore is never closed.
+    let turn = LONG_CALLS.acquire().await.ok();
+    let stop = StopOnDrop(Arc::default());
+    let (storage, stopped) = (session.storage(), Arc::clone(&stop.0));
+    blocking(move || {
+        let _turn = turn;
+        work(&*storage, &stopped)
+    })
+    .await
+}
+
+/// A file gets its name when it is whole.
+async fn copy_one(session: &HttpSession, plan: &Plan) -> Result<(), StorageFailure> {
+    let mut partial = Partial::create(session.storage(), &plan.to).await?;
+    let (from, into) = (plan.from.clone(), Arc::clone(&partial.file));
+    long_call(session, move |storage, stop| {
+        copy_bytes(storage, &from, &*into, stop)
+    })
+    .await?;
+    partial.give_name(session, &plan.to, !plan.replaces).await
+}
+
+fn copy_bytes(
+    storage: &dyn Storage,
+    from: &FtpPath,
+    into: &dyn godwit_engine::storage::File,
+    stop: &AtomicBool,
+) -> Result<(), StorageFailure> {
+    let file = storage.open_read(from)?;
+    if file.as_opened()?.kind != FileKind::File {
+        return Err(failure(
+            Errno::PERM,
+            &format!("copy the special file {from}"),
+        ));
+    }
+    let (mut buffer, mut offset) = (vec![0; COPY_BYTES], 0);
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(failure(Errno::CANCELED, &format!("copy {from}")));
+        }
+        let got = file.read_at(offset, &mut buffer)?;
+        if got == 0 {
+            return Ok(());
+        }
+        into.write_all_at(offset, &buffer[..got])?;
+        offset += got as u64;
+    }
+}
+
+/// A directory, and what is in it unless `depth` is 0. Links are left out, and so are special
+/// files: a copy of them may lead elsewhere.
+fn copy_tree(
+    storage: &dyn Storage,
+    from: FtpPath,
+    to: FtpPath,
+    depth: Depth,
+    stop: &AtomicBool,
+) -> Result<(), StorageFailure> {
+    let mut waiting = VecDeque::from([(from, to)]);
+    while let Some((from, to)) = waiting.pop_front() {
+        storage.create_dir(&to)?;
+        if depth == Depth::Zero {
+            return Ok(());
+        }
+        for entry in storage.list(&from)? {
+            let (name, metadata) = entry?;
+            let (Ok(from), Ok(to)) = (from.join(&name), to.join(&name)) else {
+                continue;
+            };
+            match metadata.kind {
+                _ if metadata.link_target.is_some() => {}
+                FileKind::Directory if waiting.len() < DIRECTORIES_MAX => {
+                    waiting.push_back((from, to));
+                }
+                FileKind::Directory => {
+                    return Err(failure(Errno::FBIG, "copy so many directories"));
+                }
+                FileKind::File => {
+                    let into = storage.open_write(&to, WriteMode::New)?;
+                    copy_bytes(storage, &from, &*into, stop)?;
+                }
+                FileKind::Special(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_begin_alike_are_not_inside() {
+        let path = |text: &str| FtpPath::new(text).unwrap();
+        for (inner, outer, inside) in [
+            ("/a", "/a", true),
+            ("/a/b", "/a", true),
+            ("/ab", "/a", false),
+            ("/a", "/a/b", false),
+        ] {
+            assert_eq!(
+                is_within(&path(inner), &path(outer)),
+                inside,
+                "{inner} {outer}"
+            );
+        }
+    }
+}

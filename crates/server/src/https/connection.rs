@@ -1,0 +1,170 @@
+//! One connection: TLS, then one request after another.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::{Arc, Mutex},
+    time::{Instant, SystemTime},
+};
+
+use godwit_gsi::ftps;
+use hyper::{server::conn::http1::Builder, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
+use tokio_openssl::SslStream;
+use tracing::{debug, info};
+
+use super::{requests, session::HttpConnection, stalls::StallLimit};
+use crate::{
+    access::admission::ConnectionPermit,
+    observe::{
+        class::Class,
+        event::{Entry, What},
+    },
+    service::Service,
+    session::{Phase, canonical},
+};
+
+/// Headers of a request.
+const HEADERS_MAX: usize = 64;
+
+/// Bytes of a request's head: a token, and many ranges.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes that are read at a time.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// Serves one client until the end.
+pub(crate) async fn serve(
+    socket: TcpStream,
+    peer: SocketAddr,
+    permit: ConnectionPermit,
+    service: Arc<Service>,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let (number, peer, began) = (permit.number(), canonical(peer), Instant::now());
+    let Some(tls) = service.https.clone() else {
+        return;
+    };
+    let limit = service.settings.login_limit;
+    let shaken = tokio::select! {
+        shaken = timeout(limit, shake_hands(socket, &tls)) => shaken,
+        () = permit.evicted() => return debug!(session = number, %peer, "evicted before login"),
+        () = aborting(&mut phase) => return,
+    };
+    permit.received_first_byte();
+    let permit = Arc::new(permit);
+    let mut connection = HttpConnection {
+        service,
+        permit,
+        peer,
+        identity: None,
+        disbelief: None,
+        login: Mutex::default(),
+    };
+    let stream = match shaken {
+        Ok(Ok((stream, shown))) => {
+            match shown {
+                Some(Ok(identity)) => connection.identity = Some(identity),
+                Some(Err(why)) => connection.disbelief = Some(why),
+                None => {}
+            }
+            stream
+        }
+        failed => {
+            let why = match failed {
+                Ok(Err(why)) => why,
+                _ => "the client has not completed the handshake".to_owned(),
+            };
+            debug!(session = number, %peer, why, "TLS handshake failed");
+            let entry = Entry::new(What::Prove).class(Some(Class::Handshake));
+            return connection.recorder(None).record(&entry.ended(Some(why)));
+        }
+    };
+    let connection = Arc::new(connection);
+    serve_requests(stream, &connection, phase).await;
+    if let Some((_, session)) = connection.present().take() {
+        session.recorder.record(&Entry::new(What::Logout));
+    }
+    let seconds = began.elapsed().as_secs();
+    info!(session = number, %peer, seconds, "HTTPS connection ends");
+}
+
+async fn serve_requests(
+    stream: SslStream<TcpStream>,
+    connection: &Arc<HttpConnection>,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let settings = &connection.service.settings;
+    let stream = StallLimit::new(stream, settings.data_limit);
+    let answering = {
+        let connection = Arc::clone(connection);
+        service_fn(move |request| {
+            let connection = Arc::clone(&connection);
+            async move { Ok::<_, Infallible>(requests::answer(&connection, request).await) }
+        })
+    };
+    let serving = Builder::new()
+        .timer(TokioTimer::new())
+        // Also the time between two requests.
+        .header_read_timeout(settings.login_limit)
+        .max_headers(HEADERS_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), answering);
+    let mut serving = pin!(serving);
+    let (mut aborts, mut is_draining) = (phase.clone(), false);
+    loop {
+        tokio::select! {
+            ended = &mut serving => {
+                if let Err(error) = ended {
+                    let session = connection.permit.number();
+                    debug!(session, peer = %connection.peer, %error, "HTTPS connection broke");
+                }
+                return;
+            }
+            () = connection.permit.evicted() => return,
+            () = draining(&mut phase), if !is_draining => {
+                is_draining = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            () = aborting(&mut aborts) => return,
+        }
+    }
+}
+
+/// Who the client is: its name, or why that is not trusted; `None`: it shows none.
+type Shown = Option<Result<godwit_gsi::name::DistinguishedName, String>>;
+
+async fn shake_hands(
+    socket: TcpStream,
+    tls: &ftps::Server,
+) -> Result<(SslStream<TcpStream>, Shown), String> {
+    let ssl = tls.ssl().map_err(|error| error.to_string())?;
+    let mut stream = SslStream::new(ssl, socket).map_err(|error| error.to_string())?;
+    let accepted = Pin::new(&mut stream).accept().await;
+    accepted.map_err(|error| error.to_string())?;
+    let shown = match tls.client_check(stream.ssl()) {
+        None => None,
+        Some(check) => {
+            let checked = spawn_blocking(move || check(SystemTime::now())).await;
+            Some(match checked {
+                Ok(Ok(peer)) => Ok(peer.identity().clone()),
+                Ok(Err(refusal)) => Err(refusal.to_string()),
+                Err(_) => Err("it was not verified".to_owned()),
+            })
+        }
+    };
+    Ok((stream, shown))
+}
+
+/// Ready when no new request may begin.
+async fn draining(phase: &mut watch::Receiver<Phase>) {
+    drop(phase.wait_for(|phase| *phase != Phase::Serving).await);
+}
+
+/// Ready when running requests have to end.
+async fn aborting(phase: &mut watch::Receiver<Phase>) {
+    drop(phase.wait_for(|phase| *phase == Phase::Aborting).await);
+}

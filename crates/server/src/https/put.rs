@@ -1,0 +1,328 @@
+//! PUT: a file gets its final name when it is whole, as uploads of godwit's client do.
+
+use std::sync::Arc;
+
+use godwit_engine::storage::{FileKind, FileRef, Metadata, Storage, WriteMode, digest::Digest};
+use godwit_http::{
+    digest::{Checksum, Form},
+    target::Target,
+};
+use godwit_proto::{ChecksumAlgorithm, FtpPath, error::StorageFailure, temporary};
+use hyper::{
+    HeaderMap, StatusCode,
+    body::{Body as _, Incoming},
+    header,
+};
+use rustix::{
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
+use tokio::{runtime::Handle, task::JoinHandle};
+
+use super::{
+    answer::{
+        HttpAnswer, Rejected, check_change, conditions, empty, header_text, set, set_validators,
+        validators,
+    },
+    get::wanted,
+    received::next_bytes,
+    record::Transfer,
+    session::HttpSession,
+};
+use crate::{
+    observe::{class::Class, event::What},
+    storage::failure,
+    transfers::checksums::blocking,
+};
+
+/// Bytes that are written at a time.
+const WRITE_BYTES: usize = 512 << 10;
+
+pub(super) async fn put(
+    session: &HttpSession,
+    target: &Target,
+    headers: &HeaderMap,
+    body: &mut Incoming,
+) -> Result<HttpAnswer, Rejected> {
+    session.check_writes()?;
+    let checksums = check_headers(target, headers)?;
+    let (storage, path) = (session.storage(), target.path.clone());
+    let length = body.size_hint().exact();
+    let current = blocking(move || current(&*storage, &path, length)).await?;
+    if current
+        .as_ref()
+        .is_some_and(|current| current.kind == FileKind::Directory)
+    {
+        let text = "there is a directory of this name";
+        return Err(Rejected::new(StatusCode::METHOD_NOT_ALLOWED, text));
+    }
+    check_change(headers, current.as_ref())?;
+    let mut transfer = Transfer::begin(&session.recorder, What::Put, &target.path, WRITE_BYTES);
+    let created = Partial::create(session.storage(), &target.path).await;
+    let mut partial = created.map_err(|failure| {
+        transfer.end(Some(((&failure).into(), &failure.to_string())));
+        Rejected::of_new_name(failure)
+    })?;
+    let wanted = wanted(headers);
+    let algorithms = checksums.iter().map(|(algorithm, _)| *algorithm);
+    let algorithms = algorithms.chain(wanted.as_ref().map(|(.., algorithm)| *algorithm));
+    let mut receipt = Receipt::new(Arc::clone(&partial.file), algorithms);
+    let stored = async {
+        receive(session, body, &mut receipt, &mut transfer).await?;
+        let found = receipt.finish().await?;
+        compare(&checksums, &found)?;
+        let is_new = conditions(headers).demands_new();
+        partial.give_name(session, &target.path, is_new).await?;
+        Ok((found, validators(&metadata(&partial.file).await?)))
+    };
+    let (found, known) = match stored.await {
+        Ok(stored) => stored,
+        Err(refused) => {
+            transfer.end(Some(failed(&refused)));
+            return Err(refused);
+        }
+    };
+    transfer.end(None);
+    let mut answer = empty(match current {
+        Some(_) => StatusCode::NO_CONTENT,
+        None => StatusCode::CREATED,
+    });
+    set_validators(&mut answer, &known);
+    if let Some((form, name, algorithm)) = wanted
+        && let Some((_, hex)) = found.iter().find(|(of, _)| *of == algorithm)
+    {
+        set(&mut answer, name, form.write(algorithm, hex));
+    }
+    Ok(answer)
+}
+
+fn failed(refused: &Rejected) -> (Class, &str) {
+    let class = match refused.status {
+        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Class::Permission,
+        StatusCode::INSUFFICIENT_STORAGE => Class::Space,
+        StatusCode::PRECONDITION_FAILED => Class::Checksum,
+        StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT => Class::ConnectionLost,
+        _ => Class::Storage,
+    };
+    (class, refused.text())
+}
+
+/// The checksums that the file must have.
+fn check_headers(target: &Target, headers: &HeaderMap) -> Result<Vec<Checksum>, Rejected> {
+    let refused = |status, text: &str| Err(Rejected::new(status, text));
+    if headers.contains_key(header::CONTENT_RANGE) {
+        return refused(
+            StatusCode::NOT_IMPLEMENTED,
+            "files are stored whole: Content-Range is not known here",
+        );
+    }
+    if header_text(headers, header::CONTENT_ENCODING).is_some_and(|text| text != "identity") {
+        return refused(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "files are stored as they are: Content-Encoding is not known here",
+        );
+    }
+    if target.is_collection {
+        return refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "the path is that of a directory",
+        );
+    }
+    let mut checksums = Vec::new();
+    for (form, name) in [(Form::Rfc3230, "digest"), (Form::Rfc9530, "repr-digest")] {
+        for value in headers.get_all(name) {
+            let read = value.to_str().ok().and_then(|value| form.read(value).ok());
+            match read {
+                Some(read) => checksums.extend(read),
+                None => return refused(StatusCode::BAD_REQUEST, "a checksum is malformed"),
+            }
+        }
+    }
+    Ok(checksums)
+}
+
+/// What is there, if anything. Refuses a file that is larger than what is free.
+fn current(
+    storage: &dyn Storage,
+    path: &FtpPath,
+    length: Option<u64>,
+) -> Result<Option<Metadata>, StorageFailure> {
+    let current = match storage.stat(path) {
+        Ok(current) => Some(current),
+        Err(failure) if failure.errno == Errno::NOENT.raw_os_error() => None,
+        Err(failure) => return Err(failure),
+    };
+    if let Some(length) = length
+        && length > 0
+        && storage.free_bytes(path)? < length
+    {
+        return Err(failure(
+            Errno::NOSPC,
+            &format!("store {length} bytes at {path}"),
+        ));
+    }
+    Ok(current)
+}
+
+async fn metadata(file: &FileRef) -> Result<Metadata, StorageFailure> {
+    let file = Arc::clone(file);
+    blocking(move || file.metadata()).await
+}
+
+/// Takes the body. The next bytes arrive while a thread writes those before.
+async fn receive(
+    session: &HttpSession,
+    body: &mut Incoming,
+    receipt: &mut Receipt,
+    transfer: &mut Transfer,
+) -> Result<(), Rejected> {
+    let mut buffer = Vec::new();
+    while let Some(bytes) = next_bytes(body, session.data_limit).await? {
+        transfer.moved(bytes.len());
+        buffer.extend_from_slice(&bytes);
+        if buffer.len() >= WRITE_BYTES {
+            receipt.write(std::mem::take(&mut buffer)).await?;
+        }
+    }
+    if !buffer.is_empty() {
+        receipt.write(buffer).await?;
+    }
+    Ok(())
+}
+
+fn compare(expected: &[Checksum], found: &[Checksum]) -> Result<(), Rejected> {
+    for (algorithm, expected) in expected {
+        let is_same = found.contains(&(*algorithm, expected.clone()));
+        if !is_same {
+            let text = format!("checksum mismatch: the {algorithm} is not {expected}");
+            return Err(Rejected::new(StatusCode::PRECONDITION_FAILED, text));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes on their way into a file, and their checksums.
+struct Receipt {
+    file: FileRef,
+    offset: u64,
+    /// `None`: a thread has them.
+    digests: Option<Digests>,
+    writing: Option<JoinHandle<Result<Digests, StorageFailure>>>,
+}
+
+type Digests = Vec<(ChecksumAlgorithm, Digest)>;
+
+impl Receipt {
+    fn new(file: FileRef, algorithms: impl Iterator<Item = ChecksumAlgorithm>) -> Self {
+        let mut digests: Digests = Vec::new();
+        for algorithm in algorithms {
+            if !digests.iter().any(|(of, _)| *of == algorithm) {
+                digests.push((algorithm, Digest::new(algorithm)));
+            }
+        }
+        Self {
+            file,
+            offset: 0,
+            digests: Some(digests),
+            writing: None,
+        }
+    }
+
+    /// Starts to write, once what was written before has been.
+    async fn write(&mut self, bytes: Vec<u8>) -> Result<(), StorageFailure> {
+        let mut digests = self.written().await?;
+        let (file, offset) = (Arc::clone(&self.file), self.offset);
+        self.offset += bytes.len() as u64;
+        self.writing = Some(tokio::task::spawn_blocking(move || {
+            file.write_all_at(offset, &bytes)?;
+            for (_, digest) in &mut digests {
+                digest.update(&bytes);
+            }
+            Ok(digests)
+        }));
+        Ok(())
+    }
+
+    async fn written(&mut self) -> Result<Digests, StorageFailure> {
+        if let Some(writing) = self.writing.take() {
+            let written = writing.await;
+            return written.unwrap_or_else(|_| Err(failure(Errno::IO, "write")));
+        }
+        Ok(self.digests.take().unwrap_or_default())
+    }
+
+    async fn finish(&mut self) -> Result<Vec<Checksum>, StorageFailure> {
+        let digests = self.written().await?.into_iter();
+        let finished = digests.map(|(algorithm, digest)| (algorithm, digest.finish()));
+        Ok(finished.collect())
+    }
+}
+
+/// A file under a temporary name, which is removed unless it gets its final one.
+pub(super) struct Partial {
+    storage: Arc<dyn Storage>,
+    pub(super) file: FileRef,
+    path: FtpPath,
+    is_named: bool,
+}
+
+impl Partial {
+    /// In the directory of `path`.
+    pub(super) async fn create(
+        storage: Arc<dyn Storage>,
+        path: &FtpPath,
+    ) -> Result<Self, StorageFailure> {
+        let path = path.clone();
+        blocking(move || {
+            let mut digits = [0; 8];
+            getrandom(&mut digits, GetRandomFlags::empty())
+                .map_err(|errno| failure(errno, "choose a temporary name"))?;
+            let name = temporary::temporary_name(u64::from_be_bytes(digits));
+            let partial = path.sibling(name.as_bytes());
+            let path = partial.ok_or_else(|| failure(Errno::ISDIR, &format!("store {path}")))?;
+            let file = storage.open_write(&path, WriteMode::New)?;
+            Ok(Self {
+                storage,
+                file,
+                path,
+                is_named: false,
+            })
+        })
+        .await
+    }
+
+    /// Makes the file durable as far as the settings want, and gives it its name. `is_new`: nothing
+    /// may have that name.
+    pub(super) async fn give_name(
+        &mut self,
+        session: &HttpSession,
+        to: &FtpPath,
+        is_new: bool,
+    ) -> Result<(), StorageFailure> {
+        let committer = &session.committer;
+        committer
+            .commit(Some(Arc::clone(&self.file)), Vec::new())
+            .await?;
+        let (storage, from, name) = (Arc::clone(&self.storage), self.path.clone(), to.clone());
+        let named = blocking(move || match is_new {
+            true => storage.rename_noreplace(&from, &name),
+            false => storage.rename(&from, &name),
+        });
+        named.await?;
+        self.is_named = true;
+        committer.commit(None, Vec::from_iter(to.parent())).await
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if self.is_named {
+            return;
+        }
+        let (storage, path) = (Arc::clone(&self.storage), self.path.clone());
+        // Without a runtime the server ends: leftovers are removed later.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn_blocking(move || drop(storage.remove_file(&path)));
+        }
+    }
+}

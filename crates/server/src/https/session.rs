@@ -1,0 +1,348 @@
+//! Who a client is: by password, bearer token or certificate, or nobody in particular. A connection
+//! logs in once, and again where a request has other credentials.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use godwit_engine::storage::Storage;
+use godwit_gsi::{gridmap::MAPPED_USER, name::DistinguishedName};
+use godwit_proto::{command::Password, error::StorageFailure, security::TOKEN_USER};
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{AUTHORIZATION, WWW_AUTHENTICATE},
+};
+use tokio::{task::spawn_blocking, time::timeout};
+use tracing::{info, warn};
+
+use super::{answer::Rejected, record::Recorder};
+use crate::{
+    access::{
+        admission::ConnectionPermit,
+        gsi::refusal,
+        identity::{Actor, Admitted, ControlProtection, LoginRequest},
+        limits::{Refusal, sharing_as},
+        scoped::ScopedStorage,
+        turns::AccountTurns,
+    },
+    config::Anonymous,
+    login,
+    observe::{
+        class::Class,
+        event::{Entry, What, Who},
+    },
+    service::Service,
+    storage::durability::Committer,
+};
+
+/// Name that clients without credentials log in with.
+const ANONYMOUS: &str = "anonymous";
+
+/// What the requests of a connection share.
+pub(super) struct HttpConnection {
+    pub(super) service: Arc<Service>,
+    pub(super) permit: Arc<ConnectionPermit>,
+    pub(super) peer: SocketAddr,
+    /// Of the client's certificate.
+    pub(super) identity: Option<DistinguishedName>,
+    /// Why that is not trusted.
+    pub(super) disbelief: Option<String>,
+    /// With the `Authorization` header that has led to it.
+    pub(super) login: Mutex<Option<(Password, Arc<HttpSession>)>>,
+}
+
+/// A login.
+pub(super) struct HttpSession {
+    pub(super) recorder: Recorder,
+    pub(super) committer: Arc<Committer>,
+    pub(super) turns: AccountTurns,
+    /// Time for a byte of a body.
+    pub(super) data_limit: Duration,
+    writes: bool,
+    /// The client has shown no credentials.
+    is_anonymous: bool,
+    challenges: Vec<&'static str>,
+}
+
+impl HttpSession {
+    pub(super) fn storage(&self) -> Arc<dyn Storage> {
+        self.committer.storage()
+    }
+
+    /// Refuses changes of logins that only read.
+    pub(super) fn check_writes(&self) -> Result<(), Rejected> {
+        match self.writes {
+            true => Ok(()),
+            false => Err(Rejected::new(
+                StatusCode::FORBIDDEN,
+                "this login may only read",
+            )),
+        }
+    }
+
+    /// A client without credentials, or with a token that has ended, hears that others may help.
+    pub(super) fn explain(&self, refused: Rejected) -> Rejected {
+        match refused.status {
+            StatusCode::FORBIDDEN if self.is_anonymous => challenge(refused, &self.challenges),
+            StatusCode::UNAUTHORIZED => challenge(refused, &self.challenges),
+            _ => refused,
+        }
+    }
+}
+
+/// What a client shows.
+struct Credentials {
+    user: String,
+    password: Password,
+}
+
+impl HttpConnection {
+    /// The login of a request with these headers.
+    pub(super) async fn log_in(&self, headers: &HeaderMap) -> Result<Arc<HttpSession>, Rejected> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let shown = values.next().map(|value| value.to_str().ok());
+        let shown = match (shown, values.next()) {
+            (None, _) => None,
+            (Some(Some(text)), None) => Some(text),
+            _ => {
+                let text = "the Authorization header cannot be read";
+                return Err(Rejected::new(StatusCode::BAD_REQUEST, text));
+            }
+        };
+        let key = Password::new(shown.unwrap_or_default());
+        if let Some((before, session)) = &*self.present()
+            && before.reveal() == key.reveal()
+        {
+            return Ok(Arc::clone(session));
+        }
+        let challenges = challenges(&self.service);
+        let credentials = match shown {
+            Some(text) => credentials(text).ok_or_else(|| {
+                let text = "the credentials are neither a password nor a bearer token";
+                challenge(Rejected::new(StatusCode::UNAUTHORIZED, text), &challenges)
+            })?,
+            None => self.without_header().ok_or_else(|| {
+                let text = match &self.disbelief {
+                    Some(why) => format!("the certificate is not trusted: {why}"),
+                    None => "log in".to_owned(),
+                };
+                challenge(Rejected::new(StatusCode::FORBIDDEN, text), &challenges)
+            })?,
+        };
+        let limit = self.service.settings.login_limit;
+        let session = timeout(limit, self.try_login(credentials, &challenges)).await;
+        let session = session.unwrap_or_else(|_| {
+            let text = "too many logins wait";
+            Err(Rejected::new(StatusCode::SERVICE_UNAVAILABLE, text))
+        })?;
+        *self.present() = Some((key, Arc::clone(&session)));
+        Ok(session)
+    }
+
+    pub(super) fn present(
+        &self,
+    ) -> std::sync::MutexGuard<'_, Option<(Password, Arc<HttpSession>)>> {
+        self.login.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A certificate is a login of its own.
+    fn without_header(&self) -> Option<Credentials> {
+        let user = match &self.identity {
+            Some(_) => MAPPED_USER,
+            None if self.service.settings.anonymous != Anonymous::Off => ANONYMOUS,
+            None => return None,
+        };
+        Some(Credentials {
+            user: user.to_owned(),
+            password: Password::new(String::new()),
+        })
+    }
+
+    async fn try_login(
+        &self,
+        credentials: Credentials,
+        challenges: &[&'static str],
+    ) -> Result<Arc<HttpSession>, Rejected> {
+        let user = credentials.user.clone();
+        let caller = LoginRequest {
+            user: credentials.user,
+            password: credentials.password,
+            identity: self.identity.clone(),
+            disbelief: self.disbelief.clone(),
+            channel: ControlProtection::Tls,
+        };
+        let service = Arc::clone(&self.service);
+        let is_costly = login::is_costly(&service.settings, &caller);
+        let turn = match self.permit.attempt(is_costly).await {
+            Ok(turn) => turn,
+            Err(why) => return Err(self.pause(&user, why)),
+        };
+        // The semaphore is never closed.
+        let permit = Arc::clone(&service.logins).acquire_owned().await.ok();
+        let admitted = spawn_blocking(move || {
+            let _permit = permit;
+            login::attempt(&service, &caller, Ok(turn))
+        });
+        let admitted = admitted.await.unwrap_or_else(|_| {
+            Err((
+                Class::Account,
+                refusal("internal error, see the server's log"),
+            ))
+        });
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err((class, why)) => {
+                self.refused(&user, class, &why);
+                let refused = Rejected::new(StatusCode::UNAUTHORIZED, why.text);
+                return Err(challenge(refused, challenges));
+            }
+        };
+        if let Err(why) = self.permit.logged_in(&admitted.name) {
+            return Err(self.pause(&user, why));
+        }
+        Ok(Arc::new(self.session(&user, *admitted, challenges)))
+    }
+
+    fn session(&self, user: &str, admitted: Admitted, challenges: &[&'static str]) -> HttpSession {
+        let Admitted {
+            name,
+            account,
+            rights,
+            actor,
+            method,
+        } = admitted;
+        let service = &self.service;
+        let holder = name.to_string();
+        let committer = match rights {
+            None => Arc::clone(&service.committer),
+            Some(rights) => {
+                let inner = service.committer.storage();
+                let made = service.made.of(&holder);
+                let clock = Arc::new(SystemTime::now);
+                let scoped = ScopedStorage::new(inner, rights, clock, made);
+                Committer::new(service.committer.durability(), Arc::new(scoped))
+            }
+        };
+        let recorder = self.recorder(Some(holder));
+        info!(session = self.permit.number(), peer = %self.peer, ?user, "HTTPS login");
+        recorder.record(&Entry::new(What::Login).to(user).by(method));
+        HttpSession {
+            recorder,
+            committer,
+            turns: service.turns.of(&sharing_as(&name, self.peer.ip())),
+            data_limit: service.settings.data_limit,
+            writes: account.writable,
+            is_anonymous: actor == Actor::Anonymous,
+            challenges: challenges.to_vec(),
+        }
+    }
+
+    pub(super) fn recorder(&self, account: Option<String>) -> Recorder {
+        Recorder {
+            permit: Arc::clone(&self.permit),
+            audit: Arc::clone(&self.service.audit),
+            who: Arc::new(Who {
+                session: self.permit.number(),
+                peer: self.peer,
+                identity: self.identity.as_ref().map(ToString::to_string),
+                account,
+            }),
+        }
+    }
+
+    fn pause(&self, user: &str, why: Refusal) -> Rejected {
+        let class = match why {
+            Refusal::Account { .. } => Class::Sessions,
+            _ => Class::Pause,
+        };
+        let failure = refusal(&why.to_string());
+        self.refused(user, class, &failure);
+        let pause = match why {
+            Refusal::Failures(pause) => pause,
+            _ => Duration::from_secs(1),
+        };
+        Rejected::new(StatusCode::TOO_MANY_REQUESTS, why.to_string()).retry_after(pause)
+    }
+
+    fn refused(&self, user: &str, class: Class, why: &StorageFailure) {
+        let session = self.permit.number();
+        warn!(session, peer = %self.peer, ?user, why = ?why.text, "HTTPS login refused");
+        let entry = Entry::new(What::Login).to(user).class(Some(class));
+        self.recorder(None).record(&entry.ended(Some(&why.text)));
+    }
+}
+
+/// `Basic` (RFC 7617) or `Bearer` (RFC 6750).
+fn credentials(header: &str) -> Option<Credentials> {
+    let (scheme, rest) = header.trim().split_once(' ')?;
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(Credentials {
+            user: TOKEN_USER.to_owned(),
+            password: Password::new(rest),
+        });
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let both = Password::new(String::from_utf8(STANDARD.decode(rest).ok()?).ok()?);
+    let (user, password) = both.reveal().split_once(':')?;
+    Some(Credentials {
+        user: user.to_owned(),
+        password: Password::new(password),
+    })
+}
+
+/// Credentials other than certificates, which a request cannot add.
+fn challenges(service: &Service) -> Vec<&'static str> {
+    let settings = &service.settings;
+    let basic = settings.passwords.as_ref();
+    let bearer = settings.tokens.as_ref();
+    let basic = basic.map(|_| "Basic realm=\"godwitd\", charset=\"UTF-8\"");
+    let bearer = bearer.map(|_| "Bearer realm=\"godwitd\"");
+    basic.into_iter().chain(bearer).collect()
+}
+
+/// 401 where the client can do something about it, else 403.
+fn challenge(mut refused: Rejected, challenges: &[&'static str]) -> Rejected {
+    refused.status = match challenges.is_empty() {
+        true => StatusCode::FORBIDDEN,
+        false => StatusCode::UNAUTHORIZED,
+    };
+    for challenge in challenges {
+        refused = refused.with(WWW_AUTHENTICATE, *challenge);
+    }
+    refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_passwords_or_tokens() {
+        let read = |header: &str| {
+            let found = credentials(header)?;
+            Some((found.user, found.password.reveal().to_owned()))
+        };
+        let pair = |user: &str, password: &str| Some((user.to_owned(), password.to_owned()));
+        assert_eq!(read("Basic a2ltOnNlIGM6cmV0"), pair("kim", "se c:ret"));
+        assert_eq!(read("bearer  abc"), pair(TOKEN_USER, "abc"));
+        for header in [
+            "",
+            "Basic",
+            "Basic !",
+            "Basic a2lt",
+            "Negotiate abc",
+            "Basic /w==",
+        ] {
+            assert_eq!(read(header), None, "{header}");
+        }
+        // No password can be taken for a token: the name would have a colon.
+        let forged = STANDARD.encode(format!("{TOKEN_USER}:x"));
+        assert_eq!(read(&format!("Basic {forged}")), pair("", "token::x"));
+    }
+}
