@@ -65,5 +65,6 @@ pub mod wrap;
 pub use context::{Channel, Context, ContextError, Established, Expect, Settings};
 pub use outgoing::Outgoing;
 pub use records::Records;
+pub use tls::forget_errors;
 pub use versions::Versions;
 pub use wrap::Wrap;

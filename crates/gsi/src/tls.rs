@@ -338,7 +338,7 @@ pub(crate) fn show(
 
 /// OpenSSL judges a call by what it finds in the queue of errors of the thread (SSL_get_error(3)).
 /// What stands there already is of other peers: a signature that did not verify, for one.
-fn forget_errors() {
+pub fn forget_errors() {
     drop(ErrorStack::get());
 }
 

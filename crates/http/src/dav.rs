@@ -9,6 +9,9 @@ pub const PROPFIND_BYTES_MAX: usize = 64 * 1024;
 /// Properties that a request may name.
 const NAMES_MAX: usize = 256;
 
+/// Most bytes of their namespaces and names.
+const NAMES_BYTES_MAX: usize = 8 << 10;
+
 /// How much of a collection a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
@@ -109,11 +112,13 @@ fn set_once(wanted: &mut Option<Wanted>, found: Wanted) -> Result<(), BadXml> {
 
 /// The names in a `prop` that was opened.
 fn properties(document: &mut Document<'_>) -> Result<Vec<Name>, BadXml> {
-    let mut names = Vec::new();
+    let (mut names, mut bytes) = (Vec::new(), 0);
     loop {
         match document.next()?.ok_or(BadXml::Malformed)? {
             Node::Open(name) => {
-                if names.len() == NAMES_MAX {
+                // Each resource of the answer repeats them.
+                bytes += name.namespace.len() + name.local.len();
+                if names.len() == NAMES_MAX || bytes > NAMES_BYTES_MAX {
                     return Err(BadXml::Large);
                 }
                 document.skip()?;
@@ -201,6 +206,11 @@ mod tests {
         assert_eq!(Wanted::read(b"\xff"), Err(BadXml::Encoding));
         let names: String = (0..=NAMES_MAX).map(|n| format!("<a{n}/>")).collect();
         let body = in_prop(&format!("<p:prop>{names}</p:prop>"));
+        assert_eq!(Wanted::read(body.as_bytes()), Err(BadXml::Large));
+        // One long namespace, repeated for each name in an answer.
+        let names = "<a/><b/><c/><d/><e/><f/><g/><h/><i/>";
+        let namespace = "n".repeat(NAMES_BYTES_MAX / 8);
+        let body = in_prop(&format!("<p:prop xmlns='{namespace}'>{names}</p:prop>"));
         assert_eq!(Wanted::read(body.as_bytes()), Err(BadXml::Large));
     }
 }

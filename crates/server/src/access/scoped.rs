@@ -114,6 +114,34 @@ impl ScopedStorage {
         self.check(deed, path).is_ok()
     }
 
+    /// Who may only create may give a file that they have made its final name, unless that is
+    /// taken. Other files keep their names: one that was renamed could be stored again.
+    fn rename_as_allowed(&self, from: &FtpPath, to: &FtpPath, may_replace: bool) -> Result<()> {
+        self.check(Operation::Create, from)?;
+        self.check(Operation::Create, to)?;
+        let made = match self.may(Operation::Modify, from) {
+            true => None,
+            false => {
+                let made = self.made(from);
+                if made.is_none() {
+                    self.check(Operation::Modify, from)?;
+                }
+                made
+            }
+        };
+        match may_replace {
+            true => self.inner.rename(from, to),
+            false => {
+                (self.inner.rename_noreplace(from, to)).map_err(|failure| self.taken(to, failure))
+            }
+        }?;
+        if let Some(file) = made {
+            self.forget(from);
+            self.remember(to, file);
+        }
+        Ok(())
+    }
+
     /// The same as [`Self::check`], and who may create may do all with a file of their own that
     /// has a temporary name still: it is written in several parts, compared, and removed if it
     /// fails. With its final name it is as another's.
@@ -176,32 +204,12 @@ impl Storage for ScopedStorage {
         self.inner.remove_tree(path)
     }
 
-    /// Who may only create may give a file that they have made its final name, unless that is
-    /// taken. Other files keep their names: one that was renamed could be stored again.
     fn rename(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
-        self.check(Operation::Create, from)?;
-        self.check(Operation::Create, to)?;
-        let made = match self.may(Operation::Modify, from) {
-            true => None,
-            false => {
-                let made = self.made(from);
-                if made.is_none() {
-                    self.check(Operation::Modify, from)?;
-                }
-                made
-            }
-        };
-        match self.may(Operation::Modify, to) {
-            true => self.inner.rename(from, to),
-            false => {
-                (self.inner.rename_noreplace(from, to)).map_err(|failure| self.taken(to, failure))
-            }
-        }?;
-        if let Some(file) = made {
-            self.forget(from);
-            self.remember(to, file);
-        }
-        Ok(())
+        self.rename_as_allowed(from, to, self.may(Operation::Modify, to))
+    }
+
+    fn rename_noreplace(&self, from: &FtpPath, to: &FtpPath) -> Result<()> {
+        self.rename_as_allowed(from, to, false)
     }
 
     fn set_modified(&self, path: &FtpPath, modified: SystemTime) -> Result<()> {

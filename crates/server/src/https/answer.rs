@@ -95,6 +95,8 @@ fn status_of(errno: i32) -> StatusCode {
         (Errno::NOTDIR, StatusCode::NOT_FOUND),
         (Errno::ACCESS, StatusCode::FORBIDDEN),
         (Errno::PERM, StatusCode::FORBIDDEN),
+        // A FIFO or a socket.
+        (Errno::OPNOTSUPP, StatusCode::FORBIDDEN),
         (Errno::ROFS, StatusCode::FORBIDDEN),
         (Errno::LOOP, StatusCode::FORBIDDEN),
         (Errno::XDEV, StatusCode::FORBIDDEN),
@@ -167,6 +169,34 @@ pub(super) fn validators(metadata: &Metadata) -> Validators {
 pub(super) fn set_validators(answer: &mut HttpAnswer, validators: &Validators) {
     set(answer, header::ETAG, validators.tag.to_string());
     set(answer, header::LAST_MODIFIED, date(validators.modified));
+}
+
+/// Headers that change what a request does.
+const DECISIVE: [&str; 9] = [
+    "depth",
+    "destination",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "overwrite",
+    "range",
+];
+
+/// Refuses headers that would count as missing.
+pub(super) fn check_readable(headers: &HeaderMap) -> Result<(), Rejected> {
+    let unreadable = |name: &&&str| {
+        let mut values = headers.get_all(**name).iter();
+        values.any(|value| value.to_str().is_err())
+    };
+    match DECISIVE.iter().find(unreadable) {
+        None => Ok(()),
+        Some(name) => Err(Rejected::new(
+            StatusCode::BAD_REQUEST,
+            format!("{name}: no text"),
+        )),
+    }
 }
 
 /// A header's text. `None`: it is missing, or no text.

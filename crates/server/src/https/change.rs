@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     answer::{HttpAnswer, Rejected, check_change, empty, header_text},
-    put::Partial,
+    put::{Partial, temporary_sibling},
     received::whole,
     session::HttpSession,
 };
@@ -75,10 +75,13 @@ pub(super) async fn make_collection(
 ) -> Result<HttpAnswer, Rejected> {
     session.check_writes()?;
     let body = whole(body, 0, session.data_limit).await;
-    if body.is_err_and(|refused| refused.status == StatusCode::PAYLOAD_TOO_LARGE) {
-        let text = "MKCOL has no body here";
-        return Err(Rejected::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
-    }
+    body.map_err(|refused| match refused.status {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let text = "MKCOL has no body here";
+            Rejected::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)
+        }
+        _ => refused,
+    })?;
     let entry = Entry::new(What::Mkdir).path(&target.path);
     let (storage, path) = (session.storage(), target.path.clone());
     let made = blocking(move || storage.create_dir(&path)).await;
@@ -103,15 +106,8 @@ pub(super) async fn move_to(
         let text = "a directory is moved with all that is in it: Depth is infinity";
         return Err(Rejected::new(StatusCode::BAD_REQUEST, text));
     }
-    plan.make_room(session).await?;
     let entry = Entry::new(What::Rename).path(&plan.from).to(&plan.to);
-    let (storage, from, to) = (session.storage(), plan.from.clone(), plan.to.clone());
-    let replaces = plan.replaces;
-    let moved = blocking(move || match replaces {
-        true => storage.rename(&from, &to),
-        false => storage.rename_noreplace(&from, &to),
-    });
-    let moved = moved.await;
+    let moved = plan.give_name(session, plan.from.clone()).await;
     session.recorder.change(entry, &moved);
     moved.map_err(Rejected::of_new_name)?;
     sync_parent(session, &plan.from).await?;
@@ -139,16 +135,9 @@ pub(super) async fn copy(
             "Depth is 0 or infinity",
         ));
     }
-    plan.make_room(session).await?;
     let entry = Entry::new(What::Put).path(&plan.to);
     let copied = match is_directory(&plan.source) {
-        true => {
-            let (from, to, depth) = (plan.from.clone(), plan.to.clone(), plan.depth);
-            long_call(session, move |storage, stop| {
-                copy_tree(storage, from, to, depth, stop)
-            })
-            .await
-        }
+        true => copy_directory(session, &plan).await,
         false => copy_one(session, &plan).await,
     };
     session.recorder.change(entry, &copied);
@@ -220,20 +209,41 @@ impl Plan {
         })
     }
 
-    /// Removes what is at the destination, where a rename would not replace it.
-    async fn make_room(&self, session: &HttpSession) -> Result<(), Rejected> {
-        let Some(current) = &self.current else {
+    /// Renames `from` to the destination. What a rename does not replace is put aside first, and
+    /// comes back where the rename fails; it is removed when that has been done.
+    async fn give_name(&self, session: &HttpSession, from: FtpPath) -> Result<(), StorageFailure> {
+        let (storage, to) = (session.storage(), self.to.clone());
+        let is_tree = self.current.as_ref().is_some_and(is_directory);
+        let displaces = is_tree || self.current.is_some() && is_directory(&self.source);
+        let is_new = !self.replaces && !is_directory(&self.source);
+        let displaced = blocking(move || {
+            if !displaces {
+                let renamed = match is_new {
+                    true => storage.rename_noreplace(&from, &to),
+                    false => storage.rename(&from, &to),
+                };
+                return renamed.map(|()| None);
+            }
+            let displaced = temporary_sibling(&to)?;
+            storage.rename(&to, &displaced)?;
+            match storage.rename(&from, &to) {
+                Ok(()) => Ok(Some(displaced)),
+                Err(failed) => {
+                    storage.rename(&displaced, &to)?;
+                    Err(failed)
+                }
+            }
+        });
+        let Some(displaced) = displaced.await? else {
             return Ok(());
         };
-        let is_tree = is_directory(current);
-        if !is_tree && !is_directory(&self.source) {
-            return Ok(());
-        }
+        let removed = long_call(session, move |storage, _| {
+            remove(storage, &displaced, is_tree)
+        })
+        .await;
         let entry = Entry::new(What::Delete).path(&self.to);
-        let path = self.to.clone();
-        let removed = long_call(session, move |storage, _| remove(storage, &path, is_tree)).await;
         session.recorder.change(entry, &removed);
-        Ok(removed?)
+        removed
     }
 
     fn answer(&self) -> HttpAnswer {
@@ -309,13 +319,40 @@ async fn long_call(
 
 /// A file gets its name when it is whole.
 async fn copy_one(session: &HttpSession, plan: &Plan) -> Result<(), StorageFailure> {
-    let mut partial = Partial::create(session.storage(), &plan.to).await?;
+    let mut partial = Partial::create(session, &plan.to).await?;
     let (from, into) = (plan.from.clone(), Arc::clone(&partial.file));
     long_call(session, move |storage, stop| {
         copy_bytes(storage, &from, &*into, stop)
     })
     .await?;
-    partial.give_name(session, &plan.to, !plan.replaces).await
+    match plan.current.as_ref().is_some_and(is_directory) {
+        true => {
+            let file = Some(Arc::clone(&partial.file));
+            session.committer.commit(file, Vec::new()).await?;
+            let named = plan.give_name(session, partial.path().clone()).await;
+            partial.is_named = named.is_ok();
+            named
+        }
+        false => partial.give_name(session, &plan.to, !plan.replaces).await,
+    }
+}
+
+/// A directory gets its name when all of it is there.
+async fn copy_directory(session: &HttpSession, plan: &Plan) -> Result<(), StorageFailure> {
+    let copy = temporary_sibling(&plan.to)?;
+    let (from, to, depth) = (plan.from.clone(), copy.clone(), plan.depth);
+    long_call(session, move |storage, stop| {
+        let copied = copy_tree(storage, from, &to, depth, stop);
+        copied.inspect_err(|_| drop(storage.remove_tree(&to)))
+    })
+    .await?;
+    let named = plan.give_name(session, copy.clone()).await;
+    if named.is_err() {
+        let unnamed = long_call(session, move |storage, _| storage.remove_tree(&copy));
+        // The first failure is told.
+        let _ = unnamed.await;
+    }
+    named
 }
 
 fn copy_bytes(
@@ -346,28 +383,34 @@ fn copy_bytes(
 }
 
 /// A directory, and what is in it unless `depth` is 0. Links are left out, and so are special
-/// files: a copy of them may lead elsewhere.
+/// files: a copy of them may lead elsewhere. So is the copy itself, which a link may have led to
+/// below the source.
 fn copy_tree(
     storage: &dyn Storage,
     from: FtpPath,
-    to: FtpPath,
+    to: &FtpPath,
     depth: Depth,
     stop: &AtomicBool,
 ) -> Result<(), StorageFailure> {
-    let mut waiting = VecDeque::from([(from, to)]);
+    storage.create_dir(to)?;
+    if depth == Depth::Zero {
+        return Ok(());
+    }
+    let itself = storage.stat(to)?.unique;
+    let mut waiting = VecDeque::from([(from, to.clone())]);
     while let Some((from, to)) = waiting.pop_front() {
-        storage.create_dir(&to)?;
-        if depth == Depth::Zero {
-            return Ok(());
-        }
         for entry in storage.list(&from)? {
+            if stop.load(Ordering::Relaxed) {
+                return Err(failure(Errno::CANCELED, &format!("copy {from}")));
+            }
             let (name, metadata) = entry?;
             let (Ok(from), Ok(to)) = (from.join(&name), to.join(&name)) else {
                 continue;
             };
             match metadata.kind {
-                _ if metadata.link_target.is_some() => {}
+                _ if metadata.link_target.is_some() || metadata.unique == itself => {}
                 FileKind::Directory if waiting.len() < DIRECTORIES_MAX => {
+                    storage.create_dir(&to)?;
                     waiting.push_back((from, to));
                 }
                 FileKind::Directory => {

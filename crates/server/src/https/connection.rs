@@ -2,13 +2,14 @@
 
 use std::{
     convert::Infallible,
+    future::poll_fn,
     net::SocketAddr,
     pin::{Pin, pin},
     sync::{Arc, Mutex},
     time::{Instant, SystemTime},
 };
 
-use godwit_gsi::ftps;
+use godwit_gsi::{forget_errors, ftps};
 use hyper::{server::conn::http1::Builder, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
@@ -143,8 +144,11 @@ async fn shake_hands(
 ) -> Result<(SslStream<TcpStream>, Shown), String> {
     let ssl = tls.ssl().map_err(|error| error.to_string())?;
     let mut stream = SslStream::new(ssl, socket).map_err(|error| error.to_string())?;
-    let accepted = Pin::new(&mut stream).accept().await;
-    accepted.map_err(|error| error.to_string())?;
+    let accepted = poll_fn(|context| {
+        forget_errors();
+        Pin::new(&mut stream).poll_accept(context)
+    });
+    accepted.await.map_err(|error| error.to_string())?;
     let shown = match tls.client_check(stream.ssl()) {
         None => None,
         Some(check) => {

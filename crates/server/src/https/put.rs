@@ -58,7 +58,7 @@ pub(super) async fn put(
     }
     check_change(headers, current.as_ref())?;
     let mut transfer = Transfer::begin(&session.recorder, What::Put, &target.path, WRITE_BYTES);
-    let created = Partial::create(session.storage(), &target.path).await;
+    let created = Partial::create(session, &target.path).await;
     let mut partial = created.map_err(|failure| {
         transfer.end(Some(((&failure).into(), &failure.to_string())));
         Rejected::of_new_name(failure)
@@ -261,34 +261,48 @@ impl Receipt {
 /// A file under a temporary name, which is removed unless it gets its final one.
 pub(super) struct Partial {
     storage: Arc<dyn Storage>,
+    unscoped: Arc<dyn Storage>,
     pub(super) file: FileRef,
     path: FtpPath,
-    is_named: bool,
+    /// There is nothing to remove.
+    pub(super) is_named: bool,
+}
+
+/// A name in the directory of `path` that no other has.
+pub(super) fn temporary_sibling(path: &FtpPath) -> Result<FtpPath, StorageFailure> {
+    let mut digits = [0; 8];
+    getrandom(&mut digits, GetRandomFlags::empty())
+        .map_err(|errno| failure(errno, "choose a temporary name"))?;
+    let name = temporary::temporary_name(u64::from_be_bytes(digits));
+    let sibling = path.sibling(name.as_bytes());
+    sibling.ok_or_else(|| failure(Errno::ISDIR, &format!("store {path}")))
 }
 
 impl Partial {
     /// In the directory of `path`.
     pub(super) async fn create(
-        storage: Arc<dyn Storage>,
+        session: &HttpSession,
         path: &FtpPath,
     ) -> Result<Self, StorageFailure> {
         let path = path.clone();
+        let (storage, unscoped) = (session.storage(), Arc::clone(&session.unscoped));
         blocking(move || {
-            let mut digits = [0; 8];
-            getrandom(&mut digits, GetRandomFlags::empty())
-                .map_err(|errno| failure(errno, "choose a temporary name"))?;
-            let name = temporary::temporary_name(u64::from_be_bytes(digits));
-            let partial = path.sibling(name.as_bytes());
-            let path = partial.ok_or_else(|| failure(Errno::ISDIR, &format!("store {path}")))?;
+            let path = temporary_sibling(&path)?;
             let file = storage.open_write(&path, WriteMode::New)?;
             Ok(Self {
                 storage,
+                unscoped,
                 file,
                 path,
                 is_named: false,
             })
         })
         .await
+    }
+
+    /// Its temporary name.
+    pub(super) fn path(&self) -> &FtpPath {
+        &self.path
     }
 
     /// Makes the file durable as far as the settings want, and gives it its name. `is_new`: nothing
@@ -319,7 +333,7 @@ impl Drop for Partial {
         if self.is_named {
             return;
         }
-        let (storage, path) = (Arc::clone(&self.storage), self.path.clone());
+        let (storage, path) = (Arc::clone(&self.unscoped), self.path.clone());
         // Without a runtime the server ends: leftovers are removed later.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn_blocking(move || drop(storage.remove_file(&path)));

@@ -12,7 +12,7 @@ use hyper::{
 use tokio::time::timeout;
 
 use super::{
-    answer::{HttpAnswer, Rejected, empty, set},
+    answer::{HttpAnswer, Rejected, check_readable, empty, set},
     change, get, propfind, put,
     received::next_bytes,
     session::{HttpConnection, HttpSession},
@@ -79,6 +79,7 @@ async fn of_method(
     body: &mut Incoming,
 ) -> Result<HttpAnswer, Rejected> {
     let headers = &parts.headers;
+    check_readable(headers)?;
     match parts.method.as_str() {
         "GET" => get::get(session, target, headers).await,
         "HEAD" => get::head(session, target, headers).await,

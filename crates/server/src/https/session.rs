@@ -58,6 +58,8 @@ pub(super) struct HttpConnection {
 pub(super) struct HttpSession {
     pub(super) recorder: Recorder,
     pub(super) committer: Arc<Committer>,
+    /// Without the rights of the login, which may have ended when a file is removed.
+    pub(super) unscoped: Arc<dyn Storage>,
     pub(super) turns: AccountTurns,
     /// Time for a byte of a body.
     pub(super) data_limit: Duration,
@@ -232,6 +234,7 @@ impl HttpConnection {
         HttpSession {
             recorder,
             committer,
+            unscoped: service.committer.storage(),
             turns: service.turns.of(&sharing_as(&name, self.peer.ip())),
             data_limit: service.settings.data_limit,
             writes: account.writable,

@@ -7,12 +7,14 @@ use std::{
     time::Duration,
 };
 
+use godwit_gsi::forget_errors;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
 };
 
 /// Fails a write that makes no progress for a time. Reads have limits where they are awaited.
+/// Before each call OpenSSL forgets errors of other connections that this thread has served.
 pub(super) struct StallLimit<S> {
     inner: S,
     limit: Duration,
@@ -51,6 +53,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallLimit<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        forget_errors();
         Pin::new(&mut self.inner).poll_read(context, buffer)
     }
 }
@@ -61,16 +64,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallLimit<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        forget_errors();
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         self.watch(written, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forget_errors();
         let flushed = Pin::new(&mut self.inner).poll_flush(context);
         self.watch(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forget_errors();
         let closed = Pin::new(&mut self.inner).poll_shutdown(context);
         self.watch(closed, context)
     }

@@ -315,6 +315,51 @@ fn names_are_made_moved_copied_and_removed() {
 }
 
 #[test]
+fn what_is_replaced_is_there_until_the_change_has_succeeded() {
+    let site = site();
+    let on = |method: &str, path: &str, to: &str| {
+        let head = format!("{KIM}Destination: https://localhost{to}\r\n");
+        ask(&site, method, path, &head, b"")
+    };
+    fs::create_dir_all(site.server.path("d/sub")).unwrap();
+    site.server.write("d/sub/f", b"x");
+    std::os::unix::fs::symlink("d", site.server.path("link")).unwrap();
+    // The same directory by another name, and one above the source.
+    on("MOVE", "/link/sub", "/d/sub").is(409);
+    on("MOVE", "/d/sub", "/link/sub").is(409);
+    on("MOVE", "/link/sub/f", "/d/sub").is(409);
+    on("COPY", "/link/sub", "/d/sub").is(204);
+    assert_eq!(
+        (names(&site, "d"), names(&site, "d/sub")),
+        (vec!["sub".into()], vec!["f".into()])
+    );
+    // Into itself, by another name: once, and without the copy.
+    on("COPY", "/d", "/link/inside").is(201);
+    assert_eq!(names(&site, "d/inside"), ["sub"]);
+    assert_eq!(site.server.read("d/inside/sub/f"), b"x");
+    // What cannot be copied leaves what is there.
+    let fifo = site.server.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    on("COPY", "/fifo", "/d/sub").is(403);
+    assert_eq!(site.server.read("d/sub/f"), b"x");
+    // A file takes the place of a directory, and the other way round.
+    on("COPY", "/f", "/d/sub").is(204);
+    assert_eq!(site.server.read("d/sub"), b"0123456789");
+    on("COPY", "/d", "/f").is(204);
+    assert_eq!(names(&site, "f"), ["inside", "sub"]);
+    assert_eq!(names(&site, "."), ["d", "f", "fifo", "link", "sam"]);
+    // A condition that is no text counts as one that is not met, and not as none.
+    ask(
+        &site,
+        "PUT",
+        "/g",
+        &format!("{KIM}If-Match: \"\u{e9}\"\r\n"),
+        b"y",
+    )
+    .is(400);
+}
+
+#[test]
 fn a_link_is_removed_and_not_what_it_names() {
     let site = site();
     fs::create_dir(site.server.path("d")).unwrap();
