@@ -174,7 +174,7 @@ fn the_service_accepts_its_settings_and_the_flags_of_its_units() {
     let read = |name: &str| fs::read_to_string(tree().join("packaging").join(name)).unwrap();
     let program = programs().join("godwit-service");
     // What stands behind `#` is there to be switched on.
-    let is_setting = |line: &&str| line.contains(" = ") || line.starts_with("[[");
+    let is_setting = |line: &&str| line.contains(" = ") || line.starts_with('[');
     let text = read("service.toml");
     let lines = text.lines().map(|line| line.trim_start_matches('#'));
     let settings: Vec<&str> = lines.filter(is_setting).collect();

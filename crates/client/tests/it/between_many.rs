@@ -1,7 +1,14 @@
 //! Many small files from one server to another: commands for many in flight at both, and a bad file
 //! among them alone.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::BTreeSet,
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use crate::harness::{Served, bytes, run, run_with, text, tree};
 use crate::interposed::interposed;
@@ -82,6 +89,35 @@ fn a_refused_file_fails_alone() {
             }
         }
     }
+}
+
+/// A server may still carry out what a session that is gone had asked.
+#[test]
+fn a_file_whose_temporary_name_was_given_away_is_moved_again() {
+    let to = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("large");
+    fs::write(&file, bytes(20 << 20, 1)).unwrap();
+    let told = Arc::new(AtomicBool::new(false));
+    let has_told = Arc::clone(&told);
+    let commands = move |line: String| {
+        let checks = line.starts_with("CKSM") || line.contains("LEAVES");
+        match line
+            .find('/')
+            .filter(|_| checks && line.contains(".godwit-"))
+        {
+            Some(path) if !has_told.swap(true, Ordering::Relaxed) => {
+                format!("{}/in/no/directory", &line[..path])
+            }
+            _ => line,
+        }
+    };
+    let target = interposed(to.address, commands, |line| line);
+    let target = format!("ftp://{target}/copy");
+    run(&["cp", "--verify", text(&file), &target]).expect(0, &["1 file"]);
+    assert!(told.load(Ordering::Relaxed));
+    assert_eq!(tree(to.root.path()), ["copy"]);
+    assert!(fs::read(&file).unwrap() == fs::read(to.path("copy")).unwrap());
 }
 
 #[test]

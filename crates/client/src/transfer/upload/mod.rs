@@ -21,7 +21,7 @@ use godwit_engine::{
 };
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, RestartPoint, command::Mode,
-    pi::transfer::Direction,
+    error::FailureKind, pi::transfer::Direction,
 };
 
 use self::{
@@ -677,7 +677,17 @@ impl FileTransfer for Upload {
                     other => other,
                 })?;
             }
-            let agreed = self.check(session, &self.temp_path, bytes).await?;
+            let agreed = self.check(session, &self.temp_path, bytes).await;
+            let agreed = agreed.map_err(|error| match error.refusal() {
+                // The server still carried out what a lost session of ours had asked: that one has
+                // given the name away, and the file is moved again.
+                Some(FailureKind::NotFound) if self.names().is_some() => Error::Size {
+                    doing: self.doing(),
+                    expected: self.length.unwrap_or(bytes),
+                    got: 0,
+                },
+                _ => error,
+            })?;
             if let Some(attributes) = self.attributes {
                 let all_attributes = [(&self.temp_path, attributes)];
                 session
