@@ -1,5 +1,5 @@
-//! Who a client is: by password, bearer token or certificate, or nobody in particular. A connection
-//! logs in once, and again where a request has other credentials.
+//! Who a client is: a user by password, bearer token or certificate, or the anonymous user. A
+//! connection logs in once, and again where a request has other credentials.
 
 use std::{
     net::SocketAddr,

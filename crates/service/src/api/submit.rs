@@ -126,7 +126,7 @@ async fn in_time(taking: impl Future<Output = Answer<()>>) -> Answer<()> {
     taken.unwrap_or_else(|_| Err(ApiError::new(Kind::Timeout, "the list takes too long")))
 }
 
-/// Whoever could set it could name another user as the submitter.
+/// Refuses metadata that only the interface of FTS3 sets: it names the submitter.
 pub(super) fn check_reserved(options: &JobOptions) -> Answer<()> {
     match options
         .metadata
