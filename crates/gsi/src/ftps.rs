@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use openssl::error::ErrorStack;
 use openssl::ssl::{
     AlpnError, Ssl, SslContext, SslContextBuilder, SslRef, SslVerifyMode, select_next_proto,
 };
@@ -34,7 +35,7 @@ use crate::wrap::Wrap;
 pub use crate::sessions::Sessions;
 
 /// HTTP/1.1 in a list of protocols (RFC 7301 §3.1).
-const HTTP_1: &[u8] = b"\x08http/1.1";
+pub(crate) const HTTP_1: &[u8] = b"\x08http/1.1";
 
 /// A server's side, for any number of connections.
 #[derive(Clone)]
@@ -192,11 +193,7 @@ impl Client {
         if let Some(credential) = credential {
             show(&mut builder, credential)?;
         }
-        match authorities {
-            Authorities::System => builder.set_default_verify_paths()?,
-            Authorities::File(file) => builder.load_verify_locations(Some(file), None)?,
-            Authorities::Directory(path) => builder.load_verify_locations(None, Some(path))?,
-        }
+        load(&mut builder, authorities)?;
         builder.set_verify(SslVerifyMode::PEER);
         sessions::keep_sessions(&mut builder);
         Ok(Self {
@@ -218,20 +215,7 @@ impl Client {
         Ok(match server {
             ServerIs::Host(host) => {
                 let mut ssl = Ssl::new(&self.context)?;
-                let param = ssl.param_mut();
-                let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
-                let seconds = seconds.unwrap_or_default().as_secs();
-                param.set_time(i64::try_from(seconds).unwrap_or(i64::MAX));
-                param.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
-                // A server's own certificate may be what is trusted.
-                param.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
-                match host {
-                    HostName::Name(name) => {
-                        param.set_host(name)?;
-                        ssl.set_hostname(name)?;
-                    }
-                    HostName::Address(address) => param.set_ip(*address)?,
-                }
+                name_server(&mut ssl, host, now)?;
                 let sessions = Sessions::of(&mut ssl)?;
                 (ssl, PeerCheck::Host(sessions))
             }
@@ -246,6 +230,40 @@ impl Client {
                 (ssl, PeerCheck::Holder(certificate.clone()))
             }
         })
+    }
+}
+
+/// Makes OpenSSL trust those authorities.
+pub(crate) fn load(
+    builder: &mut SslContextBuilder,
+    authorities: &Authorities,
+) -> Result<(), ErrorStack> {
+    match authorities {
+        Authorities::System => builder.set_default_verify_paths(),
+        Authorities::File(file) => builder.load_verify_locations(Some(file), None),
+        Authorities::Directory(path) => builder.load_verify_locations(None, Some(path)),
+    }
+}
+
+/// Makes OpenSSL verify that the server is this host.
+pub(crate) fn name_server(
+    ssl: &mut SslRef,
+    host: &HostName,
+    now: SystemTime,
+) -> Result<(), ErrorStack> {
+    let param = ssl.param_mut();
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = seconds.unwrap_or_default().as_secs();
+    param.set_time(i64::try_from(seconds).unwrap_or(i64::MAX));
+    param.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
+    // A server's own certificate may be what is trusted.
+    param.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
+    match host {
+        HostName::Name(name) => {
+            param.set_host(name)?;
+            ssl.set_hostname(name)
+        }
+        HostName::Address(address) => param.set_ip(*address),
     }
 }
 

@@ -5,6 +5,7 @@
 //! - [`verify`]: path validation for chains that end in proxies; names of hosts
 //! - [`context`]: the handshake, in ADAT or on a data channel, and delegation within
 //! - [`ftps`]: TLS without GSI, as FTP has it: a server's certificate, and perhaps a client's
+//! - [`https`]: TLS of a client of HTTPS
 //! - [`adat`]: tokens in the text of a control channel; [`wrap`]: what follows there, protected
 //! - [`records`]: what follows on a protected data channel
 //! - [`token`]: bearer tokens of issuers whose keys are known
@@ -37,8 +38,8 @@
 //! - *Processor time*: one call may take as long as an RSA signature and, where a proxy is taken,
 //!   the making of an RSA key. A server on an event loop calls it where blocking is allowed.
 //!
-//! Only [`cert::files`], [`ftps::Client::new`] and [`verify::Directory`] touch files, and the
-//! latter only while a peer is verified.
+//! Only [`cert::files`], [`ftps::Client::new`], [`https::Client::new`] and [`verify::Directory`]
+//! touch files, and the latter only while a peer is verified.
 //!
 //! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`, but for the records of data channels, see
 //! `docs/adr/0065-own-tls-records.md`. This crate alone decides whom to trust, except for
@@ -50,6 +51,7 @@ pub mod context;
 mod der;
 pub mod ftps;
 pub mod gridmap;
+pub mod https;
 pub mod name;
 mod outgoing;
 mod record;

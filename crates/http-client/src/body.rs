@@ -1,0 +1,184 @@
+//! Bodies of requests.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use hyper::body::{Bytes, Frame, SizeHint};
+use tokio::sync::{mpsc, oneshot};
+
+/// Chunks that wait for the connection.
+const CHUNKS_AHEAD: usize = 2;
+
+/// The body of a request.
+#[derive(Debug, Default)]
+pub enum Body {
+    /// None.
+    #[default]
+    Empty,
+    /// All of it.
+    Bytes(Bytes),
+    /// See [`channel`].
+    Chunks(ChunkBody),
+}
+
+/// A body that is made while it is sent.
+pub struct ChunkBody {
+    bytes: u64,
+    chunks: mpsc::Receiver<Bytes>,
+}
+
+/// Where a body's chunks go.
+pub struct ChunkSender(mpsc::Sender<Bytes>);
+
+/// The connection takes no more of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection takes no more of the body")]
+pub struct Gone;
+
+impl ChunkSender {
+    /// Waits until the connection has room for it. A sender that is dropped before all bytes are
+    /// there breaks the request off.
+    ///
+    /// # Errors
+    /// When the request is over.
+    pub async fn send(&self, chunk: Bytes) -> Result<(), Gone> {
+        self.0.send(chunk).await.map_err(|_| Gone)
+    }
+
+    /// The same on a thread that may block.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn blocking_send(&self, chunk: Bytes) -> Result<(), Gone> {
+        self.0.blocking_send(chunk).map_err(|_| Gone)
+    }
+}
+
+/// A body of this length, and where its chunks go.
+#[must_use]
+pub fn channel(bytes: u64) -> (ChunkSender, Body) {
+    let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
+    (
+        ChunkSender(sender),
+        Body::Chunks(ChunkBody { bytes, chunks }),
+    )
+}
+
+impl Body {
+    /// How long it is.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Chunks(body) => body.bytes,
+        }
+    }
+}
+
+/// How far a body has been sent.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    taken: AtomicU64,
+    /// The connection waits for a chunk.
+    is_starved: AtomicBool,
+}
+
+impl Progress {
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_starved(&self) -> bool {
+        self.is_starved.load(Ordering::Relaxed)
+    }
+}
+
+/// A body as hyper takes it.
+pub(crate) struct Outgoing {
+    body: Body,
+    progress: Arc<Progress>,
+    /// Closed until something is sent; when the sender is dropped it stays closed.
+    gate: Option<oneshot::Receiver<()>>,
+}
+
+impl Outgoing {
+    pub(crate) fn new(body: Body, gate: Option<oneshot::Receiver<()>>) -> Self {
+        Self {
+            body,
+            progress: Arc::default(),
+            gate,
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match &mut self.body {
+            Body::Empty => Poll::Ready(None),
+            Body::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then_some(bytes))
+            }
+            Body::Chunks(body) => {
+                let chunk = body.chunks.poll_recv(context);
+                let is_starved = chunk.is_pending();
+                self.progress
+                    .is_starved
+                    .store(is_starved, Ordering::Relaxed);
+                chunk
+            }
+        }
+    }
+}
+
+impl hyper::body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(gate) = &mut self.gate {
+            match ready!(Pin::new(gate).poll(context)) {
+                Ok(()) => self.gate = None,
+                // The server has answered without the body.
+                Err(_) => return Poll::Pending,
+            }
+        }
+        let Some(chunk) = ready!(self.poll_chunk(context)) else {
+            return Poll::Ready(None);
+        };
+        if let Body::Chunks(body) = &mut self.body {
+            body.bytes = body.bytes.saturating_sub(chunk.len() as u64);
+        }
+        let taken = &self.progress.taken;
+        taken.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.bytes() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.body.bytes())
+    }
+}
+
+impl fmt::Debug for ChunkBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes)
+    }
+}

@@ -1,0 +1,173 @@
+//! Connecting.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    time::SystemTime,
+};
+
+use godwit_gsi::{https, verify::HostName};
+use tokio::{
+    net::{TcpStream, lookup_host},
+    task::spawn_blocking,
+    time::{Instant, timeout},
+};
+use tokio_openssl::SslStream;
+
+use crate::{
+    connection::Connection,
+    error::{Cause, Error, Step},
+    limits::Limits,
+    text::printable,
+    url::{Origin, Scheme},
+    wire::{TlsWire, Wire},
+};
+
+/// Whether an address of a server may be connected to.
+pub type Policy = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
+
+/// Connects to servers.
+#[derive(Clone)]
+pub struct Connector {
+    tls: Option<https::Client>,
+    policy: Policy,
+    limits: Limits,
+}
+
+impl Connector {
+    /// Without `tls` only servers in clear can be connected to.
+    #[must_use]
+    pub fn new(tls: Option<https::Client>, policy: Policy, limits: Limits) -> Self {
+        Self {
+            tls,
+            policy,
+            limits,
+        }
+    }
+
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// Which step has failed, and why.
+    pub async fn connect(&self, origin: &Origin) -> Result<Connection, Error> {
+        let addresses = self.resolve(origin).await?;
+        self.connect_to(origin, &addresses).await
+    }
+
+    /// The addresses of a server that may be connected to; at least one.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn resolve(&self, origin: &Origin) -> Result<Vec<SocketAddr>, Error> {
+        let failed = |cause| failure(Step::Resolve, origin, cause);
+        let limit = self.limits.resolve;
+        let found: Vec<SocketAddr> = match origin.host.parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, origin.port)],
+            Err(_) => timeout(limit, lookup_host((origin.host.as_str(), origin.port)))
+                .await
+                .map_err(|_| failed(Cause::Timeout(limit)))?
+                .map_err(|error| failed(error.into()))?
+                .collect(),
+        };
+        let first = *found.first().ok_or_else(|| failed(Cause::NoAddress))?;
+        let mut allowed = found;
+        allowed.retain(|address| (self.policy)(origin, *address));
+        match allowed.is_empty() {
+            true => Err(failed(Cause::Refused(first))),
+            false => Ok(allowed),
+        }
+    }
+
+    /// Connects to a server at the first of these addresses that answers. They are what
+    /// [`Self::resolve`] has found.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_to(
+        &self,
+        origin: &Origin,
+        addresses: &[SocketAddr],
+    ) -> Result<Connection, Error> {
+        let tcp = self.tcp(origin, addresses).await;
+        let tcp = tcp.map_err(|cause| failure(Step::Connect, origin, cause))?;
+        let peer = tcp.peer_addr();
+        let peer = peer.map_err(|error| failure(Step::Connect, origin, error.into()))?;
+        // Requests and last chunks are to leave at once. It is no failure that they do not.
+        let _ = tcp.set_nodelay(true);
+        let wire: Box<dyn Wire> = match origin.scheme {
+            Scheme::Http => Box::new(tcp),
+            Scheme::Https => {
+                let tls = self.tls(origin, tcp).await;
+                Box::new(tls.map_err(|cause| failure(Step::Handshake, origin, cause))?)
+            }
+        };
+        Connection::new(wire, origin.clone(), peer, self.limits).await
+    }
+
+    async fn tcp(&self, origin: &Origin, addresses: &[SocketAddr]) -> Result<TcpStream, Cause> {
+        let limit = self.limits.connect;
+        let end = Instant::now() + limit;
+        let mut cause = Cause::NoAddress;
+        for (number, address) in addresses.iter().enumerate() {
+            if !(self.policy)(origin, *address) {
+                cause = Cause::Refused(*address);
+                continue;
+            }
+            // One that does not answer leaves time for the others.
+            let others = u32::try_from(addresses.len() - number).unwrap_or(u32::MAX);
+            let share = end.saturating_duration_since(Instant::now()) / others;
+            match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(tcp)) => return Ok(tcp),
+                Ok(Err(error)) => cause = error.into(),
+                Err(_) => cause = Cause::Timeout(limit),
+            }
+        }
+        Err(cause)
+    }
+
+    async fn tls(
+        &self,
+        origin: &Origin,
+        tcp: TcpStream,
+    ) -> Result<TlsWire<SslStream<TcpStream>>, Cause> {
+        let tls = self.tls.as_ref().ok_or(Cause::NoTls)?;
+        let host = HostName::new(&origin.host);
+        let fault = |error: &dyn std::fmt::Display| Cause::Tls(error.to_string());
+        let ssl = tls.ssl(&host, SystemTime::now());
+        let ssl = ssl.map_err(|error| fault(&error))?;
+        let mut stream = SslStream::new(ssl, tcp).map_err(|error| fault(&error))?;
+        let limit = self.limits.handshake;
+        match timeout(limit, Pin::new(&mut stream).connect()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let verdict = stream.ssl().verify_result();
+                return Err(match error.into_io_error() {
+                    Ok(error) => error.into(),
+                    Err(error) => match error.to_string() {
+                        text if text.contains("certificate verify failed") => Cause::Tls(format!(
+                            "the server's certificate is not trusted: {}",
+                            verdict.error_string()
+                        )),
+                        text => Cause::Tls(printable(text.as_bytes())),
+                    },
+                });
+            }
+            Err(_) => return Err(Cause::Timeout(limit)),
+        }
+        if let Some(check) = tls.server_check(stream.ssl(), host) {
+            let checked = spawn_blocking(move || check(SystemTime::now())).await;
+            let checked = checked.map_err(|error| fault(&error))?;
+            checked.map_err(Cause::Untrusted)?;
+        }
+        Ok(TlsWire(stream))
+    }
+}
+
+fn failure(step: Step, origin: &Origin, cause: Cause) -> Error {
+    Error {
+        step,
+        origin: origin.clone(),
+        cause,
+    }
+}
