@@ -19,13 +19,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gsi", &[]),
     ("engine", &["gsi", "proto"]),
     ("http", &["proto"]),
+    ("http-client", &["gsi"]),
     ("scheduler", &["tune"]),
     ("service-api", &[]),
     (
         "client",
-        &["engine", "gsi", "proto", "tune", "service-api", "server"],
+        &[
+            "engine",
+            "gsi",
+            "http",
+            "http-client",
+            "proto",
+            "tune",
+            "service-api",
+            "server",
+        ],
     ),
-    ("server", &["engine", "gsi", "http", "proto"]),
+    ("server", &["engine", "gsi", "http", "http-client", "proto"]),
     (
         "service",
         &[

@@ -1,7 +1,7 @@
 //! TLS of a client of HTTPS, on a socket that OpenSSL reads and writes itself.
 //!
 //! The certificate of a server is verified either as on the web, by OpenSSL, or as in grids, by
-//! [`verify`](crate::verify()): with revocation lists and signing policies. Grids verify when the
+//! [`verify`](mod@crate::verify): with revocation lists and signing policies. Grids verify when the
 //! handshake is over, and before the first request is sent.
 
 use std::fmt;
@@ -27,13 +27,13 @@ pub enum Trust {
 
 /// A client's side, for any number of connections.
 #[derive(Clone)]
-pub struct Client {
+pub struct HttpsClient {
     context: SslContext,
     /// `None`: OpenSSL verifies servers.
     anchors: Option<Arc<dyn Anchors>>,
 }
 
-impl Client {
+impl HttpsClient {
     /// Shows `credential` to servers that ask for one. Reads the authorities of the web.
     ///
     /// # Errors
@@ -93,9 +93,9 @@ impl Client {
 }
 
 /// Without the key.
-impl fmt::Debug for Client {
+impl fmt::Debug for HttpsClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
+        f.debug_struct("HttpsClient")
             .field("is_grid", &self.anchors.is_some())
             .finish_non_exhaustive()
     }

@@ -38,8 +38,8 @@
 //! - *Processor time*: one call may take as long as an RSA signature and, where a proxy is taken,
 //!   the making of an RSA key. A server on an event loop calls it where blocking is allowed.
 //!
-//! Only [`cert::files`], [`ftps::Client::new`], [`https::Client::new`] and [`verify::Directory`]
-//! touch files, and the latter only while a peer is verified.
+//! Only [`cert::files`], [`ftps::Client::new`], [`https::HttpsClient::new`] and
+//! [`verify::Directory`] touch files, and the latter only while a peer is verified.
 //!
 //! TLS is OpenSSL's, see `docs/adr/0018-tls-library.md`, but for the records of data channels, see
 //! `docs/adr/0065-own-tls-records.md`. This crate alone decides whom to trust, except for

@@ -7,7 +7,7 @@ use std::{
     time::SystemTime,
 };
 
-use godwit_gsi::{https, verify::HostName};
+use godwit_gsi::{https::HttpsClient, verify::HostName};
 use tokio::{
     net::{TcpStream, lookup_host},
     task::spawn_blocking,
@@ -30,7 +30,7 @@ pub type Policy = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
 /// Connects to servers.
 #[derive(Clone)]
 pub struct Connector {
-    tls: Option<https::Client>,
+    tls: Option<HttpsClient>,
     policy: Policy,
     limits: Limits,
 }
@@ -38,7 +38,7 @@ pub struct Connector {
 impl Connector {
     /// Without `tls` only servers in clear can be connected to.
     #[must_use]
-    pub fn new(tls: Option<https::Client>, policy: Policy, limits: Limits) -> Self {
+    pub fn new(tls: Option<HttpsClient>, policy: Policy, limits: Limits) -> Self {
         Self {
             tls,
             policy,
