@@ -26,6 +26,7 @@ mod context;
 mod endpoint;
 pub mod error;
 pub mod job;
+pub mod kept_sessions;
 mod local;
 pub mod manage;
 mod panics;

@@ -51,7 +51,7 @@ pub async fn run(
 ) -> Exit {
     let mut manager = Manager::new(connections, observer, stop);
     manager.run(what).await;
-    manager.retrying.close().await;
+    manager.end().await;
     manager.exit()
 }
 
@@ -78,7 +78,7 @@ pub async fn list(
 ) -> Result<Vec<ListedName>> {
     let mut manager = Manager::new(connections, observer, stop);
     let listed = manager.list_names(&mut url).await;
-    manager.retrying.close().await;
+    manager.end().await;
     listed
 }
 
@@ -94,7 +94,7 @@ pub async fn remove(
 ) -> Result<()> {
     let mut manager = Manager::new(connections, observer, stop);
     let removed = manager.remove(&url, false).await;
-    manager.retrying.close().await;
+    manager.end().await;
     match removed {
         Err(error) if !error.is_absent() => Err(error),
         _ => Ok(()),
@@ -125,6 +125,12 @@ impl Manager {
             done: 0,
             exits: Vec::new(),
         }
+    }
+
+    /// Ends the session, or leaves it to a later run.
+    async fn end(&mut self) {
+        self.retrying.end().await;
+        self.retrying.pool.close().await;
     }
 
     async fn list_names(&mut self, url: &mut RemoteUrl) -> Result<Vec<ListedName>> {

@@ -601,6 +601,7 @@ fn connections() -> Connections {
         subjects: Vec::new(),
         granted: Default::default(),
         ssh: Ssh::default(),
+        kept: None,
     }
 }
 

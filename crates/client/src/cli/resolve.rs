@@ -104,6 +104,7 @@ fn connections(common: &Common, environment: &Environment) -> Resolved<Connectio
         })?),
     };
     Ok(Connections {
+        kept: None,
         stall_limit: common.stall_timeout,
         secrets: Secrets {
             password_file: common.password_file.clone(),

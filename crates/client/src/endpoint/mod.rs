@@ -130,7 +130,13 @@ impl Endpoint {
         })
     }
 
-    fn is_of(&self, url: &RemoteUrl) -> bool {
+    /// Server and user, without a path.
+    pub(crate) fn root(&self) -> &RemoteUrl {
+        &self.root
+    }
+
+    /// `url` is of the same server and user.
+    pub(crate) fn is_of(&self, url: &RemoteUrl) -> bool {
         self.root.scheme == url.scheme
             && self.root.host == url.host
             && self.root.port == url.port

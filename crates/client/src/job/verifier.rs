@@ -73,5 +73,5 @@ pub(super) async fn run(job: Arc<Job>, mut files: mpsc::UnboundedReceiver<MovedF
         }
         job.verifier.waiting.fetch_sub(1, Ordering::Relaxed);
     }
-    worker.close().await;
+    worker.end().await;
 }

@@ -96,12 +96,16 @@ impl Worker {
             }
             None => {}
         }
-        self.retrying.close().await;
+        match exit {
+            WorkerExit::Done => self.end().await,
+            // What a later run finds may be one too many.
+            WorkerExit::Surplus | WorkerExit::SessionLimit(_) => self.retrying.close().await,
+        }
         exit
     }
 
-    pub(super) async fn close(&mut self) {
-        self.retrying.close().await;
+    pub(super) async fn end(&mut self) {
+        self.retrying.end().await;
     }
 
     async fn work(&mut self) -> WorkerExit {

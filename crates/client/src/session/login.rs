@@ -29,6 +29,7 @@ use godwit_proto::{
     pi::{
         client::ClientConfig,
         login::{Login, Step},
+        transfer::ServerState,
     },
     reply::ReplyReader,
     security::{Dcau, MinProtection, Protection},
@@ -43,6 +44,7 @@ use crate::{
     context::RunContext,
     endpoint::{Endpoint, capabilities::Observed},
     error::{Error, Result},
+    kept_sessions::LoggedIn,
     report::events::Event,
 };
 
@@ -63,19 +65,6 @@ pub(super) struct Connected {
     pub(super) addresses: Option<[IpAddr; 2]>,
     /// What leads to the server.
     pub(super) program: Option<SshProcess>,
-}
-
-/// A session that may begin.
-pub(super) struct LoggedIn {
-    pub(super) control: ControlChannel,
-    /// Where data channels begin and end, ours first.
-    pub(super) addresses: [IpAddr; 2],
-    pub(super) program: Option<SshProcess>,
-    pub(super) features: Features,
-    /// Shortest time from a command to its answer.
-    pub(super) round_trip: Duration,
-    /// For the data channels; `None`: they are in clear, and anybody may be at their other end.
-    pub(super) security: Option<ChannelSecurity>,
 }
 
 /// A URL that can have no protection must not be asked for any.
@@ -127,7 +116,7 @@ pub(super) async fn log_in(
     context: &Arc<RunContext>,
     endpoint: &Arc<Endpoint>,
     connected: Connected,
-) -> Result<LoggedIn> {
+) -> Result<(LoggedIn, Option<SshProcess>)> {
     let Connected {
         control,
         greeting,
@@ -225,14 +214,15 @@ pub(super) async fn log_in(
         Some(addresses) => addresses,
         None => opening.data_addresses(security.is_some()).await?,
     };
-    Ok(LoggedIn {
+    let opened = LoggedIn {
         control: opening.control,
         addresses,
-        program,
-        features,
+        server: ServerState::new(features),
+        markers_requested: false,
         round_trip: opening.round_trip,
         security,
-    })
+    };
+    Ok((opened, program))
 }
 
 pub(super) fn lost(endpoint: &Endpoint, error: ControlError) -> Error {

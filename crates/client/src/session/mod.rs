@@ -36,11 +36,12 @@ use godwit_engine::{
 };
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
-use self::{connect::connect_any, transfer::prefetch::Prefetched};
+use self::{connect::connect_any, ssh::process::SshProcess, transfer::prefetch::Prefetched};
 use crate::{
     context::RunContext,
     endpoint::{Endpoint, capabilities::Lack},
     error::{Error, Result},
+    kept_sessions::{KeptSessions, LoggedIn},
     report::events::{ChannelState, Event},
     setting_target::WorkerSlot,
 };
@@ -66,7 +67,7 @@ pub(crate) struct ControlSession {
     pub(crate) server: ServerState,
     pub(crate) control: ControlChannel,
     /// What leads to the server; killed where the session is dropped.
-    program: Option<ssh::process::SshProcess>,
+    program: Option<SshProcess>,
     /// The transfer command that went out before its turn: its reply comes before all others.
     pub(crate) prefetched: Option<Prefetched>,
     /// Shortest time from a command to its answer: what the path takes.
@@ -119,6 +120,11 @@ impl Session {
         endpoint: &Arc<Endpoint>,
         params: ChannelParams,
     ) -> Result<Self> {
+        if let Some(kept) = &context.connections.kept
+            && let Some(opened) = kept.take(|url| endpoint.is_of(url)).await
+        {
+            return Ok(Self::new(context, endpoint, params, opened, None));
+        }
         tokio::select! {
             session = Self::open_undisturbed(context, endpoint, params) => session,
             () = context.stop.cancelled() => Err(Error::Interrupted),
@@ -146,16 +152,25 @@ impl Session {
         params: ChannelParams,
         connected: login::Connected,
     ) -> Result<Self> {
-        let opened = login::log_in(context, endpoint, connected).await?;
-        let mut server = ServerState::new(opened.features);
-        server.wants_holes = params.holes;
-        Ok(Self {
+        let (opened, program) = login::log_in(context, endpoint, connected).await?;
+        Ok(Self::new(context, endpoint, params, opened, program))
+    }
+
+    fn new(
+        context: &Arc<RunContext>,
+        endpoint: &Arc<Endpoint>,
+        params: ChannelParams,
+        mut opened: LoggedIn,
+        program: Option<SshProcess>,
+    ) -> Self {
+        opened.server.wants_holes = params.holes;
+        Self {
             commands: ControlSession {
                 context: Arc::clone(context),
                 endpoint: Arc::clone(endpoint),
-                server,
+                server: opened.server,
                 control: opened.control,
-                program: opened.program,
+                program,
                 prefetched: None,
                 round_trip: opened.round_trip,
                 broken: false,
@@ -169,10 +184,30 @@ impl Session {
                 },
                 place: WorkerSlot::default(),
                 addresses: opened.addresses,
-                markers_requested: false,
+                markers_requested: opened.markers_requested,
                 next_report: tokio::time::Instant::now(),
             },
-        })
+        }
+    }
+
+    /// Leaves it to a later run, without data channels, where that run can go on with it.
+    fn leave_to(self, kept: &KeptSessions) {
+        let Self { mut commands, data } = self;
+        let is_at_rest = !commands.broken && commands.prefetched.is_none();
+        // Servers that are reached by ssh trust an identity of one run.
+        if !is_at_rest || commands.program.is_some() {
+            return;
+        }
+        commands.server.cached = None;
+        let opened = LoggedIn {
+            control: commands.control,
+            addresses: data.addresses,
+            server: commands.server,
+            markers_requested: data.markers_requested,
+            round_trip: commands.round_trip,
+            security: data.params.security,
+        };
+        kept.keep(commands.endpoint.root().clone(), opened);
     }
 
     /// Closes the session in good order.
@@ -316,6 +351,12 @@ impl SessionPair {
     /// False once nothing more can be asked.
     pub(crate) fn is_usable(&self) -> bool {
         self.servers().all(|session| session.is_usable())
+    }
+
+    /// Leaves both to a later run.
+    fn leave_to(self, kept: &KeptSessions) {
+        let servers = [self.sender, Some(self.receiver)].into_iter().flatten();
+        servers.for_each(|session| session.leave_to(kept));
     }
 
     /// Closes both in good order.

@@ -98,17 +98,17 @@ impl SessionPool {
         (&mut ahead.session).await.ok().flatten()
     }
 
-    /// Closes idle sessions. The task that opens a session ends here: a later bug of it would go
-    /// unseen.
+    /// Closes idle sessions, or leaves them to a later run. The task that opens a session ends
+    /// here: a later bug of it would go unseen.
     pub(crate) async fn close(&self) {
         let ahead = self.take_opening(|ahead| ahead.session.is_finished()).await;
-        if let Some(session) = ahead {
-            session.quit().await;
-        }
         drop(self.ahead.lock().take());
         let idle = std::mem::take(&mut *self.idle.lock());
-        for session in idle {
-            session.quit().await;
+        for session in idle.into_iter().chain(ahead.map(SessionPair::from)) {
+            match &self.context.connections.kept {
+                Some(kept) if !self.context.stop.is_cancelled() => session.leave_to(kept),
+                _ => session.quit().await,
+            }
         }
     }
 

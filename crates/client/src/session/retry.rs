@@ -199,6 +199,14 @@ impl RetryingSession {
         }
     }
 
+    /// The run needs the session no more: closes it in good order, or leaves it to a later run.
+    pub(crate) async fn end(&mut self) {
+        match self.pool.context.connections.kept {
+            Some(_) => self.release(),
+            None => self.close().await,
+        }
+    }
+
     /// Closes the session in good order.
     pub(crate) async fn close(&mut self) {
         if let Some(session) = self.drop_session() {

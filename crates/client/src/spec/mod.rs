@@ -32,6 +32,7 @@ use self::{addresses::AddressScope, filter::Filter};
 pub use crate::units::bits_per_second;
 use crate::{
     auth::{granted::Granted, secrets::Secrets},
+    kept_sessions::KeptSessions,
     service::ServiceRequest,
 };
 
@@ -102,6 +103,9 @@ pub struct Connections {
     pub granted: Granted,
     /// How `sshftp://` connects.
     pub ssh: Ssh,
+    /// Sessions that an earlier run on this thread's runtime has left, and where this one leaves
+    /// its own; `None`: it closes them.
+    pub kept: Option<KeptSessions>,
 }
 
 impl Connections {

@@ -25,6 +25,7 @@ mod hostile;
 mod integrity;
 mod interposed;
 mod interrupted;
+mod kept;
 mod listings;
 mod live;
 mod live_requests;

@@ -169,9 +169,13 @@ fn measure_links(what: &Links, out: &mut dyn Write) -> Result<(), Error> {
 fn show_links(of: &LinkOutcome, out: &mut dyn Write) -> io::Result<()> {
     let load = of.load.to_possible_value();
     let load = load.as_ref().map_or("", |load| load.get_name());
+    let client = of.client_seconds.map_or(String::new(), |seconds| {
+        let part = seconds / of.seconds;
+        format!("; godwit cp takes {seconds:.1} s, so the service has {part:.3} of its speed")
+    });
     writeln!(
         out,
-        "{load:<11} {:>2} agents {:>6} MB {:>6.1} s: {:.3} of all links {}",
+        "{load:<11} {:>2} agents {:>6} MB {:>6.1} s: {:.3} of all links{client} {}",
         of.agents,
         of.bytes / 1_000_000,
         of.seconds,

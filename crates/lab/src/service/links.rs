@@ -85,6 +85,8 @@ pub struct LinkOutcome {
     pub seconds: f64,
     /// Of what all links together carry.
     pub share: f64,
+    /// What `godwit cp` takes for the same files over the same link, where there is one.
+    pub client_seconds: Option<f64>,
     /// Why the emulation is not to be trusted.
     pub unfaithful: Vec<String>,
 }
@@ -128,6 +130,15 @@ pub fn measure(plan: LinkPlan, load: JobLoad, agents: u32) -> Result<LinkOutcome
     let job = center.enter(|| run_job(&service, &list, limit))??;
     let report = network.lap()?;
     check(&from, &to, files)?;
+    let client_seconds = match agents {
+        1 => {
+            let copy = || copy_alone(&service, &from, &server.url("alone/"), limit);
+            let seconds = network.host(&name_of(0))?.enter(copy)??;
+            check(&from, &to.join("alone"), files)?;
+            Some(seconds)
+        }
+        _ => None,
+    };
     let ended = job.ended.unwrap_or(job.created);
     let seconds = ended.duration_since(job.created).as_secs_f64();
     Ok(LinkOutcome {
@@ -136,6 +147,7 @@ pub fn measure(plan: LinkPlan, load: JobLoad, agents: u32) -> Result<LinkOutcome
         bytes,
         seconds,
         share: bytes as f64 / seconds / (of_one * f64::from(agents)),
+        client_seconds,
         unfaithful: report.unfaithful,
     })
 }
@@ -235,6 +247,15 @@ fn run_job(service: &Service, list: &Path, limit: Duration) -> Result<JobView, E
         }
         thread::sleep(LOOK);
     }
+}
+
+/// Copies the files without the service. How long it took.
+fn copy_alone(service: &Service, from: &Path, to: &str, limit: Duration) -> Result<f64, Error> {
+    let from = format!("{}/", from.display());
+    let began = Instant::now();
+    let arguments = ["cp", "-r", "--quiet", &from, to];
+    service.godwit(arguments, limit)?.success()?;
+    Ok(began.elapsed().as_secs_f64())
 }
 
 /// Every copy is its source, and nothing else is there.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::{
     deaths::{DEATHS_MAX, DEATHS_SUSPECT, Deaths},
     plan::{self, UnitSettings},
-    unit::{self, Ended, Event, Progress, Running},
+    unit::{self, Ended, Event, IdleThreads, Progress, Running},
 };
 
 pub(super) struct UnitTable {
@@ -23,6 +23,7 @@ pub(super) struct UnitTable {
     settings: Arc<UnitSettings>,
     deaths: Deaths,
     events: mpsc::UnboundedSender<Event>,
+    threads: IdleThreads,
     units: HashMap<Lease, HeldUnit>,
     /// Not yet on disk.
     reports: Vec<UnitResult>,
@@ -75,6 +76,7 @@ impl UnitTable {
             settings,
             deaths,
             events,
+            threads: IdleThreads::default(),
             units: HashMap::new(),
             reports: Vec::new(),
             waiting: BTreeMap::new(),
@@ -226,6 +228,7 @@ impl UnitTable {
         let running = unit::start(
             left,
             &self.settings,
+            &self.threads,
             Arc::clone(&progress),
             self.events.clone(),
         );
@@ -558,6 +561,7 @@ mod tests {
                 subjects: Vec::new(),
                 granted: Default::default(),
                 ssh: Ssh::default(),
+                kept: None,
             },
             own_credentials: false,
             local: Vec::new(),

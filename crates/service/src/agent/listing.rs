@@ -6,8 +6,10 @@ use godwit_client::{
     CancellationToken,
     auth::granted::Granted,
     error::Error,
+    kept_sessions::KeptSessions,
     manage::{self, ListedName},
     report::events::{Event, Observer},
+    spec::Connections,
 };
 use godwit_proto::{
     FtpPath,
@@ -33,14 +35,18 @@ impl Observer for Silent {
 /// What lies in the directory `source`, and where it goes below `destination`.
 pub(super) async fn list(
     (source, destination): (&str, &str),
-    (grant, granted): (&Grant, &Granted),
+    (grant, granted, kept): (&Grant, &Granted, &KeptSessions),
     settings: &UnitSettings,
     stop: CancellationToken,
 ) -> Result<Vec<FoundFile>, FileError> {
     let mut from = plan::place(source, settings)?;
     let mut to = plan::place(destination, settings)?;
     let handed = (grant.addresses, grant.credentials.as_slice());
-    let connections = plan::connections_for(handed, granted, settings, [&mut from, &mut to])?;
+    let ends = [&mut from, &mut to];
+    let connections = Connections {
+        kept: Some(kept.clone()),
+        ..plan::connections_for(handed, granted, settings, ends)?
+    };
     let names = match from {
         Location::Remote(url) => {
             let listed = manage::list(url, connections, Arc::new(Silent), stop).await;

@@ -1,4 +1,5 @@
-//! One unit as jobs of the client, on a thread of its own.
+//! One unit as jobs of the client, on a thread of its own. The thread stays for a moment when it
+//! has ended, with the sessions of the unit: the next unit of the job needs no login then.
 
 use std::{
     collections::HashMap,
@@ -7,7 +8,9 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
+        mpsc::{Sender, channel},
     },
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -15,6 +18,7 @@ use godwit_client::{
     CancellationToken,
     auth::granted::Granted,
     job,
+    kept_sessions::KeptSessions,
     report::{
         events::{self, Event as ClientEvent, Observer},
         progress::Snapshot,
@@ -30,6 +34,7 @@ use godwit_service_api::{
 };
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use super::{
     file_error::file_error,
@@ -46,6 +51,13 @@ const CHANNELS_MAX: u32 = 128;
 
 /// Over which the rate of a unit is taken.
 const RATE_TIME: Duration = Duration::from_secs(2);
+
+/// How long the thread and the sessions of a unit that has ended wait for another unit of its job:
+/// time to report and to be granted the next. They count at servers, and are given to nobody else.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+
+/// Most threads that wait so.
+const IDLE_THREADS_MAX: usize = 16;
 
 /// Of a unit's thread: as of a main thread, on which jobs of the client run elsewhere.
 const STACK_BYTES: usize = 8 << 20;
@@ -149,10 +161,49 @@ impl Progress {
     }
 }
 
-/// Starts its thread.
+/// Threads of units that have ended. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct IdleThreads(Arc<Mutex<Vec<IdleThread>>>);
+
+struct IdleThread {
+    thread: ThreadId,
+    /// Its sessions are of this job.
+    job: Uuid,
+    units: Sender<(Runner, Grant)>,
+}
+
+impl IdleThreads {
+    fn take(&self, job: Uuid) -> Option<IdleThread> {
+        let mut idle = self.0.lock();
+        let at = idle.iter().position(|thread| thread.job == job)?;
+        Some(idle.swap_remove(at))
+    }
+
+    /// The next unit of `job` for this thread, if one comes soon.
+    fn next(&self, job: Uuid) -> Option<(Runner, Grant)> {
+        let (units, next) = channel();
+        let thread = thread::current().id();
+        {
+            let mut idle = self.0.lock();
+            if idle.len() >= IDLE_THREADS_MAX {
+                return None;
+            }
+            idle.push(IdleThread { thread, job, units });
+        }
+        if let Ok(unit) = next.recv_timeout(IDLE_TIME) {
+            return Some(unit);
+        }
+        self.0.lock().retain(|idle| idle.thread != thread);
+        // One may have taken it meanwhile; if not, nothing can come any more.
+        next.recv().ok()
+    }
+}
+
+/// Starts it, on a thread of the same job that waits or on a new one.
 pub(super) fn start(
     grant: Grant,
     settings: &Arc<UnitSettings>,
+    threads: &IdleThreads,
     progress: Arc<Progress>,
     events: mpsc::UnboundedSender<Event>,
 ) -> Running {
@@ -178,14 +229,48 @@ pub(super) fn start(
             }),
         },
     };
-    let thread = std::thread::Builder::new()
+    if let Some(idle) = threads.take(grant.job) {
+        // It waits until it has got a unit.
+        let _ = idle.units.send((runner, grant));
+        return running;
+    }
+    let thread = thread::Builder::new()
         .name("godwit-unit".to_owned())
         .stack_size(STACK_BYTES);
+    let threads = threads.clone();
     // Where there is no thread the runner is dropped, and that is its end.
-    if let Err(error) = thread.spawn(move || runner.run(grant)) {
+    if let Err(error) = thread.spawn(move || run_units(runner, grant, &threads)) {
         tracing::error!(%error, "no thread for a unit");
     }
     running
+}
+
+/// Units of one job, one after the other.
+fn run_units(mut runner: Runner, mut grant: Grant, threads: &IdleThreads) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return runner.end(Some(internal(error))),
+    };
+    let job = grant.job;
+    let kept = KeptSessions::default();
+    loop {
+        let credentials = grant.credentials.clone();
+        let error = runtime.block_on(runner.work(grant, &kept));
+        runner.end(error);
+        let Some(next) = threads.next(job) else {
+            break;
+        };
+        (runner, grant) = next;
+        if grant.credentials != credentials {
+            runtime.block_on(kept.close());
+        }
+    }
+    runtime.block_on(kept.close());
+    // A resolver may hang.
+    runtime.shutdown_background();
 }
 
 /// Sessions and channels of each, whatever the service says.
@@ -230,32 +315,20 @@ struct Runner {
 }
 
 impl Runner {
-    fn run(mut self, grant: Grant) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let error = match runtime {
-            Ok(runtime) => {
-                let error = runtime.block_on(self.work(grant));
-                // A resolver that hangs must not hold the slot.
-                runtime.shutdown_background();
-                error
-            }
-            Err(error) => Some(internal(error)),
-        };
+    fn end(mut self, error: Option<FileError>) {
         self.last.ended = Some(Ended { error });
     }
 
-    async fn work(&self, grant: Grant) -> Option<FileError> {
+    async fn work(&self, grant: Grant, kept: &KeptSessions) -> Option<FileError> {
         match &grant.work {
-            Work::Copy(_) => self.copy(grant).await,
+            Work::Copy(_) => self.copy(grant, kept).await,
             Work::List {
                 source,
                 destination,
             } => {
                 let listed = listing::list(
                     (source, destination),
-                    (&grant, &self.granted),
+                    (&grant, &self.granted, kept),
                     &self.settings,
                     self.stop.clone(),
                 );
@@ -272,7 +345,7 @@ impl Runner {
         }
     }
 
-    async fn copy(&self, grant: Grant) -> Option<FileError> {
+    async fn copy(&self, grant: Grant, kept: &KeptSessions) -> Option<FileError> {
         let lease = grant.lease;
         let grant = self.copy_mocks(grant).await;
         let plan = match plan::rounds(&grant, &self.settings, &self.limit, &self.granted) {
@@ -284,10 +357,11 @@ impl Runner {
             let bytes = 0;
             self.tell(Event::File(lease, FileOutcome { index, bytes, end }));
         }
-        for round in plan.rounds {
+        for mut round in plan.rounds {
             if self.stop.is_cancelled() {
                 break;
             }
+            round.connections.kept = Some(kept.clone());
             self.round(lease, round).await;
         }
         None

@@ -357,6 +357,7 @@ fn connections(folder: &Path) -> Connections {
         subjects: Vec::new(),
         granted: Default::default(),
         ssh: Ssh::default(),
+        kept: None,
     }
 }
 
