@@ -31,7 +31,8 @@ pub enum Body {
 
 /// A body that is made while it is sent.
 pub struct ChunkBody {
-    bytes: u64,
+    /// Those that are left, where that is known.
+    bytes: Option<u64>,
     chunks: mpsc::Receiver<Bytes>,
 }
 
@@ -44,8 +45,8 @@ pub struct ChunkSender(mpsc::Sender<Bytes>);
 pub struct Gone;
 
 impl ChunkSender {
-    /// Waits until the connection has room for it. A sender that is dropped before all bytes are
-    /// there breaks the request off.
+    /// Waits until the connection has room for it. A body ends when its sender is dropped; one that
+    /// has not all the bytes of its length then breaks the request off.
     ///
     /// # Errors
     /// When the request is over.
@@ -62,9 +63,10 @@ impl ChunkSender {
     }
 }
 
-/// A body of this length, and where its chunks go.
+/// A body, and where its chunks go. Without a length it is sent in chunks of HTTP, which not all
+/// servers take.
 #[must_use]
-pub fn channel(bytes: u64) -> (ChunkSender, Body) {
+pub fn channel(bytes: Option<u64>) -> (ChunkSender, Body) {
     let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
     (
         ChunkSender(sender),
@@ -73,12 +75,12 @@ pub fn channel(bytes: u64) -> (ChunkSender, Body) {
 }
 
 impl Body {
-    /// How long it is.
+    /// How long it is, where that is known.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> Option<u64> {
         match self {
-            Self::Empty => 0,
-            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Empty => Some(0),
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::Chunks(body) => body.bytes,
         }
     }
@@ -88,6 +90,7 @@ impl Body {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     taken: AtomicU64,
+    is_complete: AtomicBool,
     /// The connection waits for a chunk.
     is_starved: AtomicBool,
 }
@@ -95,6 +98,10 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_starved(&self) -> bool {
@@ -112,9 +119,12 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     pub(crate) fn new(body: Body, gate: Option<oneshot::Receiver<()>>) -> Self {
+        let progress = Arc::<Progress>::default();
+        let is_empty = body.bytes() == Some(0);
+        progress.is_complete.store(is_empty, Ordering::Relaxed);
         Self {
             body,
-            progress: Arc::default(),
+            progress,
             gate,
         }
     }
@@ -157,28 +167,33 @@ impl hyper::body::Body for Outgoing {
                 Err(_) => return Poll::Pending,
             }
         }
-        let Some(chunk) = ready!(self.poll_chunk(context)) else {
-            return Poll::Ready(None);
-        };
+        let chunk = ready!(self.poll_chunk(context));
+        let taken = chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
         if let Body::Chunks(body) = &mut self.body {
-            body.bytes = body.bytes.saturating_sub(chunk.len() as u64);
+            body.bytes = body.bytes.map(|bytes| bytes.saturating_sub(taken));
         }
-        let taken = &self.progress.taken;
-        taken.fetch_add(chunk.len() as u64, Ordering::Relaxed);
-        Poll::Ready(Some(Ok(Frame::data(chunk))))
+        self.progress.taken.fetch_add(taken, Ordering::Relaxed);
+        if chunk.is_none() || self.body.bytes() == Some(0) {
+            self.progress.is_complete.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.bytes() == 0
+        self.body.bytes() == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.body.bytes())
+        let exact = self.body.bytes().map(SizeHint::with_exact);
+        exact.unwrap_or_default()
     }
 }
 
 impl fmt::Debug for ChunkBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.bytes)
+        match self.bytes {
+            Some(bytes) => write!(f, "{bytes} bytes"),
+            None => write!(f, "an unknown number of bytes"),
+        }
     }
 }

@@ -50,6 +50,7 @@ pub struct Connection {
     driver: JoinHandle<()>,
     origin: Origin,
     peer: SocketAddr,
+    tls: Option<String>,
     limits: Limits,
     /// The last request and its answer are complete.
     is_idle: Arc<AtomicBool>,
@@ -60,6 +61,7 @@ impl Connection {
         wire: Box<dyn Wire>,
         origin: Origin,
         peer: SocketAddr,
+        tls: Option<String>,
         limits: Limits,
     ) -> Result<Self, Error> {
         let mut builder = http1::Builder::new();
@@ -79,6 +81,7 @@ impl Connection {
             driver,
             origin,
             peer,
+            tls,
             limits,
             is_idle: Arc::new(AtomicBool::new(true)),
         })
@@ -94,6 +97,12 @@ impl Connection {
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// `TLSv1.3, TLS_AES_128_GCM_SHA256`; `None`: in clear.
+    #[must_use]
+    pub fn tls(&self) -> Option<&str> {
+        self.tls.as_deref()
     }
 
     /// Whether another request can be sent. A server may close a connection at any time: a request
@@ -140,10 +149,10 @@ impl Connection {
     async fn carry(
         &mut self,
         request: Request,
-        bytes: u64,
+        bytes: Option<u64>,
         limits: &Limits,
     ) -> Result<(hyper::Response<Incoming>, bool), Cause> {
-        let (mut gate, waits) = match request.expects_continue && bytes > 0 {
+        let (mut gate, waits) = match request.expects_continue && bytes != Some(0) {
             true => {
                 let (open, waits) = oneshot::channel();
                 (Some(Arc::new(Mutex::new(Some(open)))), Some(waits))
@@ -167,7 +176,7 @@ impl Connection {
         let ready = timeout(limits.answer, self.sender.ready()).await;
         ready.map_err(|_| Cause::Timeout(limits.answer))??;
         let mut answer = pin!(self.sender.send_request(outgoing));
-        let mut silence = Silence::new(bytes, progress);
+        let mut silence = Silence::new(progress);
         loop {
             let wait = match &gate {
                 Some(_) => limits.go_ahead,
@@ -191,7 +200,7 @@ impl Connection {
     fn add_headers(
         &self,
         outgoing: &mut hyper::Request<Outgoing>,
-        bytes: u64,
+        bytes: Option<u64>,
         expects_continue: bool,
     ) -> Result<(), Cause> {
         let has_body = matches!(*outgoing.method(), Method::PUT | Method::POST);
@@ -201,7 +210,9 @@ impl Connection {
             headers.insert(HOST, host.map_err(|_| Cause::OwnRequest)?);
         }
         // An empty body is one, too, with these methods.
-        if bytes > 0 || has_body {
+        if let Some(bytes) = bytes
+            && (bytes > 0 || has_body)
+        {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));
         }
         if expects_continue {
@@ -238,22 +249,17 @@ fn open(gate: &Gate) {
 
 /// Whether a request still gets on.
 struct Silence {
-    bytes: u64,
     progress: Arc<Progress>,
     seen: u64,
 }
 
 impl Silence {
-    fn new(bytes: u64, progress: Arc<Progress>) -> Self {
-        Self {
-            bytes,
-            progress,
-            seen: 0,
-        }
+    fn new(progress: Arc<Progress>) -> Self {
+        Self { progress, seen: 0 }
     }
 
     fn is_sent(&self) -> bool {
-        self.progress.taken() >= self.bytes
+        self.progress.is_complete()
     }
 
     fn limit(&self, limits: &Limits) -> Duration {

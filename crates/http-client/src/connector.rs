@@ -95,14 +95,18 @@ impl Connector {
         let peer = peer.map_err(|error| failure(Step::Connect, origin, error.into()))?;
         // Requests and last chunks are to leave at once. It is no failure that they do not.
         let _ = tcp.set_nodelay(true);
-        let wire: Box<dyn Wire> = match origin.scheme {
-            Scheme::Http => Box::new(tcp),
+        let (wire, tls): (Box<dyn Wire>, _) = match origin.scheme {
+            Scheme::Http => (Box::new(tcp), None),
             Scheme::Https => {
-                let tls = self.tls(origin, tcp).await;
-                Box::new(tls.map_err(|cause| failure(Step::Handshake, origin, cause))?)
+                let stream = self.tls(origin, tcp).await;
+                let stream = stream.map_err(|cause| failure(Step::Handshake, origin, cause))?;
+                let ssl = stream.0.ssl();
+                let cipher = ssl.current_cipher().map_or("none", |cipher| cipher.name());
+                let protocol = format!("{}, {cipher}", ssl.version_str());
+                (Box::new(stream), Some(protocol))
             }
         };
-        Connection::new(wire, origin.clone(), peer, self.limits).await
+        Connection::new(wire, origin.clone(), peer, tls, self.limits).await
     }
 
     async fn tcp(&self, origin: &Origin, addresses: &[SocketAddr]) -> Result<TcpStream, Cause> {

@@ -222,7 +222,7 @@ async fn a_body_waits_until_the_server_wants_it() {
         ..Limits::default()
     };
     let mut connection = connect(&origin, limits).await;
-    let (sender, body) = body::channel(6);
+    let (sender, body) = body::channel(Some(6));
     let put = Request::new(Method::PUT, "/f")
         .with_body(body)
         .expecting_continue();
@@ -286,7 +286,7 @@ async fn a_server_that_reads_nothing_is_given_up() {
     })
     .await;
     let mut connection = connect(&origin, short()).await;
-    let (sender, body) = body::channel(1 << 30);
+    let (sender, body) = body::channel(Some(1 << 30));
     let making = async {
         let chunk = Bytes::from(vec![0; 1 << 20]);
         while sender.send(chunk.clone()).await.is_ok() {}
@@ -303,13 +303,39 @@ async fn a_server_that_reads_nothing_is_given_up() {
 async fn a_body_that_ends_early_is_no_whole_one() {
     let origin = saying("").await;
     let mut connection = connect(&origin, Limits::default()).await;
-    let (sender, body) = body::channel(10);
+    let (sender, body) = body::channel(Some(10));
     let making = async move {
         sender.send(Bytes::from("abc")).await.unwrap();
     };
     let put = Request::new(Method::PUT, "/f").with_body(body);
     let (sent, ()) = tokio::join!(connection.send(put), making);
     assert!(matches!(sent.err().unwrap().cause, Cause::OwnBody));
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_is_sent_in_chunks() {
+    let origin = server(async |mut socket| {
+        let request = head(&mut socket).await;
+        assert!(request.contains("transfer-encoding: chunked"), "{request}");
+        let mut body = [0; 13];
+        socket.read_exact(&mut body).await.unwrap();
+        assert_eq!(&body, b"3\r\nabc\r\n0\r\n\r\n");
+        socket
+            .write_all(b"HTTP/1.1 201 x\r\nContent-Length: 0\r\n\r\n")
+            .await
+            .unwrap();
+        let _ = socket.read_u8().await;
+    })
+    .await;
+    let mut connection = connect(&origin, Limits::default()).await;
+    let (sender, body) = body::channel(None);
+    let making = async move {
+        sender.send(Bytes::from("abc")).await.unwrap();
+    };
+    let put = Request::new(Method::PUT, "/f").with_body(body);
+    let (answer, ()) = tokio::join!(connection.send(put), making);
+    assert_eq!(answer.unwrap().status.as_u16(), 201);
+    assert!(connection.is_reusable().await);
 }
 
 #[tokio::test]
