@@ -39,7 +39,10 @@ use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 use self::{connect::connect_any, ssh::process::SshProcess, transfer::prefetch::Prefetched};
 use crate::{
     context::RunContext,
-    endpoint::{Endpoint, capabilities::Lack},
+    endpoint::{
+        Endpoint,
+        capabilities::{Lack, Observed},
+    },
     error::{Error, Result},
     kept_sessions::{KeptSessions, LoggedIn},
     report::events::{ChannelState, Event},
@@ -123,6 +126,7 @@ impl Session {
         if let Some(kept) = &context.connections.kept
             && let Some(opened) = kept.take(|url| endpoint.is_of(url)).await
         {
+            endpoint.capabilities.record(Observed::Greeted);
             return Ok(Self::new(context, endpoint, params, opened, None));
         }
         tokio::select! {
