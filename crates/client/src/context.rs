@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::shared::SharedCredentials,
     endpoint::EndpointRegistry,
+    kept_sessions::KeptSessions,
     local::LocalState,
     report::{
         events::{EventLog, Observer},
@@ -48,7 +49,10 @@ impl RunContext {
     ) -> Arc<Self> {
         let reporter = Arc::new(Reporter::new(observer, log));
         let endpoints = Arc::<EndpointRegistry>::default();
+        let kept = connections.kept.as_ref();
         Arc::new(Self {
+            rate: kept.map(KeptSessions::rate).unwrap_or_default(),
+            congestion: kept.map(KeptSessions::congestion).unwrap_or_default(),
             connections,
             stop,
             target: SettingTarget::new(Arc::clone(&endpoints), Arc::clone(&reporter)),
@@ -57,8 +61,6 @@ impl RunContext {
             counters: Arc::default(),
             local: LocalState::new(storage),
             credentials: SharedCredentials::default(),
-            rate: Arc::default(),
-            congestion: Arc::default(),
             started: Instant::now(),
         })
     }

@@ -2,7 +2,10 @@
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
-use godwit_engine::{control::ControlChannel, data::ChannelSecurity};
+use godwit_engine::{
+    control::ControlChannel,
+    data::{ChannelSecurity, ChannelSet, Congestion, RateLimit},
+};
 use godwit_proto::{pi::transfer::ServerState, url::RemoteUrl};
 use parking_lot::Mutex;
 
@@ -15,6 +18,8 @@ pub(crate) struct LoggedIn {
     /// Where data channels begin and end, ours first.
     pub(crate) addresses: [IpAddr; 2],
     pub(crate) server: ServerState,
+    /// Data channels of the last transfer.
+    pub(crate) set: Option<ChannelSet>,
     /// A receiver was asked to report its progress often.
     pub(crate) markers_requested: bool,
     /// Shortest time from a command to its answer.
@@ -23,47 +28,91 @@ pub(crate) struct LoggedIn {
     pub(crate) security: Option<ChannelSecurity>,
 }
 
-/// Sessions without work, for further runs of the same user with the same credentials and address
-/// scope: the holder has one for each of them. The runtime that the sessions began on must live as
-/// long. Clones share them.
+/// A session, and one with the server that sends to it: their data channels may be of each other.
+pub(crate) struct KeptPair {
+    pub(crate) receiver: KeptSession,
+    pub(crate) sender: Option<KeptSession>,
+}
+
+/// A session without work.
+pub(crate) struct KeptSession {
+    /// Server and user.
+    pub(crate) root: RemoteUrl,
+    pub(crate) opened: LoggedIn,
+}
+
+/// Sessions without work, for further runs of the same user with the same credentials, address
+/// scope and channel parameters: the holder has one of these for each of them. The runtime that the
+/// sessions began on must live as long, and one run at a time uses them. Clones share them.
 #[derive(Clone, Default)]
-pub struct KeptSessions(Arc<Mutex<Vec<(RemoteUrl, LoggedIn)>>>);
+pub struct KeptSessions(Arc<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    pairs: Mutex<Vec<KeptPair>>,
+    /// Of all data channels, those that are open among them.
+    rate: Arc<RateLimit>,
+    congestion: Arc<Congestion>,
+}
 
 impl KeptSessions {
     /// Closes all of them in good order.
     pub async fn close(&self) {
-        let kept = std::mem::take(&mut *self.0.lock());
-        for (_, opened) in kept {
-            opened.control.quit().await;
-        }
-    }
-
-    /// `root` names server and user.
-    pub(crate) fn keep(&self, root: RemoteUrl, opened: LoggedIn) {
-        self.0.lock().push((root, opened));
-    }
-
-    /// One that is alive.
-    pub(crate) async fn take(&self, is_of: impl Fn(&RemoteUrl) -> bool) -> Option<LoggedIn> {
-        loop {
-            let mut opened = self.take_any(&is_of)?;
-            // A server without a command says nothing, but that it closes the session.
-            let word = opened.control.next_event();
-            if tokio::time::timeout(CHECK_LIMIT, word).await.is_err() {
-                return Some(opened);
+        for KeptPair { receiver, sender } in std::mem::take(&mut *self.0.pairs.lock()) {
+            for session in [sender, Some(receiver)].into_iter().flatten() {
+                session.opened.control.quit().await;
             }
         }
     }
 
-    fn take_any(&self, is_of: impl Fn(&RemoteUrl) -> bool) -> Option<LoggedIn> {
-        let mut kept = self.0.lock();
-        let at = kept.iter().position(|(root, _)| is_of(root))?;
-        Some(kept.swap_remove(at).1)
+    pub(crate) fn rate(&self) -> Arc<RateLimit> {
+        Arc::clone(&self.0.rate)
+    }
+
+    pub(crate) fn congestion(&self) -> Arc<Congestion> {
+        Arc::clone(&self.0.congestion)
+    }
+
+    pub(crate) fn keep(&self, pair: KeptPair) {
+        self.0.pairs.lock().push(pair);
+    }
+
+    /// There is one, alive or not.
+    pub(crate) fn has(&self, fits: impl Fn(&KeptPair) -> bool) -> bool {
+        self.0.pairs.lock().iter().any(fits)
+    }
+
+    /// One that is alive.
+    pub(crate) async fn take(&self, fits: impl Fn(&KeptPair) -> bool) -> Option<KeptPair> {
+        loop {
+            let mut pair = self.take_any(&fits)?;
+            let sender_lives = match &mut pair.sender {
+                Some(sender) => sender.is_alive().await,
+                None => true,
+            };
+            if sender_lives && pair.receiver.is_alive().await {
+                return Some(pair);
+            }
+        }
+    }
+
+    fn take_any(&self, fits: impl Fn(&KeptPair) -> bool) -> Option<KeptPair> {
+        let mut pairs = self.0.pairs.lock();
+        let at = pairs.iter().position(fits)?;
+        Some(pairs.swap_remove(at))
     }
 }
 
 impl fmt::Debug for KeptSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeptSessions(..)")
+    }
+}
+
+impl KeptSession {
+    /// A server without a command says nothing, but that it closes the session.
+    async fn is_alive(&mut self) -> bool {
+        let word = self.opened.control.next_event();
+        tokio::time::timeout(CHECK_LIMIT, word).await.is_err()
     }
 }

@@ -218,6 +218,7 @@ pub(super) async fn log_in(
         control: opening.control,
         addresses,
         server: ServerState::new(features),
+        set: None,
         markers_requested: false,
         round_trip: opening.round_trip,
         security,

@@ -44,7 +44,7 @@ use crate::{
         capabilities::{Lack, Observed},
     },
     error::{Error, Result},
-    kept_sessions::{KeptSessions, LoggedIn},
+    kept_sessions::{KeptPair, KeptSession, LoggedIn},
     report::events::{ChannelState, Event},
     setting_target::WorkerSlot,
 };
@@ -123,12 +123,6 @@ impl Session {
         endpoint: &Arc<Endpoint>,
         params: ChannelParams,
     ) -> Result<Self> {
-        if let Some(kept) = &context.connections.kept
-            && let Some(opened) = kept.take(|url| endpoint.is_of(url)).await
-        {
-            endpoint.capabilities.record(Observed::Greeted);
-            return Ok(Self::new(context, endpoint, params, opened, None));
-        }
         tokio::select! {
             session = Self::open_undisturbed(context, endpoint, params) => session,
             () = context.stop.cancelled() => Err(Error::Interrupted),
@@ -181,7 +175,7 @@ impl Session {
             },
             data: DataPlane {
                 mover: None,
-                set: None,
+                set: opened.set,
                 params: ChannelParams {
                     security: opened.security,
                     ..params
@@ -194,31 +188,52 @@ impl Session {
         }
     }
 
-    /// Leaves it to a later run, without data channels, where that run can go on with it.
-    fn leave_to(self, kept: &KeptSessions) {
-        let Self { mut commands, data } = self;
-        let is_at_rest = !commands.broken && commands.prefetched.is_none();
+    /// One that an earlier run has left.
+    fn of_kept(
+        context: &Arc<RunContext>,
+        endpoint: &Arc<Endpoint>,
+        params: ChannelParams,
+        kept: KeptSession,
+    ) -> Self {
+        endpoint.capabilities.record(Observed::Greeted);
+        let session = Self::new(context, endpoint, params, kept.opened, None);
+        session.report_channels(ChannelState::Opened, session.cached());
+        session
+    }
+
+    /// What a later run can go on with; `None`: nothing.
+    fn into_kept(self) -> Option<KeptSession> {
+        let is_at_rest = !self.broken && self.prefetched.is_none();
         // Servers that are reached by ssh trust an identity of one run.
-        if !is_at_rest || commands.program.is_some() {
-            return;
+        if !is_at_rest || self.program.is_some() {
+            return None;
         }
-        commands.server.cached = None;
-        let opened = LoggedIn {
-            control: commands.control,
-            addresses: data.addresses,
-            server: commands.server,
-            markers_requested: data.markers_requested,
-            round_trip: commands.round_trip,
-            security: data.params.security,
-        };
-        kept.keep(commands.endpoint.root().clone(), opened);
+        self.report_channels(ChannelState::Retired, self.cached());
+        let Self { commands, data } = self;
+        Some(KeptSession {
+            root: commands.endpoint.root().clone(),
+            opened: LoggedIn {
+                control: commands.control,
+                addresses: data.addresses,
+                server: commands.server,
+                set: data.set,
+                markers_requested: data.markers_requested,
+                round_trip: commands.round_trip,
+                security: data.params.security,
+            },
+        })
+    }
+
+    /// Data channels that are open without a transfer.
+    fn cached(&self) -> u32 {
+        let cached = self.data.set.as_ref().map_or(0, ChannelSet::cached);
+        u32::try_from(cached).unwrap_or(u32::MAX)
     }
 
     /// Closes the session in good order.
     pub(crate) async fn quit(mut self) {
-        let cached = self.data.set.take().map_or(0, |set| set.cached());
-        let count = u32::try_from(cached).unwrap_or(u32::MAX);
-        self.report_channels(ChannelState::Retired, count);
+        self.report_channels(ChannelState::Retired, self.cached());
+        self.data.set = None;
         if !self.broken && self.prefetched.is_none() {
             let ControlSession {
                 control, program, ..
@@ -357,10 +372,31 @@ impl SessionPair {
         self.servers().all(|session| session.is_usable())
     }
 
-    /// Leaves both to a later run.
-    fn leave_to(self, kept: &KeptSessions) {
-        let servers = [self.sender, Some(self.receiver)].into_iter().flatten();
-        servers.for_each(|session| session.leave_to(kept));
+    /// One that an earlier run has left.
+    fn of_kept(
+        context: &Arc<RunContext>,
+        endpoint: &Arc<Endpoint>,
+        sender: Option<&Arc<Endpoint>>,
+        params: &ChannelParams,
+        kept: KeptPair,
+    ) -> Self {
+        let of = |endpoint: &Arc<Endpoint>, kept| {
+            Session::of_kept(context, endpoint, params.clone(), kept)
+        };
+        Self {
+            receiver: of(endpoint, kept.receiver),
+            sender: (sender.zip(kept.sender)).map(|(sender, kept)| of(sender, kept)),
+        }
+    }
+
+    /// What a later run can go on with; `None`: nothing.
+    fn into_kept(self) -> Option<KeptPair> {
+        let sender = match self.sender {
+            Some(sender) => Some(sender.into_kept()?),
+            None => None,
+        };
+        let receiver = self.receiver.into_kept()?;
+        Some(KeptPair { receiver, sender })
     }
 
     /// Closes both in good order.
@@ -369,6 +405,18 @@ impl SessionPair {
             sender.quit().await;
         }
         self.receiver.quit().await;
+    }
+}
+
+impl KeptPair {
+    /// It is of this server, and of the one that sends to it where there is one.
+    fn serves(&self, endpoint: &Endpoint, sender: Option<&Arc<Endpoint>>) -> bool {
+        let is_of = |kept: &KeptSession, endpoint: &Endpoint| endpoint.is_of(&kept.root);
+        let senders = match (&self.sender, sender) {
+            (Some(kept), Some(sender)) => is_of(kept, sender),
+            (kept, sender) => kept.is_none() && sender.is_none(),
+        };
+        senders && is_of(&self.receiver, endpoint)
     }
 }
 

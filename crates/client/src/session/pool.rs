@@ -64,6 +64,10 @@ impl SessionPool {
     /// Opens a session that a worker will need soon. Where that fails, the next one fails too; a
     /// bug is kept for [`SessionPool::take_panic`].
     pub(crate) fn open_in_background(&self, endpoint: &Arc<Endpoint>) {
+        let kept = self.context.connections.kept.as_ref();
+        if kept.is_some_and(|kept| kept.has(|pair| pair.serves(endpoint, None))) {
+            return;
+        }
         let (context, params) = (Arc::clone(&self.context), self.params.clone());
         let (to, found) = (Arc::clone(endpoint), Arc::clone(&self.bug));
         let opening = async move {
@@ -106,7 +110,12 @@ impl SessionPool {
         let idle = std::mem::take(&mut *self.idle.lock());
         for session in idle.into_iter().chain(ahead.map(SessionPair::from)) {
             match &self.context.connections.kept {
-                Some(kept) if !self.context.stop.is_cancelled() => session.leave_to(kept),
+                Some(kept) if !self.context.stop.is_cancelled() => {
+                    session
+                        .into_kept()
+                        .into_iter()
+                        .for_each(|pair| kept.keep(pair));
+                }
                 _ => session.quit().await,
             }
         }
@@ -130,6 +139,9 @@ impl SessionPool {
             }
             return Ok(session.into());
         };
+        if let Some(pair) = self.take_kept(endpoint, Some(sender)).await {
+            return Ok(pair);
+        }
         match tokio::join!(self.obtain_one(endpoint), self.obtain_one(sender)) {
             (Ok(receiver), Ok(sender)) => Ok(SessionPair {
                 receiver,
@@ -156,6 +168,9 @@ impl SessionPool {
         if let Some(session) = self.take_idle(alone) {
             return Ok(session.receiver);
         }
+        if let Some(session) = self.take_kept(endpoint, None).await {
+            return Ok(session.receiver);
+        }
         let fits = |ahead: &OpeningSession| Arc::ptr_eq(&ahead.endpoint, endpoint);
         match self.take_opening(fits).await {
             Some(session) => Ok(session),
@@ -163,6 +178,20 @@ impl SessionPool {
                 .await
                 .map_err(blame),
         }
+    }
+
+    /// A session that an earlier run has left.
+    async fn take_kept(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        sender: Option<&Arc<Endpoint>>,
+    ) -> Option<SessionPair> {
+        let kept = self.context.connections.kept.as_ref()?;
+        let pair = kept.take(|pair| pair.serves(endpoint, sender)).await?;
+        let (context, params) = (&self.context, &self.params);
+        Some(SessionPair::of_kept(
+            context, endpoint, sender, params, pair,
+        ))
     }
 
     /// Some worker has a session.
