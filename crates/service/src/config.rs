@@ -142,6 +142,14 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS")]
     pub fts: Vec<SocketAddr>,
 
+    /// Address that serves metrics over HTTP without a login, at /metrics in Prometheus format
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Let --metrics name an address that other machines can reach
+    #[arg(long)]
+    pub allow_remote_metrics: bool,
+
     /// Certificate chain for TLS (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
@@ -225,6 +233,8 @@ impl Options {
                 true => other.fts,
                 false => self.fts,
             },
+            metrics: self.metrics.or(other.metrics),
+            allow_remote_metrics: self.allow_remote_metrics || other.allow_remote_metrics,
             cert: self.cert.or(other.cert),
             key: self.key.or(other.key),
             client_ca: self.client_ca.or(other.client_ca),
@@ -258,6 +268,8 @@ pub struct ServeSettings {
     pub listen: Vec<SocketAddr>,
     /// Addresses for clients of FTS3.
     pub fts: Vec<SocketAddr>,
+    /// Where metrics are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// TLS; `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
     /// How long leases of agents last.
@@ -413,6 +425,15 @@ impl Options {
                  where a balancer ends TLS",
             ));
         }
+        let remote = self
+            .metrics
+            .filter(|address| !address.ip().to_canonical().is_loopback());
+        if let Some(address) = remote.filter(|_| !self.allow_remote_metrics) {
+            return Err(ServiceError::Usage(format!(
+                "metrics: other machines reach {address}, and metrics need no login: name a \
+                 loopback address, or add --allow-remote-metrics"
+            )));
+        }
         let per_second = f64::from(self.requests_per_second.unwrap_or(50).max(1));
         let endpoints = match (&personal, self.allow_endpoint.is_empty()) {
             // The agent reaches what its user could reach without it.
@@ -427,6 +448,7 @@ impl Options {
             key,
             listen,
             fts: self.fts,
+            metrics: self.metrics,
             tls,
             lease: Duration::from_secs(self.lease_seconds.unwrap_or(LEASE_SECONDS)),
             divide_above: self.divide_above.unwrap_or(DIVIDE_ABOVE).max(1),
@@ -641,6 +663,9 @@ mod tests {
         }
         assert!(resolve(&["--data", "/d", "--listen", "0.0.0.0:1"]).is_err());
         assert!(resolve(&["--data", "/d", "--listen", "0.0.0.0:1", "--plain-http"]).is_ok());
+        let metrics = ["--data", "/d", "--metrics", "0.0.0.0:1"];
+        assert!(resolve(&metrics).is_err());
+        assert!(resolve(&[&metrics[..], &["--allow-remote-metrics"]].concat()).is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
 //! - [`fts`]: the same in the interface of FTS3
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
+//! - `metrics`: figures of a process for operators
 //! - `schedules`: submits what is due; `timetable`: when that is
 //! - `problem`: errors of requests; `rendered`: parts of answers that are asked for again;
 //!   `reports`: of ended jobs
@@ -26,6 +27,7 @@ mod error;
 mod foreign;
 pub mod fts;
 pub mod gateway;
+mod metrics;
 mod mock;
 mod problem;
 mod rendered;

@@ -112,6 +112,9 @@ async fn serve_until_signal(settings: ServeSettings) -> Result<ExitCode, Service
     let _ = out.flush();
     drop(out);
     info!(listening = ?server.addresses(), "godwit-service serves");
+    if let Some(address) = server.metrics_address() {
+        info!("metrics on http://{address}/metrics");
+    }
     server.run(stop).await?;
     info!("godwit-service ends");
     Ok(ExitCode::SUCCESS)

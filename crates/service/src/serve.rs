@@ -38,6 +38,7 @@ use crate::{
     credentials::{Vault, issued::Renewer},
     fts,
     gateway::{self, Gateway},
+    metrics::{self, Interface, measured},
     reports::{self, mail::Mailer, webhook::Webhooks},
     schedules::ScheduleRunner,
     scheduling::{self, Board},
@@ -72,6 +73,7 @@ pub struct Server {
     listeners: Vec<Listener>,
     addresses: Vec<SocketAddr>,
     fts_addresses: Vec<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
     url: String,
     stopping: watch::Sender<bool>,
     store: Store,
@@ -170,7 +172,9 @@ impl Server {
             board: Arc::clone(&board),
         };
         let fts = fts::router(Arc::clone(&api));
-        let router = api::router(api).merge(gateway::router(gateway));
+        let fts = measured(fts, board.metrics(), Interface::Fts);
+        let agents = measured(gateway::router(gateway), board.metrics(), Interface::Agents);
+        let router = measured(api::router(api), board.metrics(), Interface::Api).merge(agents);
         let with = |(socket, tls), router: &Router| Listener {
             socket,
             tls,
@@ -178,10 +182,22 @@ impl Server {
         };
         let sockets = sockets.into_iter().map(|socket| with(socket, &router));
         let fts_sockets = fts_sockets.into_iter().map(|socket| with(socket, &fts));
+        let mut listeners: Vec<_> = sockets.chain(fts_sockets).collect();
+        let mut metrics_address = None;
+        if let Some(address) = settings.metrics {
+            let (socket, bound) = listen(address).await?;
+            listeners.push(Listener {
+                socket,
+                tls: None,
+                router: metrics::router(Arc::clone(board.metrics()), store.clone()),
+            });
+            metrics_address = Some(bound);
+        }
         Ok(Self {
-            listeners: sockets.chain(fts_sockets).collect(),
+            listeners,
             addresses,
             fts_addresses,
+            metrics_address,
             url,
             stopping,
             store,
@@ -202,6 +218,11 @@ impl Server {
     /// Where it listens for clients of FTS3.
     pub fn fts_addresses(&self) -> &[SocketAddr] {
         &self.fts_addresses
+    }
+
+    /// Where it serves metrics.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
     }
 
     /// URL of the first address.

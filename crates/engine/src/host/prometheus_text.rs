@@ -9,13 +9,40 @@
 //!   godwitd_logins_total{method="gsi"} 3
 //! ```
 
-use std::fmt::{Display, Write as _};
+use std::{
+    fmt::{Display, Write as _},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 /// What the text is, for HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Name and value of a label.
 pub type Label<'a> = (&'a str, &'a str);
+
+/// Upper limits of the buckets of a [`Histogram`], in seconds; the last bucket has none.
+const LIMITS: [f64; 12] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+];
+
+/// How often something took how long.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [AtomicU64; LIMITS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts one.
+    pub fn observe(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let bucket = LIMITS.partition_point(|limit| *limit < seconds);
+        self.buckets[bucket].fetch_add(1, Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(micros, Relaxed);
+    }
+}
 
 /// A text in the making. Each name comes once, with all its values.
 #[derive(Debug, Default)]
@@ -41,6 +68,12 @@ impl PrometheusText {
         self.begin(name, "gauge", help)
     }
 
+    /// How long something took; its name ends in `_seconds`.
+    pub fn histogram(&mut self, name: &'static str, help: &str) -> Metric<'_> {
+        debug_assert!(name.ends_with("_seconds"), "{name}");
+        self.begin(name, "histogram", help)
+    }
+
     /// All of it.
     pub fn into_text(self) -> String {
         self.text
@@ -63,7 +96,29 @@ impl Metric<'_> {
 
     /// One of its values.
     pub fn labelled(&mut self, labels: &[Label<'_>], value: impl Display) -> &mut Self {
+        self.sample("", labels, value);
+        self
+    }
+
+    /// One of the distributions of a histogram.
+    #[allow(clippy::cast_precision_loss, reason = "a sum of times")]
+    pub fn distribution(&mut self, labels: &[Label<'_>], of: &Histogram) -> &mut Self {
+        let mut count = 0;
+        for (place, bucket) in of.buckets.iter().enumerate() {
+            count += bucket.load(Relaxed);
+            let limit = LIMITS.get(place).map(f64::to_string);
+            let limit = limit.as_deref().unwrap_or("+Inf");
+            self.sample("_bucket", &[labels, &[("le", limit)]].concat(), count);
+        }
+        let seconds = of.micros.load(Relaxed) as f64 / 1e6;
+        self.sample("_sum", labels, seconds);
+        self.sample("_count", labels, count);
+        self
+    }
+
+    fn sample(&mut self, suffix: &str, labels: &[Label<'_>], value: impl Display) {
         self.text.push_str(self.name);
+        self.text.push_str(suffix);
         for (number, (label, of)) in labels.iter().enumerate() {
             let opens = if number == 0 { '{' } else { ',' };
             let _ = write!(self.text, "{opens}{label}=\"");
@@ -83,7 +138,6 @@ impl Metric<'_> {
             self.text.push('}');
         }
         let _ = writeln!(self.text, " {value}");
-        self
     }
 }
 
@@ -105,5 +159,28 @@ mod tests {
              b_total{x=\"1\",y=\"a\\\"b\\\\c\\nd?\"} 7\n\
              b_total{x=\"2\",y=\"\"} 18446744073709551615\n"
         );
+    }
+
+    #[test]
+    fn buckets_of_a_histogram_hold_those_of_the_buckets_before() {
+        let histogram = Histogram::default();
+        for millis in [1, 2, 30_000] {
+            histogram.observe(Duration::from_millis(millis));
+        }
+        let mut text = PrometheusText::default();
+        text.histogram("a_seconds", "How long.")
+            .distribution(&[("x", "1")], &histogram);
+        let text = text.into_text();
+        for line in [
+            "# TYPE a_seconds histogram",
+            "a_seconds_bucket{x=\"1\",le=\"0.001\"} 1",
+            "a_seconds_bucket{x=\"1\",le=\"0.0025\"} 2",
+            "a_seconds_bucket{x=\"1\",le=\"10\"} 2",
+            "a_seconds_bucket{x=\"1\",le=\"+Inf\"} 3",
+            "a_seconds_sum{x=\"1\"} 30.003",
+            "a_seconds_count{x=\"1\"} 3",
+        ] {
+            assert!(text.lines().any(|of| of == line), "{line}: {text}");
+        }
     }
 }

@@ -22,14 +22,20 @@ impl Scraped {
             } else if let Some(of) = line.strip_prefix("# TYPE ") {
                 let (of, is) = of.split_once(' ').unwrap();
                 assert_eq!(of, name, "{line}");
-                assert!(["counter", "gauge"].contains(&is), "{line}");
+                assert!(["counter", "gauge", "histogram"].contains(&is), "{line}");
                 assert_eq!(is == "counter", name.ends_with("_total"), "{line}");
                 kind = is;
             } else {
                 assert!(!kind.is_empty(), "no type: {line}");
                 let (labelled, value) = line.rsplit_once(' ').unwrap();
                 let (of, labels) = labelled.split_once('{').unwrap_or((labelled, "}"));
-                assert_eq!(of, name, "{line}");
+                let base = match kind {
+                    "histogram" => (["_bucket", "_sum", "_count"].iter())
+                        .find_map(|suffix| of.strip_suffix(suffix))
+                        .unwrap(),
+                    _ => of,
+                };
+                assert_eq!(base, name, "{line}");
                 assert!(is_name(of), "{line}");
                 check_labels(labels);
                 let value: f64 = value.parse().unwrap();
@@ -44,10 +50,14 @@ impl Scraped {
     /// # Panics
     /// Where there is none.
     pub(crate) fn value(&self, labelled: &str) -> f64 {
-        match self.0.get(labelled) {
-            Some(value) => *value,
+        match self.get(labelled) {
+            Some(value) => value,
             None => panic!("no {labelled}: {self:#?}"),
         }
+    }
+
+    pub(crate) fn get(&self, labelled: &str) -> Option<f64> {
+        self.0.get(labelled).copied()
     }
 
     /// All names, without labels.

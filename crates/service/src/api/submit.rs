@@ -429,6 +429,7 @@ impl<'a> Incoming<'a> {
             }
             Into::Job(submission) => {
                 let id = submission.finish().await?;
+                api.board.metrics().accepted(self.files);
                 api.board.work_came();
                 let detail = format!("{} files", self.files);
                 api.audit(self.caller.name(), "job.submit", &id.to_string(), &detail)

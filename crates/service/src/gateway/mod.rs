@@ -143,8 +143,10 @@ impl Gateway {
             shares,
             drain,
             remove,
+            tally,
             ..
         } = polled;
+        self.board.metrics().results(tally);
         let renewed = self.vault.latest().await?;
         let credentials = match renewed > request.renewed {
             true => self.renewed(&request).await?,

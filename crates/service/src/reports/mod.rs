@@ -12,6 +12,7 @@ use godwit_service_api::job::Notification;
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
+    metrics::ReportEnd,
     scheduling::Board,
     store::{Store, StoreError, model::WaitingReport},
 };
@@ -66,7 +67,14 @@ impl Sender {
     }
 
     async fn deliver(&self, report: WaitingReport) {
-        let why = match self.send(&report).await {
+        let sent = self.send(&report).await;
+        self.board.metrics().reported(match &sent {
+            Ok(Sent::Taken) => ReportEnd::Sent,
+            Ok(Sent::Not(_)) if report.attempts < ATTEMPTS_MAX => ReportEnd::Failed,
+            Ok(_) => ReportEnd::GivenUp,
+            Err(_) => ReportEnd::Failed,
+        });
+        let why = match sent {
             Ok(Sent::Taken) => None,
             Ok(Sent::Not(why)) if report.attempts < ATTEMPTS_MAX => {
                 tracing::info!(job = %report.job, why, "a report is sent again later");

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 use uuid::Uuid;
 
-use crate::store::model::JobNow;
+use crate::{metrics::Metrics, store::model::JobNow};
 
 /// Changed jobs that a slow reader may be behind.
 const CHANGES: usize = 1024;
@@ -43,6 +43,7 @@ impl Drop for PollPermit {
 pub struct Board {
     leader: Notify,
     changes: broadcast::Sender<Uuid>,
+    metrics: Arc<Metrics>,
     state: Mutex<Boarded>,
 }
 
@@ -68,12 +69,18 @@ impl Default for Board {
         Self {
             leader: Notify::new(),
             changes: broadcast::Sender::new(CHANGES),
+            metrics: Arc::default(),
             state: Mutex::default(),
         }
     }
 }
 
 impl Board {
+    /// What the process has done.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
     /// What was taken is free: the leader looks at once.
     pub fn wake_leader(&self) {
         // Another node looks every second.
@@ -193,6 +200,9 @@ impl Board {
 
     pub(crate) fn set_leads(&self, leads: bool) {
         self.state.lock().leads = leads;
+        if !leads {
+            self.metrics.set_fleet(None);
+        }
     }
 }
 

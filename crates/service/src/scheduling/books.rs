@@ -21,11 +21,14 @@ use super::{
     Board,
     lifetimes::{Ending, Lifetimes},
 };
-use crate::store::{
-    Store, StoreError,
-    model::{
-        AgentRecord, GrantOrder, GrantedUnit, Held, JobFilter, JobNow, Leadership, LeasedUnit,
-        QueueKey, QueueRecord,
+use crate::{
+    metrics::{Fleet, QueueState},
+    store::{
+        Store, StoreError,
+        model::{
+            AgentRecord, GrantOrder, GrantedUnit, Held, JobFilter, JobNow, Leadership, LeasedUnit,
+            QueueKey, QueueRecord,
+        },
     },
 };
 
@@ -143,6 +146,7 @@ impl Books {
         self.leases_are(store, &leased, may_have_ended).await?;
         self.reported(&agents);
         let granted = self.hand_out(store, board, leader).await?;
+        board.metrics().granted(granted);
         if let Some(queues) = &queues {
             let ready = queues.iter().filter(|queue| queue.held.is_none());
             let ready: u64 = ready.map(|queue| queue.ready).sum();
@@ -153,6 +157,7 @@ impl Books {
             let jobs = self.jobs_now(&agents, queues);
             self.write_jobs(store, leader, &jobs).await?;
             board.set_jobs(jobs);
+            board.metrics().set_fleet(Some(self.fleet(&agents, queues)));
             self.whole = Instant::now() + WHOLE.max(began.elapsed() * WHOLE_PART);
         }
         Ok(())
@@ -527,6 +532,46 @@ impl Books {
             }
         }
         jobs
+    }
+
+    /// The whole service, for the metrics.
+    fn fleet(&self, agents: &[AgentRecord], queues: &[QueueRecord]) -> Fleet {
+        let mut fleet = Fleet {
+            units: self.leases.len() as u64,
+            ..Fleet::default()
+        };
+        for queue in queues {
+            let class = self.jobs.get(&queue.job).map(|facts| facts.options.class);
+            let state = match queue.held {
+                Some(Held::Paused) => QueueState::Paused,
+                Some(Held::AfterJob) => QueueState::AfterJob,
+                None if queue.ready == 0 => QueueState::Retry,
+                None => QueueState::Ready,
+            };
+            let waiting = fleet.waiting.entry((class.unwrap_or_default(), state));
+            let waiting = waiting.or_default();
+            waiting.files += queue.files;
+            waiting.bytes = waiting.bytes.saturating_add(queue.bytes);
+        }
+        for unit in self.leases.values() {
+            fleet.files += u64::from(unit.files);
+            fleet.bytes = fleet.bytes.saturating_add(unit.bytes);
+        }
+        let now = self.now();
+        for agent in agents {
+            let count = match (agent.alive, agent.draining) {
+                (false, _) => &mut fleet.agents_gone,
+                (true, true) => &mut fleet.agents_draining,
+                (true, false) => &mut fleet.agents_alive,
+            };
+            *count += 1;
+            if now.saturating_sub(since_1970(agent.seen)) < REPORT_LIFE {
+                let units = agent.report.units.iter();
+                let units = units.filter(|report| self.leases.contains_key(&report.lease));
+                fleet.goodput += units.map(|report| report.goodput).sum::<f64>();
+            }
+        }
+        fleet
     }
 
     /// Writes what has changed, for the other nodes.

@@ -130,6 +130,7 @@ async fn look(
                 break;
             }
             board.work_came();
+            board.metrics().lost(lost.len() as u64);
             for unit in lost {
                 tracing::warn!(agent = unit.agent, unit = unit.lease.unit, "lease lost");
             }
@@ -137,7 +138,9 @@ async fn look(
     }
     let began = Instant::now();
     term.books.look(store, board, term.leadership).await?;
-    let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let took = began.elapsed();
+    board.metrics().stepped(took);
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     tracing::debug!(micros, "the leader looked");
     if term.maintained.elapsed() >= MAINTAIN {
         term.maintained = Instant::now();

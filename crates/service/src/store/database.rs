@@ -6,8 +6,12 @@
 //! - `IN {list}`, `NOT IN {list}`: among the integers of a JSON array in `$1`, or not
 //! - `{texts}`: the strings of a JSON array in `$1` as `text`, with their places from 0 as `place`
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use godwit_engine::host::prometheus_text::Histogram;
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{
@@ -94,6 +98,16 @@ pub(super) struct Database {
     url: String,
     writers: AnyPool,
     readers: AnyPool,
+    times: Arc<Times>,
+}
+
+/// How long transactions take.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// Until one begins: a connection is free, and with SQLite no other writes.
+    pub(super) begin: Histogram,
+    /// From there until it is committed.
+    pub(super) commit: Histogram,
 }
 
 impl std::fmt::Debug for Database {
@@ -122,6 +136,7 @@ impl Database {
                 url: url.to_owned(),
                 writers: pool(engine, url, 1).await?,
                 readers: pool(engine, url, 4).await?,
+                times: Arc::default(),
             },
             Engine::Postgres => {
                 let both = pool(engine, url, 10).await?;
@@ -130,6 +145,7 @@ impl Database {
                     url: url.to_owned(),
                     writers: both.clone(),
                     readers: both,
+                    times: Arc::default(),
                 }
             }
         })
@@ -137,6 +153,21 @@ impl Database {
 
     pub(super) fn query(&self, sql: &str) -> Query<'static, Any, AnyArguments> {
         self.engine.query(sql)
+    }
+
+    pub(super) fn times(&self) -> &Times {
+        &self.times
+    }
+
+    /// Connections that work, and those that rest.
+    pub(super) fn connections(&self) -> (u64, u64) {
+        let pools = match self.engine {
+            Engine::Sqlite => &[&self.writers, &self.readers][..],
+            Engine::Postgres => &[&self.writers],
+        };
+        let all: u64 = pools.iter().map(|pool| u64::from(pool.size())).sum();
+        let rest = pools.iter().map(|pool| pool.num_idle() as u64).sum();
+        (all.saturating_sub(rest), rest)
     }
 
     /// For single statements that only read.
@@ -168,9 +199,14 @@ impl Database {
     }
 
     async fn begin_with(&self, start: &'static str) -> Result<Work, StoreError> {
+        let asked = Instant::now();
+        let transaction = self.writers.begin_with(start).await?;
+        self.times.begin.observe(asked.elapsed());
         Ok(Work {
             engine: self.engine,
-            transaction: self.writers.begin_with(start).await?,
+            transaction,
+            began: Instant::now(),
+            times: Arc::clone(&self.times),
         })
     }
 
@@ -232,6 +268,8 @@ async fn pool(engine: Engine, url: &str, size: u32) -> Result<AnyPool, StoreErro
 pub(super) struct Work {
     engine: Engine,
     transaction: Transaction<'static, Any>,
+    began: Instant,
+    times: Arc<Times>,
 }
 
 impl Work {
@@ -244,7 +282,9 @@ impl Work {
     }
 
     pub(super) async fn commit(self) -> Result<(), StoreError> {
-        Ok(self.transaction.commit().await?)
+        self.transaction.commit().await?;
+        self.times.commit.observe(self.began.elapsed());
+        Ok(())
     }
 }
 

@@ -39,6 +39,7 @@ mod upkeep;
 
 use std::{fmt::Display, time::Duration};
 
+use godwit_engine::host::prometheus_text::PrometheusText;
 use godwit_service_api::agent::LEASE_SECONDS;
 use sqlx::{Connection as _, migrate::Migrator};
 
@@ -203,6 +204,22 @@ impl Store {
             Err(sqlx::Error::Database(_)) => Ok(0),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// How long transactions took in this process, and its connections.
+    pub(crate) fn write_metrics(&self, out: &mut PrometheusText) {
+        let times = self.database.times();
+        let help = "Transactions: until one begins, and from there until it is committed.";
+        out.histogram("godwit_service_database_seconds", help)
+            .distribution(&[("part", "begin")], &times.begin)
+            .distribution(&[("part", "commit")], &times.commit);
+        let (used, idle) = self.database.connections();
+        out.gauge(
+            "godwit_service_database_connections",
+            "Connections to the database.",
+        )
+        .labelled(&[("state", "used")], used)
+        .labelled(&[("state", "idle")], idle);
     }
 
     /// By the clock of the database.

@@ -210,10 +210,27 @@ pub struct Polled {
     pub changed: Vec<Uuid>,
     /// Units became ready: retries, listings, or what an agent gave back.
     pub more_work: bool,
+    /// What became of files.
+    pub tally: Tally,
     /// It gets no new work.
     pub drain: bool,
     /// Temporary files that it is to remove.
     pub remove: Vec<Leftover>,
+}
+
+/// What one transaction did to files, for the metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Complete at their destination.
+    pub finished: u64,
+    /// There already.
+    pub skipped: u64,
+    /// Given up.
+    pub failed: u64,
+    /// Bytes of files that are complete.
+    pub bytes: u64,
+    /// Attempts that failed, by the code of their error.
+    pub errors: BTreeMap<String, u64>,
 }
 
 /// A temporary file that nothing writes any more.

@@ -79,6 +79,7 @@ impl Store {
             polled.remove = leftovers(&mut work, poll, micros(self.lease)).await?;
         }
         polled.more_work = changes.more_work;
+        polled.tally = changes.tally();
         polled.changed = changes.write(&mut work).await?;
         work.commit().await?;
         Ok(polled)

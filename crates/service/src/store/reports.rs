@@ -34,6 +34,9 @@ pub(super) async fn add(work: &mut Work, job: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// A scrape of the metrics counts no more rows.
+const COUNTED_MAX: i64 = 10_000;
+
 impl Store {
     /// Reports that are to be sent now. Each is put off by `again` at once, so that one that breaks
     /// off is not lost.
@@ -75,6 +78,17 @@ impl Store {
         }
         work.commit().await?;
         Ok(waiting)
+    }
+
+    /// Webhooks and messages that wait, counted up to [`COUNTED_MAX`] together.
+    pub async fn waiting_reports(&self) -> Result<(u64, u64), StoreError> {
+        let text = "SELECT COUNT(*), COALESCE(SUM(CASE WHEN w.url LIKE $1 THEN 1 ELSE 0 END), 0)
+            FROM (SELECT url FROM webhook LIMIT $2) AS w";
+        let query = self.database.query(text).bind(format!("{MAILTO}%"));
+        let row = query.bind(COUNTED_MAX).fetch_one(self.database.reader());
+        let row = row.await?;
+        let (all, mails) = (row.count(0)?, row.count(1)?);
+        Ok((all.saturating_sub(mails), mails))
     }
 
     /// A report was taken or given up.

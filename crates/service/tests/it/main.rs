@@ -13,11 +13,15 @@ mod fts;
 mod harness;
 mod issued;
 mod mail;
+mod metrics;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
 mod programs;
 mod renewal;
+#[allow(dead_code, reason = "the suite of the server uses the rest")]
+#[path = "../../../server/tests/it/scraped.rs"]
+mod scraped;
 mod secrets;
 mod site;
 mod webhooks;

@@ -1,5 +1,7 @@
 //! A service on SQLite in a directory of its own, and the users that talk to it over HTTP.
 
+use std::net::SocketAddr;
+
 use clap::Parser as _;
 use godwit_service::{
     config::{Arguments, ServeSettings, Verb},
@@ -17,6 +19,8 @@ pub(crate) struct Site {
     pub(crate) url: String,
     /// Where clients of FTS3 ask, with `--fts`.
     pub(crate) fts_url: String,
+    /// Where metrics are, with `--metrics`.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) client: Client,
     pub(crate) operator: String,
     pub(crate) _stop: oneshot::Sender<()>,
@@ -45,6 +49,7 @@ impl Site {
         store.close().await;
         let server = Server::bind(settings).await.unwrap();
         let url = server.url().to_owned();
+        let metrics = server.metrics_address();
         let fts = server.fts_addresses().first();
         let fts_url = fts.map(|address| format!("http://{address}"));
         let (stop, stopped) = oneshot::channel::<()>();
@@ -57,6 +62,7 @@ impl Site {
             folder,
             url,
             fts_url: fts_url.unwrap_or_default(),
+            metrics,
             client: Client::builder().no_proxy().build().unwrap(),
             operator,
             _stop: stop,
@@ -75,6 +81,7 @@ impl Site {
         let site = Self {
             url: server.url().to_owned(),
             fts_url: String::new(),
+            metrics: server.metrics_address(),
             client: Client::builder().no_proxy().build().unwrap(),
             operator: server.new_token().unwrap().to_owned(),
             _stop: stop,

@@ -170,6 +170,7 @@ impl Part {
                 error: error.clone(),
             };
             changes.event(self.job, event);
+            changes.failed_with(error);
             changes.more_work = true;
             queue::delete(work, unit).await?;
             let places = [self.place];

@@ -63,6 +63,7 @@ pub(super) async fn fail(
         .bind((*agent).to_owned());
     let attempts = query.fetch_one(work.connection()).await?.small(0)?;
     let again = error.may_pass && attempts < *most;
+    changes.failed_with(error);
     let change = changes.job(unit.job);
     if !again {
         change.failed += 1;

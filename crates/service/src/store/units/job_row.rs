@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use godwit_service_api::{event::JobEventKind, job::JobState};
+use godwit_service_api::{
+    event::JobEventKind,
+    job::{FileError, JobState},
+};
 use uuid::Uuid;
 
 use super::{BYTES_MAX, CHANGE_MAX, leftovers, segments};
 use crate::store::{
     StoreError,
     database::{Columns as _, Work, json},
+    model::Tally,
     order::{self, Ends, Next},
     reports,
 };
@@ -179,6 +183,8 @@ pub(in crate::store) struct Changes {
     jobs: BTreeMap<i64, JobChange>,
     /// Units became ready.
     pub(in crate::store) more_work: bool,
+    /// Attempts that failed, by the code of their error.
+    errors: BTreeMap<String, u64>,
 }
 
 #[derive(Default)]
@@ -208,6 +214,26 @@ impl Changes {
     pub(super) fn add_bytes_done(&mut self, job: i64, bytes: i64) {
         let done = &mut self.job(job).bytes_done;
         *done = done.saturating_add(bytes);
+    }
+
+    /// An attempt of a file failed.
+    pub(super) fn failed_with(&mut self, error: &FileError) {
+        *self.errors.entry(error.code.clone()).or_default() += 1;
+    }
+
+    /// What became of files.
+    pub(in crate::store) fn tally(&self) -> Tally {
+        let mut tally = Tally {
+            errors: self.errors.clone(),
+            ..Tally::default()
+        };
+        for change in self.jobs.values() {
+            tally.finished += change.finished.unsigned_abs();
+            tally.skipped += change.skipped.unsigned_abs();
+            tally.failed += change.failed.unsigned_abs();
+            tally.bytes += change.bytes_done.max(0).unsigned_abs();
+        }
+        tally
     }
 
     /// Writes all, and ends jobs that have nothing left. Names of the jobs with new events.
