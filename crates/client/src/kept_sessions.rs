@@ -1,6 +1,11 @@
 //! Sessions that outlive a run.
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use godwit_engine::{
     control::ControlChannel,
@@ -8,9 +13,17 @@ use godwit_engine::{
 };
 use godwit_proto::{pi::transfer::ServerState, url::RemoteUrl};
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 
 /// Time in which it shows that a server has closed its connection: what the kernel knows is read.
 const CHECK_LIMIT: Duration = Duration::from_millis(1);
+
+/// An older session is not used again: what it has proved itself with may end, and the user may
+/// have renewed it since.
+const AGE_MAX: Duration = Duration::from_secs(300);
+
+/// Time to close all sessions in good order.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A session that may begin: one that has just logged in, or that an earlier run has left.
 pub(crate) struct LoggedIn {
@@ -26,6 +39,8 @@ pub(crate) struct LoggedIn {
     pub(crate) round_trip: Duration,
     /// For the data channels; `None`: they are in clear, and anybody may be at their other end.
     pub(crate) security: Option<ChannelSecurity>,
+    /// When it logged in.
+    pub(crate) since: Instant,
 }
 
 /// A session, and one with the server that sends to it: their data channels may be of each other.
@@ -58,11 +73,16 @@ struct Kept {
 impl KeptSessions {
     /// Closes all of them in good order.
     pub async fn close(&self) {
-        for KeptPair { receiver, sender } in std::mem::take(&mut *self.0.pairs.lock()) {
-            for session in [sender, Some(receiver)].into_iter().flatten() {
-                session.opened.control.quit().await;
-            }
-        }
+        let pairs = std::mem::take(&mut *self.0.pairs.lock());
+        let sessions = pairs
+            .into_iter()
+            .flat_map(|pair| [pair.sender, Some(pair.receiver)]);
+        let mut quits: JoinSet<_> = (sessions.flatten())
+            .map(|session| session.opened.control.quit())
+            .collect();
+        let all = async { while quits.join_next().await.is_some() {} };
+        // Those that take longer are cut.
+        let _ = tokio::time::timeout(CLOSE_LIMIT, all).await;
     }
 
     pub(crate) fn rate(&self) -> Arc<RateLimit> {
@@ -82,15 +102,23 @@ impl KeptSessions {
         self.0.pairs.lock().iter().any(fits)
     }
 
+    /// Closes those that fit, whatever their servers say; `true`: there were some.
+    pub(crate) fn drop_all(&self, fits: impl Fn(&KeptPair) -> bool) -> bool {
+        let mut pairs = self.0.pairs.lock();
+        let before = pairs.len();
+        pairs.retain(|pair| !fits(pair));
+        pairs.len() < before
+    }
+
     /// One that is alive.
     pub(crate) async fn take(&self, fits: impl Fn(&KeptPair) -> bool) -> Option<KeptPair> {
         loop {
             let mut pair = self.take_any(&fits)?;
             let sender_lives = match &mut pair.sender {
-                Some(sender) => sender.is_alive().await,
+                Some(sender) => sender.is_usable().await,
                 None => true,
             };
-            if sender_lives && pair.receiver.is_alive().await {
+            if sender_lives && pair.receiver.is_usable().await {
                 return Some(pair);
             }
         }
@@ -111,8 +139,9 @@ impl fmt::Debug for KeptSessions {
 
 impl KeptSession {
     /// A server without a command says nothing, but that it closes the session.
-    async fn is_alive(&mut self) -> bool {
+    async fn is_usable(&mut self) -> bool {
         let word = self.opened.control.next_event();
-        tokio::time::timeout(CHECK_LIMIT, word).await.is_err()
+        self.opened.since.elapsed() < AGE_MAX
+            && tokio::time::timeout(CHECK_LIMIT, word).await.is_err()
     }
 }

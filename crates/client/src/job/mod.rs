@@ -323,6 +323,7 @@ async fn move_all(
         }
         Err(bug) => job.on_panic(joined_badly("find what is to be copied", bug)),
     }
+    job.pool.close_kept().await;
     job.pool.close().await;
     // One that has met it since.
     if let Some(bug) = job.pool.take_panic() {

@@ -219,6 +219,7 @@ pub(super) async fn log_in(
         addresses,
         server: ServerState::new(features),
         set: None,
+        since: Instant::now(),
         markers_requested: false,
         round_trip: opening.round_trip,
         security,

@@ -77,6 +77,10 @@ pub(crate) struct ControlSession {
     pub(crate) round_trip: Duration,
     /// A reply is missing or the connection is gone: nothing more can be asked.
     pub(crate) broken: bool,
+    /// Its working directory may be another than the user's home.
+    has_moved: bool,
+    /// When it logged in.
+    since: Instant,
 }
 
 /// Our end of the data channels of a session, and how they are to be.
@@ -172,6 +176,8 @@ impl Session {
                 prefetched: None,
                 round_trip: opened.round_trip,
                 broken: false,
+                has_moved: false,
+                since: opened.since,
             },
             data: DataPlane {
                 mover: None,
@@ -201,16 +207,19 @@ impl Session {
         session
     }
 
-    /// What a later run can go on with; `None`: nothing.
-    fn into_kept(self) -> Option<KeptSession> {
-        let is_at_rest = !self.broken && self.prefetched.is_none();
-        // Servers that are reached by ssh trust an identity of one run.
-        if !is_at_rest || self.program.is_some() {
-            return None;
-        }
+    /// A later run can go on with it. Nothing of its last transfer has failed. Servers that are
+    /// reached by ssh trust an identity of one run, and a log of the dialogue is one run's.
+    fn can_be_kept(&self) -> bool {
+        let is_at_rest = !self.broken && self.prefetched.is_none() && !self.has_moved;
+        let is_well = self.server.type_code.is_some();
+        let is_bound = self.program.is_some() || self.context.reporter.observer().hears_dialogue();
+        is_at_rest && is_well && !is_bound
+    }
+
+    fn into_kept(self) -> KeptSession {
         self.report_channels(ChannelState::Retired, self.cached());
         let Self { commands, data } = self;
-        Some(KeptSession {
+        KeptSession {
             root: commands.endpoint.root().clone(),
             opened: LoggedIn {
                 control: commands.control,
@@ -220,8 +229,15 @@ impl Session {
                 markers_requested: data.markers_requested,
                 round_trip: commands.round_trip,
                 security: data.params.security,
+                since: commands.since,
             },
-        })
+        }
+    }
+
+    /// Closes data channels that are open without a transfer.
+    fn forget_channels(&mut self) {
+        self.data.set = None;
+        self.server.cached = None;
     }
 
     /// Data channels that are open without a transfer.
@@ -269,6 +285,7 @@ impl ControlSession {
         if self.broken {
             return Err(self.not_connected(doing));
         }
+        self.has_moved |= matches!(command, Command::Cwd(_));
         let stop = self.context.stop.clone();
         let asked = Instant::now();
         let outcome = tokio::select! {
@@ -389,14 +406,16 @@ impl SessionPair {
         }
     }
 
-    /// What a later run can go on with; `None`: nothing.
-    fn into_kept(self) -> Option<KeptPair> {
-        let sender = match self.sender {
-            Some(sender) => Some(sender.into_kept()?),
-            None => None,
-        };
-        let receiver = self.receiver.into_kept()?;
-        Some(KeptPair { receiver, sender })
+    /// A later run can go on with it.
+    fn can_be_kept(&self) -> bool {
+        self.servers().all(Session::can_be_kept)
+    }
+
+    fn into_kept(self) -> KeptPair {
+        KeptPair {
+            receiver: self.receiver.into_kept(),
+            sender: self.sender.map(Session::into_kept),
+        }
     }
 
     /// Closes both in good order.
@@ -411,12 +430,17 @@ impl SessionPair {
 impl KeptPair {
     /// It is of this server, and of the one that sends to it where there is one.
     fn serves(&self, endpoint: &Endpoint, sender: Option<&Arc<Endpoint>>) -> bool {
-        let is_of = |kept: &KeptSession, endpoint: &Endpoint| endpoint.is_of(&kept.root);
         let senders = match (&self.sender, sender) {
-            (Some(kept), Some(sender)) => is_of(kept, sender),
+            (Some(kept), Some(sender)) => sender.is_of(&kept.root),
             (kept, sender) => kept.is_none() && sender.is_none(),
         };
-        senders && is_of(&self.receiver, endpoint)
+        senders && endpoint.is_of(&self.receiver.root)
+    }
+
+    /// One of its sessions is with this server.
+    fn is_with(&self, endpoint: &Endpoint) -> bool {
+        let is_of = |kept: &KeptSession| endpoint.is_of(&kept.root);
+        is_of(&self.receiver) || self.sender.as_ref().is_some_and(is_of)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     context::RunContext,
     endpoint::Endpoint,
     error::Error,
+    kept_sessions::KeptPair,
     panics::{caught, test_point},
 };
 
@@ -110,15 +111,29 @@ impl SessionPool {
         let idle = std::mem::take(&mut *self.idle.lock());
         for session in idle.into_iter().chain(ahead.map(SessionPair::from)) {
             match &self.context.connections.kept {
-                Some(kept) if !self.context.stop.is_cancelled() => {
-                    session
-                        .into_kept()
-                        .into_iter()
-                        .for_each(|pair| kept.keep(pair));
+                Some(kept) if session.can_be_kept() && !self.context.stop.is_cancelled() => {
+                    kept.keep(session.into_kept());
                 }
                 _ => session.quit().await,
             }
         }
+    }
+
+    /// Closes what an earlier run has left and this one did not need.
+    pub(crate) async fn close_kept(&self) {
+        if let Some(kept) = &self.context.connections.kept {
+            kept.close().await;
+        }
+    }
+
+    /// Sessions that an earlier run has left with these servers are no better than one that has
+    /// failed.
+    pub(super) fn drop_kept(&self, endpoint: &Endpoint, sender: Option<&Arc<Endpoint>>) -> bool {
+        let kept = self.context.connections.kept.as_ref();
+        let is_of = |pair: &KeptPair| {
+            pair.is_with(endpoint) || sender.is_some_and(|sender| pair.is_with(sender))
+        };
+        kept.is_some_and(|kept| kept.drop_all(is_of))
     }
 
     /// A session to `endpoint`, with one to `sender` if there is one; the error names the endpoint
@@ -143,10 +158,15 @@ impl SessionPool {
             return Ok(pair);
         }
         match tokio::join!(self.obtain_one(endpoint), self.obtain_one(sender)) {
-            (Ok(receiver), Ok(sender)) => Ok(SessionPair {
-                receiver,
-                sender: Some(sender),
-            }),
+            (Ok(mut receiver), Ok(mut sender)) => {
+                // What they may have of channels leads to us.
+                receiver.forget_channels();
+                sender.forget_channels();
+                Ok(SessionPair {
+                    receiver,
+                    sender: Some(sender),
+                })
+            }
             (Ok(one), Err(blame)) | (Err(blame), Ok(one)) => {
                 self.return_idle(one.into());
                 Err(blame)
@@ -172,12 +192,16 @@ impl SessionPool {
             return Ok(session.receiver);
         }
         let fits = |ahead: &OpeningSession| Arc::ptr_eq(&ahead.endpoint, endpoint);
-        match self.take_opening(fits).await {
-            Some(session) => Ok(session),
-            None => Session::open(&self.context, endpoint, self.params.clone())
-                .await
-                .map_err(blame),
+        if let Some(session) = self.take_opening(fits).await {
+            return Ok(session);
         }
+        let open = || Session::open(&self.context, endpoint, self.params.clone());
+        let opened = match open().await {
+            // The server may have no room beside sessions of ours that are of no use here.
+            Err(error) if error.may_pass() && self.drop_kept(endpoint, None) => open().await,
+            opened => opened,
+        };
+        opened.map_err(blame)
     }
 
     /// A session that an earlier run has left.

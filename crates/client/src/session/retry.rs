@@ -120,6 +120,7 @@ impl RetryingSession {
             };
             if error.ends_session() || self.session.as_ref().is_some_and(|s| !s.is_usable()) {
                 self.drop_session();
+                self.pool.drop_kept(step.endpoint, step.sender);
             }
             if self.pool.context.stop.is_cancelled() {
                 return Err(AttemptError::Failed(Error::Interrupted));
@@ -202,8 +203,8 @@ impl RetryingSession {
     /// The run needs the session no more: closes it in good order, or leaves it to a later run.
     pub(crate) async fn end(&mut self) {
         match self.pool.context.connections.kept {
-            Some(_) => self.release(),
-            None => self.close().await,
+            Some(_) if !self.pool.context.stop.is_cancelled() => self.release(),
+            _ => self.close().await,
         }
     }
 

@@ -64,6 +64,12 @@ enum State {
     },
 }
 
+impl Drop for UnitTable {
+    fn drop(&mut self) {
+        self.threads.end();
+    }
+}
+
 impl UnitTable {
     pub(super) fn new(
         slots: u32,

@@ -173,6 +173,11 @@ struct IdleThread {
 }
 
 impl IdleThreads {
+    /// Ends all of them.
+    pub(super) fn end(&self) {
+        self.0.lock().clear();
+    }
+
     fn take(&self, job: Uuid) -> Option<IdleThread> {
         let mut idle = self.0.lock();
         let at = idle.iter().position(|thread| thread.job == job)?;
@@ -257,14 +262,14 @@ fn run_units(mut runner: Runner, mut grant: Grant, threads: &IdleThreads) {
     let job = grant.job;
     let kept = KeptSessions::default();
     loop {
-        let credentials = grant.credentials.clone();
+        let proof = (grant.addresses, grant.credentials.clone());
         let error = runtime.block_on(runner.work(grant, &kept));
         runner.end(error);
         let Some(next) = threads.next(job) else {
             break;
         };
         (runner, grant) = next;
-        if grant.credentials != credentials {
+        if (grant.addresses, &grant.credentials) != (proof.0, &proof.1) {
             runtime.block_on(kept.close());
         }
     }

@@ -148,7 +148,11 @@ impl ControlSession {
         }
         let stop = self.context.stop.clone();
         let heeds_stop = !stop.is_cancelled();
-        let mut due: VecDeque<_> = commands.map(|c| self.control.submit(&c)).collect();
+        let submit = |command: Command| {
+            self.has_moved |= matches!(command, Command::Cwd(_));
+            self.control.submit(&command)
+        };
+        let mut due: VecDeque<_> = commands.map(submit).collect();
         let mut replies = Vec::with_capacity(due.len());
         while let Some(id) = due.front() {
             let spoken = tokio::select! {
