@@ -59,9 +59,9 @@ mod transfers;
 pub use self::{
     access::gsi::GsiError,
     config::{
-        Anonymous, Arguments, Bounds, ConfigError, Durability, GsiSettings, IssuerSettings,
-        PasswdArguments, PasswordSettings, Separation, ServerSettings, SshSettings, TlsSettings,
-        TokenSettings, Verb,
+        AllowedHost, Anonymous, Arguments, Bounds, ConfigError, CopyAuthorities, CopySettings,
+        Durability, GsiSettings, IssuerSettings, PasswdArguments, PasswordSettings, Separation,
+        ServerSettings, SshSettings, TlsSettings, TokenSettings, Verb,
     },
     error::{ServerError, WhoActs},
     import_gct::{ImportError, ImportedConfig},

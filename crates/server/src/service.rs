@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use crate::{
     access::{
         accounts::Accounts,
+        copies::Copies,
         gsi::{Gsi, GsiError},
         identity::Monitor,
         owner::Owner,
@@ -43,6 +44,8 @@ pub(crate) struct Service {
     pub(crate) tls: Option<ftps::Server>,
     /// TLS of HTTPS.
     pub(crate) https: Option<ftps::Server>,
+    /// Copies over HTTPS with other servers.
+    pub(crate) copies: Option<Arc<Copies>>,
     pub(crate) passwords: passwords::Cache,
     /// One turn for each core, since a checksum keeps a core busy.
     pub(crate) turns: Turns,
@@ -93,19 +96,26 @@ impl Service {
             })?;
         }
         let clients = || gsi.as_ref().map(Gsi::anchors);
-        let (mut tls, mut https) = (None, None);
+        let (mut tls, mut https, mut copies) = (None, None, None);
         if let Some(settings_of_tls) = &settings.tls {
             let credential = credential_of(settings_of_tls)?;
             tls = Some(ftps::Server::new(&credential, clients()).map_err(GsiError::Credential)?);
             if !settings.https.is_empty() {
                 let server = ftps::Server::https(&credential, clients());
                 https = Some(server.map_err(GsiError::Credential)?);
+                let made = settings
+                    .copies
+                    .as_ref()
+                    .map(|of| Copies::new(of, &settings, &credential));
+                let made = made.transpose().map_err(GsiError::Credential)?;
+                copies = made.map(Arc::new);
             }
         }
         Ok(Self {
             accounts,
             tls,
             https,
+            copies,
             ..Self::on(Arc::new(storage), settings, audit, gsi)
         })
     }
@@ -123,6 +133,7 @@ impl Service {
             gsi: gsi.map(Arc::new),
             tls: None,
             https: None,
+            copies: None,
             settings,
             audit,
             passwords: passwords::Cache::default(),

@@ -3,6 +3,7 @@
 pub(crate) mod accounts;
 pub(crate) mod admission;
 pub(crate) mod channel_quota;
+pub(crate) mod copies;
 pub(crate) mod gsi;
 pub(crate) mod identity;
 pub(crate) mod limits;

@@ -4,6 +4,7 @@
 //! alone), then the default. Nothing behind [`Arguments::resolve`] looks at flags again.
 
 mod bounds;
+mod copies;
 mod gsi;
 mod logins;
 mod placement;
@@ -25,8 +26,10 @@ use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_proto::security::MinProtection;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::copies::is_public;
 pub use self::{
     bounds::Bounds,
+    copies::{AllowedHost, CopyAuthorities, CopySettings},
     gsi::{GsiSettings, Protect},
     logins::{IssuerSettings, PasswordSettings, TlsSettings, TokenSettings},
     placement::PlacementText,
@@ -37,6 +40,7 @@ pub use self::{
 };
 use self::{
     bounds::bounds_of,
+    copies::copies_of,
     gsi::{floor_of, gsi_of},
     logins::{https_of, passwords_of, tls_of, tokens_of},
     ports::{check_data_addresses, metrics_of, port_range_of},
@@ -155,6 +159,35 @@ pub struct Options {
     /// [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub https: Vec<SocketAddr>,
+
+    /// Let users who have logged in copy files over HTTPS between this server and others (COPY of
+    /// WebDAV, as FTS and gfal2 ask for it), without bytes through the client [default: true, with
+    /// --https]
+    #[arg(long, value_name = "BOOL")]
+    pub third_party_copy: Option<bool>,
+
+    /// Host, or network as 10.0.0.0/8, that such copies may connect to at any address and port; may
+    /// be repeated. Others need a public address, and port 443 or one above 1023
+    #[arg(long, value_name = "HOST|NETWORK")]
+    pub allow_copy_host: Vec<AllowedHost>,
+
+    /// Who vouches for other servers in such copies: `system`, a file (PEM), or a directory as
+    /// --trusted-certs has it [default: with --gsi that of --trusted-certs, else system]
+    #[arg(long, value_name = "system|FILE|DIR")]
+    pub copy_authorities: Option<PathBuf>,
+
+    /// Show the server's certificate to other servers in such copies: what they grant to it, they
+    /// grant to each user here [default: false; a user sends a token with the request]
+    #[arg(long, value_name = "BOOL")]
+    pub copy_as_host: Option<bool>,
+
+    /// Such copies at a time; the server answers 429 to more [default: 128]
+    #[arg(long, value_name = "N")]
+    pub max_copies: Option<u32>,
+
+    /// The same for one user [default: 32]
+    #[arg(long, value_name = "N")]
+    pub max_copies_per_user: Option<u32>,
 
     /// Directory that clients see as / [default: the working directory]
     #[arg(long, value_name = "DIR")]
@@ -417,6 +450,8 @@ pub struct ServerSettings {
     pub listen: Vec<SocketAddr>,
     /// Addresses for HTTPS; empty: there is none.
     pub https: Vec<SocketAddr>,
+    /// Copies between this server and others over HTTPS; `None`: they are refused.
+    pub copies: Option<CopySettings>,
     /// Directory that clients see as `/`.
     pub root: PathBuf,
     /// What `anonymous` and `ftp` may do.
@@ -483,6 +518,7 @@ impl ServerSettings {
         Self {
             listen: Vec::new(),
             https: Vec::new(),
+            copies: Some(CopySettings::default()),
             root: root.into(),
             anonymous,
             gsi: None,
@@ -626,7 +662,8 @@ impl Options {
             data_address allow_foreign_data_hosts drain idle_timeout data_timeout durability
             direct_io processors reap_after max_sessions max_sessions_per_address
             max_sessions_per_user max_logins max_logins_per_address login_failures login_timeout
-            max_channels max_channels_per_user max_channels_per_address banner privsep front_user
+            max_channels max_channels_per_user max_channels_per_address third_party_copy
+            allow_copy_host copy_authorities copy_as_host max_copies max_copies_per_user banner privsep front_user
             anonymous_user token_user require_sandbox audit_log transfer_log metrics
             allow_remote_metrics log_json
         }
@@ -647,6 +684,7 @@ impl Options {
         let gsi = gsi_of(&self, &environment)?;
         let separation = separation_of(&self, gsi.as_ref(), is_root())?;
         let tls = tls_of(&self, &gsi, &environment)?;
+        let copies = copies_of(&self, gsi.as_ref())?;
         let anonymous = self.anonymous.unwrap_or(Anonymous::Off);
         let passwords = passwords_of(&self, tls.is_some())?;
         let tokens = tokens_of(&self, tls.is_some())?;
@@ -665,6 +703,7 @@ impl Options {
         settings.tokens = tokens;
         settings.listen = self.listen.clone();
         settings.https = https_of(&self.https, &settings)?;
+        settings.copies = copies;
         self.fill(&mut settings, &environment)?;
         Ok(settings)
     }

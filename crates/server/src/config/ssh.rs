@@ -58,6 +58,12 @@ fn of_logins(options: &Options) -> Option<&'static str> {
     let said = [
         ("listen", !options.listen.is_empty()),
         ("https", !options.https.is_empty()),
+        ("third-party-copy", options.third_party_copy.is_some()),
+        ("allow-copy-host", !options.allow_copy_host.is_empty()),
+        ("copy-authorities", options.copy_authorities.is_some()),
+        ("copy-as-host", options.copy_as_host.is_some()),
+        ("max-copies", options.max_copies.is_some()),
+        ("max-copies-per-user", options.max_copies_per_user.is_some()),
         ("anonymous", options.anonymous.is_some()),
         ("tls", options.tls.is_some()),
         ("gsi", options.gsi.is_some()),

@@ -12,7 +12,10 @@ use godwit_engine::storage::FileRef;
 use godwit_proto::{ByteRange, error::StorageFailure};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use rustix::io::Errno;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::{
+    sync::mpsc,
+    task::{JoinHandle, spawn_blocking},
+};
 
 use super::record::Transfer;
 use crate::storage::failure;
@@ -30,6 +33,33 @@ pub(super) trait Chunks: Send + 'static {
 pub(super) enum AnswerBody {
     Text(Bytes),
     Chunks(ChunkBody),
+    Lines(LineBody),
+}
+
+/// Lines that a task sends, which ends with this.
+pub(super) struct LineBody {
+    lines: mpsc::Receiver<Bytes>,
+    task: JoinHandle<()>,
+}
+
+/// Lines that the client has not read.
+const LINES_MAX: usize = 4;
+
+impl LineBody {
+    /// The lines of the task that `start` starts.
+    pub(super) fn new(start: impl FnOnce(mpsc::Sender<Bytes>) -> JoinHandle<()>) -> Self {
+        let (sender, lines) = mpsc::channel(LINES_MAX);
+        Self {
+            lines,
+            task: start(sender),
+        }
+    }
+}
+
+impl Drop for LineBody {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// A body that is made while the client reads it.
@@ -104,6 +134,7 @@ impl Body for AnswerBody {
                 let text = std::mem::take(text);
                 (!text.is_empty()).then_some(Ok(text))
             }
+            Self::Lines(body) => ready!(body.lines.poll_recv(context)).map(Ok),
             Self::Chunks(body) => match &mut body.making {
                 None => None,
                 Some(making) => {
@@ -124,6 +155,7 @@ impl Body for AnswerBody {
         match self {
             Self::Text(text) => text.is_empty(),
             Self::Chunks(body) => body.making.is_none(),
+            Self::Lines(_) => false,
         }
     }
 
@@ -131,6 +163,7 @@ impl Body for AnswerBody {
         match self {
             Self::Text(text) => SizeHint::with_exact(text.len() as u64),
             Self::Chunks(body) => body.left.map(SizeHint::with_exact).unwrap_or_default(),
+            Self::Lines(_) => SizeHint::default(),
         }
     }
 }

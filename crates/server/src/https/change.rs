@@ -120,15 +120,7 @@ pub(super) async fn copy(
     target: &Target,
     headers: &HeaderMap,
 ) -> Result<HttpAnswer, Rejected> {
-    if headers.contains_key("source") {
-        return Err(third_party());
-    }
-    let plan = Plan::new(session, target, headers)
-        .await
-        .map_err(|refused| match refused.status == StatusCode::BAD_GATEWAY {
-            true => third_party(),
-            false => refused,
-        })?;
+    let plan = Plan::new(session, target, headers).await?;
     if plan.depth == Depth::One {
         return Err(Rejected::new(
             StatusCode::BAD_REQUEST,
@@ -144,11 +136,6 @@ pub(super) async fn copy(
     copied.map_err(Rejected::of_new_name)?;
     sync_parent(session, &plan.to).await?;
     Ok(plan.answer())
-}
-
-fn third_party() -> Rejected {
-    let text = "copies between servers are not offered";
-    Rejected::new(StatusCode::NOT_IMPLEMENTED, text)
 }
 
 /// What MOVE and COPY do.

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Bytes that are written at a time.
-const WRITE_BYTES: usize = 512 << 10;
+pub(super) const WRITE_BYTES: usize = 512 << 10;
 
 pub(super) async fn put(
     session: &HttpSession,
@@ -66,7 +66,7 @@ pub(super) async fn put(
     let wanted = wanted(headers);
     let algorithms = checksums.iter().map(|(algorithm, _)| *algorithm);
     let algorithms = algorithms.chain(wanted.as_ref().map(|(.., algorithm)| *algorithm));
-    let mut receipt = Receipt::new(Arc::clone(&partial.file), algorithms);
+    let mut receipt = Receipt::new(Arc::clone(&partial.file), 0, algorithms);
     let stored = async {
         receive(session, body, &mut receipt, &mut transfer).await?;
         let found = receipt.finish().await?;
@@ -108,7 +108,10 @@ fn failed(refused: &Rejected) -> (Class, &str) {
 }
 
 /// The checksums that the file must have.
-fn check_headers(target: &Target, headers: &HeaderMap) -> Result<Vec<Checksum>, Rejected> {
+pub(super) fn check_headers(
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<Vec<Checksum>, Rejected> {
     let refused = |status, text: &str| Err(Rejected::new(status, text));
     if headers.contains_key(header::CONTENT_RANGE) {
         return refused(
@@ -142,7 +145,7 @@ fn check_headers(target: &Target, headers: &HeaderMap) -> Result<Vec<Checksum>, 
 }
 
 /// What is there, if anything. Refuses a file that is larger than what is free.
-fn current(
+pub(super) fn current(
     storage: &dyn Storage,
     path: &FtpPath,
     length: Option<u64>,
@@ -202,9 +205,11 @@ fn compare(expected: &[Checksum], found: &[Checksum]) -> Result<(), Rejected> {
 }
 
 /// Bytes on their way into a file, and their checksums.
-struct Receipt {
+pub(super) struct Receipt {
     file: FileRef,
     offset: u64,
+    /// All before it has been written.
+    written: u64,
     /// `None`: a thread has them.
     digests: Option<Digests>,
     writing: Option<JoinHandle<Result<Digests, StorageFailure>>>,
@@ -213,7 +218,12 @@ struct Receipt {
 type Digests = Vec<(ChecksumAlgorithm, Digest)>;
 
 impl Receipt {
-    fn new(file: FileRef, algorithms: impl Iterator<Item = ChecksumAlgorithm>) -> Self {
+    /// Of bytes from `offset` on.
+    pub(super) fn new(
+        file: FileRef,
+        offset: u64,
+        algorithms: impl IntoIterator<Item = ChecksumAlgorithm>,
+    ) -> Self {
         let mut digests: Digests = Vec::new();
         for algorithm in algorithms {
             if !digests.iter().any(|(of, _)| *of == algorithm) {
@@ -222,14 +232,15 @@ impl Receipt {
         }
         Self {
             file,
-            offset: 0,
+            offset,
+            written: offset,
             digests: Some(digests),
             writing: None,
         }
     }
 
     /// Starts to write, once what was written before has been.
-    async fn write(&mut self, bytes: Vec<u8>) -> Result<(), StorageFailure> {
+    pub(super) async fn write(&mut self, bytes: Vec<u8>) -> Result<(), StorageFailure> {
         let mut digests = self.written().await?;
         let (file, offset) = (Arc::clone(&self.file), self.offset);
         self.offset += bytes.len() as u64;
@@ -246,12 +257,24 @@ impl Receipt {
     async fn written(&mut self) -> Result<Digests, StorageFailure> {
         if let Some(writing) = self.writing.take() {
             let written = writing.await;
-            return written.unwrap_or_else(|_| Err(failure(Errno::IO, "write")));
+            let digests = written.unwrap_or_else(|_| Err(failure(Errno::IO, "write")))?;
+            self.written = self.offset;
+            return Ok(digests);
         }
         Ok(self.digests.take().unwrap_or_default())
     }
 
-    async fn finish(&mut self) -> Result<Vec<Checksum>, StorageFailure> {
+    /// Where the next bytes go.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// What lies before is in the file.
+    pub(super) fn written_to(&self) -> u64 {
+        self.written
+    }
+
+    pub(super) async fn finish(&mut self) -> Result<Vec<Checksum>, StorageFailure> {
         let digests = self.written().await?.into_iter();
         let finished = digests.map(|(algorithm, digest)| (algorithm, digest.finish()));
         Ok(finished.collect())

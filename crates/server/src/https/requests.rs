@@ -16,6 +16,7 @@ use super::{
     change, get, propfind, put,
     received::next_bytes,
     session::{HttpConnection, HttpSession},
+    tpc,
 };
 
 const METHODS: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, MOVE, COPY, PROPFIND";
@@ -88,6 +89,7 @@ async fn of_method(
         "DELETE" => change::delete(session, target, headers).await,
         "MKCOL" => change::make_collection(session, target, body).await,
         "MOVE" => change::move_to(session, target, headers).await,
+        "COPY" if tpc::is_third_party(headers) => tpc::copy(session, target, headers).await,
         "COPY" => change::copy(session, target, headers).await,
         _ => {
             let text = "the method is not known here";

@@ -22,6 +22,7 @@ use super::{answer::Rejected, record::Recorder};
 use crate::{
     access::{
         admission::ConnectionPermit,
+        copies::{Copies, CopyPlace},
         gsi::refusal,
         identity::{Actor, Admitted, ControlProtection, LoginRequest},
         limits::{Refusal, sharing_as},
@@ -40,6 +41,9 @@ use crate::{
 
 /// Name that clients without credentials log in with.
 const ANONYMOUS: &str = "anonymous";
+
+/// When a copy may find a place.
+const COPY_PAUSE: Duration = Duration::from_secs(10);
 
 /// What the requests of a connection share.
 pub(super) struct HttpConnection {
@@ -63,6 +67,10 @@ pub(super) struct HttpSession {
     pub(super) turns: AccountTurns,
     /// Time for a byte of a body.
     pub(super) data_limit: Duration,
+    /// Copies with other servers; `None`: they are refused.
+    copies: Option<Arc<Copies>>,
+    /// With whom the user shares what is limited.
+    sharing: String,
     writes: bool,
     /// The client has shown no credentials.
     is_anonymous: bool,
@@ -83,6 +91,24 @@ impl HttpSession {
                 "this login may only read",
             )),
         }
+    }
+
+    /// A place for one more copy between this server and another. Without a login anybody could
+    /// send the server anywhere.
+    pub(super) fn copy_place(&self) -> Result<CopyPlace, Rejected> {
+        let refused = |status, text: &str| Err(Rejected::new(status, text));
+        let Some(copies) = &self.copies else {
+            let text = "copies between servers are not offered";
+            return refused(StatusCode::NOT_IMPLEMENTED, text);
+        };
+        if self.is_anonymous {
+            let text = "copies between servers need a login";
+            return refused(StatusCode::FORBIDDEN, text);
+        }
+        copies.place(&self.sharing).ok_or_else(|| {
+            let text = "too many copies run";
+            Rejected::new(StatusCode::TOO_MANY_REQUESTS, text).retry_after(COPY_PAUSE)
+        })
     }
 
     /// A client without credentials, or with a token that has ended, hears that others may help.
@@ -218,6 +244,7 @@ impl HttpConnection {
         } = admitted;
         let service = &self.service;
         let holder = name.to_string();
+        let sharing = sharing_as(&name, self.peer.ip());
         let committer = match rights {
             None => Arc::clone(&service.committer),
             Some(rights) => {
@@ -235,7 +262,9 @@ impl HttpConnection {
             recorder,
             committer,
             unscoped: service.committer.storage(),
-            turns: service.turns.of(&sharing_as(&name, self.peer.ip())),
+            turns: service.turns.of(&sharing),
+            copies: service.copies.clone(),
+            sharing,
             data_limit: service.settings.data_limit,
             writes: account.writable,
             is_anonymous: actor == Actor::Anonymous,

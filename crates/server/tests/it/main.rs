@@ -16,6 +16,7 @@ mod harness;
 mod hostile;
 mod hostile_children;
 mod https;
+mod https_copies;
 mod lifecycle;
 mod listings;
 mod live;

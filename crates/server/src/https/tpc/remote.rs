@@ -1,0 +1,182 @@
+//! Requests to the other server of a copy.
+
+use std::{sync::Arc, time::Duration};
+
+use godwit_http::digest::{Checksum, Form};
+use godwit_http_client::{
+    Answer, Connection, Connector, HeaderMap, Method, Request, StatusCode, Url, header,
+    redirect::Redirects,
+};
+use hyper::header::{HeaderName, HeaderValue};
+
+use super::{failed::Failed, report::Progress};
+use crate::observe::class::Class;
+
+/// Some servers read the whole file for a checksum.
+const CHECKSUM_LIMIT: Duration = Duration::from_secs(1800);
+
+/// The other server, and the file there.
+pub(super) struct Remote {
+    pub(super) connector: Connector,
+    pub(super) url: Url,
+    /// Of the user, for this server alone.
+    pub(super) headers: HeaderMap,
+    pub(super) progress: Arc<Progress>,
+}
+
+impl Remote {
+    /// Sends a request, and again where the server redirects it. `kept`: a connection from before,
+    /// and the one that the answer comes on.
+    pub(super) async fn ask(
+        &self,
+        kept: &mut Option<Connection>,
+        make: impl Fn(&str) -> Request,
+    ) -> Result<Answer, Failed> {
+        let mut way = Redirects::new(self.url.clone());
+        loop {
+            let mut connection = self.connection(&way, kept.take()).await?;
+            let request = self.signed(&way, make(way.url().target()));
+            let answer = connection.send(request).await?;
+            if !Redirects::is_redirect(answer.status) {
+                *kept = Some(connection);
+                return Ok(answer);
+            }
+            way.follow(answer.header(header::LOCATION.as_str()))?;
+        }
+    }
+
+    /// A connection to where a request goes now.
+    pub(super) async fn connection(
+        &self,
+        way: &Redirects,
+        kept: Option<Connection>,
+    ) -> Result<Connection, Failed> {
+        let origin = &way.url().origin;
+        if let Some(mut kept) = kept
+            && kept.origin() == origin
+            && kept.is_reusable().await
+        {
+            return Ok(kept);
+        }
+        let connection = self.connector.connect(origin).await?;
+        self.progress.connected(connection.peer());
+        Ok(connection)
+    }
+
+    /// With the headers of the user, unless another server has redirected the request.
+    pub(super) fn signed(&self, way: &Redirects, mut request: Request) -> Request {
+        if way.carries_credentials() {
+            request.headers.extend(self.headers.clone());
+        }
+        request
+    }
+
+    /// What the other server says about the file, on a connection from before.
+    pub(super) async fn tell(
+        &self,
+        mut kept: Option<Connection>,
+        validator: Option<&Validator>,
+    ) -> Result<Told, Failed> {
+        let answer = self.ask(&mut kept, |target| {
+            let request = Request::new(Method::HEAD, target)
+                .with(
+                    HeaderName::from_static("want-digest"),
+                    HeaderValue::from_static("adler32;q=1, crc32c;q=0.9, md5;q=0.5"),
+                )
+                .with(
+                    HeaderName::from_static("want-repr-digest"),
+                    HeaderValue::from_static("adler=10, crc32c=9, md5=5"),
+                )
+                .answered_within(CHECKSUM_LIMIT);
+            Validator::add(validator, request)
+        });
+        let answer = answer.await?;
+        match answer.status {
+            status if status.is_success() => Ok(Told {
+                is_there: true,
+                bytes: answer.bytes(),
+                checksums: checksums_of(&answer.headers),
+            }),
+            StatusCode::PRECONDITION_FAILED => Err(Failed::changed()),
+            _ => Ok(Told::default()),
+        }
+    }
+}
+
+/// What the other server says about its file.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) is_there: bool,
+    pub(super) bytes: Option<u64>,
+    /// None where it knows none of ours.
+    pub(super) checksums: Vec<Checksum>,
+}
+
+/// The checksums in an answer; malformed ones count as missing.
+pub(super) fn checksums_of(headers: &HeaderMap) -> Vec<Checksum> {
+    let mut found = Vec::new();
+    for (form, name) in [(Form::Rfc3230, "digest"), (Form::Rfc9530, "repr-digest")] {
+        for value in headers.get_all(name) {
+            let read = value.to_str().ok().and_then(|value| form.read(value).ok());
+            found.extend(read.into_iter().flatten());
+        }
+    }
+    found
+}
+
+/// How later requests say that they are about the file of the first answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Validator(HeaderName, HeaderValue);
+
+impl Validator {
+    /// `None`: the server gives none that holds.
+    pub(super) fn of(answer: &Answer) -> Option<Self> {
+        let tag = answer.headers.get(header::ETAG);
+        let is_weak = |tag: &&HeaderValue| !tag.as_bytes().starts_with(b"\"");
+        match tag.filter(|tag| !is_weak(tag)) {
+            Some(tag) => Some(Self(header::IF_MATCH, tag.clone())),
+            None => {
+                let date = answer.headers.get(header::LAST_MODIFIED)?;
+                Some(Self(header::IF_UNMODIFIED_SINCE, date.clone()))
+            }
+        }
+    }
+
+    pub(super) fn add(validator: Option<&Self>, request: Request) -> Request {
+        match validator {
+            Some(Self(name, value)) => request.with(name.clone(), value.clone()),
+            None => request,
+        }
+    }
+}
+
+/// Of an answer that is no success. FTS looks for the status in the text.
+pub(super) async fn refused(mut answer: Answer) -> Failed {
+    let status = answer.status.as_u16();
+    let class = match status {
+        404 | 410 => Class::NotFound,
+        401 | 403 => Class::Permission,
+        412 => return Failed::changed(),
+        413 | 507 => Class::Space,
+        _ => Class::Protocol,
+    };
+    let reason = answer.reason().await;
+    let text = format!("remote side failed with status code {status}; error message: {reason:?}");
+    Failed {
+        // Another moment may be better: too many requests, overload, a gateway.
+        is_transient: matches!(status, 429 | 500 | 502 | 503 | 504),
+        ..Failed::new(class, text)
+    }
+}
+
+/// Fails if a checksum has another value there than here.
+pub(super) fn compare(expected: &[Checksum], known: &[Checksum]) -> Result<(), Failed> {
+    for (algorithm, here) in known {
+        let mut there = expected.iter().filter(|(of, _)| of == algorithm);
+        if let Some((_, there)) = there.find(|(_, there)| there != here) {
+            let text = format!("checksum mismatch: {algorithm} is {here} here and {there} there");
+            return Err(Failed::new(Class::Checksum, text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,501 @@
+//! COPY between two servers: both are ours, or the other one says what a test lets it say.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use godwit_server::{CopyAuthorities, CopySettings};
+use openssl::ssl::{SslAcceptor, SslFiletype, SslMethod, SslStream};
+
+use crate::{
+    harness::{eventually, pattern},
+    https::{Answer, KIM, SAM, ask, connect, names},
+    tls::{Site, Wishes},
+};
+
+/// What the other server wants to see.
+const THEIRS: &str = "TransferHeaderAuthorization: Basic a2ltOnNlIGNyZXQ=\r\n";
+
+fn passive() -> Site {
+    Site::new(Wishes {
+        https: true,
+        ..Wishes::default()
+    })
+}
+
+/// A server that copies from and to `passive`.
+fn active(passive: &Site) -> Site {
+    active_with(passive, |_| {})
+}
+
+fn active_with(passive: &Site, change: impl FnOnce(&mut CopySettings)) -> Site {
+    let wishes = Wishes {
+        https: true,
+        anonymous: true,
+        ..Wishes::default()
+    };
+    let mut copies = CopySettings {
+        hosts: vec!["127.0.0.0/8".parse().unwrap()],
+        authorities: CopyAuthorities::File(passive.at("ca.pem")),
+        ..CopySettings::default()
+    };
+    change(&mut copies);
+    Site::with(wishes, |settings| settings.copies = Some(copies))
+}
+
+fn url(site: &Site, path: &str) -> String {
+    format!("https://{}{path}", site.server.https.unwrap())
+}
+
+fn copy(site: &Site, path: &str, head: &str) -> Answer {
+    ask(site, "COPY", path, &format!("{KIM}{head}"), b"")
+}
+
+fn pull(site: &Site, path: &str, source: &str, head: &str) -> Answer {
+    copy(site, path, &format!("Source: {source}\r\n{THEIRS}{head}"))
+}
+
+/// The last line.
+#[track_caller]
+fn ending(answer: Answer) -> String {
+    let answer = answer.is(202);
+    assert_eq!(answer.header("content-type"), "text/perf-marker-stream");
+    let text = answer.text();
+    assert!(text.starts_with("Perf Marker\nTimestamp: "), "{text}");
+    assert!(text.ends_with('\n'), "{text}");
+    text.lines().last().unwrap_or_default().to_owned()
+}
+
+#[track_caller]
+fn fails(answer: Answer, why: &str) {
+    let ending = ending(answer);
+    assert!(ending.starts_with("failure: "), "{ending}");
+    assert!(ending.contains(why), "{ending}");
+}
+
+const DONE: &str = "success: Created";
+
+#[test]
+fn files_are_pulled_from_another_server() {
+    let passive = passive();
+    let active = active(&passive);
+    let large = pattern(1_000_000, 3).repeat(40);
+    for (name, content) in [("empty", vec![]), ("small", vec![7]), ("large", large)] {
+        passive.server.write(name, &content);
+        for streams in [1, 4] {
+            let head = format!(
+                "X-Number-Of-Streams: {streams}\r\nRequireChecksumVerification: true\r\n\
+                 Overwrite: F\r\nClientInfo: job-id=1\r\nCredential: none\r\n"
+            );
+            let target = format!("/{name}-{streams}");
+            let answer = pull(&active, &target, &url(&passive, &format!("/{name}")), &head);
+            let text = answer.text();
+            assert_eq!(ending(answer), DONE);
+            let bytes = format!("Stripe Bytes Transferred: {}\n", content.len());
+            assert!(text.contains(&bytes), "{text}");
+            let peer = format!("RemoteConnections: tcp:{}\n", passive.server.https.unwrap());
+            assert!(text.contains(&peer), "{text}");
+            assert!(fs::read(active.server.path(&target[1..])).unwrap() == content);
+        }
+    }
+    let target = url(&passive, "/small");
+    assert_eq!(ending(pull(&active, "/large-1", &target, "")), DONE);
+    assert_eq!(fs::read(active.server.path("large-1")).unwrap(), [7]);
+    let digest = "Digest: adler32=00080008,md5=AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    fails(
+        pull(&active, "/large-4", &target, digest),
+        "checksum mismatch",
+    );
+    let files = [
+        "empty-1", "empty-4", "large-1", "large-4", "sam", "small-1", "small-4",
+    ];
+    eventually("nothing is left", || names(&active, "") == files);
+}
+
+#[test]
+fn files_are_pushed_to_another_server() {
+    let passive = passive();
+    let active = active(&passive);
+    let large = pattern(5_000_000, 4);
+    for (name, content) in [("empty", vec![]), ("small", vec![7]), ("large", large)] {
+        active.server.write(name, &content);
+        let destination = url(&passive, &format!("/{name}"));
+        let head =
+            format!("Destination: {destination}\r\n{THEIRS}RequireChecksumVerification: true\r\n");
+        let push = |head: &str| copy(&active, &format!("/{name}"), head);
+        assert_eq!(ending(push(&format!("{head}Overwrite: F\r\n"))), DONE);
+        assert!(fs::read(passive.server.path(name)).unwrap() == content);
+        fails(push(&format!("{head}Overwrite: F\r\n")), "exists");
+        assert_eq!(ending(push(&head)), DONE);
+    }
+    let head = format!("Destination: {}\r\n", url(&passive, "/x"));
+    copy(&active, "/missing", &head).is(404);
+    copy(&active, "/sam", &head).is(405);
+    fails(copy(&active, "/small", &head), "status code 401");
+    assert_eq!(names(&passive, ""), ["empty", "large", "sam", "small"]);
+}
+
+#[test]
+fn what_cannot_be_done_here_is_refused_before_the_answer() {
+    let passive = passive();
+    let active = active(&passive);
+    passive.server.write("f", b"x");
+    active.server.write("there", b"y");
+    let source = url(&passive, "/f");
+    pull(&active, "/there", &source, "Overwrite: F\r\n").is(412);
+    pull(&active, "/no/f", &source, "").is(409);
+    pull(&active, "/sam", &source, "").is(405);
+    pull(&active, "/f", "ftp://a/f", "").is(501);
+    pull(&active, "/f", &source, "Destination: https://a/f\r\n").is(400);
+    pull(&active, "/f", &source, "X-Number-Of-Streams: 101\r\n").is(400);
+    pull(&active, "/f", &source, "Credential: gridsite\r\n").is(400);
+    pull(&active, "/f", &source, "TransferHeaderHost: a\r\n").is(400);
+    pull(
+        &active,
+        "/f",
+        &source,
+        "TransferHeaderContent-Length: 1\r\n",
+    )
+    .is(400);
+    pull(&active, "/f", &source, "Copy-Header: Range: bytes=0-0\r\n").is(400);
+    copy(&active, "/there", "").is(400);
+    let head = format!("{SAM}Source: {source}\r\n");
+    ask(&active, "COPY", "/sam/f", &head, b"").is(403);
+    // Without a login anybody could send the server anywhere.
+    ask(&active, "COPY", "/f", &format!("Source: {source}\r\n"), b"").is(401);
+    let head = format!("Destination: {source}\r\n");
+    ask(&active, "COPY", "/there", &head, b"").is(401);
+    assert_eq!(names(&active, ""), ["sam", "there"]);
+    assert_eq!(fs::read(active.server.path("there")).unwrap(), b"y");
+}
+
+#[test]
+fn other_hosts_than_the_allowed_are_not_connected_to() {
+    let passive = passive();
+    let active = active_with(&passive, |copies| copies.hosts.clear());
+    let port = passive.server.https.unwrap().port();
+    for host in [
+        "127.0.0.1",
+        "localhost",
+        "2130706433",
+        "0x7f.1",
+        "0177.0.0.1",
+        "127.1",
+        "0.0.0.0",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "169.254.169.254",
+        "10.0.0.1",
+        "[fe80::1]",
+        "224.0.0.1",
+    ] {
+        pull(&active, "/f", &format!("https://{host}:{port}/f"), "").is(403);
+    }
+    let refusing = Site::with(
+        Wishes {
+            https: true,
+            ..Wishes::default()
+        },
+        |settings| settings.copies = None,
+    );
+    pull(&refusing, "/f", &url(&passive, "/f"), "").is(501);
+    eventually("nothing is left", || names(&active, "") == ["sam"]);
+}
+
+#[test]
+fn a_server_that_no_authority_vouches_for_gets_no_request() {
+    let passive = passive();
+    let active = active_with(&passive, |copies| {
+        copies.authorities = CopyAuthorities::System
+    });
+    fails(pull(&active, "/f", &url(&passive, "/f"), ""), "not trusted");
+    // Another name of the address, which its certificate does not have.
+    let active = active(&passive);
+    let port = passive.server.https.unwrap().port();
+    let source = format!("https://2130706433:{port}/f");
+    fails(pull(&active, "/f", &source, ""), "not trusted");
+}
+
+type Stream = SslStream<TcpStream>;
+
+/// A server that answers each request with `answer`, until that returns false.
+struct Fake {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Fake {
+    fn new(
+        passive: &Site,
+        answer: impl Fn(&str, &mut Stream) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let mut builder = SslAcceptor::mozilla_intermediate(SslMethod::tls()).unwrap();
+        let pem = passive.at("host.pem");
+        builder.set_certificate_chain_file(&pem).unwrap();
+        builder
+            .set_private_key_file(&pem, SslFiletype::PEM)
+            .unwrap();
+        let acceptor = Arc::new(builder.build());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let heads = Arc::<Mutex<Vec<String>>>::default();
+        let (seen, answer) = (Arc::clone(&heads), Arc::new(answer));
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let (acceptor, answer) = (Arc::clone(&acceptor), Arc::clone(&answer));
+                let seen = Arc::clone(&seen);
+                thread::spawn(move || {
+                    let Ok(mut stream) = acceptor.accept(socket.unwrap()) else {
+                        return;
+                    };
+                    while let Some(head) = head(&mut stream) {
+                        seen.lock().unwrap().push(head.clone());
+                        if !answer(&head, &mut stream) {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Self { address, heads }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}/f", self.address)
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+fn head(stream: &mut Stream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+fn say(stream: &mut Stream, text: &str) -> bool {
+    stream.write_all(text.as_bytes()).is_ok()
+}
+
+fn ok(stream: &mut Stream, headers: &str, body: &str) -> bool {
+    let length = body.len();
+    say(
+        stream,
+        &format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{headers}\r\n{body}"),
+    )
+}
+
+/// Adler-32 of `abcdef`.
+const ABCDEF: &str = "Digest: adler32=081e0256\r\n";
+
+#[test]
+fn sources_that_lie_are_found_out() {
+    let passive = passive();
+    let active = active(&passive);
+    let from = |head: &str, answer: fn(&str, &mut Stream) -> bool| {
+        let fake = Fake::new(&passive, answer);
+        pull(&active, "/f", &fake.url(), head)
+    };
+    let several = "X-Number-Of-Streams: 3\r\n";
+    let must = "RequireChecksumVerification: true\r\n";
+    assert_eq!(ending(from(must, |_, s| ok(s, ABCDEF, "abcdef"))), DONE);
+    // It knows no ranges.
+    assert_eq!(ending(from(several, |_, s| ok(s, "", "abcdef"))), DONE);
+    assert_eq!(ending(from("", |_, s| ok(s, "", "abcdef"))), DONE);
+    fails(
+        from(must, |_, s| ok(s, "", "abcdef")),
+        "remote side has none",
+    );
+    fails(
+        from("", |_, s| ok(s, ABCDEF, "abcdeg")),
+        "checksum mismatch",
+    );
+    fails(
+        from("", |head, s| match head.starts_with("HEAD") {
+            true => say(
+                s,
+                &format!("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n{ABCDEF}\r\n"),
+            ),
+            false => ok(s, "", "abcdeg"),
+        }),
+        "checksum mismatch",
+    );
+    fails(
+        from(several, |_, s| {
+            say(
+                s,
+                "HTTP/1.1 206 x\r\nContent-Length: 6\r\nContent-Range: bytes 1-6/7\r\n\r\nabcdef",
+            )
+        }),
+        "another range",
+    );
+    fails(
+        from(several, |_, s| {
+            say(
+                s,
+                "HTTP/1.1 206 x\r\nContent-Length: 6\r\nContent-Range: bytes 0-4/5\r\n\r\nabcdef",
+            )
+        }),
+        "more bytes",
+    );
+    fails(from("", |_, s| say(s, "220 FTP\r\n\r\n")), "no answer of");
+    fails(
+        from("", |_, s| {
+            say(s, "HTTP/1.1 404 x\r\nContent-Length: 6\r\n\r\n\x1b[1mno")
+        }),
+        "status code 404",
+    );
+    let found = names(&active, "");
+    assert!(
+        found.iter().filter(|name| name.contains("godwit")).count() <= 1,
+        "{found:?}"
+    );
+    eventually("nothing is left", || names(&active, "") == ["f", "sam"]);
+    assert_eq!(fs::read(active.server.path("f")).unwrap(), b"abcdef");
+}
+
+#[test]
+fn what_a_broken_connection_has_not_brought_is_asked_for_again() {
+    let passive = passive();
+    let active = active(&passive);
+    let content = Arc::new(pattern(2_000_000, 5));
+    let (breaks, sent) = (AtomicUsize::new(0), Arc::clone(&content));
+    let fake = Fake::new(&passive, move |head, stream| {
+        if head.starts_with("HEAD") {
+            return say(stream, "HTTP/1.1 405 x\r\nContent-Length: 0\r\n\r\n");
+        }
+        let start = head.split("range: bytes=").nth(1).and_then(|rest| {
+            let start = rest.split('-').next()?;
+            start.parse::<usize>().ok()
+        });
+        let (size, begin) = (sent.len(), start.unwrap_or(0));
+        let left = size - begin;
+        let status = match start {
+            Some(_) => format!("206 x\r\nContent-Range: bytes {begin}-{}/{size}", size - 1),
+            None => "200 OK".to_owned(),
+        };
+        say(
+            stream,
+            &format!("HTTP/1.1 {status}\r\nETag: \"v1\"\r\nContent-Length: {left}\r\n\r\n"),
+        );
+        let ends = breaks.fetch_add(1, Ordering::Relaxed) < 2;
+        let bytes = if ends { left.min(900_000) } else { left };
+        stream.write_all(&sent[begin..begin + bytes]).is_ok() && !ends
+    });
+    assert_eq!(ending(pull(&active, "/f", &fake.url(), "")), DONE);
+    assert!(fs::read(active.server.path("f")).unwrap() == *content);
+    let heads = fake.heads();
+    let ranges = heads.iter().filter(|head| head.contains("range: bytes="));
+    let mut conditions = ranges.map(|head| head.contains("if-match: \"v1\""));
+    assert!(conditions.all(|has| has), "{heads:?}");
+    // A file that has changed meanwhile is another one, and one that always breaks is given up.
+    let fake = Fake::new(&passive, |head, stream| {
+        let is_again = head.contains("range: bytes=");
+        let text = match is_again {
+            true => "HTTP/1.1 412 x\r\nContent-Length: 0\r\n\r\n",
+            false => "HTTP/1.1 200 x\r\nETag: \"v1\"\r\nContent-Length: 9\r\n\r\nabc",
+        };
+        say(stream, text) && is_again
+    });
+    fails(pull(&active, "/g", &fake.url(), ""), "has changed");
+    let fake = Fake::new(&passive, |_, stream| {
+        say(stream, "HTTP/1.1 200 x\r\nContent-Length: 9\r\n\r\n");
+        false
+    });
+    fails(pull(&active, "/g", &fake.url(), ""), "serves no ranges");
+    eventually("nothing is left", || names(&active, "") == ["f", "sam"]);
+}
+
+#[test]
+fn redirects_carry_no_credentials_to_another_server() {
+    let passive = passive();
+    let active = active(&passive);
+    let last = Fake::new(&passive, |_, stream| ok(stream, ABCDEF, "abcdef"));
+    let location = format!(
+        "HTTP/1.1 307 x\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n",
+        last.url()
+    );
+    let first = Fake::new(&passive, move |_, stream| say(stream, &location));
+    assert_eq!(ending(pull(&active, "/f", &first.url(), "")), DONE);
+    assert!(
+        first
+            .heads()
+            .iter()
+            .all(|head| head.contains("authorization: Basic"))
+    );
+    assert!(!last.heads().is_empty());
+    assert!(
+        !last
+            .heads()
+            .iter()
+            .any(|head| head.contains("authorization"))
+    );
+    for (location, why) in [
+        ("http://127.0.0.1/f", "from https to http"),
+        ("https://10.0.0.1/f", "may be connected to"),
+        ("ftp://127.0.0.1/f", "no URL"),
+        ("/f", "circle"),
+    ] {
+        let head = format!("HTTP/1.1 302 x\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
+        let fake = Fake::new(&passive, move |_, stream| say(stream, &head));
+        fails(pull(&active, "/g", &fake.url(), ""), why);
+    }
+}
+
+#[test]
+fn a_copy_whose_client_is_gone_ends_and_leaves_nothing() {
+    let passive = passive();
+    let active = active_with(&passive, |copies| copies.per_user = 1);
+    let closed = Arc::new(Mutex::new(None));
+    let sees = Arc::clone(&closed);
+    let fake = Fake::new(&passive, move |_, stream| {
+        say(
+            stream,
+            "HTTP/1.1 200 x\r\nContent-Length: 999999999\r\n\r\nabc",
+        );
+        let mut byte = [0];
+        let _ = stream.read(&mut byte);
+        *sees.lock().unwrap() = Some(Instant::now());
+        false
+    });
+    let mut client = connect(&active, None);
+    let head = format!("{KIM}Source: {}\r\n", fake.url());
+    let request = format!("COPY /f HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
+    client.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    while text.matches("Perf Marker").count() < 3 {
+        let mut bytes = [0; 1024];
+        let got = client.read(&mut bytes).unwrap();
+        assert!(got > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&bytes[..got]));
+    }
+    assert!(text.contains("Stripe Bytes Transferred: 0\n"), "{text}");
+    assert_eq!(names(&active, "").len(), 2, "a partial file");
+    let refused = pull(&active, "/g", &fake.url(), "").is(429);
+    assert_eq!(refused.header("retry-after"), "10");
+    drop(client);
+    eventually("the source is left", || closed.lock().unwrap().is_some());
+    eventually("nothing is left", || names(&active, "") == ["sam"]);
+    let source = Fake::new(&passive, |_, stream| ok(stream, "", "x"));
+    eventually("there is a place again", || {
+        pull(&active, "/g", &source.url(), "")
+            .text()
+            .ends_with(&format!("{DONE}\n"))
+    });
+}
