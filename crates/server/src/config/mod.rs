@@ -663,9 +663,9 @@ impl Options {
             direct_io processors reap_after max_sessions max_sessions_per_address
             max_sessions_per_user max_logins max_logins_per_address login_failures login_timeout
             max_channels max_channels_per_user max_channels_per_address third_party_copy
-            allow_copy_host copy_authorities copy_as_host max_copies max_copies_per_user banner privsep front_user
-            anonymous_user token_user require_sandbox audit_log transfer_log metrics
-            allow_remote_metrics log_json
+            allow_copy_host copy_authorities copy_as_host max_copies max_copies_per_user banner
+            privsep front_user anonymous_user token_user require_sandbox audit_log transfer_log
+            metrics allow_remote_metrics log_json
         }
     }
 

@@ -220,7 +220,7 @@ fn a_server_that_no_authority_vouches_for_gets_no_request() {
     });
     fails(pull(&active, "/f", &url(&passive, "/f"), ""), "not trusted");
     // Another name of the address, which its certificate does not have.
-    let active = active(&passive);
+    let active = active_with(&passive, |_| {});
     let port = passive.server.https.unwrap().port();
     let source = format!("https://2130706433:{port}/f");
     fails(pull(&active, "/f", &source, ""), "not trusted");

@@ -13,11 +13,11 @@ use tracing::info;
 
 use super::{
     failed::Failed,
-    order::{Direction, Order},
+    order::{CopyDirection, Order},
     pull::Pull,
     push::Push,
     remote::{Remote, Told, Validator, compare},
-    report::{Progress, report},
+    report::{CopyProgress, report},
 };
 use crate::{
     access::copies::CopyPlace,
@@ -53,7 +53,7 @@ struct Copy {
 }
 
 /// What moves.
-enum Work {
+enum CopyWork {
     Pull(Arrival),
     Push(FileRef, Metadata),
 }
@@ -84,8 +84,8 @@ pub(in crate::https) async fn copy(
         "HTTPS copy"
     );
     match order.direction {
-        Direction::Pull => pull(session, target, headers, order, place).await,
-        Direction::Push => push(session, target, headers, order, place).await,
+        CopyDirection::Pull => pull(session, target, headers, order, place).await,
+        CopyDirection::Push => push(session, target, headers, order, place).await,
     }
 }
 
@@ -125,7 +125,7 @@ async fn pull(
         is_new,
         stated,
     };
-    Ok(copy.start(Work::Pull(arrival), transfer))
+    Ok(copy.start(CopyWork::Pull(arrival), transfer))
 }
 
 async fn push(
@@ -146,7 +146,7 @@ async fn push(
     let mut transfer = Transfer::begin(&session.recorder, What::Get, &target.path, CHUNK_BYTES);
     let copy = Copy::new(session, target, order, place);
     copy.check_address(&mut transfer).await?;
-    Ok(copy.start(Work::Push(file, metadata), transfer))
+    Ok(copy.start(CopyWork::Push(file, metadata), transfer))
 }
 
 async fn open_file(
@@ -180,7 +180,7 @@ impl Copy {
             connector: place.connector().clone(),
             url: order.remote.clone(),
             headers: std::mem::take(&mut order.headers),
-            progress: Arc::new(Progress::default()),
+            progress: Arc::new(CopyProgress::default()),
         };
         Self {
             session: Arc::clone(session),
@@ -205,14 +205,14 @@ impl Copy {
     }
 
     /// Starts the work, and answers with its markers.
-    fn start(self, work: Work, mut transfer: Transfer) -> HttpAnswer {
+    fn start(self, work: CopyWork, mut transfer: Transfer) -> HttpAnswer {
         let body = LineBody::new(|lines| {
             tokio::spawn(async move {
                 let progress = Arc::clone(&self.remote.progress);
                 let working = async {
                     match work {
-                        Work::Pull(arrival) => self.pull(arrival).await,
-                        Work::Push(file, metadata) => self.push(file, &metadata).await,
+                        CopyWork::Pull(arrival) => self.pull(arrival).await,
+                        CopyWork::Push(file, metadata) => self.push(file, &metadata).await,
                     }
                 };
                 report(working, &progress, &mut transfer, lines).await;

@@ -41,7 +41,7 @@ const OURS: [&str; 17] = [
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum CopyDirection {
     /// From the other server.
     Pull,
     /// To the other server.
@@ -51,7 +51,7 @@ pub(super) enum Direction {
 /// What a client wants.
 #[derive(Debug)]
 pub(super) struct Order {
-    pub(super) direction: Direction,
+    pub(super) direction: CopyDirection,
     pub(super) remote: Url,
     /// For the other server. They are secrets.
     pub(super) headers: HeaderMap,
@@ -76,8 +76,8 @@ pub(in crate::https) fn is_third_party(headers: &HeaderMap) -> bool {
 impl Order {
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, Rejected> {
         let (direction, url) = match (only(headers, "source")?, only(headers, "destination")?) {
-            (Some(source), None) => (Direction::Pull, source),
-            (None, Some(destination)) => (Direction::Push, destination),
+            (Some(source), None) => (CopyDirection::Pull, source),
+            (None, Some(destination)) => (CopyDirection::Push, destination),
             _ => return bad("a COPY has either a Source or a Destination"),
         };
         let remote = Url::parse(url).map_err(of_url)?;
@@ -191,13 +191,13 @@ mod tests {
     #[test]
     fn an_order_has_one_other_end() {
         let pull = read(&[SOURCE]).unwrap();
-        assert_eq!(pull.direction, Direction::Pull);
+        assert_eq!(pull.direction, CopyDirection::Pull);
         assert_eq!(
             (pull.streams, pull.replaces, pull.must_verify),
             (1, true, false)
         );
         let push = read(&[("destination", "davs://a/f")]).unwrap();
-        assert_eq!(push.direction, Direction::Push);
+        assert_eq!(push.direction, CopyDirection::Push);
         assert_eq!(read(&[]).unwrap_err(), 400);
         assert_eq!(
             read(&[SOURCE, ("destination", "https://b/")]).unwrap_err(),

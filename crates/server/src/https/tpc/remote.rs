@@ -9,7 +9,7 @@ use godwit_http_client::{
 };
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::{failed::Failed, report::Progress};
+use super::{failed::Failed, report::CopyProgress};
 use crate::observe::class::Class;
 
 /// Some servers read the whole file for a checksum.
@@ -21,7 +21,7 @@ pub(super) struct Remote {
     pub(super) url: Url,
     /// Of the user, for this server alone.
     pub(super) headers: HeaderMap,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<CopyProgress>,
 }
 
 impl Remote {

@@ -28,12 +28,12 @@ const CONNECTIONS_MAX: usize = 16;
 
 /// How far a copy is.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct CopyProgress {
     bytes: AtomicU64,
     connections: Mutex<Vec<String>>,
 }
 
-impl Progress {
+impl CopyProgress {
     /// Bytes more on disk, or on their way to the other server.
     pub(super) fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Progress {
 /// Reports on `work` until it has ended.
 pub(super) async fn report(
     work: impl Future<Output = Result<(), Failed>>,
-    progress: &Progress,
+    progress: &CopyProgress,
     transfer: &mut Transfer,
     lines: mpsc::Sender<Bytes>,
 ) {
