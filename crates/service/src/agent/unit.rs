@@ -17,6 +17,7 @@ use std::{
 use godwit_client::{
     CancellationToken,
     auth::granted::Granted,
+    error::Error,
     job,
     kept_sessions::KeptSessions,
     report::{
@@ -400,6 +401,8 @@ impl Runner {
         let watch = Arc::new(Watch {
             lease,
             files: Mutex::new(round.files),
+            destination: round.spec.destination.to_string(),
+            of_all: Mutex::default(),
             held_back: round.syncs_at_end.then(Mutex::default),
             events: self.last.events.clone(),
             progress: Arc::clone(&self.progress),
@@ -410,10 +413,15 @@ impl Runner {
         let ran = job::run(spec, round.connections.clone(), observer, self.stop.clone()).await;
         self.progress.round_ended();
         match &ran {
-            Ok(_) if !self.stop.is_cancelled() => watch.release(),
-            // What is not known to be on the disk is copied again, or found to be there.
-            Ok(_) => {}
-            Err(error) => watch.fail_all(&file_error(error)),
+            // What is not known to be on the disk is copied again, or found to be there. What a
+            // stopped run has not reported has not failed.
+            _ if self.stop.is_cancelled() => {}
+            Ok(_) => {
+                watch.release();
+                let error = watch.of_all.lock().take();
+                error.inspect(|error| watch.fail_rest(error));
+            }
+            Err(error) => watch.fail_rest(&file_error(error)),
         }
         // A stopped unit may come back, one that has ended does not: what failed is another then.
         let stays = self.stop.is_cancelled() && self.removes.load(Ordering::Relaxed) == 0;
@@ -460,11 +468,29 @@ async fn free(journal: &Path) {
     }
 }
 
+/// An error that kept a run from its files. One that may be of a single file among them must not end
+/// the others.
+fn error_of_all(error: &Error) -> FileError {
+    let is_of_access = matches!(
+        error,
+        Error::Login { .. } | Error::Identity { .. } | Error::AddressRefused { .. }
+    );
+    let error = file_error(error);
+    FileError {
+        may_pass: error.may_pass || !is_of_access,
+        ..error
+    }
+}
+
 /// Follows the files of one round.
 struct Watch {
     lease: Lease,
     /// By their sources as events name them.
     files: Mutex<HashMap<String, plan::PlannedFile>>,
+    /// The client names it where it could not begin with files.
+    destination: String,
+    /// Why it could not.
+    of_all: Mutex<Option<FileError>>,
     /// Outcomes that hold only once everything is synced.
     held_back: Option<Mutex<Vec<FileOutcome>>>,
     events: mpsc::UnboundedSender<Event>,
@@ -489,7 +515,8 @@ impl Watch {
         }
     }
 
-    fn fail_all(&self, error: &FileError) {
+    /// Files of which the run has said nothing fail as the run did.
+    fn fail_rest(&self, error: &FileError) {
         for (_, file) in std::mem::take(&mut *self.files.lock()) {
             self.ended(FileOutcome {
                 index: file.index,
@@ -511,6 +538,13 @@ impl Observer for Watch {
 
     fn on_file(&self, path: &str, end: &events::FileEnd<'_>) {
         let Some(file) = self.files.lock().remove(path) else {
+            if let events::FileEnd::Failed(error) = end
+                && path == self.destination
+            {
+                self.of_all
+                    .lock()
+                    .get_or_insert_with(|| error_of_all(error));
+            }
             return;
         };
         let (bytes, end) = match end {

@@ -1,6 +1,6 @@
 //! What becomes of jobs when agents and servers fail.
 
-use std::{fs, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use godwit_service::store::model::JobRecord;
 use godwit_service_api::{
@@ -222,6 +222,40 @@ async fn files_are_tried_again_when_their_server_is_back() {
     let record = service.ended(job).await;
     assert_eq!(record.state, JobState::Finished, "{record:?}");
     assert_eq!(fs::read(other.path("f")).unwrap(), b"content");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_files_of_a_server_that_refuses_connections_are_unreachable() {
+    let (here, there) = (Served::start(), Served::start());
+    let service = Service::start().await;
+    let local = tempfile::tempdir().unwrap();
+    let _agent = service
+        .agent("a", |config| slow(config, local.path()))
+        .await;
+    for name in ["a", "b"] {
+        here.write(name, b"content");
+        fs::write(local.path().join(name), b"content").unwrap();
+    }
+    let gone = there.url("");
+    there.stop().await;
+    let local = format!("file://{}", local.path().display());
+    let once = JobOptions {
+        attempts: 1,
+        ..JobOptions::default()
+    };
+    let ends = [
+        (here.url(""), gone.clone()),
+        (gone.clone(), here.url("")),
+        (local.clone(), gone.clone()),
+        (gone, local),
+    ];
+    for (from, to) in ends {
+        let pair = |name| file(format!("{from}/{name}"), format!("{to}/{name}-copy"));
+        let job = service.submit(vec![pair("a"), pair("b")], once.clone());
+        let record = service.ended(job.await).await;
+        let errors = BTreeMap::from([("unreachable".to_owned(), 2)]);
+        assert_eq!(record.errors, errors, "{from} -> {to}: {record:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
