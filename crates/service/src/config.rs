@@ -72,7 +72,7 @@ pub enum Verb {
     Serve(Box<Settings>),
     /// Do transfers for a service
     Agent(Box<AgentOptions>),
-    /// Check database, key, clocks, agents and endpoints
+    /// Check database, key, mail relay, clocks, agents and endpoints
     Doctor(Box<Settings>),
     /// Create the tables of a database, or bring them up to this version
     Migrate {

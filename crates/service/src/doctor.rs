@@ -5,7 +5,11 @@ use std::{fmt, time::Duration};
 use jiff::Timestamp;
 use tokio::{net::TcpStream, time::timeout};
 
-use crate::{config::ServeSettings, store::Store};
+use crate::{
+    config::{self, ServeSettings},
+    reports::mail::Mailer,
+    store::Store,
+};
 
 /// Time for an endpoint to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -65,6 +69,17 @@ pub async fn examine(settings: &ServeSettings) -> Vec<Finding> {
             "can be read, by its owner only".to_owned(),
         ),
         Err(error) => note("key", Verdict::Bad, error.to_string()),
+    }
+    if let Some(mail) = &settings.mail {
+        let policy = settings.api.policy.clone();
+        let relay = &mail.relay;
+        match Mailer::new(mail, policy, config::host_name()) {
+            Ok(mailer) => match mailer.check().await {
+                Ok(()) => note("mail", Verdict::Good, format!("{relay} takes messages")),
+                Err(why) => note("mail", Verdict::Bad, format!("{relay}: {why}")),
+            },
+            Err(error) => note("mail", Verdict::Bad, error.to_string()),
+        }
     }
     let store = match Store::open(&settings.database).await {
         Ok(store) => store,

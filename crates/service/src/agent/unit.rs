@@ -468,8 +468,8 @@ async fn free(journal: &Path) {
     }
 }
 
-/// An error that kept a run from its files. One that may be of a single file among them must not end
-/// the others.
+/// An error that kept a run from its files. One that may be of a single file must not end the
+/// others.
 fn error_of_all(error: &Error) -> FileError {
     let is_of_access = matches!(
         error,

@@ -163,6 +163,17 @@ impl Mailer {
         })
     }
 
+    /// Asks the relay as before a message, with TLS and login, and sends none. Why not, otherwise.
+    pub(crate) async fn check(self) -> Result<(), String> {
+        let asking = spawn_blocking(move || self.transport.test_connection());
+        match asking.await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err("it does not go on after its greeting".to_owned()),
+            Ok(Err(error)) => Err(one_line(&error.to_string())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     pub(super) async fn send(
         &self,
         store: &Store,

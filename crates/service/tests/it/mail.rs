@@ -3,6 +3,7 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use godwit_service::doctor::{self, Verdict};
 use openssl::ssl::{Ssl, SslAcceptor, SslMethod};
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -15,7 +16,7 @@ use tokio_openssl::SslStream;
 
 use crate::{
     pki::Blueprint,
-    site::{Site, User},
+    site::{Site, User, settings},
 };
 
 /// What a relay was told.
@@ -299,6 +300,33 @@ async fn the_password_crosses_the_network_in_tls_only() {
         .refused(Method::POST, "/jobs", job(&six, "ftp://a.example.org/x"))
         .await;
     assert_eq!(refused, (422, "invalid_value".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_asks_the_relay_and_says_what_it_lacks() {
+    let relay = Relay {
+        mails: Arc::default(),
+        tls: None,
+    };
+    let address = relay.start().await;
+    let folder = tempfile::tempdir().unwrap();
+    for (tls, found) in [
+        ("none", format!("{address} takes messages")),
+        ("required", "STARTTLS".to_owned()),
+    ] {
+        let mail = format!("relay = \"{address}\"\ntls = \"{tls}\"");
+        let config = config(folder.path(), &mail);
+        let data = folder.path().join("data").display().to_string();
+        let arguments = ["serve", "--data", &data, "--config", &config];
+        let settings = settings(&[&["godwit-service"], &arguments[..]].concat());
+        let findings = doctor::examine(&settings).await;
+        let mail = findings.iter().find(|finding| finding.part == "mail");
+        let mail = mail.unwrap();
+        let is_good = mail.verdict == Verdict::Good;
+        assert_eq!(is_good, tls == "none", "{mail:?}");
+        assert!(mail.text.contains(&found), "{mail:?}");
+    }
+    assert!(relay.mails.lock().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -128,7 +128,7 @@ impl Site {
     }
 }
 
-fn settings(arguments: &[&str]) -> ServeSettings {
+pub(crate) fn settings(arguments: &[&str]) -> ServeSettings {
     match Arguments::try_parse_from(arguments).unwrap().verb {
         Verb::Serve(settings) => settings.resolve().unwrap(),
         _ => unreachable!("serve"),
