@@ -26,8 +26,8 @@ const AGE_MAX: Duration = Duration::from_secs(300);
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A session that may begin: one that has just logged in, or that an earlier run has left.
-pub(crate) struct LoggedIn {
-    pub(crate) control: ControlChannel,
+pub(crate) struct LoggedIn<C = ControlChannel> {
+    pub(crate) control: C,
     /// Where data channels begin and end, ours first.
     pub(crate) addresses: [IpAddr; 2],
     pub(crate) server: ServerState,
@@ -41,6 +41,22 @@ pub(crate) struct LoggedIn {
     pub(crate) security: Option<ChannelSecurity>,
     /// When it logged in.
     pub(crate) since: Instant,
+}
+
+impl<C> LoggedIn<C> {
+    /// The same with another control channel.
+    pub(crate) fn map_control<D>(self, map: impl FnOnce(C) -> D) -> LoggedIn<D> {
+        LoggedIn {
+            control: map(self.control),
+            addresses: self.addresses,
+            server: self.server,
+            set: self.set,
+            markers_requested: self.markers_requested,
+            round_trip: self.round_trip,
+            security: self.security,
+            since: self.since,
+        }
+    }
 }
 
 /// A session, and one with the server that sends to it: their data channels may be of each other.

@@ -50,7 +50,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Exit {
     let mut manager = Manager::new(connections, observer, stop);
-    manager.run(what).await;
+    Box::pin(manager.run(what)).await;
     manager.end().await;
     manager.exit()
 }

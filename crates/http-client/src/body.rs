@@ -61,6 +61,11 @@ impl ChunkSender {
     pub fn blocking_send(&self, chunk: Bytes) -> Result<(), Gone> {
         self.0.blocking_send(chunk).map_err(|_| Gone)
     }
+
+    /// Waits until the request is over.
+    pub async fn gone(&self) {
+        self.0.closed().await;
+    }
 }
 
 /// A body, and where its chunks go. Without a length it is sent in chunks of HTTP, which not all

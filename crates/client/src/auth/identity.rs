@@ -90,7 +90,7 @@ pub(crate) fn credential(locations: &Locations, now: SystemTime) -> Result<Crede
     Ok(credential)
 }
 
-fn valid_proxy(path: &Path, now: SystemTime) -> Result<Credential, CredentialError> {
+pub(crate) fn valid_proxy(path: &Path, now: SystemTime) -> Result<Credential, CredentialError> {
     let credential = files::load_proxy(path)?;
     files::check_time(&credential, path, now)?;
     Ok(credential)

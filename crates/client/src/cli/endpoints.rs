@@ -15,7 +15,8 @@ pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolv
     }
     if !any && !is_remote(destination) {
         return Err(
-            "one end must be a server (gsiftp://, sshftp://, ftpes:// or ftp://)".to_owned(),
+            "one end must be a server (gsiftp://, sshftp://, ftpes://, https:// or ftp://)"
+                .to_owned(),
         );
     }
     Ok(())

@@ -63,12 +63,14 @@ type Resolved<T> = Result<T, String>;
                   home\n\n\
                   URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, \
                   ftpes://[user@]host[:21]/path, \
+                  https:// or davs://[user@]host[:443]/path, \
                   ftp://host/path, file:///path, a bare local path, or - for standard input or \
                   output.\n\
                   gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). \
                   sshftp:// logs in as ssh does, and \
-                  starts a server there. ftpes:// is FTP over TLS, and \
-                  logs in with a bearer token, or with a password, as ftp:// does in clear: of \
+                  starts a server there. ftpes:// is FTP over TLS, https:// and davs:// are \
+                  HTTP and WebDAV over TLS, and all \
+                  log in with a bearer token, or with a password, as ftp:// does in clear: of \
                   GODWIT_PASSWORD, ~/.netrc or the \
                   terminal where the URL names a user, else as anonymous.\n\n\
                   Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, \
@@ -256,8 +258,8 @@ pub(crate) struct Common {
     /// else
     #[arg(long, value_name = "LEVEL", value_parser = protect)]
     pub(crate) protect: Option<MinProtection>,
-    /// Trusted CAs for servers of ftpes://: a PEM file (the server's own certificate will do), or a
-    /// directory of CAs. The default is the system's CAs
+    /// Trusted CAs for servers of ftpes:// and https://: a PEM file (the server's own certificate
+    /// will do), or a directory of CAs. The default is the system's CAs
     #[arg(long, value_name = "PATH")]
     pub(crate) ca: Option<PathBuf>,
     /// Proxy that gsiftp:// logs in with, in place of X509_USER_PROXY; after HOST= for that host
@@ -273,9 +275,9 @@ pub(crate) struct Common {
     /// GODWIT_PASSWORD, ~/.netrc, or a prompt
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Log in to ftpes:// with the bearer token in FILE. Without this option: BEARER_TOKEN,
-    /// BEARER_TOKEN_FILE, XDG_RUNTIME_DIR/bt_u and /tmp/bt_u followed by the number of the user,
-    /// where the URL names no user and the server takes tokens
+    /// Log in to ftpes:// and https:// with the bearer token in FILE. Without this option:
+    /// BEARER_TOKEN, BEARER_TOKEN_FILE, XDG_RUNTIME_DIR/bt_u and /tmp/bt_u followed by the number
+    /// of the user, where the URL names no user and the server takes tokens
     #[arg(long, value_name = "FILE")]
     pub(crate) token: Option<PathBuf>,
     /// Send the bearer token to HOST, whatever its audience (aud) is. Without this option it is

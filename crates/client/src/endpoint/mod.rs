@@ -79,14 +79,22 @@ impl Endpoint {
         self.root.scheme == Scheme::Sshftp
     }
 
+    /// HTTP or WebDAV.
+    pub(crate) fn is_http(&self) -> bool {
+        self.root.scheme.is_http()
+    }
+
     /// The user of the URL.
     pub(crate) fn user(&self) -> Option<&str> {
         self.root.user.as_deref()
     }
 
-    /// TLS as FTP has it (AUTH TLS).
+    /// Under TLS: as FTP has it (AUTH TLS), or HTTPS.
     pub(crate) fn is_tls(&self) -> bool {
-        self.root.scheme == Scheme::Ftpes
+        matches!(
+            self.root.scheme,
+            Scheme::Ftpes | Scheme::Https | Scheme::Davs
+        )
     }
 
     /// The login without a token. No password is sent for anonymous logins or after GSI

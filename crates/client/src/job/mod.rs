@@ -113,11 +113,12 @@ async fn run_under(
     stop: CancellationToken,
 ) -> Result<Summary> {
     let Some(path) = spec.metrics_file.clone() else {
-        return run_observed(controller, spec, connections, observer, stop).await;
+        return Box::pin(run_observed(controller, spec, connections, observer, stop)).await;
     };
     let metrics = MetricsFile::begin(&path, &spec, observer)?;
     let observer = Arc::clone(&metrics) as Arc<dyn Observer>;
-    let outcome = run_observed(controller, spec, connections, observer, stop).await;
+    let run = run_observed(controller, spec, connections, observer, stop);
+    let outcome = Box::pin(run).await;
     if let Err(error) = &outcome {
         metrics.failed(error.exit());
     }

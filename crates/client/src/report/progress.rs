@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -78,8 +78,33 @@ struct TransferEntry {
 pub(crate) enum LocalView {
     Transfer(Monitor),
     Batch(TransferBatch),
+    Requests(Arc<RequestTotals>),
     /// It passes between two servers.
     Nothing,
+}
+
+/// What requests of HTTP have moved of a transfer.
+#[derive(Default)]
+pub(crate) struct RequestTotals {
+    pub(crate) bytes: AtomicU64,
+    /// Connections that carry it now.
+    pub(crate) channels: AtomicU32,
+    /// Time spent in reading the file and in writing it.
+    pub(crate) read_us: AtomicU64,
+    pub(crate) write_us: AtomicU64,
+}
+
+impl RequestTotals {
+    fn sample(&self) -> Sample {
+        let mut sample = Sample {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            channels: self.channels.load(Ordering::Relaxed),
+            ..Sample::default()
+        };
+        sample.storage.read_us = self.read_us.load(Ordering::Relaxed);
+        sample.storage.write_us = self.write_us.load(Ordering::Relaxed);
+        sample
+    }
 }
 
 impl LocalView {
@@ -87,6 +112,7 @@ impl LocalView {
         match self {
             Self::Transfer(monitor) => Some(monitor.sample()),
             Self::Batch(batch) => Some(batch.sample()),
+            Self::Requests(totals) => Some(totals.sample()),
             Self::Nothing => None,
         }
     }
@@ -98,6 +124,10 @@ impl LocalView {
             Self::Batch(batch) => Some(Progress {
                 channels: batch.progress().channels,
                 ..Progress::default()
+            }),
+            Self::Requests(totals) => Some(Progress {
+                bytes: totals.bytes.load(Ordering::Relaxed),
+                channels: totals.channels.load(Ordering::Relaxed),
             }),
             Self::Nothing => None,
         }

@@ -73,9 +73,10 @@ pub(super) fn check_scheme(context: &RunContext, endpoint: &Endpoint) -> Result<
     let in_clear = !endpoint.has_identities() && !endpoint.is_tls() && !endpoint.is_ssh();
     if floor > MinProtection::Clear && in_clear {
         return Err(Error::Usage(format!(
-            "{}: ftp:// has no protection: use gsiftp://, ftpes:// or sshftp://, or --protect \
-             clear",
-            endpoint.name()
+            "{}: {}:// has no protection: use gsiftp://, ftpes://, sshftp:// or https://, or \
+             --protect clear",
+            endpoint.name(),
+            endpoint.scheme_name()
         )));
     }
     Ok(())

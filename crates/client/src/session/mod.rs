@@ -6,6 +6,7 @@
 //! - [`connect`]: from a host name to a greeting; [`login`]: from a greeting to a session; [`tls`]:
 //!   `ftpes://`; [`ssh`]: `sshftp://`; [`delegation`]: servers that know the user by different
 //!   credentials; [`home`]: paths that begin at the user's home
+//! - [`control`]: what commands go through; [`http`]: `https://` and `davs://`
 //! - [`commands`]: files, directories, listings, renames, attributes
 //! - [`transfer`]: one transfer command with its data: channels, state, requests while it runs, the
 //!   next transfer begun ahead
@@ -13,8 +14,10 @@
 
 mod commands;
 mod connect;
+mod control;
 mod delegation;
 pub(crate) mod home;
+mod http;
 mod login;
 pub(crate) mod pool;
 pub(crate) mod retry;
@@ -31,12 +34,15 @@ use std::{
 };
 
 use godwit_engine::{
-    control::{ControlChannel, ControlError, ProtocolTrace},
+    control::{ControlError, ProtocolTrace},
     data::{ChannelParams, ChannelSet, Mover},
 };
 use godwit_proto::{Command, Reply, pi::transfer::ServerState};
 
-use self::{connect::connect_any, ssh::process::SshProcess, transfer::prefetch::Prefetched};
+use self::{
+    connect::connect_any, control::Control, http::Lanes, ssh::process::SshProcess,
+    transfer::prefetch::Prefetched,
+};
 use crate::{
     context::RunContext,
     endpoint::{
@@ -58,6 +64,7 @@ pub(crate) use self::{
         },
         rename::DisplacedFile,
     },
+    http::WINDOW_BYTES,
     third_party::ThirdPartyPlan,
     transfer::{TransferOutcome, TransferPlan, prefetch::NextTransfer},
 };
@@ -68,7 +75,7 @@ pub(crate) struct ControlSession {
     pub(crate) endpoint: Arc<Endpoint>,
     /// What the server can do, and the present state of modes and channels.
     pub(crate) server: ServerState,
-    pub(crate) control: ControlChannel,
+    pub(crate) control: Control,
     /// What leads to the server; killed where the session is dropped.
     program: Option<SshProcess>,
     /// The transfer command that went out before its turn: its reply comes before all others.
@@ -86,6 +93,8 @@ pub(crate) struct ControlSession {
 /// Our end of the data channels of a session, and how they are to be.
 pub(crate) struct DataPlane {
     mover: Option<Mover>,
+    /// Of a server of HTTP, in place of a mover.
+    lanes: Lanes,
     pub(crate) set: Option<ChannelSet>,
     /// Channel parameters of transfers. A session that only asks and lists leaves them at their
     /// default.
@@ -140,6 +149,10 @@ impl Session {
         params: ChannelParams,
     ) -> Result<Self> {
         login::check_scheme(context, endpoint)?;
+        if endpoint.is_http() {
+            let opened = Box::pin(http::login::open(context, endpoint)).await?;
+            return Ok(Self::new(context, endpoint, params, opened, None));
+        }
         if endpoint.is_ssh() {
             let connected = ssh::connect(context, endpoint).await?;
             return Self::begin(context, endpoint, params, connected).await;
@@ -155,6 +168,7 @@ impl Session {
         connected: login::Connected,
     ) -> Result<Self> {
         let (opened, program) = login::log_in(context, endpoint, connected).await?;
+        let opened = ftp(opened);
         Ok(Self::new(context, endpoint, params, opened, program))
     }
 
@@ -162,7 +176,7 @@ impl Session {
         context: &Arc<RunContext>,
         endpoint: &Arc<Endpoint>,
         params: ChannelParams,
-        mut opened: LoggedIn,
+        mut opened: LoggedIn<Control>,
         program: Option<SshProcess>,
     ) -> Self {
         opened.server.wants_holes = params.holes;
@@ -181,6 +195,7 @@ impl Session {
             },
             data: DataPlane {
                 mover: None,
+                lanes: Lanes::default(),
                 set: opened.set,
                 params: ChannelParams {
                     security: opened.security,
@@ -202,27 +217,31 @@ impl Session {
         kept: KeptSession,
     ) -> Self {
         endpoint.capabilities.record(Observed::Greeted);
-        let session = Self::new(context, endpoint, params, kept.opened, None);
+        let session = Self::new(context, endpoint, params, ftp(kept.opened), None);
         session.report_channels(ChannelState::Opened, session.cached());
         session
     }
 
     /// A later run can go on with it. Nothing of its last transfer has failed. Servers that are
-    /// reached by ssh trust an identity of one run, and a log of the dialogue is one run's.
+    /// reached by ssh trust an identity of one run, and a log of the dialogue is one run's. Those
+    /// of HTTP have nothing to go on with.
     fn can_be_kept(&self) -> bool {
         let is_at_rest = !self.broken && self.prefetched.is_none() && !self.has_moved;
         let is_well = self.server.type_code.is_some();
         let is_bound = self.program.is_some() || self.context.reporter.observer().hears_dialogue();
-        is_at_rest && is_well && !is_bound
+        is_at_rest && is_well && !is_bound && !self.endpoint.is_http()
     }
 
-    fn into_kept(self) -> KeptSession {
+    fn into_kept(self) -> Option<KeptSession> {
         self.report_channels(ChannelState::Retired, self.cached());
         let Self { commands, data } = self;
-        KeptSession {
+        let Control::Ftp(control) = commands.control else {
+            return None;
+        };
+        Some(KeptSession {
             root: commands.endpoint.root().clone(),
             opened: LoggedIn {
-                control: commands.control,
+                control: *control,
                 addresses: data.addresses,
                 server: commands.server,
                 set: data.set,
@@ -231,7 +250,7 @@ impl Session {
                 security: data.params.security,
                 since: commands.since,
             },
-        }
+        })
     }
 
     /// Closes data channels that are open without a transfer.
@@ -248,7 +267,8 @@ impl Session {
 
     /// Closes the session in good order.
     pub(crate) async fn quit(mut self) {
-        self.report_channels(ChannelState::Retired, self.cached());
+        let lanes = self.data.lanes.close();
+        self.report_channels(ChannelState::Retired, self.cached() + lanes);
         self.data.set = None;
         if !self.broken && self.prefetched.is_none() {
             let ControlSession {
@@ -411,11 +431,13 @@ impl SessionPair {
         self.servers().all(Session::can_be_kept)
     }
 
-    fn into_kept(self) -> KeptPair {
-        KeptPair {
-            receiver: self.receiver.into_kept(),
-            sender: self.sender.map(Session::into_kept),
-        }
+    fn into_kept(self) -> Option<KeptPair> {
+        let sender = match self.sender {
+            Some(sender) => Some(sender.into_kept()?),
+            None => None,
+        };
+        let receiver = self.receiver.into_kept()?;
+        Some(KeptPair { receiver, sender })
     }
 
     /// Closes both in good order.
@@ -492,4 +514,8 @@ fn protocol_trace(context: &Arc<RunContext>, endpoint: &Arc<Endpoint>) -> Option
             });
         }
     }))
+}
+
+fn ftp(opened: LoggedIn) -> LoggedIn<Control> {
+    opened.map_control(|control| Control::Ftp(Box::new(control)))
 }

@@ -112,7 +112,10 @@ impl SessionPool {
         for session in idle.into_iter().chain(ahead.map(SessionPair::from)) {
             match &self.context.connections.kept {
                 Some(kept) if session.can_be_kept() && !self.context.stop.is_cancelled() => {
-                    kept.keep(session.into_kept());
+                    session
+                        .into_kept()
+                        .into_iter()
+                        .for_each(|pair| kept.keep(pair));
                 }
                 _ => session.quit().await,
             }
@@ -154,6 +157,11 @@ impl SessionPool {
             }
             return Ok(session.into());
         };
+        if let Some(http) = [endpoint, sender].into_iter().find(|end| end.is_http()) {
+            let why = "copies between two servers cannot have an end of HTTP: copy by way of this \
+                       machine";
+            return Err((Arc::clone(http), Error::unfit(http.name(), why)));
+        }
         if let Some(pair) = self.take_kept(endpoint, Some(sender)).await {
             return Ok(pair);
         }

@@ -36,7 +36,7 @@ use crate::{
         files::{self, PartialFile, TempFile},
         journal::SourceVersion,
     },
-    session::{NextTransfer, SessionPair, TransferOutcome, TransferPlan},
+    session::{NextTransfer, SessionPair, TransferOutcome, TransferPlan, WINDOW_BYTES},
     spec::{Part, Verify},
 };
 
@@ -169,7 +169,12 @@ impl Download {
         };
         let resumed_bytes = match &to {
             DownloadTarget::File { file, .. } if in_order && source_file.begun.is_some() => {
-                file.metadata().map_err(Error::Local)?.size
+                let there = file.metadata().map_err(Error::Local)?.size;
+                // An earlier run may have left gaps behind it.
+                match session.endpoint.is_http() {
+                    true => there.saturating_sub(WINDOW_BYTES),
+                    false => there,
+                }
             }
             _ => 0,
         };

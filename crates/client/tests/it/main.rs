@@ -22,6 +22,8 @@ mod gsi_data;
 mod harness;
 mod holes;
 mod hostile;
+mod hostile_http;
+mod https;
 mod integrity;
 mod interposed;
 mod interrupted;

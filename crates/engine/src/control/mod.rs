@@ -64,6 +64,14 @@ pub enum ControlError {
         /// Why.
         error: ClientPiError,
     },
+    /// A request of HTTP had no answer that means something.
+    #[error("{reason}")]
+    Http {
+        /// Peer.
+        peer: Arc<str>,
+        /// Which, and why.
+        reason: Arc<str>,
+    },
     /// The server broke the protection of the channel, or an attacker on the path did.
     #[error("protected control connection to {peer}: {error}")]
     Protection {

@@ -1,5 +1,5 @@
 //! URLs of endpoints: `gsiftp://[user@]host[:2811]/path`, `ftpes://`, `ftp://`, `sshftp://`,
-//! `file:///path`, a bare local path, `-`.
+//! `https://` and `davs://`, `http://` and `dav://`, `file:///path`, a bare local path, `-`.
 
 #[cfg(test)]
 mod tests;
@@ -37,6 +37,14 @@ pub enum Scheme {
     Ftpes,
     /// `sshftp://`, default port 22.
     Sshftp,
+    /// `https://`, default port 443.
+    Https,
+    /// `davs://`: another name of `https://`.
+    Davs,
+    /// `http://`, default port 80: in clear.
+    Http,
+    /// `dav://`: another name of `http://`.
+    Dav,
 }
 
 /// A path on a server.
@@ -62,7 +70,7 @@ pub struct RemoteUrl {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// A scheme that is not ours.
-    #[error("unknown scheme {0:?}: use gsiftp, ftpes, ftp, sshftp or file")]
+    #[error("unknown scheme {0:?}: use gsiftp, ftpes, ftp, sshftp, https, davs or file")]
     Scheme(String),
     /// One of our schemes without `//`.
     #[error("{0}: must be followed by //")]
@@ -78,6 +86,9 @@ pub enum UrlError {
         "an @ follows a : and a /: in a user or a password write / as %2F, in a path write @ as %40"
     )]
     Ambiguous,
+    /// A URL of HTTP has a query or a fragment, which is no part of the path there.
+    #[error("a ? or # begins what is no part of a path: write ? as %3F and # as %23")]
+    Query,
     /// Percent-encoding is broken or a control byte was encoded.
     #[error("bad escape in {0:?}")]
     Escape(String),
@@ -119,7 +130,17 @@ impl Location {
 }
 
 impl Scheme {
-    const ALL: [Self; 4] = [Self::Ftp, Self::Gsiftp, Self::Ftpes, Self::Sshftp];
+    /// All there are.
+    pub const ALL: [Self; 8] = [
+        Self::Ftp,
+        Self::Gsiftp,
+        Self::Ftpes,
+        Self::Sshftp,
+        Self::Https,
+        Self::Davs,
+        Self::Http,
+        Self::Dav,
+    ];
 
     /// The scheme of this name, in upper or lower case.
     pub fn named(name: &str) -> Option<Self> {
@@ -134,7 +155,16 @@ impl Scheme {
             Self::Gsiftp => "gsiftp",
             Self::Ftpes => "ftpes",
             Self::Sshftp => "sshftp",
+            Self::Https => "https",
+            Self::Davs => "davs",
+            Self::Http => "http",
+            Self::Dav => "dav",
         }
+    }
+
+    /// HTTP and WebDAV, in clear or not.
+    pub const fn is_http(self) -> bool {
+        matches!(self, Self::Https | Self::Davs | Self::Http | Self::Dav)
     }
 
     /// Port where a URL names none.
@@ -143,18 +173,24 @@ impl Scheme {
             Self::Ftp | Self::Ftpes => 21,
             Self::Gsiftp => 2811,
             Self::Sshftp => 22,
+            Self::Https | Self::Davs => 443,
+            Self::Http | Self::Dav => 80,
         }
     }
 }
 
 impl RemoteUrl {
-    /// Behind `://`. `?` and `#` have no meaning here and belong to the path, as in GCT's clients.
+    /// Behind `://`. `?` and `#` have no meaning in URLs of FTP and belong to the path, as in GCT's
+    /// clients.
     fn parse(scheme: Scheme, rest: &[u8]) -> Result<Self, UrlError> {
         let slash = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
         if login(rest).is_some_and(|(_, at)| at > slash) {
             return Err(UrlError::Ambiguous);
         }
         let (authority, path) = rest.split_at(slash);
+        if scheme.is_http() && path.iter().any(|b| matches!(b, b'?' | b'#')) {
+            return Err(UrlError::Query);
+        }
         let at = authority.iter().rposition(|b| *b == b'@');
         let (user, password) = match at {
             Some(at) => user_info(&authority[..at])?,
@@ -167,7 +203,7 @@ impl RemoteUrl {
             password,
             host,
             port: port.unwrap_or(scheme.default_port()),
-            path: remote_path(path)?,
+            path: remote_path(path, !scheme.is_http())?,
         })
     }
 
@@ -214,8 +250,9 @@ fn login(rest: &[u8]) -> Option<(usize, usize)> {
     (!DEFAULT_PORTS.contains(&port)).then_some((colon, at))
 }
 
-/// Of `ftp://` and `ftpes://`, `sshftp://`, FTP over TLS from the first byte, `gsiftp://`.
-const DEFAULT_PORTS: [&[u8]; 4] = [b"21", b"22", b"990", b"2811"];
+/// Of `ftp://` and `ftpes://`, `sshftp://`, FTP over TLS from the first byte, `gsiftp://`,
+/// `http://` and `https://`.
+const DEFAULT_PORTS: [&[u8]; 6] = [b"21", b"22", b"990", b"2811", b"80", b"443"];
 
 fn colon(rest: &[u8]) -> Option<usize> {
     let address = match rest.first() {
@@ -351,12 +388,13 @@ fn is_host_name(host: &str) -> bool {
         && host.bytes().all(allowed)
 }
 
-/// Decoded, without `//`; a trailing `/` stays, since it says "directory". `/~` begins at home, as
-/// the clients of GCT have it: a name that begins so right below the root is said `/%7E`.
-fn remote_path(text: &[u8]) -> Result<FtpPath, UrlError> {
+/// Decoded, without `//`; a trailing `/` stays, since it says "directory". Where servers have
+/// homes, `/~` begins at one, as the clients of GCT have it: a name that begins so right below the
+/// root is said `/%7E`.
+fn remote_path(text: &[u8], has_homes: bool) -> Result<FtpPath, UrlError> {
     let decoded = decode(text)?;
     let mut path = vec![b'/'];
-    let begins_at_home = text.starts_with(b"/~");
+    let begins_at_home = has_homes && text.starts_with(b"/~");
     for byte in decoded {
         if byte != b'/' || path.last() != Some(&b'/') {
             path.push(byte);

@@ -418,12 +418,7 @@ pub(crate) fn remote_url() -> impl Strategy<Value = RemoteUrl> {
         FtpPath::new(path).ok()
     });
     (
-        select(vec![
-            Scheme::Ftp,
-            Scheme::Ftpes,
-            Scheme::Gsiftp,
-            Scheme::Sshftp,
-        ]),
+        select(Scheme::ALL.to_vec()),
         option::of("\\PC{1,10}"),
         host,
         1..=u16::MAX,

@@ -122,7 +122,7 @@ impl EndpointPolicy {
             let hint = "store a credential for the endpoint: POST /api/v1/credentials";
             return Err(ApiError::new(Kind::UserInfo, hint));
         }
-        if remote.scheme == Scheme::Sshftp && !self.personal {
+        if remote.scheme.is_http() || remote.scheme == Scheme::Sshftp && !self.personal {
             return Err(ApiError::new(Kind::Scheme, "use gsiftp, ftp or ftpes"));
         }
         let host = remote.host.to_ascii_lowercase();
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn patterns_know_the_usual_port_of_each_scheme() {
-        for scheme in [Scheme::Ftp, Scheme::Gsiftp, Scheme::Ftpes, Scheme::Sshftp] {
+        for scheme in Scheme::ALL {
             let endpoint = format!("{}://h", scheme.as_str());
             let pattern = format!("*:{}", scheme.default_port());
             assert!(matches(&pattern, &endpoint), "{pattern} {endpoint}");

@@ -287,7 +287,7 @@ fn contradictions_are_named() {
         ("godwit cp --tcp-buffer 1X a ftp://h/d", "unknown suffix"),
         ("godwit cp --nonsense a ftp://h/d", "--nonsense"),
         ("godwit cp -p 0 a ftp://h/d", "0"),
-        ("godwit cp http://h/x .", "unknown scheme"),
+        ("godwit cp gopher://h/x .", "unknown scheme"),
         ("godwit ls /tmp", "wanted a URL"),
         ("godwit mv ftp://a/x ftp://b/x", "within one server"),
         ("godwit cksum -", "works on files"),

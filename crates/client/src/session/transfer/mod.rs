@@ -52,6 +52,9 @@ const LETTING_GO_LIMIT: Duration = Duration::from_secs(1);
 /// and is waited for.
 const ASIDE_ROUND_TRIPS: f64 = 2.0;
 
+/// Requests of HTTP have no monitor.
+pub(crate) type Began<'a> = dyn Fn(Option<&Monitor>) + 'a;
+
 /// A transfer to be run.
 pub(crate) struct TransferPlan<'a> {
     /// Verb and URL for messages.
@@ -78,7 +81,7 @@ pub(crate) struct TransferPlan<'a> {
     /// go is no failure.
     pub(crate) is_cut: bool,
     /// Told once the server has begun.
-    pub(crate) began: Option<&'a dyn Fn(&Monitor)>,
+    pub(crate) began: Option<&'a Began<'a>>,
 }
 
 impl<'a> TransferPlan<'a> {
@@ -136,6 +139,9 @@ impl Session {
         }
         if let Some(error) = self.endpoint.capabilities.data(false).given_up() {
             return TransferOutcome::never_began(error);
+        }
+        if self.endpoint.is_http() {
+            return Box::pin(self.transfer_by_requests(plan, job(Mode::Stream))).await;
         }
         if plan.counts {
             self.context.counters.on_transfer_start(self.round_trip);
@@ -235,7 +241,7 @@ impl Session {
                 if prefetched.started
                     && let Some(began) = plan.began
                 {
-                    began(&monitor);
+                    began(Some(&monitor));
                 }
                 if prefetched
                     .reply
@@ -288,7 +294,7 @@ impl Session {
                     Ok(Spoken::Preliminary(of, _)) if of == id && !state.started => {
                         state.started = true;
                         if let Some(began) = plan.began {
-                            began(&monitor);
+                            began(Some(&monitor));
                         }
                     }
                     Ok(Spoken::Preliminary(of, mark)) if of == id => state.on_preliminary(&mark),

@@ -347,11 +347,11 @@ impl Upload {
             true => ahead,
             false => self.allo_command(session, range),
         };
-        let began = |monitor: &Monitor| {
+        let began = |monitor: Option<&Monitor>| {
             if let UploadSource::Stream(input) = &self.from {
                 input.open();
             }
-            if let Some(tail) = tail {
+            if let (Some(tail), Some(monitor)) = (tail, monitor) {
                 self.stealable.flows(tail, monitor);
                 began();
             }

@@ -62,7 +62,10 @@ impl RateLimit {
     }
 
     /// Bytes, at least 1, that a channel may move now; or when to ask again.
-    pub(crate) fn grant(&self) -> Result<u64, Instant> {
+    ///
+    /// # Errors
+    /// That time.
+    pub fn grant(&self) -> Result<u64, Instant> {
         match self.get() {
             None => Ok(u64::MAX),
             Some(bps) => self.bucket.lock().grant(bps, Instant::now()),
@@ -70,7 +73,7 @@ impl RateLimit {
     }
 
     /// `bytes` were moved after a grant.
-    pub(crate) fn spend(&self, bytes: u64) {
+    pub fn spend(&self, bytes: u64) {
         if let Some(bps) = self.get() {
             self.bucket.lock().spend(bps, bytes);
         }

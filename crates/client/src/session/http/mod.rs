@@ -1,0 +1,28 @@
+//! `https://` and `davs://`: a session whose commands are requests of HTTP and WebDAV.
+//!
+//! ```text
+//!   Command ──► HttpControl ──► PROPFIND, HEAD, MOVE ... ──► Reply of the same meaning
+//!   TransferPlan ──► transfer ──► lanes, each a thread with a connection: GET of ranges, PUT
+//! ```
+//! All that is written in commands of FTP (listings, renames, resumption, verification) holds for
+//! HTTP, too. What a server lacks is said by the features of the session, and by replies.
+//!
+//! # Map
+//! - [`login`]: credentials, and what the server can do; [`server`]: connections and redirects
+//! - [`commands`]: requests for commands; [`replies`]: statuses as replies; [`listing`]: PROPFIND
+//! - [`transfer`]: one transfer; [`lanes`]: the threads that carry it; [`region`]: who fetches what
+//! - [`get`], [`put`]: what a lane does
+
+mod commands;
+mod get;
+mod lanes;
+mod listing;
+pub(super) mod login;
+mod put;
+mod region;
+mod replies;
+mod server;
+mod transfer;
+
+pub(super) use self::commands::HttpControl;
+pub(crate) use self::{lanes::Lanes, region::WINDOW_BYTES};

@@ -1,0 +1,247 @@
+//! What a lane does for a transfer to the server: PUT of a file.
+
+use std::{
+    io::Read,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use godwit_engine::{data::RateLimit, storage::FileRef};
+use godwit_http_client::{
+    Bytes, Method, Request,
+    body::{ChunkSender, channel},
+};
+use godwit_proto::error::{StorageFailure, TransferFailure};
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    get::unreached,
+    region::Failure,
+    replies::{Failed, refusal},
+    server::Wire,
+};
+use crate::report::progress::RequestTotals;
+
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A server may write or hash for so many times the limit of other answers once it has all bytes.
+const WORK_FACTOR: u32 = 10;
+
+/// A transfer to the server.
+pub(super) struct PutJob {
+    pub(super) target: String,
+    pub(super) source: LaneSource,
+    /// Bytes, where they are known.
+    pub(super) length: Option<u64>,
+    pub(super) rate: Arc<RateLimit>,
+    pub(super) totals: Arc<RequestTotals>,
+    pub(super) cancel: CancellationToken,
+    /// For the one that looks after it.
+    pub(super) watcher: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Why the body could not be made.
+    unread: Option<StorageFailure>,
+    ended: Option<Option<Failure>>,
+}
+
+/// Where the bytes come from.
+pub(super) enum LaneSource {
+    File {
+        file: FileRef,
+        base: u64,
+    },
+    /// Read once.
+    Stream(Mutex<Option<Box<dyn Read + Send>>>),
+}
+
+impl PutJob {
+    pub(super) fn new(
+        target: String,
+        source: LaneSource,
+        length: Option<u64>,
+        rate: Arc<RateLimit>,
+        totals: Arc<RequestTotals>,
+    ) -> Self {
+        Self {
+            target,
+            source,
+            length,
+            rate,
+            totals,
+            cancel: CancellationToken::new(),
+            watcher: Notify::new(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The lane has ended.
+    pub(super) fn left(&self, failure: Option<Failure>) {
+        let mut state = self.state.lock();
+        // A body that we could not make is not the server's fault.
+        let failure = match state.unread.take() {
+            Some(unread) => Some(Failure::Transfer(TransferFailure::Storage(unread))),
+            None => failure,
+        };
+        state.ended = Some(failure);
+        drop(state);
+        self.totals.channels.store(0, Ordering::Relaxed);
+        self.watcher.notify_one();
+    }
+
+    /// How it has ended, if it has.
+    pub(super) fn take_end(&self) -> Option<Option<Failure>> {
+        self.state.lock().ended.take()
+    }
+}
+
+/// Sends it. Why that has failed.
+pub(super) async fn run(wire: &mut Wire, job: &Arc<PutJob>) -> Option<Failure> {
+    job.totals.channels.store(1, Ordering::Relaxed);
+    tokio::select! {
+        sent = send(wire, job) => sent.err(),
+        () = job.cancel.cancelled() => None,
+    }
+}
+
+async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
+    let limit = wire.server.limits.answer.saturating_mul(WORK_FACTOR);
+    // A redirected request gets another body.
+    let request = |target: &str| {
+        let (sender, body) = channel(job.length);
+        job.totals.bytes.store(0, Ordering::Relaxed);
+        tokio::spawn(feed(Arc::clone(job), sender));
+        Request::new(Method::PUT, target)
+            .with_body(body)
+            .expecting_continue()
+            .answered_within(limit)
+    };
+    let exchange = wire.send(&job.target, request).await;
+    let mut exchange = exchange.map_err(unreached)?;
+    let status = exchange.answer.status;
+    if !status.is_success() {
+        let text = exchange.reason().await;
+        return Err(Failure::Refused(
+            refusal(status, &text, Failed::Status),
+            job.totals.bytes.load(Ordering::Relaxed) > 0,
+        ));
+    }
+    wire.done(exchange).await;
+    Ok(())
+}
+
+/// Reads the file into the body of a request.
+async fn feed(job: Arc<PutJob>, sender: ChunkSender) {
+    let fed = match &job.source {
+        LaneSource::File { file, base } => feed_file(&job, file, *base, &sender).await,
+        LaneSource::Stream(stream) => {
+            let taken = stream.lock().take();
+            match taken {
+                Some(stream) => feed_stream(&job, stream, &sender).await,
+                None => Err(StorageFailure {
+                    errno: 0,
+                    doing: "read what is sent".to_owned(),
+                    text: "the server sends the request elsewhere, and it can be read only once"
+                        .to_owned(),
+                }),
+            }
+        }
+    };
+    if let Err(failure) = fed {
+        job.state.lock().unread = Some(failure);
+        // The end of the sender would be taken for the end of the file.
+        job.cancel.cancel();
+        sender.gone().await;
+    }
+}
+
+async fn feed_file(
+    job: &PutJob,
+    file: &FileRef,
+    base: u64,
+    sender: &ChunkSender,
+) -> Result<(), StorageFailure> {
+    let length = job.length.unwrap_or(0);
+    let mut at = 0;
+    while at < length {
+        let most = usize::try_from(length - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        let mut buffer = vec![0; most];
+        let began = Instant::now();
+        let read = file.read_at(base + at, &mut buffer)?;
+        let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(0);
+        job.totals.read_us.fetch_add(us, Ordering::Relaxed);
+        if read == 0 {
+            return Err(StorageFailure {
+                errno: 0,
+                doing: "read what is sent".to_owned(),
+                text: format!("the file ends {} bytes too early", length - at),
+            });
+        }
+        buffer.truncate(read);
+        if !pass_on(job, sender, buffer).await {
+            return Ok(());
+        }
+        at += read as u64;
+    }
+    Ok(())
+}
+
+/// The reader may wait for ever, and has a thread that may.
+async fn feed_stream(
+    job: &PutJob,
+    mut stream: Box<dyn Read + Send>,
+    sender: &ChunkSender,
+) -> Result<(), StorageFailure> {
+    let (chunks, mut read) = tokio::sync::mpsc::channel(2);
+    let reading = tokio::task::spawn_blocking(move || {
+        loop {
+            let mut buffer = vec![0; CHUNK_BYTES];
+            match stream.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => {
+                    buffer.truncate(count);
+                    if chunks.blocking_send(buffer).is_err() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    });
+    while let Some(chunk) = read.recv().await {
+        if !pass_on(job, sender, chunk).await {
+            return Ok(());
+        }
+    }
+    let failed = |text: String| StorageFailure {
+        errno: 0,
+        doing: "read what is sent".to_owned(),
+        text,
+    };
+    match reading.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(_) => Err(failed("the thread that reads has ended".to_owned())),
+    }
+}
+
+/// `false`: the request is over.
+async fn pass_on(job: &PutJob, sender: &ChunkSender, chunk: Vec<u8>) -> bool {
+    while let Err(until) = job.rate.grant() {
+        sleep_until(until.into()).await;
+    }
+    let bytes = chunk.len() as u64;
+    let is_taken = sender.send(Bytes::from(chunk)).await.is_ok();
+    if is_taken {
+        job.rate.spend(bytes);
+        job.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    is_taken
+}

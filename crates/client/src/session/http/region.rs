@@ -1,0 +1,407 @@
+//! The bytes of a file that lanes fetch at the same time: who takes which of them next.
+//!
+//! Pieces are handed out in order, and none begins further than [`WINDOW_BYTES`] behind the first
+//! byte that is not here. So a file that was fetched in part has all bytes but those of its last
+//! [`WINDOW_BYTES`]: a later run goes on there.
+
+use std::sync::atomic::Ordering;
+
+use godwit_proto::{ByteRange, RangeSet, Reply, error::TransferFailure};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::report::progress::RequestTotals;
+
+/// Bytes at the end of a partial file among which some may be missing.
+pub(crate) const WINDOW_BYTES: u64 = 128 << 20;
+
+/// Bytes of a piece: a request costs a round trip, in which its connection rests.
+const PIECE_BYTES_MAX: u64 = 32 << 20;
+const PIECE_BYTES_MIN: u64 = 4 << 20;
+
+/// Why a lane has ended.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Transfer(TransferFailure),
+    /// `true`: bytes of the transfer have come before.
+    Refused(Reply, bool),
+    /// The file is another one than that of the first answer.
+    Changed,
+    /// The server has no room for this connection, and may have for fewer.
+    Crowded(Box<Failure>),
+}
+
+impl Failure {
+    pub(super) fn lost(why: impl Into<String>) -> Self {
+        Self::Transfer(TransferFailure::ConnectionLost(why.into()))
+    }
+}
+
+/// By what a server is asked for the same version of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Validator {
+    /// A strong `ETag`.
+    Tag(String),
+    /// `Last-Modified`.
+    Date(String),
+}
+
+/// Bytes of the file from the first of the transfer on, and the lanes that fetch them.
+pub(super) struct Region {
+    state: Mutex<State>,
+    /// For lanes that wait.
+    lanes: Notify,
+    /// For the one that looks after them.
+    pub(super) watcher: Notify,
+    pub(super) totals: std::sync::Arc<RequestTotals>,
+}
+
+struct State {
+    /// First byte that no lane has.
+    next: u64,
+    /// `None`: as many as the server sends.
+    end: Option<u64>,
+    /// That lanes fetch now: the number of the lane, its next byte, and where it ends.
+    active: Vec<(usize, u64, u64)>,
+    /// That were given back.
+    returned: Vec<(u64, u64)>,
+    /// Lanes that may run.
+    wanted: usize,
+    /// That run.
+    running: Vec<usize>,
+    /// The first answer has come.
+    is_begun: bool,
+    /// Parts can be asked for.
+    has_parts: bool,
+    validator: Option<Validator>,
+    safe: RangeSet,
+    failure: Option<Failure>,
+    /// The server had no room for more lanes than these.
+    crowded: Option<usize>,
+    is_stopped: bool,
+}
+
+/// Bytes for a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) start: u64,
+    /// `None`: to the end, wherever that is.
+    pub(super) end: Option<u64>,
+    /// No answer has come before.
+    pub(super) is_first: bool,
+    /// Nothing of the region lies behind it.
+    pub(super) is_rest: bool,
+}
+
+/// What became of a transfer.
+pub(super) struct Fetched {
+    pub(super) safe: RangeSet,
+    pub(super) failure: Option<Failure>,
+    pub(super) is_stopped: bool,
+}
+
+impl Region {
+    pub(super) fn new(start: u64, end: Option<u64>, totals: std::sync::Arc<RequestTotals>) -> Self {
+        Self {
+            state: Mutex::new(State {
+                next: start,
+                end,
+                active: Vec::new(),
+                returned: Vec::new(),
+                wanted: 1,
+                running: Vec::new(),
+                is_begun: false,
+                has_parts: false,
+                validator: None,
+                safe: RangeSet::new(),
+                failure: None,
+                crowded: None,
+                is_stopped: false,
+            }),
+            lanes: Notify::new(),
+            watcher: Notify::new(),
+            totals,
+        }
+    }
+
+    /// So many lanes are wanted from now on. Which of them are to be sent here that are not.
+    pub(super) fn want(&self, lanes: usize) -> Vec<usize> {
+        let mut state = self.state.lock();
+        let most = state.crowded.unwrap_or(usize::MAX);
+        let wanted = lanes.min(most).min(state.useful_lanes()).max(1);
+        let grows = wanted > state.wanted;
+        state.wanted = wanted;
+        if grows {
+            state.shorten();
+        }
+        let is_over = state.failure.is_some() || state.is_stopped || !state.has_work();
+        // The others ask for the version that the first has got.
+        let wanted = match state.is_begun {
+            true => wanted,
+            false => 1,
+        };
+        let missing = match is_over {
+            true => 0,
+            false => wanted.saturating_sub(state.running.len()),
+        };
+        let free: Vec<_> = (0..)
+            .filter(|lane| !state.running.contains(lane))
+            .take(missing)
+            .collect();
+        state.running.extend(&free);
+        self.count(&state);
+        drop(state);
+        self.lanes.notify_waiters();
+        free
+    }
+
+    /// The next piece for a lane that has none; `None`: it is to end.
+    pub(super) async fn take(&self, lane: usize) -> Option<Piece> {
+        loop {
+            let room = self.lanes.notified();
+            tokio::pin!(room);
+            room.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                let is_one_too_many = state.running.len() > state.wanted;
+                if state.failure.is_some()
+                    || state.is_stopped
+                    || is_one_too_many
+                    || !state.has_work()
+                {
+                    return None;
+                }
+                if let Some(piece) = state.hand_out(lane) {
+                    return Some(piece);
+                }
+            }
+            room.await;
+        }
+    }
+
+    /// Where the lane's piece ends now: others may have taken of it.
+    pub(super) fn end_of(&self, lane: usize) -> Option<u64> {
+        let state = self.state.lock();
+        state.end?;
+        let own = state.active.iter().find(|(of, ..)| *of == lane);
+        own.map(|(_, _, end)| *end)
+    }
+
+    /// What the file's version is asked for by; `None` before the first answer, and where the
+    /// server tells none.
+    pub(super) fn validator(&self) -> Option<Validator> {
+        self.state.lock().validator.clone()
+    }
+
+    /// The first answer: parts can be asked for, or the lane has all of it.
+    pub(super) fn begun(&self, lane: usize, validator: Option<Validator>, has_parts: bool) {
+        let mut state = self.state.lock();
+        state.validator = validator;
+        state.is_begun = true;
+        state.has_parts = has_parts;
+        let end = state.end.unwrap_or(u64::MAX);
+        if !has_parts {
+            if let Some(own) = state.active.iter_mut().find(|(of, ..)| *of == lane) {
+                own.2 = end;
+            }
+            state.next = end;
+            state.wanted = 1;
+        }
+        drop(state);
+        self.watcher.notify_one();
+    }
+
+    /// So many bytes more of the lane's piece are written.
+    pub(super) fn written(&self, lane: usize, bytes: u64) {
+        let mut state = self.state.lock();
+        let Some(own) = state.active.iter_mut().find(|(of, ..)| *of == lane) else {
+            return;
+        };
+        let start = own.1;
+        own.1 += bytes;
+        let end = own.1;
+        state.safe.insert(ByteRange { start, end });
+        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+        drop(state);
+        self.lanes.notify_waiters();
+    }
+
+    /// The lane has all of its piece. `ends`: it was the last, of a file of unknown length.
+    pub(super) fn done(&self, lane: usize, ends: bool) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
+            let (_, at_byte, _) = state.active.swap_remove(at);
+            if ends {
+                state.end = Some(at_byte);
+                state.next = at_byte;
+            }
+        }
+        drop(state);
+        self.lanes.notify_waiters();
+    }
+
+    /// The lane ends; `failure`: why it could not do its piece.
+    pub(super) fn left(&self, lane: usize, failure: Option<Failure>) {
+        let mut state = self.state.lock();
+        let own = state.active.iter().position(|(of, ..)| *of == lane);
+        let own = own.map(|at| state.active.swap_remove(at));
+        state.running.retain(|of| *of != lane);
+        match failure {
+            Some(Failure::Crowded(_)) if !state.running.is_empty() => {
+                state.crowded = Some(state.running.len());
+                state.wanted = state.running.len();
+                state.returned.extend(
+                    own.map(|(_, at, end)| (at, end))
+                        .filter(|(at, end)| at < end),
+                );
+            }
+            Some(Failure::Crowded(failure)) => drop(state.failure.get_or_insert(*failure)),
+            Some(failure) => drop(state.failure.get_or_insert(failure)),
+            None => {}
+        }
+        self.count(&state);
+        drop(state);
+        self.lanes.notify_waiters();
+        self.watcher.notify_one();
+    }
+
+    /// No lane begins another piece.
+    pub(super) fn stop(&self) {
+        self.state.lock().is_stopped = true;
+        self.lanes.notify_waiters();
+        self.watcher.notify_one();
+    }
+
+    /// The server turned a lane away, and has room for these; once.
+    pub(super) fn take_crowded(&self) -> Option<u32> {
+        let state = self.state.lock();
+        state.crowded.and_then(|lanes| u32::try_from(lanes).ok())
+    }
+
+    /// Lanes that run.
+    pub(super) fn running(&self) -> usize {
+        self.state.lock().running.len()
+    }
+
+    /// One more than the highest number of those.
+    pub(super) fn highest(&self) -> usize {
+        let state = self.state.lock();
+        state.running.iter().max().map_or(0, |lane| lane + 1)
+    }
+
+    /// A lane has ended because of a failure.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.lock().failure.is_some()
+    }
+
+    /// Once no lane runs: whether that is the end.
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.state.lock();
+        let is_idle = state.running.is_empty();
+        is_idle && (state.failure.is_some() || state.is_stopped || !state.has_work())
+    }
+
+    pub(super) fn finish(&self) -> Fetched {
+        let mut state = self.state.lock();
+        Fetched {
+            safe: std::mem::take(&mut state.safe),
+            failure: state.failure.take(),
+            is_stopped: state.is_stopped,
+        }
+    }
+
+    fn count(&self, state: &State) {
+        let lanes = u32::try_from(state.running.len()).unwrap_or(u32::MAX);
+        self.totals.channels.store(lanes, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Bytes that no lane has.
+    fn has_work(&self) -> bool {
+        !self.returned.is_empty()
+            || match (self.end, self.is_begun) {
+                (Some(end), true) => self.next < end,
+                (None, true) => false,
+                (_, false) => self.active.is_empty(),
+            }
+    }
+
+    /// More would have nothing to do.
+    fn useful_lanes(&self) -> usize {
+        let Some(end) = self.end else { return 1 };
+        let left: u64 = self.active.iter().map(|(_, at, end)| end - at).sum();
+        let left = left + end.saturating_sub(self.next);
+        usize::try_from(left / PIECE_BYTES_MIN).unwrap_or(usize::MAX)
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        let lanes = self.wanted.max(1) as u64;
+        (WINDOW_BYTES / 2 / lanes).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
+    }
+
+    /// The first byte that is not here.
+    fn floor(&self) -> u64 {
+        let active = self.active.iter().map(|(_, at, _)| *at);
+        let returned = self.returned.iter().map(|(at, _)| *at);
+        active.chain(returned).min().unwrap_or(self.next)
+    }
+
+    /// `None`: nothing before others have got on.
+    fn hand_out(&mut self, lane: usize) -> Option<Piece> {
+        let is_first = !self.is_begun;
+        if let Some((start, end)) = self.returned.pop() {
+            self.active.push((lane, start, end));
+            return Some(Piece {
+                start,
+                end: Some(end),
+                is_first,
+                is_rest: false,
+            });
+        }
+        let start = self.next;
+        let Some(end) = self.end else {
+            self.active.push((lane, start, u64::MAX));
+            self.next = u64::MAX;
+            return Some(Piece {
+                start,
+                end: None,
+                is_first,
+                is_rest: true,
+            });
+        };
+        let bytes = match self.wanted {
+            1 => end - start,
+            _ => self.piece_bytes().min(end - start),
+        };
+        // A lane alone writes in order.
+        if !self.active.is_empty() && start + bytes > self.floor().saturating_add(WINDOW_BYTES) {
+            return None;
+        }
+        self.next = start + bytes;
+        self.active.push((lane, start, self.next));
+        Some(Piece {
+            start,
+            end: Some(self.next),
+            is_first,
+            is_rest: self.next == end,
+        })
+    }
+
+    /// A lane that was alone has all that is left: it keeps a piece of it.
+    fn shorten(&mut self) {
+        let bytes = self.piece_bytes();
+        let (Some(_), Some(last)) = (self.end, self.active.iter().map(|a| a.2).max()) else {
+            return;
+        };
+        if last != self.next || !self.has_parts {
+            return;
+        }
+        for own in &mut self.active {
+            if own.2 == last && own.2 - own.1 > 2 * bytes {
+                own.2 = own.1 + bytes;
+                self.next = own.2;
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! A server of HTTP as one session sees it, and requests to it: connections that are kept, and
+//! redirects that are followed.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use godwit_engine::control::{ControlError, ProtocolTrace};
+use godwit_gsi::{
+    cert::Credential,
+    ftps::Authorities,
+    https::{HttpsClient, Trust},
+    verify::Directory,
+};
+use godwit_http::target;
+use godwit_http_client::{
+    Answer, BadUrl, Connection, Connector, HeaderValue, Limits, Method, Origin, Policy, Request,
+    Scheme, Step, Url, header,
+    redirect::{BadRedirect, Redirects},
+};
+use godwit_proto::FtpPath;
+use tokio::time::Instant;
+
+use crate::{context::RunContext, endpoint::Endpoint, error::Error};
+
+/// A connection that has rested for longer is not used again: servers close those, and a request
+/// that comes then is lost.
+const IDLE_MAX: Duration = Duration::from_secs(4);
+
+/// Connections that wait for their next request: one to the server, one to where it redirects.
+const KEPT_MAX: usize = 2;
+
+/// Bytes of the answer to a request that has failed.
+const REASON_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes of an answer that is not wanted, which are read so that the connection can be used again.
+const REST_BYTES_MAX: u64 = 64 << 10;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HttpError {
+    #[error("{0}")]
+    Connection(#[from] godwit_http_client::Error),
+    #[error("{0}")]
+    Redirect(#[from] BadRedirect),
+    #[error("{0}")]
+    Url(#[from] BadUrl),
+    /// The server says something that makes no sense.
+    #[error("{0}")]
+    Senseless(String),
+}
+
+impl HttpError {
+    /// For what is asked of a session.
+    pub(super) fn of_control(self, peer: &Arc<str>) -> ControlError {
+        ControlError::Http {
+            peer: Arc::clone(peer),
+            reason: self.to_string().into(),
+        }
+    }
+
+    /// For a session that cannot begin.
+    pub(super) fn of_opening(self, endpoint: &Endpoint) -> Error {
+        use godwit_http_client::Cause;
+        let name = endpoint.name();
+        let (step, cause) = match self {
+            Self::Connection(error) => (error.step, error.cause),
+            other => {
+                return Error::Control {
+                    doing: format!("log in to {name}"),
+                    error: other.of_control(&name.as_str().into()),
+                };
+            }
+        };
+        let reason = format!("{}", cause);
+        match (step, cause) {
+            (_, Cause::Refused(address)) => Error::AddressRefused {
+                endpoint: name,
+                address: address.ip(),
+            },
+            (Step::Resolve, Cause::Io(error)) => Error::Resolve {
+                endpoint: name,
+                host: endpoint.host().to_owned(),
+                error: Arc::new(error),
+            },
+            (Step::Resolve | Step::Connect, cause) => Error::Unreachable {
+                error: ControlError::Connect {
+                    peer: name.as_str().into(),
+                    error: Arc::new(match cause {
+                        Cause::Io(error) => error,
+                        _ => std::io::Error::other(reason),
+                    }),
+                },
+                endpoint: name,
+            },
+            (Step::Handshake, Cause::Tls(_) | Cause::Untrusted(_)) => Error::Identity {
+                doing: name,
+                reason,
+            },
+            _ => Error::Control {
+                doing: format!("log in to {name}"),
+                error: ControlError::Http {
+                    peer: name.as_str().into(),
+                    reason: reason.into(),
+                },
+            },
+        }
+    }
+}
+
+/// Whether the server speaks WebDAV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Dav {
+    Unknown,
+    Yes,
+    No,
+}
+
+/// What all connections of a session share.
+pub(super) struct HttpServer {
+    pub(super) origin: Origin,
+    /// The first that the server's certificate passes is used.
+    connectors: Vec<Connector>,
+    connector: AtomicU8,
+    /// Of the user; sent to this server only.
+    authorization: Option<HeaderValue>,
+    dav: AtomicU8,
+    log: Option<ProtocolTrace>,
+    pub(super) limits: Limits,
+}
+
+impl HttpServer {
+    /// # Errors
+    /// Why there is no TLS, as a message for the user.
+    pub(super) fn new(
+        context: &RunContext,
+        endpoint: &Endpoint,
+        credential: Option<&Credential>,
+        authorization: Option<HeaderValue>,
+        log: Option<ProtocolTrace>,
+    ) -> Result<Self, String> {
+        let connections = &context.connections;
+        let silence = connections.stall_limit;
+        let limits = Limits {
+            resolve: silence,
+            connect: silence,
+            handshake: silence,
+            answer: silence,
+            silence,
+            ..Limits::default()
+        };
+        let scope = connections.addresses;
+        let policy: Policy = Arc::new(move |origin: &Origin, address: SocketAddr| {
+            scope.allows_for(&origin.host, address.ip())
+        });
+        let connector = |tls| Connector::new(tls, Arc::clone(&policy), limits);
+        let mut connectors = Vec::new();
+        if endpoint.is_tls() {
+            let mut trusts = vec![Trust::Web(connections.authorities.clone())];
+            let grid = connections.locations.authority_directory();
+            if let (Authorities::System, Some(directory)) = (&connections.authorities, grid) {
+                trusts.push(Trust::Grid(Arc::new(Directory::new(directory.to_owned()))));
+            }
+            for trust in trusts {
+                let client = HttpsClient::new(credential, &trust);
+                let client = client.map_err(|error| format!("trusted CAs (--ca): {error}"))?;
+                connectors.push(connector(Some(client)));
+            }
+        } else {
+            connectors.push(connector(None));
+        }
+        Ok(Self {
+            origin: Origin {
+                scheme: match endpoint.is_tls() {
+                    true => Scheme::Https,
+                    false => Scheme::Http,
+                },
+                host: endpoint.host().to_ascii_lowercase(),
+                port: endpoint.port(),
+            },
+            connectors,
+            connector: AtomicU8::new(0),
+            authorization,
+            dav: AtomicU8::new(Dav::Unknown as u8),
+            log,
+            limits,
+        })
+    }
+
+    pub(super) fn dav(&self) -> Dav {
+        match self.dav.load(Ordering::Relaxed) {
+            1 => Dav::Yes,
+            2 => Dav::No,
+            _ => Dav::Unknown,
+        }
+    }
+
+    pub(super) fn set_dav(&self, dav: Dav) {
+        self.dav.store(dav as u8, Ordering::Relaxed);
+    }
+
+    /// Connects, by the authorities that the server's certificate has passed before; by the others
+    /// while none has.
+    async fn connect(&self, origin: &Origin) -> Result<Connection, HttpError> {
+        let known = usize::from(self.connector.load(Ordering::Relaxed));
+        let connector = &self.connectors[known.min(self.connectors.len() - 1)];
+        let first = match connector.connect(origin).await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => error,
+        };
+        let others = self.connectors.get(known + 1..).unwrap_or_default();
+        if first.step == Step::Handshake {
+            for (at, connector) in others.iter().enumerate() {
+                if let Ok(connection) = connector.connect(origin).await {
+                    let at = u8::try_from(known + 1 + at).unwrap_or(0);
+                    self.connector.store(at, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+            }
+        }
+        Err(first.into())
+    }
+
+    fn trace(&self, sent: bool, line: impl FnOnce() -> String) {
+        if let Some(log) = &self.log {
+            log(sent, &line());
+        }
+    }
+
+    /// `target` of a file, or of a directory with the slash that some servers demand.
+    pub(super) fn target(path: &FtpPath, is_directory: bool) -> String {
+        let mut target = target::encoded(path.as_bytes());
+        if is_directory && !target.ends_with('/') {
+            target.push('/');
+        }
+        target
+    }
+}
+
+/// An answer, and where it has come from.
+pub(super) struct Exchange {
+    pub(super) answer: Answer,
+    /// Path and query of the last redirect, or of the request.
+    pub(super) url: Url,
+    connection: Connection,
+}
+
+impl Exchange {
+    /// A header's text.
+    pub(super) fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.answer.header(name.as_str())
+    }
+
+    /// How the connection is protected; `None`: in clear.
+    pub(super) fn tls(&self) -> Option<&str> {
+        self.connection.tls()
+    }
+
+    /// The whole body of at most so many bytes; `None`: it is longer.
+    pub(super) async fn body(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, HttpError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = self.answer.chunk().await? {
+            if body.len() + chunk.len() > bytes_max {
+                return Ok(None);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Some(body))
+    }
+
+    /// What the server says of a failure; nothing where it says it in HTML.
+    pub(super) async fn reason(&mut self) -> String {
+        let is_text = self
+            .header(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.starts_with("text/plain"));
+        let mut said = Vec::new();
+        while said.len() < REASON_BYTES_MAX
+            && let Ok(Some(chunk)) = self.answer.chunk().await
+        {
+            said.extend_from_slice(&chunk);
+        }
+        said.truncate(REASON_BYTES_MAX);
+        match is_text {
+            true => String::from_utf8_lossy(&said).trim().to_owned(),
+            false => String::new(),
+        }
+    }
+}
+
+/// Connections of one task to a server, used one request at a time.
+pub(super) struct Wire {
+    pub(super) server: Arc<HttpServer>,
+    kept: Vec<(Connection, Instant)>,
+}
+
+impl Wire {
+    pub(super) fn new(server: Arc<HttpServer>) -> Self {
+        Self {
+            server,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Sends a request to `target`, and to where it is redirected: `request` makes it for each. One
+    /// that can be repeated is sent again where a connection that was kept has ended meanwhile.
+    pub(super) async fn send(
+        &mut self,
+        target: &str,
+        mut request: impl FnMut(&str) -> Request,
+    ) -> Result<Exchange, HttpError> {
+        let mut way = Redirects::new(Url::new(self.server.origin.clone(), target)?);
+        loop {
+            let url = way.url().clone();
+            let exchange = self
+                .send_once(&url, way.carries_credentials(), &mut request)
+                .await?;
+            if !Redirects::is_redirect(exchange.answer.status) {
+                return Ok(exchange);
+            }
+            let location = exchange.header(header::LOCATION).map(str::to_owned);
+            way.follow(location.as_deref())?;
+            self.done(exchange).await;
+        }
+    }
+
+    async fn send_once(
+        &mut self,
+        url: &Url,
+        with_credentials: bool,
+        request: &mut impl FnMut(&str) -> Request,
+    ) -> Result<Exchange, HttpError> {
+        loop {
+            let mut request = request(url.target());
+            let is_repeatable = matches!(
+                request.method.as_str(),
+                "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "MKCOL"
+            );
+            if let Some(authorization) = &self.server.authorization
+                && with_credentials
+            {
+                let value = authorization.clone();
+                request.headers.insert(header::AUTHORIZATION, value);
+            }
+            let agent = concat!("godwit/", env!("CARGO_PKG_VERSION"));
+            let agent = HeaderValue::from_static(agent);
+            request.headers.insert(header::USER_AGENT, agent);
+            let method = request.method.clone();
+            let (mut connection, is_kept) = match self.take_kept(&url.origin).await {
+                Some(connection) => (connection, true),
+                None => (self.server.connect(&url.origin).await?, false),
+            };
+            self.server
+                .trace(true, || format!("{method} {}", url.target()));
+            match connection.send(request).await {
+                Ok(answer) => {
+                    self.server.trace(false, || format!("{}", answer.status));
+                    return Ok(Exchange {
+                        answer,
+                        url: url.clone(),
+                        connection,
+                    });
+                }
+                Err(error) if is_kept && is_repeatable && error.is_transient() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn take_kept(&mut self, origin: &Origin) -> Option<Connection> {
+        self.kept.retain(|(_, since)| since.elapsed() < IDLE_MAX);
+        let at = self.kept.iter().position(|(c, _)| c.origin() == origin)?;
+        let (mut connection, _) = self.kept.swap_remove(at);
+        connection.is_reusable().await.then_some(connection)
+    }
+
+    /// The answer is read as far as it is wanted: keeps the connection if little of it is left.
+    pub(super) async fn done(&mut self, mut exchange: Exchange) {
+        let mut rest = REST_BYTES_MAX;
+        loop {
+            match exchange.answer.chunk().await {
+                Ok(None) => break,
+                Ok(Some(chunk)) if (chunk.len() as u64) < rest => rest -= chunk.len() as u64,
+                _ => return,
+            }
+        }
+        if exchange.connection.is_reusable().await {
+            if self.kept.len() >= KEPT_MAX {
+                self.kept.remove(0);
+            }
+            self.kept.push((exchange.connection, Instant::now()));
+        }
+    }
+}
+
+/// A request of a method that has no name in HTTP itself.
+pub(super) fn dav_method(name: &'static [u8]) -> Method {
+    Method::from_bytes(name).unwrap_or(Method::OPTIONS)
+}

@@ -1,0 +1,392 @@
+//! One transfer with a server of HTTP, to its end.
+//!
+//! The session looks after it: it has as many lanes as the target says, shows how far it is, and
+//! ends it when the user interrupts.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use godwit_engine::data::{Sink, Source, TransferJob, TransferReport};
+use godwit_proto::{
+    Command, FtpPath, RangeSet, Reply, RestartPoint,
+    error::{StorageFailure, TransferFailure},
+};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    commands::HttpControl,
+    get::{GetJob, LaneSink},
+    lanes::Work,
+    put::{LaneSource, PutJob},
+    region::{Failure, Region},
+    replies::{not_offered, reply},
+    server::HttpServer,
+};
+use crate::{
+    error::{Error, Result},
+    report::{
+        events::ChannelState,
+        progress::{LocalView, RequestTotals, RunningTransfer},
+    },
+    session::{Session, TransferOutcome, TransferPlan, control::Control},
+};
+
+impl Session {
+    /// Runs a transfer of a session with a server of HTTP.
+    pub(in crate::session) async fn transfer_by_requests(
+        &mut self,
+        plan: TransferPlan<'_>,
+        job: TransferJob,
+    ) -> TransferOutcome {
+        let began = Instant::now();
+        if plan.counts {
+            self.context.counters.on_transfer_start(self.round_trip);
+        }
+        let ended = match (&plan.command, job) {
+            (Command::Mlsd(Some(directory)), TransferJob::Receive(sink)) => {
+                Box::pin(self.list_by_request(directory, sink)).await
+            }
+            (Command::Retr(path), TransferJob::Receive(sink)) => self.get(&plan, path, sink).await,
+            (Command::Stor(path), TransferJob::Send(source)) => self.put(&plan, path, source).await,
+            (other, _) => Ended::refused(not_offered(other.verb())),
+        };
+        let result = self.result_of(&plan, ended.failure, ended.is_stopped);
+        if result.is_ok() {
+            self.endpoint.capabilities.data(false).worked();
+        }
+        TransferOutcome {
+            report: Some(TransferReport {
+                bytes: ended.bytes,
+                safe: ended.safe,
+                result: result.as_ref().copied().map_err(|error| match error {
+                    Error::Transfer { failure, .. } => failure.clone(),
+                    _ => TransferFailure::Aborted,
+                }),
+                cached: 0,
+                channels_peak: ended.lanes_peak,
+                elapsed: began.elapsed(),
+                unsent: Vec::new(),
+            }),
+            safe: RangeSet::new(),
+            reply: result.is_ok().then(|| reply(226, "complete")),
+            result,
+        }
+    }
+
+    fn result_of(
+        &mut self,
+        plan: &TransferPlan<'_>,
+        failure: Option<Failure>,
+        is_stopped: bool,
+    ) -> Result<()> {
+        if is_stopped {
+            return Err(Error::Interrupted);
+        }
+        let doing = plan.doing.to_owned();
+        Err(match failure {
+            None => return Ok(()),
+            Some(Failure::Transfer(failure)) => Error::Transfer { doing, failure },
+            Some(Failure::Refused(reply, started)) => Error::Refused {
+                doing,
+                reply: Box::new(reply),
+                started,
+            },
+            Some(Failure::Changed) => Error::Changed {
+                what: match &plan.command {
+                    Command::Retr(path) => self.endpoint.url(path),
+                    _ => doing,
+                },
+            },
+            Some(Failure::Crowded(failure)) => return self.result_of(plan, Some(*failure), false),
+        })
+    }
+
+    fn http(&mut self) -> Option<&mut HttpControl> {
+        match &mut self.commands.control {
+            Control::Http(control) => Some(control),
+            Control::Ftp(_) => None,
+        }
+    }
+
+    async fn list_by_request(&mut self, directory: &FtpPath, sink: Sink) -> Ended {
+        let stop = Some(self.context.stop.clone());
+        let Some(control) = self.http() else {
+            return Ended::refused(not_offered("MLSD"));
+        };
+        let stop = stop.filter(|stop| !stop.is_cancelled());
+        let interrupted = async {
+            match stop {
+                Some(stop) => stop.cancelled_owned().await,
+                // This is part of cleaning up.
+                None => std::future::pending().await,
+            }
+        };
+        let listed = tokio::select! {
+            listed = control.list(directory) => listed,
+            () = interrupted => {
+                return Ended {
+                    is_stopped: true,
+                    ..Ended::default()
+                };
+            }
+        };
+        let lines = match listed {
+            Ok(Ok(lines)) => lines,
+            Ok(Err(refusal)) => return Ended::refused(refusal),
+            Err(error) => return Ended::failed(Failure::lost(error.to_string())),
+        };
+        let Sink::Stream(mut sink) = sink else {
+            return Ended::refused(not_offered("MLSD"));
+        };
+        match sink.write_all(&lines) {
+            Ok(()) => Ended {
+                bytes: lines.len() as u64,
+                ..Ended::default()
+            },
+            Err(error) => Ended::failed(Failure::Transfer(TransferFailure::Storage(
+                StorageFailure {
+                    errno: error.raw_os_error().unwrap_or(0),
+                    doing: "take a listing".to_owned(),
+                    text: error.to_string(),
+                },
+            ))),
+        }
+    }
+
+    async fn get(&mut self, plan: &TransferPlan<'_>, path: &FtpPath, sink: Sink) -> Ended {
+        let wanted = Wanted::of(plan, sink);
+        let totals = Arc::<RequestTotals>::default();
+        let job = Arc::new(GetJob {
+            region: Region::new(wanted.start, wanted.end, Arc::clone(&totals)),
+            target: HttpServer::target(path, false),
+            remote: wanted.remote,
+            is_to_the_end: !wanted.is_cut,
+            is_cut: wanted.is_cut,
+            sink: wanted.sink,
+            rate: Arc::clone(&self.context.rate),
+            cancel: CancellationToken::new(),
+        });
+        let is_one = matches!(job.sink, LaneSink::Stream(_)) || !plan.counts;
+        let work = Work::Get(Arc::clone(&job));
+        let running = self.show(plan, &totals);
+        let stop = self.context.stop.clone();
+        let mut target = self.context.target.subscribe();
+        let mut ended = Ended::default();
+        let mut told_crowded = false;
+        loop {
+            let watch = job.region.watcher.notified();
+            tokio::pin!(watch);
+            watch.as_mut().enable();
+            let wanted = match is_one {
+                true => 1,
+                false => usize::try_from(self.channels_wanted()).unwrap_or(1),
+            };
+            if let Err(error) = self.send_lanes(&job.region, wanted, &work) {
+                job.region.stop();
+                job.cancel.cancel();
+                ended.failure = Some(Failure::lost(error.to_string()));
+            }
+            if let (Some(before), false) = (job.region.take_crowded(), told_crowded) {
+                told_crowded = true;
+                self.context.target.channels_refused(&self.endpoint, before);
+            }
+            let lanes = u32::try_from(job.region.running()).unwrap_or(u32::MAX);
+            ended.lanes_peak = ended.lanes_peak.max(lanes);
+            if job.region.has_failed() {
+                job.cancel.cancel();
+            }
+            if job.region.is_over() {
+                break;
+            }
+            tokio::select! {
+                () = watch => {}
+                Ok(()) = target.changed() => {}
+                () = stop.cancelled(), if !job.cancel.is_cancelled() => {
+                    job.region.stop();
+                    job.cancel.cancel();
+                }
+                // A lane that writes to a pipe without a reader cannot be called off.
+                () = given_up(&job.cancel, plan.may_block) => break,
+            }
+        }
+        drop(running);
+        if !job.region.is_over() {
+            self.data.lanes.close();
+        }
+        let fetched = job.region.finish();
+        ended.failure = ended.failure.or(fetched.failure);
+        ended.is_stopped = fetched.is_stopped && stop.is_cancelled();
+        ended.bytes = totals.bytes.load(Ordering::Relaxed);
+        ended.safe = fetched.safe;
+        if ended.bytes > 0 {
+            self.endpoint.capabilities.data(false).worked();
+        }
+        ended
+    }
+
+    /// Sends lanes to a transfer until so many carry it, and ends those that are one too many.
+    fn send_lanes(&mut self, region: &Region, wanted: usize, work: &Work) -> Result<()> {
+        let Some(server) = self.http().map(|control| Arc::clone(control.server())) else {
+            return Ok(());
+        };
+        let mut opened = 0;
+        for lane in region.want(wanted) {
+            opened += u32::from(self.data.lanes.start(&server, lane, work)?);
+        }
+        self.report_channels(ChannelState::Opened, opened);
+        let retired = self.data.lanes.keep(wanted.max(region.highest()));
+        self.report_channels(ChannelState::Retired, retired);
+        Ok(())
+    }
+
+    async fn put(&mut self, plan: &TransferPlan<'_>, path: &FtpPath, source: Source) -> Ended {
+        let Some(server) = self.http().map(|control| Arc::clone(control.server())) else {
+            return Ended::refused(not_offered("STOR"));
+        };
+        let (source, length) = match source {
+            Source::File { file, base, ranges } => {
+                let start = ranges.first().map_or(0, |range| range.start);
+                let end = ranges.last().map_or(0, |range| range.end);
+                let base = base + start;
+                (LaneSource::File { file, base }, Some(end - start))
+            }
+            Source::Stream(stream) => (LaneSource::Stream(Mutex::new(Some(stream))), None),
+        };
+        let totals = Arc::<RequestTotals>::default();
+        let target = HttpServer::target(path, false);
+        let rate = Arc::clone(&self.context.rate);
+        let job = PutJob::new(target, source, length, rate, Arc::clone(&totals));
+        let job = Arc::new(job);
+        let running = self.show(plan, &totals);
+        let stop = self.context.stop.clone();
+        let work = Work::Put(Arc::clone(&job));
+        let mut ended = Ended {
+            lanes_peak: 1,
+            ..Ended::default()
+        };
+        if let Some(began) = plan.began {
+            began(None);
+        }
+        match self.data.lanes.start(&server, 0, &work) {
+            Ok(is_new) => self.report_channels(ChannelState::Opened, u32::from(is_new)),
+            Err(error) => return Ended::failed(Failure::lost(error.to_string())),
+        }
+        loop {
+            let watch = job.watcher.notified();
+            tokio::pin!(watch);
+            watch.as_mut().enable();
+            if let Some(failure) = job.take_end() {
+                ended.failure = failure;
+                break;
+            }
+            tokio::select! {
+                () = watch => {}
+                () = stop.cancelled(), if !job.cancel.is_cancelled() => {
+                    ended.is_stopped = true;
+                    job.cancel.cancel();
+                }
+                () = given_up(&job.cancel, plan.may_block) => {
+                    self.data.lanes.close();
+                    break;
+                }
+            }
+        }
+        drop(running);
+        ended.bytes = totals.bytes.load(Ordering::Relaxed);
+        ended
+    }
+
+    fn show(
+        &self,
+        plan: &TransferPlan<'_>,
+        totals: &Arc<RequestTotals>,
+    ) -> Option<RunningTransfer> {
+        let counters = &self.context.counters;
+        let here = || LocalView::Requests(Arc::clone(totals));
+        plan.counts.then(|| RunningTransfer::new(counters, here()))
+    }
+}
+
+/// How a transfer went.
+#[derive(Default)]
+struct Ended {
+    bytes: u64,
+    safe: RangeSet,
+    failure: Option<Failure>,
+    is_stopped: bool,
+    lanes_peak: u32,
+}
+
+impl Ended {
+    fn failed(failure: Failure) -> Self {
+        Self {
+            failure: Some(failure),
+            ..Self::default()
+        }
+    }
+
+    fn refused(reply: Reply) -> Self {
+        Self::failed(Failure::Refused(reply, false))
+    }
+}
+
+/// Which bytes of a file are wanted, and where they go.
+struct Wanted {
+    /// First byte of the region.
+    start: u64,
+    end: Option<u64>,
+    /// Byte at the server that is byte 0 of the region.
+    remote: u64,
+    /// The file may go on behind the region.
+    is_cut: bool,
+    sink: LaneSink,
+}
+
+impl Wanted {
+    fn of(plan: &TransferPlan<'_>, sink: Sink) -> Self {
+        let rest = match &plan.ahead {
+            Some(Command::Rest(RestartPoint::Offset(from))) => *from,
+            _ => 0,
+        };
+        match sink {
+            Sink::Prefix { sink, bytes } => {
+                let wanted = Self::of(plan, *sink);
+                Self {
+                    end: Some(wanted.start + bytes),
+                    is_cut: true,
+                    ..wanted
+                }
+            }
+            Sink::File {
+                file,
+                base,
+                stream_start,
+                limit,
+            } => Self {
+                start: stream_start,
+                end: limit,
+                remote: rest.saturating_sub(stream_start),
+                is_cut: false,
+                sink: LaneSink::File { file, base },
+            },
+            Sink::Stream(stream) => Self {
+                start: 0,
+                end: plan.length,
+                remote: rest,
+                is_cut: false,
+                sink: LaneSink::Stream(Mutex::new(stream)),
+            },
+        }
+    }
+}
+
+/// Time for lanes to let go: standard output may block one for ever.
+const LETTING_GO_LIMITS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
+
+async fn given_up(cancel: &CancellationToken, may_block: bool) {
+    cancel.cancelled().await;
+    tokio::time::sleep(LETTING_GO_LIMITS[usize::from(may_block)]).await;
+}
