@@ -65,6 +65,8 @@ impl Connection {
         limits: Limits,
     ) -> Result<Self, Error> {
         let mut builder = http1::Builder::new();
+        // XRootD 5 knows headers in this spelling alone.
+        builder.title_case_headers(true);
         builder.max_headers(HEADERS_MAX);
         builder.max_header_size(HEAD_BYTES_MAX);
         builder.max_buf_size(BUFFER_BYTES);

@@ -56,7 +56,13 @@ async fn head(socket: &mut TcpStream) -> String {
     while !head.ends_with(b"\r\n\r\n") {
         head.push(socket.read_u8().await.unwrap());
     }
-    String::from_utf8(head).unwrap()
+    lower(&String::from_utf8(head).unwrap())
+}
+
+/// With names of headers in lower case.
+fn lower(head: &str) -> String {
+    let (first, rest) = head.split_once("\r\n").unwrap();
+    format!("{first}\r\n{}", rest.to_ascii_lowercase())
 }
 
 /// A server that reads one request's head, says `text` and keeps silent.

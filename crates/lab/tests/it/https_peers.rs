@@ -4,6 +4,7 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use godwit_lab::peers::{
@@ -22,6 +23,7 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LITMUS: Tool = Tool::new("litmus", "litmus");
 const DAVIX_GET: Tool = Tool::new("davix-get", "davix");
 const DAVIX_PUT: Tool = Tool::new("davix-put", "davix");
+const DAVIX_COPY: Tool = Tool::new("davix-cp", "davix");
 const DAVIX_LS: Tool = Tool::new("davix-ls", "davix");
 const DAVIX_MKDIR: Tool = Tool::new("davix-mkdir", "davix");
 const DAVIX_RM: Tool = Tool::new("davix-rm", "davix");
@@ -29,7 +31,7 @@ const DAVIX_RM: Tool = Tool::new("davix-rm", "davix");
 /// A server, and a grid whose user it knows.
 struct Site {
     server: Godwitd,
-    grid: Grid,
+    grid: Rc<Grid>,
     folder: TempDir,
     port: u16,
 }
@@ -39,10 +41,16 @@ impl Site {
     fn start(test: &str, tool: Tool, anonymous: &str) -> Option<Self> {
         present(test, grid::available())?;
         present(test, tool.available())?;
+        Some(Self::of_grid(
+            Rc::new(Grid::new(&[LOOPBACK]).expect("a grid")),
+            anonymous,
+        ))
+    }
+
+    fn of_grid(grid: Rc<Grid>, anonymous: &str) -> Self {
         let folder = TempDir::new().expect("a directory");
         let root = folder.path().join("root");
         fs::create_dir(&root).expect("a root");
-        let grid = Grid::new(&[LOOPBACK]).expect("a grid");
         // Another program may have taken the port since it was free.
         for _ in 0..5 {
             let port = free_port(LOOPBACK).expect("a port");
@@ -50,13 +58,14 @@ impl Site {
                 .of_godwitd(Godwitd::serving(&root))
                 .anonymous(anonymous);
             let config = config.arg("--https").arg(format!("{LOOPBACK}:{port}"));
+            let config = config.arg("--allow-copy-host").arg(LOOPBACK.to_string());
             if let Ok(server) = config.start() {
-                return Some(Self {
+                return Self {
                     server,
                     grid,
                     folder,
                     port,
-                });
+                };
             }
         }
         panic!("godwitd does not start");
@@ -139,6 +148,46 @@ fn davix_moves_files_with_a_proxy_certificate() {
     );
     run(DAVIX_RM, &[site.url("https", "d/f")]);
     assert!(!site.at("d/f").exists());
+}
+
+#[test]
+fn davix_lets_one_server_copy_from_and_to_another() {
+    let name = "davix_lets_one_server_copy_from_and_to_another";
+    let Some(active) = Site::start(name, DAVIX_COPY, "off") else {
+        return;
+    };
+    // The active server shows no certificate there.
+    let passive = Site::of_grid(Rc::clone(&active.grid), "rw");
+    let bytes = write_noise(&passive.at("f"), 3_000_001, 4);
+    let proxy = text(&active.grid.of_user()[0].1);
+    let authorities = text(&active.grid.authorities());
+    for (mode, from, to, copied) in [
+        (
+            "pull",
+            passive.url("davs", "f"),
+            active.url("davs", "g"),
+            active.at("g"),
+        ),
+        (
+            "push",
+            active.url("davs", "g"),
+            passive.url("davs", "h"),
+            passive.at("h"),
+        ),
+    ] {
+        let words = [
+            "-E",
+            &proxy,
+            "--capath",
+            &authorities,
+            "--copy-mode",
+            mode,
+            &from,
+            &to,
+        ];
+        active.run(DAVIX_COPY, &words);
+        assert_holds(&copied, &bytes);
+    }
 }
 
 #[test]
