@@ -137,7 +137,8 @@ fn local_forms() {
 #[test]
 fn bad_urls_are_refused() {
     for (text, want) in [
-        ("http://h/", UrlError::Scheme("http".into())),
+        ("gopher://h/", UrlError::Scheme("gopher".into())),
+        ("https://h/a?b", UrlError::Query),
         ("ftp:///p", UrlError::Host),
         ("ftp://u@/p", UrlError::Host),
         ("ftp://a b/p", UrlError::Host),
@@ -185,7 +186,7 @@ const MEANT_FOR_A_PASSWORD: &[&str] = &[
     "ftp:/jo:12@h/",
     "FTPES:jo:12@h/",
     "file://jo:12@h/",
-    "http://jo:12@h/",
+    "gopher://jo:12@h/",
 ];
 
 #[test]
