@@ -358,6 +358,22 @@ async fn errors_that_may_pass_are_tried_again_later(fixture) {
     assert_eq!(store.retry_failed(id).await.unwrap(), 0);
 }
 
+async fn files_that_failed_in_any_order_are_counted_when_they_end(fixture) {
+    let store = &fixture.store;
+    let id = submit(store, 4).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    let failed = |index| failed(index, error("unreachable", true));
+    let ends = vec![failed(3), failed(0), failed(2), failed(1)];
+    agent.poll(store, &[], vec![result(unit.lease, 0, ends)]).await;
+    fixture.execute("UPDATE unit SET not_before = 0").await;
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    assert_eq!(indices(&unit), [0, 1, 2, 3]);
+    agent.poll(store, &[], vec![all_finished(&unit)]).await;
+    assert_eq!(store.job(id).await.unwrap().state, JobState::Finished);
+}
+
 async fn a_unit_that_failed_as_a_whole_fails_its_open_files(fixture) {
     let store = &fixture.store;
     let id = submit(store, 4).await;

@@ -133,16 +133,19 @@ impl UnitRow {
         self.picks.as_ref().is_some_and(|picks| picks.len() == 1)
     }
 
-    /// Places that are still to be done. Picked places are in no other unit.
+    /// Places that are still to be done, in order: agents report picked ones in any. Picked places
+    /// are in no other unit.
     pub(in crate::store) fn open(&self, outcomes: &Outcomes) -> Vec<u32> {
         let is_open = |place: &u32| match outcomes.get(*place) {
             Outcome::Open => self.picks.is_none(),
             Outcome::Odd => self.picks.is_some(),
             Outcome::Finished | Outcome::Skipped => false,
         };
-        match &self.picks {
+        let mut open: Vec<u32> = match &self.picks {
             Some(picks) => picks.iter().copied().filter(is_open).collect(),
-            None => (self.first..self.past).filter(is_open).collect(),
-        }
+            None => return (self.first..self.past).filter(is_open).collect(),
+        };
+        open.sort_unstable();
+        open
     }
 }
