@@ -16,6 +16,9 @@ pub const NGINX: Tool = Tool::new("nginx", "nginx-light");
 /// A client that fetches one file over several connections.
 pub const ARIA2: Tool = Tool::new("aria2c", "aria2");
 
+/// A client that fetches each file over one connection.
+pub const DAVIX_GET: Tool = Tool::new("davix-get", "davix");
+
 /// A running `nginx`. Dropping it ends it.
 #[derive(Debug)]
 pub struct HttpServer {

@@ -200,7 +200,7 @@ pub fn free_port(ip: IpAddr) -> Result<u16, Error> {
 
 /// Starts a program that gets its port on `ip` as an argument, on another port where one was taken
 /// meanwhile.
-fn on_a_free_port<T>(
+pub(crate) fn on_a_free_port<T>(
     ip: IpAddr,
     mut start: impl FnMut(SocketAddr) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -225,7 +225,7 @@ pub fn file_url(path: &Path) -> String {
 
 /// Percent-encodes what may not stand in the path of a URL (RFC 3986 §3.3), and `;`, which FTP
 /// gives a meaning (RFC 1738 §3.2.2).
-fn encode_path(path: &str) -> String {
+pub(crate) fn encode_path(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for &byte in path.as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@".contains(&byte) {

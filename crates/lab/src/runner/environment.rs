@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{Missing, gct, godwit, iperf3, plain_ftp, tar};
+use crate::peers::{Missing, gct, godwit, http, iperf3, plain_ftp, tar};
 use crate::scenario::{Client, Scenario, Server};
 
 /// Kept beside the results, `environment.json`.
@@ -113,7 +113,7 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for method in &scenario.method {
         let server = match method.server {
-            Server::Godwitd => ("godwitd", godwit::binary("godwitd")),
+            Server::Godwitd | Server::GodwitdHttps => ("godwitd", godwit::binary("godwitd")),
             Server::GlobusGridftpServer => ("globus-gridftp-server", gct::SERVER.available()),
             Server::Iperf3 => ("iperf3", iperf3::IPERF3.available()),
             Server::Tar => ("tar", tar::TAR.available()),
@@ -125,6 +125,8 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
             Client::Curl => ("curl", plain_ftp::CURL.available()),
             Client::Lftp => ("lftp", plain_ftp::LFTP.available()),
             Client::Rclone => ("rclone", plain_ftp::RCLONE.available()),
+            Client::Davix => ("davix-get", http::DAVIX_GET.available()),
+            Client::Aria2 => ("aria2c", http::ARIA2.available()),
             Client::Tar => ("tar", tar::TAR.available()),
         };
         for (name, path) in [client, server] {

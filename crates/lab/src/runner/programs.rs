@@ -1,6 +1,6 @@
 //! The programs of a method: how each is started, and which arguments select what it moves.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::peers::godwit::{self, Godwitd};
 use crate::peers::grid::{self, Grid};
 use crate::peers::iperf3::{self, Iperf3Server};
 use crate::peers::tar::{self, TarServer};
-use crate::peers::{self, Missing, Usage, plain_ftp};
+use crate::peers::{self, Missing, Usage, http, plain_ftp};
 use crate::scenario::{Client, Direction, Method, Server};
 
 /// Bytes asked of `/dev/zero`: more than any run takes (2 h at 100 Gbit/s).
@@ -27,6 +27,10 @@ pub(super) fn available(method: &Method) -> Result<(), Missing> {
         grid::available()?;
     }
     match method.server {
+        Server::GodwitdHttps => {
+            grid::available()?;
+            godwit::binary("godwitd").map(drop)?;
+        }
         Server::Godwitd => godwit::binary("godwitd").map(drop)?,
         Server::GlobusGridftpServer => gct::SERVER.available().map(drop)?,
         Server::Iperf3 => iperf3::IPERF3.available().map(drop)?,
@@ -39,7 +43,43 @@ pub(super) fn available(method: &Method) -> Result<(), Missing> {
         Client::Curl => plain_ftp::CURL.available().map(drop),
         Client::Lftp => plain_ftp::LFTP.available().map(drop),
         Client::Rclone => plain_ftp::RCLONE.available().map(drop),
+        Client::Davix => http::DAVIX_GET.available().map(drop),
+        Client::Aria2 => http::ARIA2.available().map(drop),
         Client::Tar => tar::available(),
+    }
+}
+
+/// Our server for clients of HTTPS.
+#[derive(Debug)]
+pub(super) struct HttpsDoor {
+    server: Godwitd,
+    address: SocketAddr,
+    /// The certificate of the CA that clients trust.
+    authority: PathBuf,
+    /// And its directory.
+    authorities: PathBuf,
+}
+
+impl HttpsDoor {
+    fn start(ip: IpAddr, access: &str, grid: &Grid) -> Result<Self, peers::Error> {
+        peers::on_a_free_port(ip, |address| {
+            let config = grid.of_godwitd(Godwitd::serving("/").ip(ip));
+            let config = config
+                .anonymous(access)
+                .arg("--https")
+                .arg(address.to_string());
+            Ok(Self {
+                server: config.start()?,
+                address,
+                authority: grid.authority(),
+                authorities: grid.authorities(),
+            })
+        })
+    }
+
+    fn url(&self, path: &str) -> String {
+        let path = peers::encode_path(path.trim_start_matches('/'));
+        format!("https://{}/{path}", self.address)
     }
 }
 
@@ -48,6 +88,7 @@ pub(super) fn available(method: &Method) -> Result<(), Missing> {
 pub(super) enum Serving {
     Gct(GctServer),
     Godwitd(Godwitd),
+    GodwitdHttps(HttpsDoor),
     Iperf3(Iperf3Server),
     Tar(TarServer),
 }
@@ -81,6 +122,10 @@ impl Serving {
                 };
                 config.start().map(Serving::Godwitd)
             }
+            Server::GodwitdHttps => match grid {
+                Some(grid) => HttpsDoor::start(ip, access, grid).map(Serving::GodwitdHttps),
+                None => Err(misused("HTTPS needs a certificate")),
+            },
             Server::GlobusGridftpServer => {
                 let config = GctServer::serving("/").ip(ip);
                 let config = match grid {
@@ -99,6 +144,7 @@ impl Serving {
         match self {
             Serving::Gct(server) => server.usage(),
             Serving::Godwitd(server) => server.usage(),
+            Serving::GodwitdHttps(door) => door.server.usage(),
             Serving::Iperf3(server) => server.process().usage(),
             Serving::Tar(server) => server.process().usage(),
         }
@@ -108,14 +154,16 @@ impl Serving {
         match self {
             Serving::Gct(server) => server.machine_url(path),
             Serving::Godwitd(server) => server.url(path),
+            Serving::GodwitdHttps(door) => door.url(path),
             Serving::Iperf3(_) | Serving::Tar(_) => String::new(),
         }
     }
 
-    fn address(&self) -> std::net::SocketAddr {
+    fn address(&self) -> SocketAddr {
         match self {
             Serving::Gct(server) => server.addr(),
             Serving::Godwitd(server) => server.addr(),
+            Serving::GodwitdHttps(door) => door.address,
             Serving::Iperf3(server) => server.addr(),
             Serving::Tar(server) => server.addr(),
         }
@@ -188,10 +236,23 @@ impl Ends<'_> {
 
     /// The server of a program that only fetches.
     fn server(&self) -> Result<&Serving, peers::Error> {
-        self.source.ok_or_else(|| peers::Error::Os {
-            action: "start a client".into(),
-            source: std::io::Error::other("it only fetches, and there is no server to fetch from"),
-        })
+        self.source
+            .ok_or_else(|| misused("it only fetches, and there is no server to fetch from"))
+    }
+
+    /// Of the ends, for clients that speak HTTPS.
+    fn door(&self) -> Option<&HttpsDoor> {
+        match self.source.or(self.destination) {
+            Some(Serving::GodwitdHttps(door)) => Some(door),
+            _ => None,
+        }
+    }
+}
+
+fn misused(text: &'static str) -> peers::Error {
+    peers::Error::Os {
+        action: "start a client".into(),
+        source: std::io::Error::other(text),
     }
 }
 
@@ -221,6 +282,12 @@ pub(super) fn commands(
             }
             Ok(vec![command])
         }
+        Client::Curl | Client::Rclone | Client::Davix | Client::Aria2
+            if let Some(door) = ends.door() =>
+        {
+            Ok(vec![of_https(method, door, task)?])
+        }
+        Client::Davix | Client::Aria2 => Err(misused("it speaks HTTPS only")),
         Client::Curl => {
             let serving = ends.server()?;
             let mut command = plain_ftp::CURL.command()?;
@@ -256,6 +323,74 @@ pub(super) fn commands(
             Ok(vec![tar::fetch(server, &target(task.payload))?])
         }
     }
+}
+
+/// What clients of HTTPS fetch, and how.
+fn of_https(method: &Method, door: &HttpsDoor, task: Task<'_>) -> Result<Command, peers::Error> {
+    let from = door.url(&argument(&source(task.payload), task.payload));
+    // aria2 keeps a file of its own beside what it fetches.
+    let to = match task.payload {
+        Payload::File(file) if method.client == Client::Aria2 => file.target().to_owned(),
+        payload => target(payload),
+    };
+    let channels = task.channels.to_string();
+    let is_one = !matches!(task.payload, Payload::Files(_));
+    let mut command;
+    match method.client {
+        Client::Rclone => {
+            command = plain_ftp::RCLONE.command()?;
+            command
+                .args(["copy", "--config", "/dev/null", "--webdav-vendor", "other"])
+                .args(["--webdav-url", &door.url("")])
+                .arg("--ca-cert")
+                .arg(&door.authority)
+                .args(["--transfers", &channels])
+                .args(&method.arguments)
+                .arg(format!(":webdav:{}", source(task.payload).display()))
+                .arg(to);
+        }
+        Client::Davix => {
+            command = http::DAVIX_GET.command()?;
+            command.arg("--capath").arg(&door.authorities);
+            if !is_one {
+                command.args(["-r", &channels]);
+            }
+            command.arg(from).arg(to);
+        }
+        Client::Aria2 => {
+            let folder = to.parent().unwrap_or(Path::new("/"));
+            let name = to.file_name().unwrap_or_default();
+            command = http::ARIA2.command()?;
+            command
+                .args(["--quiet", "--no-conf", "--allow-overwrite=true"])
+                .args(["--file-allocation=none", "--auto-file-renaming=false"])
+                .args(["--min-split-size=1M", "--split", &channels])
+                .args(["--max-connection-per-server", &channels])
+                .arg("--ca-certificate")
+                .arg(&door.authority)
+                .arg("--dir")
+                .arg(folder)
+                .arg("--out")
+                .arg(name)
+                .arg(from);
+        }
+        _ => {
+            command = plain_ftp::CURL.command()?;
+            command
+                .args([
+                    "--disable",
+                    "--silent",
+                    "--show-error",
+                    "--fail",
+                    "--cacert",
+                ])
+                .arg(&door.authority)
+                .arg("--output")
+                .arg(to)
+                .arg(from);
+        }
+    }
+    Ok(command)
 }
 
 fn lftp(ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Error> {
@@ -330,6 +465,9 @@ fn godwit(method: &Method, ends: Ends<'_>, task: Task<'_>) -> Result<Command, pe
     }
     if let Some(protect) = method.protect {
         command.args(["--protect", protect.name()]);
+    }
+    if let Some(door) = ends.door() {
+        command.arg("--ca").arg(&door.authority);
     }
     let ends = [ends.from(task.payload, ""), ends.to(task.payload, "")];
     command.args(&method.arguments);

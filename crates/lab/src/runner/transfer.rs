@@ -13,7 +13,7 @@ use crate::file_error::io_error;
 use crate::network::{self, Network};
 use crate::peers::grid::Grid;
 use crate::peers::process::{Finished, Options, Process};
-use crate::scenario::{CLIENT_HOST, Direction, Method};
+use crate::scenario::{CLIENT_HOST, Direction, Method, Server};
 
 /// How long a client may take to end in good order, so that its event log is whole.
 const END_GRACE: Duration = Duration::from_secs(3);
@@ -54,7 +54,8 @@ impl Transfer {
         let receiver = Watch::of(sink)?;
         let sender = Watch::of(source)?;
         let hosts = [source, sink].map(|host| host.address().into());
-        let grid = method.protect.map(|_| Grid::new(&hosts));
+        let is_certified = method.protect.is_some() || method.server == Server::GodwitdHttps;
+        let grid = is_certified.then(|| Grid::new(&hosts));
         let grid = grid.transpose().map_err(network::Error::from)?;
         let serve = |host| Serving::start(method, host, task.payload, grid.as_ref());
         let (at_source, at_sink, client_host) = match method.direction {
@@ -71,7 +72,7 @@ impl Transfer {
         };
         let commands = programs::commands(method, ends, task);
         let mut commands = commands.map_err(network::Error::from)?;
-        if let Some(grid) = &grid {
+        if let Some(grid) = grid.as_ref().filter(|_| method.protect.is_some()) {
             for command in &mut commands {
                 command.envs(grid.of_user());
             }

@@ -52,7 +52,12 @@ impl Scenario {
             Client::Iperf3 if most > 128 => {
                 Err(Invalid::new(field("channels"), "iperf3 has at most 128"))
             }
-            Client::Curl | Client::Lftp | Client::Rclone | Client::Tar
+            Client::Curl
+            | Client::Lftp
+            | Client::Rclone
+            | Client::Davix
+            | Client::Aria2
+            | Client::Tar
                 if method.tcp_buffer.is_some() =>
             {
                 let reason = "only godwit, globus-url-copy and iperf3 ask for a buffer size";

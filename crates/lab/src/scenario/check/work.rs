@@ -58,6 +58,8 @@ impl Scenario {
             Client::Curl if files => Some("curl moves no directories"),
             Client::Lftp if !file && !files => Some("lftp needs work.file or work.files"),
             Client::Rclone | Client::Tar if !files => Some("needs work.files"),
+            Client::Aria2 if !file => Some("needs work.file"),
+            Client::Davix if !file && !files => Some("davix needs work.file or work.files"),
             _ => None,
         };
         if let Some(reason) = refusal {
@@ -74,6 +76,19 @@ impl Scenario {
             if (method.client == client) != (method.server == server) {
                 return Err(Invalid::new(field("server"), reason));
             }
+        }
+        let is_https = method.server == Server::GodwitdHttps;
+        let refusal = match method.client {
+            Client::Davix | Client::Aria2 if !is_https => Some("davix and aria2 speak HTTPS only"),
+            Client::GlobusUrlCopy | Client::Lftp if is_https => Some("it speaks no WebDAV"),
+            _ if is_https && !file && !files => Some("HTTPS has no files without end"),
+            _ if is_https && !files && method.direction != Direction::Get => {
+                Some("a put replaces what is there, and nothing is to be: use work.files")
+            }
+            _ => None,
+        };
+        if let Some(reason) = refusal {
+            return Err(Invalid::new(field("server"), reason));
         }
         let both_ways = matches!(method.client, Client::Godwit | Client::GlobusUrlCopy);
         if method.direction != Direction::Get && !both_ways {

@@ -171,8 +171,12 @@ pub enum Client {
     Curl,
     /// One or more control connections, each with one channel in stream mode.
     Lftp,
-    /// The same, over FTP.
+    /// The same, over FTP or WebDAV.
     Rclone,
+    /// One connection of HTTP for each file.
+    Davix,
+    /// Some connections of HTTP for one file.
+    Aria2,
     /// No protocol: `tar` at both ends of one TCP connection, which `nc` makes.
     Tar,
 }
@@ -183,6 +187,8 @@ pub enum Client {
 pub enum Server {
     /// Ours.
     Godwitd,
+    /// The same, for clients of HTTPS and WebDAV.
+    GodwitdHttps,
     /// The Grid Community Toolkit's.
     GlobusGridftpServer,
     /// For the client of that name only.
