@@ -48,6 +48,8 @@ pub(crate) enum Lack {
     Buffers,
     LiveRequests,
     Pipelining,
+    /// COPY with other servers, of HTTP.
+    Copies,
 }
 
 /// What a server was observed to do.

@@ -157,10 +157,10 @@ impl SessionPool {
             }
             return Ok(session.into());
         };
-        if let Some(http) = [endpoint, sender].into_iter().find(|end| end.is_http()) {
-            let why = "copies between two servers cannot have an end of HTTP: copy by way of this \
+        if endpoint.is_http() != sender.is_http() {
+            let why = "copies between two servers cannot have one end of HTTP: copy by way of this \
                        machine";
-            return Err((Arc::clone(http), Error::unfit(http.name(), why)));
+            return Err((Arc::clone(endpoint), Error::unfit(endpoint.name(), why)));
         }
         if let Some(pair) = self.take_kept(endpoint, Some(sender)).await {
             return Ok(pair);

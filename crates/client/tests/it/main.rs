@@ -24,6 +24,7 @@ mod holes;
 mod hostile;
 mod hostile_http;
 mod https;
+mod https_between;
 mod integrity;
 mod interposed;
 mod interrupted;

@@ -193,6 +193,15 @@ impl HttpServer {
         })
     }
 
+    /// The token of the user, where it is one, for a server that fetches or stores in our place.
+    pub(super) fn bearer(&self) -> Option<&HeaderValue> {
+        let is_bearer = |value: &&HeaderValue| {
+            let scheme = value.as_bytes().get(..7);
+            scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "))
+        };
+        self.authorization.as_ref().filter(is_bearer)
+    }
+
     pub(super) fn dav(&self) -> Dav {
         match self.dav.load(Ordering::Relaxed) {
             1 => Dav::Yes,

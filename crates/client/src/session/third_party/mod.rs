@@ -81,7 +81,7 @@ pub(crate) struct ThirdPartyOutcome {
 }
 
 impl ThirdPartyOutcome {
-    fn failed(error: Error) -> Self {
+    pub(super) fn failed(error: Error) -> Self {
         Self {
             result: Err(error),
             is_cut: false,
@@ -103,6 +103,9 @@ impl SessionPair {
     /// Runs a transfer from the sender to the receiver.
     pub(crate) async fn relay(&mut self, plan: ThirdPartyPlan<'_>) -> ThirdPartyOutcome {
         match &mut self.sender {
+            Some(sender) if self.receiver.endpoint.is_http() => {
+                self.receiver.relay_by_copy(sender, &plan).await
+            }
             Some(sender) => self.receiver.relay_from(sender, &plan).await,
             None => ThirdPartyOutcome::failed(self.not_connected(plan.storing)),
         }
