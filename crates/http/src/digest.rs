@@ -51,6 +51,27 @@ impl Form {
         })
     }
 
+    /// All that we know, as the value of a header that offers them.
+    pub fn offer(self) -> String {
+        let names = NAMES
+            .iter()
+            .enumerate()
+            .map(|(rank, (_, old, new))| match self {
+                Self::Rfc3230 => (*old).to_owned(),
+                Self::Rfc9530 => format!("{new}={}", 10 - rank),
+            });
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The algorithms of a header that offers them which we know, in its order.
+    pub fn offered(self, header: &str) -> Vec<ChecksumAlgorithm> {
+        let items = header.split(',').take(ITEMS_MAX);
+        let name = |item: &'_ str| item.split([';', '=']).next().unwrap_or_default().to_owned();
+        items
+            .filter_map(|item| self.algorithm(&name(item)))
+            .collect()
+    }
+
     /// The algorithm that a client prefers among those that we know; unknown ones are left out.
     pub fn preferred(self, wanted: &str) -> Option<ChecksumAlgorithm> {
         let items = wanted.split(',').take(ITEMS_MAX);
@@ -144,6 +165,16 @@ fn bytes_of(hex: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use ChecksumAlgorithm::*;
+
+    #[test]
+    fn what_is_offered_is_read() {
+        for form in [Form::Rfc3230, Form::Rfc9530] {
+            assert_eq!(form.offered(&form.offer()).len(), NAMES.len());
+            assert_eq!(form.preferred(&form.offer()), Some(NAMES[0].0));
+        }
+        let told = Form::Rfc3230.offered("unixsum;q=1, MD5;q=0.3,adler32");
+        assert_eq!(told, [ChecksumAlgorithm::Md5, ChecksumAlgorithm::Adler32]);
+    }
 
     #[test]
     fn the_preferred_algorithm_is_one_that_is_known() {

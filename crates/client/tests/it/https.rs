@@ -136,7 +136,7 @@ fn a_large_file_comes_over_several_connections() {
         "cp",
         "--parallelism=4",
         "--concurrency=1",
-        "--verify=adler32",
+        "--verify=crc32c",
         "--events",
         text(&log),
     ];
@@ -144,7 +144,7 @@ fn a_large_file_comes_over_several_connections() {
         .expect(0, &[]);
     same(&from, &to);
     let log = fs::read_to_string(log).unwrap();
-    assert!(log.contains("ADLER32:"), "{log}");
+    assert!(log.contains("CRC32C:"), "{log}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godwit_http::target::Target;
+use godwit_http::{digest::Form, target::Target};
 use hyper::{
     Method, Request, StatusCode,
     body::{Body as _, Incoming},
@@ -103,5 +103,8 @@ fn options() -> HttpAnswer {
     let mut answer = empty(StatusCode::OK);
     set(&mut answer, header::ALLOW, METHODS);
     set(&mut answer, header::HeaderName::from_static("dav"), "1");
+    // RFC 3230 §4.3.1: in an answer it says which checksums there are.
+    let digests = header::HeaderName::from_static("want-digest");
+    set(&mut answer, digests, &Form::Rfc3230.offer());
     answer
 }

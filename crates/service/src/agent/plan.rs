@@ -388,9 +388,6 @@ pub(super) fn place(url: &str, settings: &UnitSettings) -> Result<Location, File
         {
             Err(refused("this agent lends nobody its ssh keys".to_owned()))
         }
-        Ok(Location::Remote(remote)) if remote.scheme.is_http() => {
-            Err(unfit("this service moves no files over HTTP"))
-        }
         Ok(place @ Location::Remote(_)) => Ok(place),
         Ok(Location::Standard) => Err(unfit("not a URL")),
         Err(error) => Err(unfit(error)),

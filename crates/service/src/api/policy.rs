@@ -122,8 +122,9 @@ impl EndpointPolicy {
             let hint = "store a credential for the endpoint: POST /api/v1/credentials";
             return Err(ApiError::new(Kind::UserInfo, hint));
         }
-        if remote.scheme.is_http() || remote.scheme == Scheme::Sshftp && !self.personal {
-            return Err(ApiError::new(Kind::Scheme, "use gsiftp, ftp or ftpes"));
+        if remote.scheme == Scheme::Sshftp && !self.personal {
+            let hint = "use https, davs, gsiftp, ftp or ftpes";
+            return Err(ApiError::new(Kind::Scheme, hint));
         }
         let host = remote.host.to_ascii_lowercase();
         let address = address_of(&host)?;

@@ -53,8 +53,20 @@ impl Served {
     }
 
     pub(crate) fn start_at(address: SocketAddr, root: TempDir) -> Self {
+        Self::start_so(root, |settings| settings.listen = vec![address])
+    }
+
+    /// With other settings.
+    pub(crate) fn start_with(change: impl FnOnce(&mut ServerSettings)) -> Self {
+        Self::start_so(tempfile::tempdir().unwrap(), |settings| {
+            settings.listen = vec!["127.0.0.1:0".parse().unwrap()];
+            change(settings);
+        })
+    }
+
+    fn start_so(root: TempDir, change: impl FnOnce(&mut ServerSettings)) -> Self {
         let mut settings = ServerSettings::new(root.path(), Anonymous::Rw);
-        settings.listen = vec![address];
+        change(&mut settings);
         let (shutdown, over) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         thread::spawn(move || {

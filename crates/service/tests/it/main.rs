@@ -11,6 +11,7 @@ mod divided;
 mod failures;
 mod fts;
 mod harness;
+mod https;
 mod issued;
 mod mail;
 mod metrics;

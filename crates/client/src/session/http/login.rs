@@ -8,6 +8,7 @@ use std::{
 };
 
 use godwit_gsi::cert::Credential;
+use godwit_http::digest::Form;
 use godwit_http_client::{HeaderValue, Method, Request, Scheme, StatusCode, header};
 use godwit_proto::{ChecksumAlgorithm, feature::Features, pi::transfer::ServerState};
 
@@ -89,7 +90,7 @@ pub(in crate::session) async fn open(
             server.origin.to_string().into(),
         ))),
         addresses: [IpAddr::V4(Ipv4Addr::UNSPECIFIED); 2],
-        server: ServerState::new(features()),
+        server: ServerState::new(features(offered.checksums)),
         set: None,
         markers_requested: false,
         round_trip,
@@ -103,18 +104,23 @@ struct Offered {
     /// How the connection is protected.
     tls: String,
     dav: Dav,
+    /// Where the server tells.
+    checksums: Vec<ChecksumAlgorithm>,
 }
 
 /// In the terms of FTP: one stream from any byte on, by which a file is gone on with.
-fn features() -> Features {
+fn features(checksums: Vec<ChecksumAlgorithm>) -> Features {
     Features {
         rest_stream: true,
         size: true,
         mdtm: true,
         mlst: true,
         utf8: true,
-        // Which of them a server knows shows when it is asked: those that most know.
-        checksums: vec![ChecksumAlgorithm::Adler32, ChecksumAlgorithm::Md5],
+        checksums: match checksums.is_empty() {
+            // Those that most know: which of them shows when it is asked.
+            true => vec![ChecksumAlgorithm::Adler32, ChecksumAlgorithm::Md5],
+            false => checksums,
+        },
         ..Features::default()
     }
 }
@@ -133,6 +139,9 @@ async fn ask(wire: &mut Wire) -> std::result::Result<(StatusCode, Offered, Strin
             true => Dav::Yes,
             false => Dav::Unknown,
         },
+        checksums: (exchange.answer.header("want-digest"))
+            .map(|told| Form::Rfc3230.offered(told))
+            .unwrap_or_default(),
     };
     let status = exchange.answer.status;
     let text = match status.is_success() {

@@ -11,7 +11,8 @@
 //! - [`login`]: credentials, and what the server can do; [`server`]: connections and redirects
 //! - [`commands`]: requests for commands; [`replies`]: statuses as replies; [`listing`]: PROPFIND
 //! - [`transfer`]: one transfer; [`lanes`]: the threads that carry it; [`region`]: who fetches what
-//! - [`get`], [`put`]: what a lane does; [`third_party`]: copies that one of two servers carries out
+//! - [`get`], [`put`]: what a lane does
+//! - [`third_party`]: copies that one of two servers carries out
 
 mod commands;
 mod get;

@@ -215,7 +215,7 @@ impl Session {
                 moved_at: Instant::now(),
             };
             let ended = copy.follow().await?;
-            if !matches!(ended, Ended::Silent(_)) {
+            if !matches!(ended, CopyEnd::Silent(_)) {
                 control.wire.done(copy.exchange).await;
             }
             Ok::<_, HttpError>(ended)
@@ -227,17 +227,17 @@ impl Session {
         };
         let doing = doing.to_owned();
         Asked::Failed(match ended {
-            Ok(Ended::Done) => return Asked::Done,
-            Ok(Ended::Refused(status, reply)) => match status.as_u16() {
+            Ok(CopyEnd::Done) => return Asked::Done,
+            Ok(CopyEnd::Refused(status, reply)) => match status.as_u16() {
                 400 | 405 | 501 => return Asked::Lacks(reply),
                 _ => Error::refused(&doing, reply),
             },
-            Ok(Ended::Failed(reply)) => Error::Refused {
+            Ok(CopyEnd::Failed(reply)) => Error::Refused {
                 doing,
                 reply: Box::new(reply),
                 started: true,
             },
-            Ok(Ended::Silent(why)) => Error::Transfer {
+            Ok(CopyEnd::Silent(why)) => Error::Transfer {
                 doing,
                 failure: TransferFailure::ConnectionLost(why),
             },
@@ -257,7 +257,7 @@ impl Session {
 }
 
 /// What became of a request for a copy.
-enum Ended {
+enum CopyEnd {
     /// The server says that the file is there.
     Done,
     /// It did not begin.
@@ -282,11 +282,11 @@ struct RunningCopy<'a> {
 }
 
 impl RunningCopy<'_> {
-    async fn follow(&mut self) -> std::result::Result<Ended, HttpError> {
+    async fn follow(&mut self) -> std::result::Result<CopyEnd, HttpError> {
         let status = self.exchange.answer.status;
         if !status.is_success() {
             let text = self.exchange.reason().await;
-            return Ok(Ended::Refused(
+            return Ok(CopyEnd::Refused(
                 status,
                 refusal(status, &text, Failed::Status),
             ));
@@ -316,16 +316,16 @@ impl RunningCopy<'_> {
         Ok(match reader.finish() {
             Some(Event::Ended(ending)) => ended(ending),
             // 201 and 204 of servers that have nothing to report.
-            _ if is_empty && matches!(status.as_u16(), 201 | 204) => Ended::Done,
-            _ => Ended::Silent(
+            _ if is_empty && matches!(status.as_u16(), 201 | 204) => CopyEnd::Done,
+            _ => CopyEnd::Silent(
                 "the server's answer ended before it said what became of the copy".to_owned(),
             ),
         })
     }
 
-    fn stalled(&self) -> Ended {
+    fn stalled(&self) -> CopyEnd {
         let limit = (self.stall_limit * WORK_FACTOR).as_secs();
-        Ended::Silent(format!(
+        CopyEnd::Silent(format!(
             "nothing moved between the two servers for {limit} s"
         ))
     }
@@ -352,12 +352,12 @@ impl RunningCopy<'_> {
     }
 }
 
-fn ended(ending: Ending) -> Ended {
+fn ended(ending: Ending) -> CopyEnd {
     let reason = match ending {
-        Ending::Success => return Ended::Done,
+        Ending::Success => return CopyEnd::Done,
         Ending::Failure(reason) | Ending::Aborted(reason) => reason,
     };
-    Ended::Failed(match status_in(&reason) {
+    CopyEnd::Failed(match status_in(&reason) {
         Some(status) => refusal(status, &reason, Failed::Status),
         None => reply(451, &reason),
     })
