@@ -105,6 +105,6 @@ fn options() -> HttpAnswer {
     set(&mut answer, header::HeaderName::from_static("dav"), "1");
     // RFC 3230 §4.3.1: in an answer it says which checksums there are.
     let digests = header::HeaderName::from_static("want-digest");
-    set(&mut answer, digests, &Form::Rfc3230.offer());
+    set(&mut answer, digests, Form::Rfc3230.offer());
     answer
 }
