@@ -1,15 +1,17 @@
 //! Connecting.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::SystemTime,
 };
 
 use godwit_gsi::{https::HttpsClient, verify::HostName};
 use tokio::{
-    net::{TcpStream, lookup_host},
+    net::TcpStream,
+    sync::Semaphore,
     task::spawn_blocking,
     time::{Instant, timeout},
 };
@@ -64,11 +66,10 @@ impl Connector {
         let limit = self.limits.resolve;
         let found: Vec<SocketAddr> = match origin.host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, origin.port)],
-            Err(_) => timeout(limit, lookup_host((origin.host.as_str(), origin.port)))
+            Err(_) => timeout(limit, look_up(origin.host.clone(), origin.port))
                 .await
                 .map_err(|_| failed(Cause::Timeout(limit)))?
-                .map_err(|error| failed(error.into()))?
-                .collect(),
+                .map_err(|error| failed(error.into()))?,
         };
         let first = *found.first().ok_or_else(|| failed(Cause::NoAddress))?;
         let mut allowed = found;
@@ -122,12 +123,23 @@ impl Connector {
             let others = u32::try_from(addresses.len() - number).unwrap_or(u32::MAX);
             let share = end.saturating_duration_since(Instant::now()) / others;
             match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(tcp)) => return Ok(tcp),
+                Ok(Ok(tcp)) if self.is_allowed_way(origin, &tcp) => return Ok(tcp),
+                Ok(Ok(_)) => cause = Cause::Refused(*address),
                 Ok(Err(error)) => cause = error.into(),
                 Err(_) => cause = Cause::Timeout(limit),
             }
         }
         Err(cause)
+    }
+
+    /// A connection to an address of this host does not leave it: what listens there may trust it
+    /// as it trusts loopback.
+    fn is_allowed_way(&self, origin: &Origin, tcp: &TcpStream) -> bool {
+        let (Ok(here), Ok(there)) = (tcp.local_addr(), tcp.peer_addr()) else {
+            return false;
+        };
+        let loopback = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), origin.port);
+        here.ip().to_canonical() != there.ip().to_canonical() || (self.policy)(origin, loopback)
     }
 
     async fn tls(
@@ -166,6 +178,19 @@ impl Connector {
         }
         Ok(TlsWire(stream))
     }
+}
+
+/// The addresses of a name. A thread asks for them, and waits for name servers for as long as the
+/// system says, whoever has given up meanwhile: no more than these wait at a time.
+async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    static THREADS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(16)));
+    let permit = Arc::clone(&THREADS).acquire_owned().await;
+    let permit = permit.map_err(io::Error::other)?;
+    let found = spawn_blocking(move || {
+        let _permit = permit;
+        Ok((host.as_str(), port).to_socket_addrs()?.collect())
+    });
+    found.await.map_err(io::Error::other)?
 }
 
 fn failure(step: Step, origin: &Origin, cause: Cause) -> Error {

@@ -74,7 +74,9 @@ impl Error {
     /// The same request may succeed on another connection.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self.cause, Cause::Timeout(_) | Cause::Closed | Cause::Io(_))
+        // A name that has no address now has none in a moment.
+        self.step != Step::Resolve
+            && matches!(self.cause, Cause::Timeout(_) | Cause::Closed | Cause::Io(_))
     }
 }
 

@@ -164,10 +164,11 @@ fn push_status(out: &mut String, properties: &str, status: &str) {
     out.push_str("</D:status></D:propstat>");
 }
 
-/// Reads an answer. Resources without properties of status 200 are left out.
+/// Reads an answer to a request for the kinds of resources (`resourcetype`).
 ///
 /// # Errors
-/// See [`BadXml`].
+/// See [`BadXml`]. One of them is a resource without its kind: it may not count as missing, nor as
+/// a file.
 pub fn read(body: &[u8]) -> Result<Vec<Resource>, BadXml> {
     let mut document = Document::new(body)?;
     match document.next()? {
@@ -190,61 +191,95 @@ pub fn read(body: &[u8]) -> Result<Vec<Resource>, BadXml> {
     Ok(resources)
 }
 
+/// `None`: the server says that it is not there any more.
 fn response(document: &mut Document<'_>) -> Result<Option<Resource>, BadXml> {
-    let (mut path, mut found) = (None, None);
+    let (mut path, mut found) = (None, Properties::default());
+    let mut is_gone = false;
     loop {
         match document.next()?.ok_or(BadXml::Malformed)? {
             Node::Open(name) if name.is_dav("href") => path = Some(path_of(&document.text()?)),
             Node::Open(name) if name.is_dav("propstat") => {
-                let (resource, is_ok) = propstat(document)?;
-                found = found.or(is_ok.then_some(resource));
+                let (properties, is_ok) = propstat(document)?;
+                if is_ok {
+                    found = found.or(properties);
+                }
+            }
+            Node::Open(name) if name.is_dav("status") => {
+                let status = document.text()?;
+                is_gone = matches!(status.split(' ').nth(1), Some("404" | "410"));
             }
             Node::Open(_) => document.skip()?,
             Node::Text(_) => {}
+            Node::Close if is_gone && found.is_collection.is_none() => return Ok(None),
             Node::Close => {
-                let path = path.ok_or(BadXml::Unexpected)?;
-                return Ok(found.map(|found| Resource { path, ..found }));
+                return Ok(Some(Resource {
+                    path: path.ok_or(BadXml::Unexpected)?,
+                    is_collection: found.is_collection.ok_or(BadXml::Undescribed)?,
+                    size: found.size,
+                    modified: found.modified,
+                    tag: found.tag,
+                    free_bytes: found.free_bytes,
+                }));
             }
         }
     }
 }
 
-fn propstat(document: &mut Document<'_>) -> Result<(Resource, bool), BadXml> {
-    let (mut resource, mut is_ok) = (None, false);
+/// What is told of a resource.
+#[derive(Default)]
+struct Properties {
+    is_collection: Option<bool>,
+    size: Option<u64>,
+    modified: Option<SystemTime>,
+    tag: Option<String>,
+    free_bytes: Option<u64>,
+}
+
+impl Properties {
+    fn or(self, other: Self) -> Self {
+        Self {
+            is_collection: self.is_collection.or(other.is_collection),
+            size: self.size.or(other.size),
+            modified: self.modified.or(other.modified),
+            tag: self.tag.or(other.tag),
+            free_bytes: self.free_bytes.or(other.free_bytes),
+        }
+    }
+}
+
+fn propstat(document: &mut Document<'_>) -> Result<(Properties, bool), BadXml> {
+    let (mut properties, mut is_ok) = (None, false);
     loop {
         match document.next()?.ok_or(BadXml::Malformed)? {
-            Node::Open(name) if name.is_dav("prop") => resource = Some(prop(document)?),
+            Node::Open(name) if name.is_dav("prop") => properties = Some(prop(document)?),
             Node::Open(name) if name.is_dav("status") => {
                 is_ok = document.text()?.split(' ').nth(1) == Some("200");
             }
             Node::Open(_) => document.skip()?,
             Node::Text(_) => {}
-            Node::Close => return Ok((resource.ok_or(BadXml::Unexpected)?, is_ok)),
+            Node::Close => return Ok((properties.ok_or(BadXml::Unexpected)?, is_ok)),
         }
     }
 }
 
-fn prop(document: &mut Document<'_>) -> Result<Resource, BadXml> {
-    let mut found = Resource {
-        path: Vec::new(),
-        is_collection: false,
-        size: None,
-        modified: None,
-        tag: None,
-        free_bytes: None,
-    };
+fn prop(document: &mut Document<'_>) -> Result<Properties, BadXml> {
+    let mut found = Properties::default();
     loop {
         match document.next()?.ok_or(BadXml::Malformed)? {
-            Node::Open(name) if name.is_dav("resourcetype") => loop {
-                match document.next()?.ok_or(BadXml::Malformed)? {
-                    Node::Open(name) => {
-                        found.is_collection |= name.is_dav("collection");
-                        document.skip()?;
+            Node::Open(name) if name.is_dav("resourcetype") => {
+                let mut is_collection = false;
+                loop {
+                    match document.next()?.ok_or(BadXml::Malformed)? {
+                        Node::Open(name) => {
+                            is_collection |= name.is_dav("collection");
+                            document.skip()?;
+                        }
+                        Node::Text(_) => {}
+                        Node::Close => break,
                     }
-                    Node::Text(_) => {}
-                    Node::Close => break,
                 }
-            },
+                found.is_collection = Some(is_collection);
+            }
             Node::Open(name) => {
                 let text = document.text()?;
                 match name.local.as_str() {
@@ -351,6 +386,11 @@ mod tests {
             ..directory()
         };
         assert_eq!(found, [expected]);
+        let hidden = text.replace(
+            "HTTP/1.1 404 Not Found</status></response>",
+            "HTTP/1.1 403 Forbidden</status></response>",
+        );
+        assert_eq!(read(hidden.as_bytes()), Err(BadXml::Undescribed));
         assert_eq!(read(b"<a/>"), Err(BadXml::Unexpected));
         assert_eq!(read(&text.as_bytes()[..400]), Err(BadXml::Malformed));
     }

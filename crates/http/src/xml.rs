@@ -34,6 +34,9 @@ pub enum BadXml {
     /// Well-formed, and not what this request has.
     #[error("the body is not what the request needs")]
     Unexpected,
+    /// A resource is there, and the server does not say what it is.
+    #[error("the server does not describe one of the resources")]
+    Undescribed,
 }
 
 /// Name of an element.

@@ -233,7 +233,8 @@ impl Download {
                 journal.record_source(&source_file.target(), now);
             }
         }
-        Ok(now == before)
+        // Without a time nothing tells that it is the same.
+        Ok(now == before && now.changed.is_some())
     }
 
     /// What is to be fetched after an attempt at `range` of a file in order has failed, and how

@@ -4,7 +4,10 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
@@ -320,4 +323,129 @@ fn a_download_that_broke_off_goes_on_where_it_was() {
     let gets = server.heard("GET");
     assert_eq!(gets.len(), 2);
     assert!(!gets[1].2.contains("range: bytes=0-"), "{}", gets[1].2);
+}
+
+#[test]
+fn without_a_version_a_file_comes_in_one_answer() {
+    // Each answer is of another version of the file, which nothing tells.
+    let answer: Answer = |heard, stream| {
+        let wanted = heard
+            .2
+            .lines()
+            .find_map(|line| line.strip_prefix("range: bytes="));
+        let Some((from, to)) = wanted.and_then(|range| range.split_once('-')) else {
+            return send(stream, "200 OK", "", &vec![1; 48 << 20]);
+        };
+        let from: usize = from.parse().unwrap();
+        let to = to.trim().parse().map_or(48 << 20, |to: usize| to + 1);
+        let head = format!("Content-Range: bytes {from}-{}/{}\r\n", to - 1, 48 << 20);
+        let version = u8::try_from(2 + from % 7).unwrap();
+        send(
+            stream,
+            "206 Partial Content",
+            &head,
+            &vec![version; to - from],
+        );
+    };
+    let server = file(48 << 20, answer);
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("f");
+    let many = [
+        "cp",
+        "-p",
+        "4",
+        "-c",
+        "1",
+        "--no-verify",
+        &server.url("/f"),
+        text(&to),
+    ];
+    run(&many).expect(0, &[]);
+    let got = fs::read(&to).unwrap();
+    assert!(got.len() == 48 << 20 && got.iter().all(|byte| *byte == got[0]));
+}
+
+#[test]
+fn a_file_that_has_grown_is_not_cut_to_its_old_length() {
+    let answer: Answer = |_, stream| send(stream, "200 OK", "", &vec![1; 64 << 20]);
+    let server = file(48 << 20, answer);
+    let here = tempfile::tempdir().unwrap();
+    let to = here.path().join("f");
+    let many = [
+        "cp",
+        "-p",
+        "4",
+        "-c",
+        "1",
+        "--retries=1",
+        "--no-verify",
+        &server.url("/f"),
+        text(&to),
+    ];
+    assert_ne!(run(&many).code, 0);
+    assert!(!to.exists());
+}
+
+#[test]
+fn what_a_server_does_not_describe_is_neither_missing_nor_a_file() {
+    const OPEN: &str = "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>/d/</D:href>\
+        <D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop>\
+        <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>";
+    let server = FakeHttp::start(|heard, stream| {
+        let hidden = "<D:response><D:href>/d/x</D:href><D:status>HTTP/1.1 403 Forbidden</D:status>\
+            </D:response></D:multistatus>";
+        let untyped = "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>/u</D:href>\
+            <D:propstat><D:prop><D:getlastmodified>Mon, 12 Jan 2026 09:25:24 GMT\
+            </D:getlastmodified></D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat>\
+            </D:response></D:multistatus>";
+        let is_deep = heard.2.contains("depth: 1");
+        let body = match heard.1.as_str() {
+            "/u" => untyped.to_owned(),
+            _ if is_deep => format!("{OPEN}{hidden}"),
+            _ => format!("{OPEN}</D:multistatus>"),
+        };
+        match heard.0.as_str() {
+            "PROPFIND" => send(stream, "207 Multi-Status", "", body.as_bytes()),
+            _ => send(stream, "204 No Content", "", b""),
+        }
+    });
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("x"), b"kept").unwrap();
+    let sync = ["sync", "--delete", &server.url("/d/"), text(here.path())];
+    assert_ne!(run(&sync).code, 0);
+    assert_eq!(fs::read(here.path().join("x")).unwrap(), b"kept");
+    assert_ne!(run(&["rm", "-r", &server.url("/d")]).code, 0);
+    assert_ne!(run(&["rm", &server.url("/u")]).code, 0);
+    assert!(server.heard("DELETE").is_empty());
+}
+
+#[test]
+fn a_name_is_not_replaced_where_the_server_does_not_tell_what_has_it() {
+    let was_moved = AtomicBool::new(false);
+    let server = FakeHttp::start(
+        move |heard, stream| match (heard.0.as_str(), heard.1.as_str()) {
+            ("PROPFIND", "/f") => multistatus(stream, &["/f"], 5),
+            ("MOVE", _) => {
+                was_moved.store(true, Ordering::Relaxed);
+                send(stream, "412 Precondition Failed", "", b"");
+            }
+            _ if was_moved.load(Ordering::Relaxed) => send(stream, "403 Forbidden", "", b""),
+            _ => send(stream, "404 Not Found", "", b""),
+        },
+    );
+    assert_ne!(run(&["mv", &server.url("/f"), &server.url("/g")]).code, 0);
+    let moves = server.heard("MOVE");
+    assert!(!moves.is_empty() && moves.iter().all(|heard| heard.2.contains("overwrite: f")));
+}
+
+#[test]
+fn a_change_is_not_carried_to_another_server() {
+    let other = FakeHttp::start(|_, stream| send(stream, "204 No Content", "", b""));
+    let elsewhere = format!("Location: {}\r\n", other.url("/precious"));
+    let server = FakeHttp::start(move |heard, stream| match heard.0.as_str() {
+        "PROPFIND" => multistatus(stream, &["/f"], 5),
+        _ => send(stream, "307 Temporary Redirect", &elsewhere, b""),
+    });
+    assert_ne!(run(&["rm", &server.url("/f")]).code, 0);
+    assert!(!server.heard("DELETE").is_empty() && other.heard("DELETE").is_empty());
 }

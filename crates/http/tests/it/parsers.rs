@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use godwit_http::{
     conditions::{Conditions, EntityTag, Validators, range_counts},
-    dav::{Depth, Wanted, overwrite},
+    dav::{BadXml, Depth, Wanted, overwrite},
     digest::Form,
     marker::{Ending, Event, Marker, Reader},
     multistatus::{self, Resource},
@@ -73,7 +73,11 @@ pub(crate) fn bodies(bytes: &[u8]) {
         let mut text = multistatus::HEAD.to_owned();
         resource.write(&wanted, &mut text);
         let found = multistatus::read((text + multistatus::TAIL).as_bytes());
-        assert!(found.is_ok(), "{wanted:?}");
+        // A request may leave out what the reader needs.
+        assert!(
+            matches!(found, Ok(_) | Err(BadXml::Undescribed)),
+            "{wanted:?}"
+        );
     }
     let _ = multistatus::read(bytes);
     let whole = events([bytes]);

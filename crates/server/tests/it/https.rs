@@ -385,7 +385,8 @@ fn properties_are_listed_to_a_finite_depth() {
     assert_eq!(paths, [(&b"/sam/"[..], None), (b"/sam/<&>", Some(3))]);
     assert!(found[0].is_collection && found[1].tag.is_some());
     let body =
-        b"<propfind xmlns='DAV:'><prop><quota-available-bytes/><x xmlns='u'/></prop></propfind>";
+        b"<propfind xmlns='DAV:'><prop><resourcetype/><quota-available-bytes/><x xmlns='u'/>\
+          </prop></propfind>";
     let answer = find("/", "Depth: 0\r\n", body).is(207);
     let found = godwit_http::multistatus::read(&answer.body).unwrap();
     assert!(

@@ -15,6 +15,7 @@ use godwit_http::{
 use godwit_http_client::{Body, Bytes, HeaderValue, Method, Request, StatusCode, header};
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath, Reply,
+    error::{FailureKind, failure_kind},
     facts::{FactSelection, FactType, Facts, write_line},
     pi::client::CommandId,
     reply::{BodyStyle, ReplyCode},
@@ -287,13 +288,19 @@ impl HttpControl {
         if exchange.answer.status != StatusCode::MULTI_STATUS {
             return Ok(self.refused(exchange, Failed::Status).await);
         }
-        let body = exchange.body(LISTING_BYTES_MAX).await?;
+        let base = decoded(exchange.url.target());
+        // What is longer has more than one name.
+        let Some(body) = exchange.body(RESOURCE_BYTES_MAX).await? else {
+            return Ok(reply(550, "directory not empty"));
+        };
         self.wire.done(exchange).await;
-        let resources = body.as_deref().map(multistatus::read);
-        let Some(Ok(resources)) = resources else {
+        let Ok(resources) = multistatus::read(&body) else {
             return Err(senseless("PROPFIND", "it is malformed or too long"));
         };
         match &resources[..] {
+            [own] if without_slash(&own.path) != without_slash(&base) => {
+                return Err(senseless("PROPFIND", "the directory itself is not in it"));
+            }
             [own] if own.is_collection => {}
             [_] => return Ok(reply(550, "not a directory")),
             [] => return Err(senseless("PROPFIND", "it names nothing")),
@@ -342,6 +349,8 @@ impl HttpControl {
         }
         match self.look(to).await? {
             Ok(found) if found.is_collection => Ok(reply(550, "is a directory")),
+            // Who cannot tell what is there may not have it replaced.
+            Err(refusal) if failure_kind(&refusal) != Some(FailureKind::NotFound) => Ok(refusal),
             Ok(_) | Err(_) => {
                 self.change(method, from, false, &again, Failed::Status)
                     .await

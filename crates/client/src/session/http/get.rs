@@ -115,7 +115,13 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
     };
     let has_parts = check_head(&mut exchange, job, piece, range.is_some()).await?;
     let told = validator_of(&exchange);
+    if piece.is_first && told.is_none() && has_parts && !piece.is_rest {
+        job.region.begin_alone(lane);
+        return Ok(());
+    }
     if piece.is_first {
+        // Nothing would tell that a further part is of another version.
+        let has_parts = has_parts && told.is_some();
         job.region.begun(lane, told, has_parts);
     } else if validator.is_some() && told != validator {
         return Err(Failure::Changed);
@@ -169,10 +175,12 @@ async fn check_head(
             Ok(true)
         }
         StatusCode::OK if !is_part || piece.is_first && from == 0 => {
-            let told = exchange.answer.bytes();
-            if let (Some(told), Some(end), true) = (told, piece.end, job.is_to_the_end)
-                && piece.is_rest
-                && told != end
+            let told = exchange
+                .answer
+                .bytes()
+                .map(|bytes| bytes.checked_sub(job.remote));
+            if let (Some(told), Some(end), true) = (told, job.region.end(), job.is_to_the_end)
+                && told != Some(end)
             {
                 return Err(Failure::Changed);
             }
@@ -253,6 +261,14 @@ async fn receive(
         at += chunk.len() as u64;
         job.region.written(lane, chunk.len() as u64);
         if end.is_some_and(|end| at >= end) {
+            let is_last = piece.end == end && end == job.region.end() && !job.is_cut;
+            if is_last && exchange.answer.bytes().is_none() {
+                // Only the end of the answer tells that there is no more of it.
+                let more = exchange.answer.chunk().await;
+                if more.map_err(|error| unreached(error.into()))?.is_some() {
+                    return Err(Failure::lost("the server sends more than was asked for"));
+                }
+            }
             job.region.done(lane, false);
             return Ok(piece.end == end && !is_more);
         }

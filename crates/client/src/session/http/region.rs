@@ -73,6 +73,8 @@ struct State {
     is_begun: bool,
     /// Parts can be asked for.
     has_parts: bool,
+    /// Parts may be of several versions: one lane fetches all of it in one answer.
+    is_alone: bool,
     validator: Option<Validator>,
     safe: RangeSet,
     failure: Option<Failure>,
@@ -112,6 +114,7 @@ impl Region {
                 running: Vec::new(),
                 is_begun: false,
                 has_parts: false,
+                is_alone: false,
                 validator: None,
                 safe: RangeSet::new(),
                 failure: None,
@@ -179,6 +182,11 @@ impl Region {
         }
     }
 
+    /// Where the region ends, where that is known.
+    pub(super) fn end(&self) -> Option<u64> {
+        self.state.lock().end
+    }
+
     /// Where the lane's piece ends now: others may have taken of it.
     pub(super) fn end_of(&self, lane: usize) -> Option<u64> {
         let state = self.state.lock();
@@ -209,6 +217,18 @@ impl Region {
         }
         drop(state);
         self.watcher.notify_one();
+    }
+
+    /// The first answer is a part, and its server does not tell of which version: the lane is to
+    /// ask for all of it.
+    pub(super) fn begin_alone(&self, lane: usize) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
+            let (_, start, _) = state.active.swap_remove(at);
+            state.next = start;
+        }
+        state.is_alone = true;
+        state.wanted = 1;
     }
 
     /// So many bytes more of the lane's piece are written.
@@ -329,7 +349,9 @@ impl State {
 
     /// More would have nothing to do.
     fn useful_lanes(&self) -> usize {
-        let Some(end) = self.end else { return 1 };
+        let Some(end) = self.end.filter(|_| !self.is_alone) else {
+            return 1;
+        };
         let left: u64 = self.active.iter().map(|(_, at, end)| end - at).sum();
         let left = left + end.saturating_sub(self.next);
         usize::try_from(left / PIECE_BYTES_MIN).unwrap_or(usize::MAX)

@@ -20,11 +20,11 @@ use godwit_gsi::{
 use godwit_http::target;
 use godwit_http_client::{
     Answer, BadUrl, Connection, Connector, HeaderValue, Limits, Method, Origin, Policy, Request,
-    Scheme, Step, Url, header,
+    Scheme, Step, Url, header, is_secret,
     redirect::{BadRedirect, Redirects},
 };
 use godwit_proto::FtpPath;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{context::RunContext, endpoint::Endpoint, error::Error};
 
@@ -40,6 +40,9 @@ const REASON_BYTES_MAX: usize = 4 << 10;
 
 /// Bytes of an answer that is not wanted, which are read so that the connection can be used again.
 const REST_BYTES_MAX: u64 = 64 << 10;
+
+/// Time for what is read of an answer beside what was asked for.
+const UNWANTED_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +130,8 @@ pub(super) struct HttpServer {
     pub(super) origin: Origin,
     /// The first that the server's certificate passes is used.
     connectors: Vec<Connector>,
+    /// The same without the user's certificate, for other servers that this one redirects to.
+    bare_connectors: Vec<Connector>,
     connector: AtomicU8,
     /// Of the user; sent to this server only.
     authorization: Option<HeaderValue>,
@@ -160,21 +165,26 @@ impl HttpServer {
             scope.allows_for(&origin.host, address.ip())
         });
         let connector = |tls| Connector::new(tls, Arc::clone(&policy), limits);
-        let mut connectors = Vec::new();
-        if endpoint.is_tls() {
+        let connectors_of = |credential: Option<&Credential>| {
+            if !endpoint.is_tls() {
+                return Ok(vec![connector(None)]);
+            }
             let mut trusts = vec![Trust::Web(connections.authorities.clone())];
             let grid = connections.locations.authority_directory();
             if let (Authorities::System, Some(directory)) = (&connections.authorities, grid) {
                 trusts.push(Trust::Grid(Arc::new(Directory::new(directory.to_owned()))));
             }
-            for trust in trusts {
-                let client = HttpsClient::new(credential, &trust);
+            let of_trust = |trust: &Trust| {
+                let client = HttpsClient::new(credential, trust);
                 let client = client.map_err(|error| format!("trusted CAs (--ca): {error}"))?;
-                connectors.push(connector(Some(client)));
-            }
-        } else {
-            connectors.push(connector(None));
-        }
+                Ok(connector(Some(client)))
+            };
+            trusts
+                .iter()
+                .map(of_trust)
+                .collect::<Result<Vec<_>, String>>()
+        };
+        let (connectors, bare_connectors) = (connectors_of(credential)?, connectors_of(None)?);
         Ok(Self {
             origin: Origin {
                 scheme: match endpoint.is_tls() {
@@ -185,6 +195,7 @@ impl HttpServer {
                 port: endpoint.port(),
             },
             connectors,
+            bare_connectors,
             connector: AtomicU8::new(0),
             authorization,
             dav: AtomicU8::new(Dav::Unknown as u8),
@@ -214,23 +225,32 @@ impl HttpServer {
         self.dav.store(dav as u8, Ordering::Relaxed);
     }
 
-    /// Connects, by the authorities that the server's certificate has passed before; by the others
-    /// while none has.
-    async fn connect(&self, origin: &Origin) -> Result<Connection, HttpError> {
+    /// Connects, first by the authorities that this server's certificate has passed before.
+    async fn connect(
+        &self,
+        origin: &Origin,
+        with_credentials: bool,
+    ) -> Result<Connection, HttpError> {
+        let connectors = match with_credentials {
+            true => &self.connectors,
+            false => &self.bare_connectors,
+        };
         let known = usize::from(self.connector.load(Ordering::Relaxed));
-        let connector = &self.connectors[known.min(self.connectors.len() - 1)];
-        let first = match connector.connect(origin).await {
+        let known = known.min(connectors.len() - 1);
+        let first = match connectors[known].connect(origin).await {
             Ok(connection) => return Ok(connection),
             Err(error) => error,
         };
-        let others = self.connectors.get(known + 1..).unwrap_or_default();
-        if first.step == Step::Handshake {
-            for (at, connector) in others.iter().enumerate() {
-                if let Ok(connection) = connector.connect(origin).await {
-                    let at = u8::try_from(known + 1 + at).unwrap_or(0);
+        if first.step != Step::Handshake {
+            return Err(first.into());
+        }
+        for (at, connector) in connectors.iter().enumerate().filter(|(at, _)| *at != known) {
+            if let Ok(connection) = connector.connect(origin).await {
+                if *origin == self.origin {
+                    let at = u8::try_from(at).unwrap_or(0);
                     self.connector.store(at, Ordering::Relaxed);
-                    return Ok(connection);
                 }
+                return Ok(connection);
             }
         }
         Err(first.into())
@@ -258,6 +278,9 @@ pub(super) struct Exchange {
     /// Path and query of the last redirect, or of the request.
     pub(super) url: Url,
     connection: Connection,
+    method: Method,
+    /// The connection shows the user's certificate.
+    with_credentials: bool,
 }
 
 impl Exchange {
@@ -289,11 +312,15 @@ impl Exchange {
             .header(header::CONTENT_TYPE)
             .is_some_and(|kind| kind.starts_with("text/plain"));
         let mut said = Vec::new();
-        while said.len() < REASON_BYTES_MAX
-            && let Ok(Some(chunk)) = self.answer.chunk().await
-        {
-            said.extend_from_slice(&chunk);
-        }
+        let read = async {
+            while said.len() < REASON_BYTES_MAX
+                && let Ok(Some(chunk)) = self.answer.chunk().await
+            {
+                said.extend_from_slice(&chunk);
+            }
+        };
+        // The status says enough.
+        let _ = timeout(UNWANTED_LIMIT, read).await;
         said.truncate(REASON_BYTES_MAX);
         match is_text {
             true => String::from_utf8_lossy(&said).trim().to_owned(),
@@ -305,7 +332,14 @@ impl Exchange {
 /// Connections of one task to a server, used one request at a time.
 pub(super) struct Wire {
     pub(super) server: Arc<HttpServer>,
-    kept: Vec<(Connection, Instant)>,
+    kept: Vec<KeptConnection>,
+}
+
+/// A connection without a request.
+struct KeptConnection {
+    connection: Connection,
+    with_credentials: bool,
+    since: Instant,
 }
 
 impl Wire {
@@ -334,6 +368,13 @@ impl Wire {
             }
             let location = exchange.header(header::LOCATION).map(str::to_owned);
             way.follow(location.as_deref())?;
+            // A server may not have the user change another one.
+            let is_other = way.url().origin != self.server.origin;
+            let method = exchange.method.as_str();
+            if is_other && matches!(method, "DELETE" | "MOVE" | "MKCOL" | "COPY") {
+                let what = format!("{method} is redirected to {}", way.url().origin);
+                return Err(HttpError::Senseless(what));
+            }
             self.done(exchange).await;
         }
     }
@@ -350,22 +391,42 @@ impl Wire {
                 request.method.as_str(),
                 "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "MKCOL"
             );
-            if let Some(authorization) = &self.server.authorization
-                && with_credentials
-            {
-                let value = authorization.clone();
-                request.headers.insert(header::AUTHORIZATION, value);
+            if with_credentials {
+                let value = self.server.authorization.clone();
+                request
+                    .headers
+                    .extend(value.map(|value| (header::AUTHORIZATION, value)));
+            } else {
+                let secrets: Vec<_> = request
+                    .headers
+                    .keys()
+                    .filter(|name| is_secret(name))
+                    .cloned()
+                    .collect();
+                for name in secrets {
+                    request.headers.remove(name);
+                }
             }
             let agent = concat!("godwit/", env!("CARGO_PKG_VERSION"));
             let agent = HeaderValue::from_static(agent);
             request.headers.insert(header::USER_AGENT, agent);
             let method = request.method.clone();
-            let (mut connection, is_kept) = match self.take_kept(&url.origin).await {
-                Some(connection) => (connection, true),
-                None => (self.server.connect(&url.origin).await?, false),
-            };
-            self.server
-                .trace(true, || format!("{method} {}", url.target()));
+            let (mut connection, is_kept) =
+                match self.take_kept(&url.origin, with_credentials).await {
+                    Some(connection) => (connection, true),
+                    None => (
+                        self.server.connect(&url.origin, with_credentials).await?,
+                        false,
+                    ),
+                };
+            // A query may be a secret.
+            let shown = url
+                .target()
+                .split('?')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            self.server.trace(true, || format!("{method} {shown}"));
             match connection.send(request).await {
                 Ok(answer) => {
                     self.server.trace(false, || format!("{}", answer.status));
@@ -373,6 +434,8 @@ impl Wire {
                         answer,
                         url: url.clone(),
                         connection,
+                        method,
+                        with_credentials,
                     });
                 }
                 Err(error) if is_kept && is_repeatable && error.is_transient() => {}
@@ -381,28 +444,38 @@ impl Wire {
         }
     }
 
-    async fn take_kept(&mut self, origin: &Origin) -> Option<Connection> {
-        self.kept.retain(|(_, since)| since.elapsed() < IDLE_MAX);
-        let at = self.kept.iter().position(|(c, _)| c.origin() == origin)?;
-        let (mut connection, _) = self.kept.swap_remove(at);
+    async fn take_kept(&mut self, origin: &Origin, with_credentials: bool) -> Option<Connection> {
+        self.kept.retain(|kept| kept.since.elapsed() < IDLE_MAX);
+        let fits = |kept: &KeptConnection| {
+            kept.connection.origin() == origin && kept.with_credentials == with_credentials
+        };
+        let at = self.kept.iter().position(fits)?;
+        let mut connection = self.kept.swap_remove(at).connection;
         connection.is_reusable().await.then_some(connection)
     }
 
     /// The answer is read as far as it is wanted: keeps the connection if little of it is left.
     pub(super) async fn done(&mut self, mut exchange: Exchange) {
-        let mut rest = REST_BYTES_MAX;
-        loop {
-            match exchange.answer.chunk().await {
-                Ok(None) => break,
-                Ok(Some(chunk)) if (chunk.len() as u64) < rest => rest -= chunk.len() as u64,
-                _ => return,
+        let read = async {
+            let mut rest = REST_BYTES_MAX;
+            loop {
+                match exchange.answer.chunk().await {
+                    Ok(None) => return true,
+                    Ok(Some(chunk)) if (chunk.len() as u64) < rest => rest -= chunk.len() as u64,
+                    _ => return false,
+                }
             }
-        }
-        if exchange.connection.is_reusable().await {
+        };
+        let is_read = timeout(UNWANTED_LIMIT, read).await.unwrap_or(false);
+        if is_read && exchange.connection.is_reusable().await {
             if self.kept.len() >= KEPT_MAX {
                 self.kept.remove(0);
             }
-            self.kept.push((exchange.connection, Instant::now()));
+            self.kept.push(KeptConnection {
+                connection: exchange.connection,
+                with_credentials: exchange.with_credentials,
+                since: Instant::now(),
+            });
         }
     }
 }
