@@ -15,7 +15,7 @@ use hyper::{
     HeaderMap, Method, StatusCode,
     body::{Body as _, Bytes, Incoming},
     client::conn::http1::{self, SendRequest},
-    header::{CONTENT_LENGTH, EXPECT, HOST, HeaderValue},
+    header::{CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -307,6 +307,15 @@ impl Answer {
             true => self.header(CONTENT_LENGTH.as_str())?.trim().parse().ok(),
             false => self.body.size_hint().exact(),
         }
+    }
+
+    /// Whether the body says where it ends. Another one ends with its connection, and one that is
+    /// cut off looks complete.
+    #[must_use]
+    pub fn is_delimited(&self) -> bool {
+        let coding = self.header(TRANSFER_ENCODING.as_str());
+        self.body.size_hint().exact().is_some()
+            || coding.is_some_and(|coding| coding.trim().eq_ignore_ascii_case("chunked"))
     }
 
     /// The next bytes of the body; `None`: it is complete.

@@ -201,6 +201,14 @@ fn other_hosts_than_the_allowed_are_not_connected_to() {
     ] {
         pull(&active, "/f", &format!("https://{host}:{port}/f"), "").is(403);
     }
+    // The answer does not tell which addresses a name has inside.
+    let answer = pull(&active, "/f", &format!("https://localhost:{port}/f"), "").is(403);
+    let text = answer.text();
+    assert!(text.contains("no address of localhost may be"), "{text}");
+    assert!(
+        !text.contains("127.0.0.1") && !text.contains("::1"),
+        "{text}"
+    );
     let refusing = Site::with(
         Wishes {
             https: true,
@@ -417,11 +425,201 @@ fn what_a_broken_connection_has_not_brought_is_asked_for_again() {
     });
     fails(pull(&active, "/g", &fake.url(), ""), "has changed");
     let fake = Fake::new(&passive, |_, stream| {
-        say(stream, "HTTP/1.1 200 x\r\nContent-Length: 9\r\n\r\n");
+        let text = "HTTP/1.1 200 x\r\nETag: \"v1\"\r\nContent-Length: 9\r\n\r\n";
+        say(stream, text);
         false
     });
     fails(pull(&active, "/g", &fake.url(), ""), "serves no ranges");
+    // Without a validator the rest may be of another file.
+    let fake = Fake::new(&passive, |_, stream| {
+        say(stream, "HTTP/1.1 200 x\r\nContent-Length: 9\r\n\r\nabc");
+        false
+    });
+    fails(pull(&active, "/g", &fake.url(), ""), "cannot read from");
+    let gets = fake.heads();
+    let gets = gets.iter().filter(|head| head.starts_with("GET"));
+    assert_eq!(gets.count(), 1);
     eventually("nothing is left", || names(&active, "") == ["f", "sam"]);
+}
+
+#[test]
+fn a_body_that_ends_with_its_connection_counts_only_if_something_vouches_for_it() {
+    let passive = passive();
+    let active = active(&passive);
+    let from = |head: &'static str, get: &'static str, order: &str| {
+        let fake = Fake::new(&passive, move |request, stream| {
+            let text = if request.starts_with("HEAD") {
+                head
+            } else {
+                get
+            };
+            say(stream, text);
+            // The end of TLS: this is no broken connection.
+            let _ = stream.shutdown();
+            false
+        });
+        pull(&active, "/f", &fake.url(), order)
+    };
+    let bare = "HTTP/1.0 200 OK\r\n\r\nabc";
+    let silent = "HTTP/1.1 405 x\r\nContent-Length: 0\r\n\r\n";
+    let long = "HTTP/1.1 200 x\r\nContent-Length: 1000000\r\n\r\n";
+    let right = "HTTP/1.1 200 x\r\nContent-Length: 3\r\n\r\n";
+    let chunked = "HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    fails(from(long, bare, ""), "3 bytes of 1000000");
+    fails(from(long, chunked, ""), "3 bytes of 1000000");
+    fails(from(silent, bare, ""), "the whole file");
+    eventually("nothing is left", || names(&active, "") == ["sam"]);
+    assert_eq!(ending(from(right, bare, "")), DONE);
+    assert_eq!(ending(from(silent, chunked, "")), DONE);
+    let stated = "Digest: adler32=024d0127\r\n";
+    assert_eq!(ending(from(silent, bare, stated)), DONE);
+    let digest = "HTTP/1.0 200 OK\r\nDigest: adler32=024d0127\r\n\r\nabc";
+    assert_eq!(ending(from(silent, digest, "")), DONE);
+}
+
+/// A source of 40 MiB that knows ranges and ignores conditions; `headers` get the count of GETs.
+fn large_source(passive: &Site, headers: fn(usize) -> String) -> Fake {
+    const BYTES: usize = 40 << 20;
+    let gets = AtomicUsize::new(0);
+    Fake::new(passive, move |head, stream| {
+        if head.starts_with("HEAD") {
+            return say(stream, "HTTP/1.1 405 x\r\nContent-Length: 0\r\n\r\n");
+        }
+        let headers = headers(gets.fetch_add(1, Ordering::Relaxed));
+        let range = head.split("range: bytes=").nth(1);
+        let range = range.and_then(|rest| rest.lines().next()?.split_once('-'));
+        let (status, bytes) = match range {
+            Some((start, end)) => {
+                let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
+                let end = end.min(BYTES - 1);
+                let range = format!("Content-Range: bytes {start}-{end}/{BYTES}\r\n");
+                (format!("206 x\r\n{range}"), end + 1 - start)
+            }
+            None => ("200 x\r\n".to_owned(), BYTES),
+        };
+        let text = format!("HTTP/1.1 {status}{headers}Content-Length: {bytes}\r\n\r\n");
+        say(stream, &text) && stream.write_all(&vec![b'x'; bytes]).is_ok()
+    })
+}
+
+#[test]
+fn pieces_of_two_versions_do_not_become_one_file() {
+    let passive = passive();
+    let active = active(&passive);
+    let several = "X-Number-Of-Streams: 2\r\n";
+    let get = |source: &Fake| pull(&active, "/f", &source.url(), several);
+    let tags = large_source(&passive, |gets| format!("ETag: \"v{gets}\"\r\n"));
+    fails(get(&tags), "has changed");
+    let dates = large_source(&passive, |gets| {
+        format!("Last-Modified: Mon, 02 Mar 2026 00:00:0{gets} GMT\r\n")
+    });
+    fails(get(&dates), "has changed");
+    eventually("nothing is left", || names(&active, "") == ["sam"]);
+    let same = large_source(&passive, |_| "ETag: \"v1\"\r\n".to_owned());
+    assert_eq!(ending(get(&same)), DONE);
+    // Without a validator the file comes as a whole.
+    let silent = large_source(&passive, |_| String::new());
+    assert_eq!(ending(get(&silent)), DONE);
+    let heads = silent.heads();
+    let gets: Vec<_> = heads
+        .iter()
+        .filter(|head| head.starts_with("GET"))
+        .collect();
+    assert_eq!(gets.len(), 2, "{gets:?}");
+    assert!(!gets[1].contains("range: "), "{gets:?}");
+    assert_eq!(
+        fs::metadata(active.server.path("f")).unwrap().len(),
+        40 << 20
+    );
+}
+
+#[test]
+fn another_form_of_the_file_is_not_stored() {
+    let passive = passive();
+    let active = active(&passive);
+    for streams in [1, 2] {
+        let fake = Fake::new(&passive, |_, s| ok(s, "Content-Encoding: gzip\r\n", "abc"));
+        let head = format!("X-Number-Of-Streams: {streams}\r\n");
+        fails(pull(&active, "/f", &fake.url(), &head), "another form");
+        let heads = fake.heads();
+        let asks = |head: &String| head.contains("accept-encoding: identity");
+        assert!(heads.iter().all(asks), "{heads:?}");
+    }
+    eventually("nothing is left", || names(&active, "") == ["sam"]);
+    let fake = Fake::new(&passive, |_, s| {
+        ok(s, "Content-Encoding: identity\r\n", "abc")
+    });
+    assert_eq!(ending(pull(&active, "/f", &fake.url(), "")), DONE);
+}
+
+#[test]
+fn malformed_checksums_of_a_source_do_not_count_as_none() {
+    let passive = passive();
+    let active = active(&passive);
+    let in_get = Fake::new(&passive, |_, s| ok(s, "Digest: adler32=xyz\r\n", "abc"));
+    fails(pull(&active, "/f", &in_get.url(), ""), "is malformed");
+    let in_head = Fake::new(&passive, |head, s| match head.starts_with("HEAD") {
+        true => {
+            let digest = "Repr-Digest: md5=:AAAA:\r\n";
+            say(
+                s,
+                &format!("HTTP/1.1 200 x\r\nContent-Length: 3\r\n{digest}\r\n"),
+            )
+        }
+        false => ok(s, "", "abc"),
+    });
+    fails(pull(&active, "/f", &in_head.url(), ""), "is malformed");
+    eventually("nothing is left", || names(&active, "") == ["sam"]);
+}
+
+/// A destination that answers a HEAD before the PUT and one after it with these statuses.
+fn destination(passive: &Site, before: &'static str, after: &'static str) -> Fake {
+    let puts = AtomicUsize::new(0);
+    Fake::new(passive, move |head, stream| {
+        let status = match head.starts_with("PUT") {
+            true => {
+                // The file of the tests has one byte.
+                puts.fetch_add(1, Ordering::Relaxed);
+                say(stream, "HTTP/1.1 100 Continue\r\n\r\n");
+                stream.read_exact(&mut [0]).unwrap();
+                "201 x"
+            }
+            false if puts.load(Ordering::Relaxed) == 0 => before,
+            false => after,
+        };
+        say(
+            stream,
+            &format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"),
+        )
+    })
+}
+
+#[test]
+fn a_push_believes_what_the_destination_says_about_the_file() {
+    let passive = passive();
+    let active = active(&passive);
+    active.server.write("small", [7]);
+    let push = |fake: &Fake, head: &str| {
+        let head = format!("Destination: {}\r\n{THEIRS}{head}", fake.url());
+        copy(&active, "/small", &head)
+    };
+    let careful = "Overwrite: F\r\n";
+    let was_put = |fake: &Fake| fake.heads().iter().any(|head| head.starts_with("PUT"));
+    for status in ["403 x", "405 x", "500 x"] {
+        let fake = destination(&passive, status, "405 x");
+        fails(
+            push(&fake, careful),
+            "cannot tell whether the destination exists",
+        );
+        assert!(!was_put(&fake), "{status}");
+    }
+    for status in ["404 x", "410 x"] {
+        let fake = destination(&passive, status, "405 x");
+        assert_eq!(ending(push(&fake, careful)), DONE);
+        let fake = destination(&passive, status, status);
+        fails(push(&fake, ""), "does not have the file");
+        assert!(was_put(&fake), "{status}");
+    }
 }
 
 #[test]

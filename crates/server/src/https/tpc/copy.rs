@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use tracing::info;
 
 use super::{
-    failed::Failed,
+    failed::{Failed, not_allowed},
     order::{CopyDirection, Order},
     pull::Pull,
     push::Push,
-    remote::{Remote, Told, Validator, compare},
+    remote::{Presence, Remote, Told, Validator, compare},
     report::{CopyProgress, report},
 };
 use crate::{
@@ -149,6 +149,24 @@ async fn push(
     Ok(copy.start(CopyWork::Push(file, metadata), transfer))
 }
 
+/// Of a file whose answer did not say how long it is. An answer that ends with its connection, and
+/// that nothing else vouches for, may have been cut off.
+async fn check_length(
+    file: &FileRef,
+    told: Option<u64>,
+    is_vouched_for: bool,
+) -> Result<(), Failed> {
+    let file = Arc::clone(file);
+    let here = blocking(move || file.metadata()).await?.size;
+    let text = match told {
+        Some(bytes) if bytes == here => return Ok(()),
+        Some(bytes) => format!("the source has sent {here} bytes of {bytes}"),
+        None if is_vouched_for => return Ok(()),
+        None => "nothing says whether the source has sent the whole file".to_owned(),
+    };
+    Err(Failed::new(Class::Protocol, text))
+}
+
 async fn open_file(
     session: &HttpSession,
     path: &FtpPath,
@@ -196,9 +214,8 @@ impl Copy {
         let origin = &self.order.remote.origin;
         match self.remote.connector.resolve(origin).await {
             Err(error) if matches!(error.cause, Cause::Refused(_)) => {
-                let text = error.to_string();
-                transfer.end(Some((Class::NoConnection, &text)));
-                Err(Rejected::new(StatusCode::FORBIDDEN, text))
+                transfer.end(Some((Class::NoConnection, &error.to_string())));
+                Err(Rejected::new(StatusCode::FORBIDDEN, not_allowed(&error)))
             }
             _ => Ok(()),
         }
@@ -236,14 +253,19 @@ impl Copy {
         let pull = Pull::new(remote, file, self.order.streams, algorithms.collect());
         let begun = pull.begin().await?;
         self.check_space(begun.size()).await?;
-        let (validator, mut told) = (begun.validator(), begun.checksums());
-        let is_small = begun.size().is_some_and(|size| size <= SMALL_BYTES);
-        let mut found = match told.is_empty() {
+        let (validator, size) = (begun.validator(), begun.size());
+        let is_delimited = begun.is_delimited();
+        let mut told = Told {
+            checksums: begun.checksums()?,
+            ..Told::default()
+        };
+        let is_small = size.is_some_and(|size| size <= SMALL_BYTES);
+        let mut found = match told.checksums.is_empty() {
             false => begun.finish().await?.0,
             true if is_small => {
                 let (found, kept) = begun.finish().await?;
                 let asking = self.remote.tell(kept, validator.as_ref());
-                told = self.told(self.patiently(asking).await)?.checksums;
+                told = self.told(self.patiently(asking).await)?;
                 found
             }
             true => {
@@ -252,7 +274,12 @@ impl Copy {
                 found
             }
         };
-        self.verify(&partial.file, &mut found, &told).await?;
+        if size.is_none() {
+            let is_verified = !told.checksums.is_empty() || !stated.is_empty();
+            check_length(&partial.file, told.bytes, is_delimited || is_verified).await?;
+        }
+        self.verify(&partial.file, &mut found, &told.checksums)
+            .await?;
         for (algorithm, _) in &stated {
             self.find(&partial.file, &mut found, *algorithm).await?;
         }
@@ -266,7 +293,7 @@ impl Copy {
         &self,
         moving: impl Future<Output = Result<(Vec<Checksum>, Option<Connection>), Failed>>,
         validator: Option<Validator>,
-    ) -> Result<(Vec<Checksum>, Vec<Checksum>), Failed> {
+    ) -> Result<(Vec<Checksum>, Told), Failed> {
         let (mut moving, mut told) = (pin!(moving), None);
         let mut asking = pin!(self.remote.tell(None, validator.as_ref()));
         let (found, _) = loop {
@@ -279,7 +306,7 @@ impl Copy {
             Some(told) => told,
             None => self.patiently(asking).await,
         };
-        Ok((found, self.told(told)?.checksums))
+        Ok((found, self.told(told)?))
     }
 
     /// A checksum that the client does not demand is not waited for as long.
@@ -335,6 +362,10 @@ impl Copy {
         }
         let asked = self.patiently(self.remote.tell(kept, None)).await;
         let told = self.told(asked)?;
+        if told.presence == Presence::Absent {
+            let text = "the destination has answered with success, and does not have the file";
+            return Err(Failed::new(Class::NotFound, text));
+        }
         if let Some(bytes) = told.bytes.filter(|bytes| *bytes != metadata.size) {
             let text = format!("the destination has {bytes} bytes of {}", metadata.size);
             return Err(Failed::new(Class::Checksum, text));

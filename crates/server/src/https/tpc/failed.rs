@@ -2,6 +2,7 @@
 
 use godwit_http_client::{Cause, Error, redirect::BadRedirect};
 use godwit_proto::error::StorageFailure;
+use tracing::info;
 
 use crate::observe::class::Class;
 
@@ -29,6 +30,12 @@ impl Failed {
     }
 }
 
+/// The text for the client when the policy allows no address of a host. The address itself is for
+/// the log alone: it would tell how the network inside is built.
+pub(super) fn not_allowed(error: &Error) -> String {
+    format!("no address of {} may be connected to", error.origin.host)
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         let class = match error.cause {
@@ -37,9 +44,17 @@ impl From<Error> for Failed {
             Cause::NoAddress | Cause::Refused(_) | Cause::NoTls => Class::NoConnection,
             _ => Class::ConnectionLost,
         };
+        let text = match error.cause {
+            Cause::Refused(address) => {
+                let address = address.ip();
+                info!(origin = ?error.origin, ?address, "copy may not connect to an address");
+                not_allowed(&error)
+            }
+            _ => error.to_string(),
+        };
         Self {
             class,
-            text: error.to_string(),
+            text,
             is_transient: error.is_transient(),
         }
     }

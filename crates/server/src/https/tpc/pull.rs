@@ -22,7 +22,7 @@ use tracing::info;
 
 use super::{
     failed::Failed,
-    remote::{Remote, Validator, checksums_of, refused},
+    remote::{IDENTITY, Remote, Validator, checksums_of, is_encoded, refused},
 };
 use crate::{
     https::put::{Receipt, WRITE_BYTES},
@@ -107,6 +107,13 @@ impl Pull {
             // No range begins in an empty file.
             answer = self.ask(&mut kept, None).await?;
         }
+        let is_whole = answer.status != StatusCode::PARTIAL_CONTENT
+            || content_range(&answer)?.1 <= PIECE_BYTES;
+        if !is_whole && Validator::of(&answer).is_none() {
+            // Nothing would say that the pieces are of the same file.
+            (kept, wanted) = (None, None);
+            answer = self.ask(&mut kept, None).await?;
+        }
         let end = match (answer.status, wanted) {
             // A server that knows no ranges sends the whole.
             (StatusCode::OK, _) => {
@@ -148,6 +155,11 @@ impl Pull {
                 let answer = self.remote.ask(kept, make).await?;
                 match answer.status {
                     StatusCode::RANGE_NOT_SATISFIABLE => Ok(answer),
+                    status if status.is_success() && is_encoded(&answer) => {
+                        let text = "the source sends another form of the file than it has";
+                        let text = format!("{text} (Content-Encoding)");
+                        Err(Failed::new(Class::Protocol, text))
+                    }
                     status if status.is_success() => Ok(answer),
                     _ => Err(refused(answer).await),
                 }
@@ -218,7 +230,7 @@ impl Pull {
             };
             match taken.await {
                 Ok(()) => break,
-                Err(failed) if end.is_some() && self.may_retry(&failed) => {
+                Err(failed) if self.may_resume(end) && self.may_retry(&failed) => {
                     *kept = None;
                     sleep(RETRY_PAUSE).await;
                 }
@@ -228,6 +240,11 @@ impl Pull {
         let found = receipt.finish().await?;
         self.count(&receipt, &mut counted);
         Ok(found)
+    }
+
+    /// Only with a validator it is known that the rest is of the same file.
+    fn may_resume(&self, end: Option<u64>) -> bool {
+        end.is_some() && self.validator.is_some()
     }
 
     /// Asks for what is missing.
@@ -248,7 +265,9 @@ impl Pull {
             }
         }
         let (range, size) = content_range(&answer)?;
-        if Some(size) != self.size {
+        let validator = self.validator.as_ref();
+        let is_other = validator.is_some_and(|validator| validator.contradicts(&answer));
+        if is_other || Some(size) != self.size {
             return Err(Failed::changed());
         }
         match (range.start, range.end) == (start, end) {
@@ -303,12 +322,17 @@ impl Begun {
         self.pull.size
     }
 
+    /// Whether an end that comes too early is noticed.
+    pub(super) fn is_delimited(&self) -> bool {
+        self.answer.is_delimited()
+    }
+
     pub(super) fn validator(&self) -> Option<Validator> {
         self.pull.validator.clone()
     }
 
     /// Those that the answer itself has.
-    pub(super) fn checksums(&self) -> Vec<Checksum> {
+    pub(super) fn checksums(&self) -> Result<Vec<Checksum>, Failed> {
         checksums_of(&self.answer.headers)
     }
 
@@ -354,7 +378,7 @@ impl Begun {
 }
 
 fn get(target: &str, range: Option<ByteRange>, validator: Option<&Validator>) -> Request {
-    let request = Request::new(Method::GET, target);
+    let request = Request::new(Method::GET, target).with(header::ACCEPT_ENCODING, IDENTITY);
     let range = range.map(|range| format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
     match range.and_then(|range| HeaderValue::try_from(range).ok()) {
         Some(range) => Validator::add(validator, request.with(header::RANGE, range)),

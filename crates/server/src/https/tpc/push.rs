@@ -13,7 +13,7 @@ use hyper::header::HeaderValue;
 
 use super::{
     failed::Failed,
-    remote::{Remote, refused},
+    remote::{Presence, Remote, refused},
 };
 use crate::{https::body::CHUNK_BYTES, observe::class::Class, transfers::checksums::blocking};
 
@@ -33,9 +33,8 @@ impl Push {
     /// Sends all bytes. Returns their checksum, and a connection that may be used again.
     pub(super) async fn run(&self) -> Result<(Vec<Checksum>, Option<Connection>), Failed> {
         let mut kept = None;
-        if !self.replaces && self.remote.tell(None, None).await?.is_there {
-            let text = "the destination exists, and Overwrite is F";
-            return Err(Failed::new(Class::Exists, text));
+        if !self.replaces {
+            self.check_absent().await?;
         }
         let mut way = Redirects::new(self.remote.url.clone());
         loop {
@@ -55,6 +54,19 @@ impl Push {
                 (false, _) => Err(refused(answer).await),
             };
         }
+    }
+
+    /// A server may ignore the condition of the PUT.
+    async fn check_absent(&self) -> Result<(), Failed> {
+        let (class, text) = match self.remote.tell(None, None).await?.presence {
+            Presence::Absent => return Ok(()),
+            Presence::There => (Class::Exists, "the destination exists, and Overwrite is F"),
+            Presence::Unknown => {
+                let text = "cannot tell whether the destination exists, and Overwrite is F";
+                (Class::Protocol, text)
+            }
+        };
+        Err(Failed::new(class, text))
     }
 
     /// One request; the checksum if all bytes were sent.

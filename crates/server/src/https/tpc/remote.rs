@@ -87,17 +87,27 @@ impl Remote {
                     HeaderName::from_static("want-repr-digest"),
                     HeaderValue::from_static("adler=10, crc32c=9, md5=5"),
                 )
+                .with(header::ACCEPT_ENCODING, IDENTITY)
                 .answered_within(CHECKSUM_LIMIT);
             Validator::add(validator, request)
         });
         let answer = answer.await?;
         match answer.status {
+            // Length and checksums of another form say nothing about the file.
+            status if status.is_success() && is_encoded(&answer) => Ok(Told {
+                presence: Presence::There,
+                ..Told::default()
+            }),
             status if status.is_success() => Ok(Told {
-                is_there: true,
+                presence: Presence::There,
                 bytes: answer.bytes(),
-                checksums: checksums_of(&answer.headers),
+                checksums: checksums_of(&answer.headers)?,
             }),
             StatusCode::PRECONDITION_FAILED => Err(Failed::changed()),
+            StatusCode::NOT_FOUND | StatusCode::GONE => Ok(Told {
+                presence: Presence::Absent,
+                ..Told::default()
+            }),
             _ => Ok(Told::default()),
         }
     }
@@ -106,22 +116,45 @@ impl Remote {
 /// What the other server says about its file.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    pub(super) is_there: bool,
+    pub(super) presence: Presence,
     pub(super) bytes: Option<u64>,
     /// None where it knows none of ours.
     pub(super) checksums: Vec<Checksum>,
 }
 
-/// The checksums in an answer; malformed ones count as missing.
-pub(super) fn checksums_of(headers: &HeaderMap) -> Vec<Checksum> {
+/// Whether the other server has the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Presence {
+    There,
+    Absent,
+    /// It does not say: it forbids the question, for example.
+    #[default]
+    Unknown,
+}
+
+/// The file as it is, not compressed.
+pub(super) const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
+
+/// Whether an answer is about another form of the file than the other server has.
+pub(super) fn is_encoded(answer: &Answer) -> bool {
+    let encoding = answer.headers.get(header::CONTENT_ENCODING);
+    encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// The checksums in an answer. A malformed one must not count as one that was not there.
+pub(super) fn checksums_of(headers: &HeaderMap) -> Result<Vec<Checksum>, Failed> {
     let mut found = Vec::new();
     for (form, name) in [(Form::Rfc3230, "digest"), (Form::Rfc9530, "repr-digest")] {
         for value in headers.get_all(name) {
             let read = value.to_str().ok().and_then(|value| form.read(value).ok());
-            found.extend(read.into_iter().flatten());
+            let malformed = || {
+                let text = "a checksum of the remote side is malformed";
+                Failed::new(Class::Protocol, text)
+            };
+            found.extend(read.ok_or_else(malformed)?);
         }
     }
-    found
+    Ok(found)
 }
 
 /// How later requests say that they are about the file of the first answer.
@@ -140,6 +173,16 @@ impl Validator {
                 Some(Self(header::IF_UNMODIFIED_SINCE, date.clone()))
             }
         }
+    }
+
+    /// Whether an answer is about another file than the first one. A server may ignore the
+    /// condition of the request.
+    pub(super) fn contradicts(&self, answer: &Answer) -> bool {
+        let name = match self.0 == header::IF_MATCH {
+            true => header::ETAG,
+            false => header::LAST_MODIFIED,
+        };
+        answer.headers.get(name).is_some_and(|now| *now != self.1)
     }
 
     pub(super) fn add(validator: Option<&Self>, request: Request) -> Request {
