@@ -261,16 +261,18 @@ impl Copy {
         };
         let is_small = size.is_some_and(|size| size <= SMALL_BYTES);
         let mut found = match told.checksums.is_empty() {
-            false => begun.finish().await?.0,
+            false => begun.finish(&self.place).await?.0,
             true if is_small => {
-                let (found, kept) = begun.finish().await?;
+                let (found, kept) = begun.finish(&self.place).await?;
                 let asking = self.remote.tell(kept, validator.as_ref());
                 told = self.told(self.patiently(asking).await)?;
                 found
             }
             true => {
                 let found;
-                (found, told) = self.finish_while_asking(begun.finish(), validator).await?;
+                (found, told) = self
+                    .finish_while_asking(begun.finish(&self.place), validator)
+                    .await?;
                 found
             }
         };

@@ -17,7 +17,7 @@ use godwit_http::{digest::Checksum, range::ContentRange};
 use godwit_http_client::{Answer, Connection, Method, Request, StatusCode, header};
 use godwit_proto::{ByteRange, ChecksumAlgorithm};
 use hyper::header::HeaderValue;
-use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+use tokio::{task::JoinSet, time::sleep};
 use tracing::info;
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
     remote::{IDENTITY, Remote, Validator, checksums_of, is_encoded, refused},
 };
 use crate::{
+    access::copies::CopyPlace,
     https::put::{Receipt, WRITE_BYTES},
     observe::class::Class,
 };
@@ -38,9 +39,6 @@ const PIECE_BYTES_MAX: u64 = 256 << 20;
 /// Requests that are sent again in one copy, and the time before each.
 const RETRIES_MAX: u32 = 3;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-
-/// Connections of all copies beyond the first of each.
-static EXTRA_STREAMS: Semaphore = Semaphore::const_new(256);
 
 /// Bytes of one copy on their way to the disk, and the least of one connection.
 const BUFFERS_BYTES: usize = 16 << 20;
@@ -338,7 +336,10 @@ impl Begun {
 
     /// Takes all bytes. The checksums are those that were made on the way, and the connection may
     /// be used again.
-    pub(super) async fn finish(self) -> Result<(Vec<Checksum>, Option<Connection>), Failed> {
+    pub(super) async fn finish(
+        self,
+        place: &CopyPlace,
+    ) -> Result<(Vec<Checksum>, Option<Connection>), Failed> {
         let Self {
             mut pull,
             mut kept,
@@ -355,19 +356,14 @@ impl Begun {
         let piece = left / (4 * u64::from(pull.streams));
         pull.piece = piece.clamp(PIECE_BYTES, PIECE_BYTES_MAX);
         let others = left.div_ceil(pull.piece).min(u64::from(pull.streams) - 1);
-        let permits = (0..others).map_while(|_| EXTRA_STREAMS.try_acquire().ok());
-        let permits: Vec<_> = permits.collect();
-        let share = BUFFERS_BYTES / (permits.len() + 1);
+        let extra = place.extra_streams(u32::try_from(others).unwrap_or(u32::MAX));
+        let share = BUFFERS_BYTES / (extra.count as usize + 1);
         pull.buffer = share.clamp(BUFFER_BYTES_MIN, WRITE_BYTES);
         let pull = Arc::new(pull);
         let mut workers = JoinSet::new();
         workers.spawn(Arc::clone(&pull).work(kept, Some((answer, end))));
-        for permit in permits {
-            let work = Arc::clone(&pull).work(None, None);
-            workers.spawn(async move {
-                let _permit = permit;
-                work.await
-            });
+        for _ in 0..extra.count {
+            workers.spawn(Arc::clone(&pull).work(None, None));
         }
         // The first failure drops the set, and with it the other connections.
         while let Some(worked) = workers.join_next().await {
