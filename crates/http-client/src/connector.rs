@@ -180,8 +180,8 @@ impl Connector {
     }
 }
 
-/// The addresses of a name. A thread asks for them, and waits for name servers for as long as the
-/// system says, whoever has given up meanwhile: no more than these wait at a time.
+/// The addresses of a name. A thread asks for them. It waits for name servers for as long as the
+/// system says, also after the caller has given up, so the number of these threads is bounded.
 async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     static THREADS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(16)));
     let permit = Arc::clone(&THREADS).acquire_owned().await;

@@ -54,7 +54,7 @@ const CHANNELS_MAX: u32 = 128;
 const RATE_TIME: Duration = Duration::from_secs(2);
 
 /// How long the thread and the sessions of a unit that has ended wait for another unit of its job:
-/// time to report and to be granted the next. They count at servers, and are given to nobody else.
+/// time to report and to be granted the next. They count at servers, and no other job gets them.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
 /// Most threads that wait so.
