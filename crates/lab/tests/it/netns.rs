@@ -230,7 +230,8 @@ fn chaos_cuts_heals_and_delays_on_schedule() {
     was_called.try_recv().expect("called");
     let rtts = probe(3);
     assert_eq!(rtts.len(), 3);
-    assert!(rtts[0] >= Duration::from_millis(31), "{rtts:?}");
+    // Each way is rounded to what clocks show.
+    assert!(rtts[0] >= Duration::from_micros(30_900), "{rtts:?}");
     assert!(control.cut(&["nowhere"]).is_err());
 }
 
