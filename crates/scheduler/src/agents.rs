@@ -347,6 +347,8 @@ fn usual_port(endpoint: &str) -> Option<u16> {
         "gsiftp" => Some(2811),
         "ftp" | "ftpes" => Some(21),
         "sshftp" => Some(22),
+        "https" | "davs" => Some(443),
+        "http" | "dav" => Some(80),
         _ => None,
     }
 }

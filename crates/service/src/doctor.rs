@@ -158,6 +158,8 @@ fn address_of(endpoint: &str) -> Option<String> {
         "gsiftp" => 2811,
         "ftp" | "ftpes" => 21,
         "sshftp" => 22,
+        "https" | "davs" => 443,
+        "http" | "dav" => 80,
         _ => return None,
     };
     let has_port = host

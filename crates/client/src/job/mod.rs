@@ -75,6 +75,8 @@ pub(crate) struct Job {
     /// The destination is full: the first error that showed it. No new file is begun then: it would
     /// be sent in vain.
     disk_full: OnceLock<Error>,
+    /// What was copied here may not be on the disk.
+    is_unsynced: AtomicBool,
     /// A warning said that the journal cannot be written.
     journal_failed: AtomicBool,
     /// How failed files would end the process, most telling first.
@@ -186,6 +188,7 @@ async fn run_observed(
         queue: Queue::new(receiver),
         verifier,
         disk_full: OnceLock::new(),
+        is_unsynced: AtomicBool::new(false),
         journal_failed: AtomicBool::new(false),
         exit_causes: Mutex::default(),
     });
@@ -351,6 +354,7 @@ impl Job {
             () = self.context.stop.cancelled() => Ok(()),
         };
         if let Err(error) = synced {
+            self.is_unsynced.store(true, Ordering::Relaxed);
             self.record(error.exit());
             self.context.reporter.warn(error.explained());
             // The next run must not rely on it.
@@ -499,6 +503,7 @@ impl Job {
             names_removed: counters.names_removed.load(Ordering::Relaxed),
         });
         Summary {
+            is_unsynced: self.is_unsynced.load(Ordering::Relaxed),
             synced,
             retransmitted_bytes: totals.tcp.map(|tcp| tcp.bytes_retransmitted),
             limited_by: counters.limited_by().map(|limit| limit.to_string()),

@@ -20,6 +20,9 @@ pub struct Summary {
     pub files_done: u64,
     /// Files that are not.
     pub files_failed: u64,
+    /// What was copied to this machine may not be on its disks.
+    #[serde(skip)]
+    pub is_unsynced: bool,
     /// Bytes that TCP sent again; absent where the system does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
@@ -62,6 +65,7 @@ impl Summary {
             },
             files_done,
             files_failed,
+            is_unsynced: false,
             retransmitted_bytes: None,
             limited_by: None,
             synced: None,

@@ -388,6 +388,11 @@ pub(super) fn place(url: &str, settings: &UnitSettings) -> Result<Location, File
         {
             Err(refused("this agent lends nobody its ssh keys".to_owned()))
         }
+        Ok(Location::Remote(remote))
+            if matches!(remote.scheme, Scheme::Http | Scheme::Dav) && !settings.own_credentials =>
+        {
+            Err(refused("this agent speaks no HTTP in clear".to_owned()))
+        }
         Ok(place @ Location::Remote(_)) => Ok(place),
         Ok(Location::Standard) => Err(unfit("not a URL")),
         Err(error) => Err(unfit(error)),

@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
         mpsc::{Sender, channel},
     },
     thread::{self, ThreadId},
@@ -403,6 +403,7 @@ impl Runner {
             files: Mutex::new(round.files),
             destination: round.spec.destination.to_string(),
             of_all: Mutex::default(),
+            has_begun: AtomicBool::new(false),
             held_back: round.syncs_at_end.then(Mutex::default),
             events: self.last.events.clone(),
             progress: Arc::clone(&self.progress),
@@ -416,6 +417,7 @@ impl Runner {
             // What is not known to be on the disk is copied again, or found to be there. What a
             // stopped run has not reported has not failed.
             _ if self.stop.is_cancelled() => {}
+            Ok(summary) if summary.is_unsynced => {}
             Ok(_) => {
                 watch.release();
                 let error = watch.of_all.lock().take();
@@ -470,11 +472,12 @@ async fn free(journal: &Path) {
 
 /// An error that kept a run from its files. One that may be of a single file must not end the
 /// others.
-fn error_of_all(error: &Error) -> FileError {
-    let is_of_access = matches!(
-        error,
-        Error::Login { .. } | Error::Identity { .. } | Error::AddressRefused { .. }
-    );
+fn error_of_all(error: &Error, has_begun: bool) -> FileError {
+    let is_of_access = match error {
+        // A server that has let the user in before may be busy.
+        Error::Login { .. } => !has_begun,
+        _ => matches!(error, Error::Identity { .. } | Error::AddressRefused { .. }),
+    };
     let error = file_error(error);
     FileError {
         may_pass: error.may_pass || !is_of_access,
@@ -491,6 +494,8 @@ struct Watch {
     destination: String,
     /// Why it could not.
     of_all: Mutex<Option<FileError>>,
+    /// Some file has ended.
+    has_begun: AtomicBool,
     /// Outcomes that hold only once everything is synced.
     held_back: Option<Mutex<Vec<FileOutcome>>>,
     events: mpsc::UnboundedSender<Event>,
@@ -541,12 +546,13 @@ impl Observer for Watch {
             if let events::FileEnd::Failed(error) = end
                 && path == self.destination
             {
-                self.of_all
-                    .lock()
-                    .get_or_insert_with(|| error_of_all(error));
+                self.of_all.lock().get_or_insert_with(|| {
+                    error_of_all(error, self.has_begun.load(Ordering::Relaxed))
+                });
             }
             return;
         };
+        self.has_begun.store(true, Ordering::Relaxed);
         let (bytes, end) = match end {
             events::FileEnd::Done {
                 bytes,

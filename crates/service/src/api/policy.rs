@@ -122,7 +122,9 @@ impl EndpointPolicy {
             let hint = "store a credential for the endpoint: POST /api/v1/credentials";
             return Err(ApiError::new(Kind::UserInfo, hint));
         }
-        if remote.scheme == Scheme::Sshftp && !self.personal {
+        // HTTP in clear leads to where clouds tell secrets; the ssh keys are those of the agent.
+        let is_own = matches!(remote.scheme, Scheme::Sshftp | Scheme::Http | Scheme::Dav);
+        if is_own && !self.personal {
             let hint = "use https, davs, gsiftp, ftp or ftpes";
             return Err(ApiError::new(Kind::Scheme, hint));
         }
@@ -371,6 +373,30 @@ mod tests {
             let pattern = format!("*:{}", scheme.default_port());
             assert!(matches(&pattern, &endpoint), "{pattern} {endpoint}");
             assert!(!matches("*:99", &endpoint) && !matches(&pattern, &format!("{endpoint}:99")));
+        }
+    }
+
+    #[test]
+    fn http_in_clear_is_for_the_own_agent_alone() {
+        let file = |scheme: &str| FileRequest {
+            source: format!("{scheme}://a.example.org/x"),
+            destination: "ftp://b.example.org/x".to_owned(),
+            ..FileRequest::default()
+        };
+        for allowed in [Vec::new(), vec!["*".to_owned()]] {
+            let policy = EndpointPolicy {
+                endpoints: allowed,
+                ..EndpointPolicy::default()
+            };
+            for (scheme, is_allowed) in [
+                ("https", true),
+                ("davs", true),
+                ("http", false),
+                ("dav", false),
+            ] {
+                let checked = policy.check_file(&file(scheme));
+                assert_eq!(checked.is_ok(), is_allowed, "{scheme}");
+            }
         }
     }
 

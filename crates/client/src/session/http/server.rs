@@ -160,9 +160,13 @@ impl HttpServer {
             silence,
             ..Limits::default()
         };
-        let scope = connections.addresses;
+        let (scope, host) = (connections.addresses, endpoint.host().to_ascii_lowercase());
         let policy: Policy = Arc::new(move |origin: &Origin, address: SocketAddr| {
-            scope.allows_for(&origin.host, address.ip())
+            // The user names the server alone, and not where it redirects.
+            match origin.host == host {
+                true => scope.allows_for(&origin.host, address.ip()),
+                false => scope.allows(address.ip()),
+            }
         });
         let connector = |tls| Connector::new(tls, Arc::clone(&policy), limits);
         let connectors_of = |credential: Option<&Credential>| {
