@@ -8,8 +8,8 @@
 //! ```
 //! A [`Connector`] resolves a name once, asks its [`Policy`] about each address, and connects to an
 //! address that was allowed: no second answer of a name server leads elsewhere. A [`Connection`]
-//! carries one request at a time. A request's body is empty, bytes, or chunks that somebody sends
-//! into [`body::channel`] meanwhile; the task that does so is to be ended when `send` has returned.
+//! carries one request at a time. A request's body is empty, bytes, or chunks that another task
+//! sends into [`body::channel`] meanwhile; the caller ends that task when `send` has returned.
 //! A request that expects [`Request::expecting_continue`] holds its body back until the server asks
 //! for it. An [`Answer`]'s body is read chunk by chunk, and its rest is lost when the connection is
 //! dropped, which closes the socket. [`redirect::Redirects`] says, without I/O, where a redirect
