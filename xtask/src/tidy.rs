@@ -19,7 +19,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gsi", &[]),
     ("engine", &["gsi", "proto"]),
     ("http", &["proto"]),
-    ("http-client", &["gsi"]),
+    ("tls-stream", &["gsi"]),
+    ("http-client", &["gsi", "tls-stream"]),
     ("scheduler", &["tune"]),
     ("service-api", &[]),
     (
@@ -35,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "server",
         ],
     ),
-    ("server", &["engine", "gsi", "http", "http-client", "proto"]),
+    ("server", &["engine", "gsi", "http", "http-client", "proto", "tls-stream"]),
     (
         "service",
         &[

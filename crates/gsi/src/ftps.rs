@@ -27,7 +27,7 @@ use crate::cert::{Certificate, Credential, CredentialError};
 use crate::context::ContextError;
 use crate::context::handshake::{Driver, Machine};
 use crate::sessions;
-use crate::tls::{Keep, Role, Tls, TlsFault, builder, peer_chain, show};
+use crate::tls::{Keep, Role, Tls, TlsFault, builder, keep_secrets, peer_chain, show};
 use crate::verify::{Anchors, HostName, Peer, Policy, Refusal, Strength, verify};
 use crate::versions::Versions;
 use crate::wrap::Wrap;
@@ -151,7 +151,9 @@ impl Server {
     /// # Errors
     /// When OpenSSL is out of memory.
     pub fn ssl(&self) -> Result<Ssl, CredentialError> {
-        Ok(Ssl::new(&self.context)?)
+        let mut ssl = Ssl::new(&self.context)?;
+        keep_secrets(&mut ssl)?;
+        Ok(ssl)
     }
 
     /// Says who the client of such a connection is, or why its certificate is not trusted. The work

@@ -1,4 +1,4 @@
-//! TLS of a client of HTTPS, on a socket that OpenSSL reads and writes itself.
+//! TLS of a client of HTTPS, on a socket that OpenSSL reads and writes itself during the handshake.
 //!
 //! The certificate of a server is verified either as on the web, by OpenSSL, or as in grids, by
 //! [`verify`](mod@crate::verify): with revocation lists and signing policies. Grids verify when the
@@ -12,7 +12,7 @@ use openssl::ssl::{Ssl, SslContext, SslRef, SslVerifyMode};
 
 use crate::cert::{Credential, CredentialError};
 use crate::ftps::{Authorities, HTTP_1, load, name_server};
-use crate::tls::{builder, peer_chain, show};
+use crate::tls::{builder, keep_secrets, peer_chain, show};
 use crate::verify::{Anchors, HostName, Policy, Refusal, Strength, verify};
 use crate::versions::Versions;
 
@@ -68,6 +68,7 @@ impl HttpsClient {
     /// When OpenSSL does not take the host's name.
     pub fn ssl(&self, host: &HostName, now: SystemTime) -> Result<Ssl, CredentialError> {
         let mut ssl = Ssl::new(&self.context)?;
+        keep_secrets(&mut ssl)?;
         match (&self.anchors, host) {
             (None, _) => name_server(&mut ssl, host, now)?,
             (Some(_), HostName::Name(name)) => ssl.set_hostname(name)?,

@@ -11,10 +11,12 @@
 
 use std::fmt;
 
+use openssl::ssl::SslRef;
+
 use crate::outgoing::Outgoing;
 pub use crate::record::{Opened, RECORD_BYTES_MAX, RECORD_CLEAR_BYTES_MAX};
 use crate::record::{WrapError, record_bytes};
-use crate::tls::{ReadOutcome, Tls};
+use crate::tls::{ReadOutcome, Tls, take_traffic};
 pub use crate::traffic::{Cipher, SendingKeys};
 use crate::traffic::{Content, Suite, Traffic};
 
@@ -48,6 +50,14 @@ impl Records {
             Some(traffic) => Kind::Tls13(Box::new(traffic)),
             None => Kind::Tls12(Box::new(tls)),
         })
+    }
+
+    /// Goes on behind the handshake of a connection whose socket OpenSSL reads and writes itself,
+    /// once. `None` with TLS 1.2, which OpenSSL carries further.
+    #[must_use]
+    pub fn of_connection(ssl: &SslRef) -> Option<Self> {
+        let traffic = take_traffic(ssl)?;
+        Some(Self(Kind::Tls13(Box::new(traffic))))
     }
 
     /// Goes on behind a handshake of TLS 1.3 by the suite of this name that had these application

@@ -63,6 +63,25 @@ fn secrets_index() -> Result<Index<Ssl, Secrets>, ErrorStack> {
     Ok(*SECRETS.get_or_init(|| index))
 }
 
+/// Keeps the secrets of a handshake that has not begun, for [`take_traffic`].
+pub(crate) fn keep_secrets(ssl: &mut SslRef) -> Result<(), ErrorStack> {
+    ssl.set_ex_data(secrets_index()?, Secrets::default());
+    Ok(())
+}
+
+/// What goes on behind a handshake of TLS 1.3 in OpenSSL's stead, with [`keep_secrets`] and once.
+/// `None` with 1.2.
+pub(crate) fn take_traffic(ssl: &SslRef) -> Option<Traffic> {
+    let suite = Suite::named(ssl.current_cipher()?.name())?;
+    let secrets = ssl.ex_data(*SECRETS.get()?)?;
+    let mut secrets = secrets.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let (client, server) = (secrets.client.take()?, secrets.server.take()?);
+    match ssl.is_server() {
+        true => Traffic::new(suite, &server, &client),
+        false => Traffic::new(suite, &client, &server),
+    }
+}
+
 /// OpenSSL tells secrets of a handshake in no other way than this, a line each: what it is, the
 /// client's random bytes, and the secret, in hexadecimal. Only those are taken that were asked for,
 /// and none goes anywhere but to the connection itself.
@@ -108,7 +127,6 @@ pub(crate) enum ReadOutcome {
 }
 
 pub(crate) struct Tls {
-    role: Role,
     stream: SslStream<Buffers>,
 }
 
@@ -135,28 +153,19 @@ impl Tls {
     /// With a context and an expectation of the caller's.
     pub(crate) fn of(role: Role, mut ssl: Ssl, keep: Keep) -> Result<Self, CredentialError> {
         if keep == Keep::Secrets {
-            ssl.set_ex_data(secrets_index()?, Secrets::default());
+            keep_secrets(&mut ssl)?;
         }
         match role {
             Role::Initiator => ssl.set_connect_state(),
             Role::Acceptor => ssl.set_accept_state(),
         }
         let stream = SslStream::new(ssl, Buffers::default())?;
-        Ok(Self { role, stream })
+        Ok(Self { stream })
     }
 
-    /// What goes on behind a handshake of TLS 1.3 in OpenSSL's stead, with [`Keep::Secrets`] and
-    /// once. `None` with 1.2.
+    /// See [`take_traffic`].
     pub(crate) fn take_traffic(&mut self) -> Option<Traffic> {
-        let ssl = self.stream.ssl();
-        let suite = Suite::named(ssl.current_cipher()?.name())?;
-        let secrets = ssl.ex_data(*SECRETS.get()?)?;
-        let mut secrets = secrets.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (client, server) = (secrets.client.take()?, secrets.server.take()?);
-        match self.role {
-            Role::Initiator => Traffic::new(suite, &client, &server),
-            Role::Acceptor => Traffic::new(suite, &server, &client),
-        }
+        take_traffic(self.stream.ssl())
     }
 
     /// Bytes from the peer, cut anywhere.

@@ -3,19 +3,18 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
-    pin::Pin,
     sync::{Arc, LazyLock},
     time::SystemTime,
 };
 
 use godwit_gsi::{https::HttpsClient, verify::HostName};
+use godwit_tls_stream::TlsStream;
 use tokio::{
     net::TcpStream,
     sync::Semaphore,
     task::spawn_blocking,
     time::{Instant, timeout},
 };
-use tokio_openssl::SslStream;
 
 use crate::{
     connection::Connection,
@@ -23,7 +22,7 @@ use crate::{
     limits::Limits,
     text::printable,
     url::{Origin, Scheme},
-    wire::{TlsWire, Wire},
+    wire::Wire,
 };
 
 /// Whether an address of a server may be connected to.
@@ -101,7 +100,7 @@ impl Connector {
             Scheme::Https => {
                 let stream = self.tls(origin, tcp).await;
                 let stream = stream.map_err(|cause| failure(Step::Handshake, origin, cause))?;
-                let ssl = stream.0.ssl();
+                let ssl = stream.ssl();
                 let cipher = ssl.current_cipher().map_or("none", |cipher| cipher.name());
                 let protocol = format!("{}, {cipher}", ssl.version_str());
                 (Box::new(stream), Some(protocol))
@@ -142,41 +141,34 @@ impl Connector {
         here.ip().to_canonical() != there.ip().to_canonical() || (self.policy)(origin, loopback)
     }
 
-    async fn tls(
-        &self,
-        origin: &Origin,
-        tcp: TcpStream,
-    ) -> Result<TlsWire<SslStream<TcpStream>>, Cause> {
+    async fn tls(&self, origin: &Origin, tcp: TcpStream) -> Result<TlsStream<TcpStream>, Cause> {
         let tls = self.tls.as_ref().ok_or(Cause::NoTls)?;
         let host = HostName::new(&origin.host);
         let fault = |error: &dyn std::fmt::Display| Cause::Tls(error.to_string());
         let ssl = tls.ssl(&host, SystemTime::now());
         let ssl = ssl.map_err(|error| fault(&error))?;
-        let mut stream = SslStream::new(ssl, tcp).map_err(|error| fault(&error))?;
         let limit = self.limits.handshake;
-        match timeout(limit, Pin::new(&mut stream).connect()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                let verdict = stream.ssl().verify_result();
+        let connected = timeout(limit, TlsStream::connect(ssl, tcp)).await;
+        let stream = match connected.map_err(|_| Cause::Timeout(limit))? {
+            Ok(stream) => stream,
+            Err((error, verdict)) => {
                 return Err(match error.into_io_error() {
                     Ok(error) => error.into(),
                     Err(error) => match error.to_string() {
                         text if text.contains("certificate verify failed") => Cause::Tls(format!(
-                            "the server's certificate is not trusted: {}",
-                            verdict.error_string()
+                            "the server's certificate is not trusted: {verdict}"
                         )),
                         text => Cause::Tls(printable(text.as_bytes())),
                     },
                 });
             }
-            Err(_) => return Err(Cause::Timeout(limit)),
-        }
+        };
         if let Some(check) = tls.server_check(stream.ssl(), host) {
             let checked = spawn_blocking(move || check(SystemTime::now())).await;
             let checked = checked.map_err(|error| fault(&error))?;
             checked.map_err(Cause::Untrusted)?;
         }
-        Ok(TlsWire(stream))
+        Ok(stream)
     }
 }
 

@@ -2,18 +2,17 @@
 
 use std::{
     convert::Infallible,
-    future::poll_fn,
     net::SocketAddr,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{Arc, Mutex},
     time::{Instant, SystemTime},
 };
 
-use godwit_gsi::{forget_errors, ftps};
+use godwit_gsi::ftps;
+use godwit_tls_stream::TlsStream;
 use hyper::{server::conn::http1::Builder, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
-use tokio_openssl::SslStream;
 use tracing::{debug, info};
 
 use super::{requests, session::HttpConnection, stalls::StallLimit};
@@ -93,7 +92,7 @@ pub(crate) async fn serve(
 }
 
 async fn serve_requests(
-    stream: SslStream<TcpStream>,
+    stream: TlsStream<TcpStream>,
     connection: &Arc<HttpConnection>,
     mut phase: watch::Receiver<Phase>,
 ) {
@@ -141,14 +140,10 @@ type Shown = Option<Result<godwit_gsi::name::DistinguishedName, String>>;
 async fn shake_hands(
     socket: TcpStream,
     tls: &ftps::Server,
-) -> Result<(SslStream<TcpStream>, Shown), String> {
+) -> Result<(TlsStream<TcpStream>, Shown), String> {
     let ssl = tls.ssl().map_err(|error| error.to_string())?;
-    let mut stream = SslStream::new(ssl, socket).map_err(|error| error.to_string())?;
-    let accepted = poll_fn(|context| {
-        forget_errors();
-        Pin::new(&mut stream).poll_accept(context)
-    });
-    accepted.await.map_err(|error| error.to_string())?;
+    let stream = TlsStream::accept(ssl, socket).await;
+    let stream = stream.map_err(|error| error.to_string())?;
     let shown = match tls.client_check(stream.ssl()) {
         None => None,
         Some(check) => {

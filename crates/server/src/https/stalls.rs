@@ -1,20 +1,18 @@
 //! A connection whose client has to read what the server writes.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use godwit_gsi::forget_errors;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
 };
 
 /// Fails a write that makes no progress for a time. Reads have limits where they are awaited.
-/// Before each call OpenSSL forgets errors of other connections that this thread has served.
 pub(super) struct StallLimit<S> {
     inner: S,
     limit: Duration,
@@ -53,7 +51,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallLimit<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        forget_errors();
         Pin::new(&mut self.inner).poll_read(context, buffer)
     }
 }
@@ -64,19 +61,29 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallLimit<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        forget_errors();
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         self.watch(written, context)
     }
 
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(context, parts);
+        self.watch(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forget_errors();
         let flushed = Pin::new(&mut self.inner).poll_flush(context);
         self.watch(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forget_errors();
         let closed = Pin::new(&mut self.inner).poll_shutdown(context);
         self.watch(closed, context)
     }
