@@ -7,6 +7,7 @@
 
 mod encrypted;
 mod files;
+mod https;
 mod logins;
 mod other_protocols;
 mod page;
@@ -71,7 +72,7 @@ pub struct Options {
     #[arg(long)]
     pub no_peers: bool,
     /// Only cells with one of these names, or below it: memory/P, file/P, channels,
-    /// guarded/memory/..., guarded/file/..., peers/clear, peers/encrypted, logins/KEYS/..., scale,
+    /// guarded/memory/..., guarded/file/..., https/get, https/put, peers/clear, peers/encrypted, logins/KEYS/..., scale,
     /// strangers, small/get/..., small/put/..., service/DATABASE/..., service/cost/...
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub only: Vec<String>,
@@ -161,6 +162,9 @@ fn measure(options: &Options, out: &mut dyn Write) -> Result<Vec<Line>, BenchErr
     }
     if testbed.may_ask_for("guarded") {
         encrypted::Encrypted::start(&testbed)?.run(&mut testbed, &mut files)?;
+    }
+    if testbed.may_ask_for("https") {
+        https::run(&mut testbed, &mut files, folder.path())?;
     }
     if testbed.may_ask_for("peers") {
         other_protocols::run(&mut testbed, &mut files, folder.path())?;
