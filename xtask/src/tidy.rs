@@ -36,7 +36,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "server",
         ],
     ),
-    ("server", &["engine", "gsi", "http", "http-client", "proto", "tls-stream"]),
+    (
+        "server",
+        &[
+            "engine",
+            "gsi",
+            "http",
+            "http-client",
+            "proto",
+            "tls-stream",
+        ],
+    ),
     (
         "service",
         &[

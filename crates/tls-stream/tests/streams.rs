@@ -1,5 +1,7 @@
 //! Streams between both ends, and with OpenSSL as the peer.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{io, time::SystemTime};
 
 use godwit_gsi::{
@@ -125,7 +127,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn bytes_arrive_in_order_however_they_are_cut(
-        parts in prop::collection::vec(prop_oneof![0..20usize, 16_000..17_000usize, 0..300_000usize], 0..6),
+        parts in prop::collection::vec(
+            prop_oneof![0..20usize, 16_000..17_000usize, 0..300_000usize],
+            0..6,
+        ),
         room in prop_oneof![1..50usize, 1_000..100_000usize],
         is_up in any::<bool>(),
     ) {

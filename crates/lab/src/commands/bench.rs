@@ -72,8 +72,9 @@ pub struct Options {
     #[arg(long)]
     pub no_peers: bool,
     /// Only cells with one of these names, or below it: memory/P, file/P, channels,
-    /// guarded/memory/..., guarded/file/..., https/get, https/put, peers/clear, peers/encrypted, logins/KEYS/..., scale,
-    /// strangers, small/get/..., small/put/..., service/DATABASE/..., service/cost/...
+    /// guarded/memory/..., guarded/file/..., https/get, https/put, peers/clear, peers/encrypted,
+    /// logins/KEYS/..., scale, strangers, small/get/..., small/put/..., service/DATABASE/...,
+    /// service/cost/...
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub only: Vec<String>,
     /// Not the cells with one of these names, or below it

@@ -28,7 +28,7 @@ use crate::peers::{
 const CONNECTIONS: &str = "4";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Contender {
+enum HttpsPair {
     Godwit,
     GodwitOne,
     Private,
@@ -37,24 +37,24 @@ enum Contender {
     Rclone,
 }
 
-const GET: [Contender; 6] = [
-    Contender::Godwit,
-    Contender::GodwitOne,
-    Contender::Private,
-    Contender::Curl,
-    Contender::CurlNginx,
-    Contender::Rclone,
+const GET: [HttpsPair; 6] = [
+    HttpsPair::Godwit,
+    HttpsPair::GodwitOne,
+    HttpsPair::Private,
+    HttpsPair::Curl,
+    HttpsPair::CurlNginx,
+    HttpsPair::Rclone,
 ];
 
-const PUT: [Contender; 5] = [
-    Contender::Godwit,
-    Contender::GodwitOne,
-    Contender::Private,
-    Contender::Curl,
-    Contender::Rclone,
+const PUT: [HttpsPair; 5] = [
+    HttpsPair::Godwit,
+    HttpsPair::GodwitOne,
+    HttpsPair::Private,
+    HttpsPair::Curl,
+    HttpsPair::Rclone,
 ];
 
-impl Contender {
+impl HttpsPair {
     fn name(self) -> &'static str {
         match self {
             Self::Godwit => "godwit, godwitd",
@@ -76,7 +76,7 @@ impl Contender {
     }
 }
 
-struct Servers {
+struct HttpsServers {
     grid: Grid,
     godwitd: Godwitd,
     /// Where it listens for HTTPS.
@@ -92,7 +92,7 @@ pub(super) fn run(
 ) -> Result<(), BenchError> {
     grid::available().map_err(Error::from)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io_error(folder))?;
-    let servers = Servers::start(folder, !testbed.options.no_peers)?;
+    let servers = HttpsServers::start(folder, !testbed.options.no_peers)?;
     for (name, all) in [("https/get", &GET[..]), ("https/put", &PUT[..])] {
         if !testbed.is_asked_for(name) {
             continue;
@@ -103,7 +103,7 @@ pub(super) fn run(
             "file to file, {:.1} GB, {CONNECTIONS} connections where a program can have them",
             bytes as f64 / 1e9
         );
-        let cell = goodput_cell(name.into(), title, Contender::Godwit.name());
+        let cell = goodput_cell(name.into(), title, HttpsPair::Godwit.name());
         let (mut there, mut missing) = (Vec::new(), Vec::new());
         for who in all {
             match who.available() {
@@ -122,7 +122,7 @@ pub(super) fn run(
     Ok(())
 }
 
-impl Servers {
+impl HttpsServers {
     fn start(folder: &Path, has_peers: bool) -> Result<Self, Error> {
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let grid = Grid::new(&[ip])?;
@@ -143,7 +143,7 @@ impl Servers {
 
     fn measure(
         &self,
-        who: Contender,
+        who: HttpsPair,
         is_put: bool,
         source: &Path,
         target: &Path,
@@ -151,7 +151,7 @@ impl Servers {
     ) -> Result<RunResult, BenchError> {
         let command = self.command(who, is_put, source, target)?;
         let usage = || match (who, &self.nginx) {
-            (Contender::CurlNginx, Some(nginx)) => nginx.usage(),
+            (HttpsPair::CurlNginx, Some(nginx)) => nginx.usage(),
             _ => self.godwitd.usage(),
         };
         let before = usage();
@@ -164,7 +164,7 @@ impl Servers {
     /// The client's command.
     fn command(
         &self,
-        who: Contender,
+        who: HttpsPair,
         is_put: bool,
         source: &Path,
         target: &Path,
@@ -176,8 +176,8 @@ impl Servers {
             false => &source,
         };
         let url = match (who, &self.nginx) {
-            (Contender::Private, _) => (self.godwitd.url(there)).replacen("ftp://", "gsiftp://", 1),
-            (Contender::CurlNginx, Some(nginx)) => {
+            (HttpsPair::Private, _) => (self.godwitd.url(there)).replacen("ftp://", "gsiftp://", 1),
+            (HttpsPair::CurlNginx, Some(nginx)) => {
                 nginx.url(there.rsplit_once('/').map_or("", |(_, name)| name))
             }
             _ => format!("{base}{}", encode_path(there)),
@@ -188,19 +188,19 @@ impl Servers {
         };
         let mut command;
         match who {
-            Contender::Godwit | Contender::GodwitOne | Contender::Private => {
+            HttpsPair::Godwit | HttpsPair::GodwitOne | HttpsPair::Private => {
                 command = godwit_cp()?;
                 let channels = match who {
-                    Contender::GodwitOne => "1",
+                    HttpsPair::GodwitOne => "1",
                     _ => CONNECTIONS,
                 };
                 command.args(["-c", "1", "-p", channels]);
-                if who == Contender::Private {
+                if who == HttpsPair::Private {
                     command.args(["--protect", "private"]);
                 }
                 command.args(ends).envs(self.grid.of_user());
             }
-            Contender::Curl | Contender::CurlNginx => {
+            HttpsPair::Curl | HttpsPair::CurlNginx => {
                 command = CURL.command()?;
                 let quiet = [
                     "--disable",
@@ -215,7 +215,7 @@ impl Servers {
                     false => ["--output", &target, &url],
                 });
             }
-            Contender::Rclone => {
+            HttpsPair::Rclone => {
                 command = RCLONE.command()?;
                 command
                     .args(["copyto", "--config", "/dev/null", "--ignore-times"])
