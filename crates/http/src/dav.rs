@@ -6,6 +6,9 @@ use crate::xml::{Document, Node};
 /// Longest body of PROPFIND.
 pub const PROPFIND_BYTES_MAX: usize = 64 * 1024;
 
+/// The word of a `DAV` header of a server that stores parts of files: PUT with `Content-Range`.
+pub const PARTS: &str = "godwit-parts";
+
 /// Properties that a request may name.
 const NAMES_MAX: usize = 256;
 

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     answer::{HttpAnswer, Rejected, check_change, empty, header_text},
+    parts,
     put::{Partial, temporary_sibling},
     received::whole,
     session::HttpSession,
@@ -106,6 +107,7 @@ pub(super) async fn move_to(
         let text = "a directory is moved with all that is in it: Depth is infinity";
         return Err(Rejected::new(StatusCode::BAD_REQUEST, text));
     }
+    let _held = parts::hold(&plan.source)?;
     let entry = Entry::new(What::Rename).path(&plan.from).to(&plan.to);
     let moved = plan.give_name(session, plan.from.clone()).await;
     session.recorder.change(entry, &moved);

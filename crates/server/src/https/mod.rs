@@ -8,7 +8,8 @@
 //! - `session`: who a client is, and what it may do: one login until it shows other credentials
 //! - `requests`: which method does what; `answer`: statuses and headers
 //! - `get`: GET and HEAD; `listing`: a directory as a page; `propfind`: PROPFIND; `put`: PUT;
-//!   `change`: DELETE, MKCOL, MOVE and COPY; `tpc`: COPY between this server and others
+//!   `parts`: PUT of a part; `change`: DELETE, MKCOL, MOVE and COPY; `tpc`: COPY between this
+//!   server and others
 //! - `body`: bodies that blocking threads make, a chunk at a time; `received`: those of requests
 //! - `record`: audit log and metrics
 //!
@@ -21,6 +22,7 @@ mod change;
 mod connection;
 mod get;
 mod listing;
+mod parts;
 mod propfind;
 mod put;
 mod received;

@@ -1,6 +1,7 @@
-//! PUT: a file gets its final name when it is whole, as uploads of godwit's client do.
+//! PUT of a whole file, which gets its final name when it is whole, as uploads of godwit's client
+//! do.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use godwit_engine::storage::{FileKind, FileRef, Metadata, Storage, WriteMode, digest::Digest};
 use godwit_http::{
@@ -96,7 +97,8 @@ pub(super) async fn put(
     Ok(answer)
 }
 
-fn failed(refused: &Rejected) -> (Class, &str) {
+/// What the audit log and the metrics say of a refusal.
+pub(super) fn failed(refused: &Rejected) -> (Class, &str) {
     let class = match refused.status {
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Class::Permission,
         StatusCode::INSUFFICIENT_STORAGE => Class::Space,
@@ -113,12 +115,6 @@ pub(super) fn check_headers(
     headers: &HeaderMap,
 ) -> Result<Vec<Checksum>, Rejected> {
     let refused = |status, text: &str| Err(Rejected::new(status, text));
-    if headers.contains_key(header::CONTENT_RANGE) {
-        return refused(
-            StatusCode::NOT_IMPLEMENTED,
-            "files are stored whole: Content-Range is not known here",
-        );
-    }
     if header_text(headers, header::CONTENT_ENCODING).is_some_and(|text| text != "identity") {
         return refused(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -173,7 +169,7 @@ async fn metadata(file: &FileRef) -> Result<Metadata, StorageFailure> {
 }
 
 /// Takes the body. The next bytes arrive while a thread writes those before.
-async fn receive(
+pub(super) async fn receive(
     session: &HttpSession,
     body: &mut Incoming,
     receipt: &mut Receipt,
@@ -213,6 +209,8 @@ pub(super) struct Receipt {
     /// `None`: a thread has them.
     digests: Option<Digests>,
     writing: Option<JoinHandle<Result<Digests, StorageFailure>>>,
+    /// Kept until the last byte is written, whatever becomes of the request.
+    kept: Arc<dyn Any + Send + Sync>,
 }
 
 type Digests = Vec<(ChecksumAlgorithm, Digest)>;
@@ -236,15 +234,23 @@ impl Receipt {
             written: offset,
             digests: Some(digests),
             writing: None,
+            kept: Arc::new(()),
         }
+    }
+
+    /// Keeps something as long as a thread may write.
+    pub(super) fn keeping(self, kept: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { kept, ..self }
     }
 
     /// Starts to write, once what was written before has been.
     pub(super) async fn write(&mut self, bytes: Vec<u8>) -> Result<(), StorageFailure> {
         let mut digests = self.written().await?;
         let (file, offset) = (Arc::clone(&self.file), self.offset);
+        let kept = Arc::clone(&self.kept);
         self.offset += bytes.len() as u64;
         self.writing = Some(tokio::task::spawn_blocking(move || {
+            let _kept = kept;
             file.write_all_at(offset, &bytes)?;
             for (_, digest) in &mut digests {
                 digest.update(&bytes);

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{
     answer::{HttpAnswer, Rejected, check_readable, empty, set},
-    change, get, propfind, put,
+    change, get, parts, propfind, put,
     received::next_bytes,
     session::{HttpConnection, HttpSession},
     tpc,
@@ -85,6 +85,9 @@ async fn of_method(
         "GET" => get::get(session, target, headers).await,
         "HEAD" => get::head(session, target, headers).await,
         "PROPFIND" => propfind::propfind(session, target, headers, body).await,
+        "PUT" if headers.contains_key(header::CONTENT_RANGE) => {
+            parts::put_part(session, target, headers, body).await
+        }
         "PUT" => put::put(session, target, headers, body).await,
         "DELETE" => change::delete(session, target, headers).await,
         "MKCOL" => change::make_collection(session, target, body).await,
@@ -102,7 +105,8 @@ async fn of_method(
 fn options() -> HttpAnswer {
     let mut answer = empty(StatusCode::OK);
     set(&mut answer, header::ALLOW, METHODS);
-    set(&mut answer, header::HeaderName::from_static("dav"), "1");
+    let classes = format!("1, {}", godwit_http::dav::PARTS);
+    set(&mut answer, header::HeaderName::from_static("dav"), classes);
     // RFC 3230 §4.3.1: in an answer it says which checksums there are.
     let digests = header::HeaderName::from_static("want-digest");
     set(&mut answer, digests, Form::Rfc3230.offer());

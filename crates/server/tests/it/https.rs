@@ -34,6 +34,10 @@ impl Answer {
         self
     }
 
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
@@ -113,7 +117,7 @@ fn ask_on(
     read_answer(stream, method == "HEAD")
 }
 
-fn read_answer(stream: &mut SslStream<TcpStream>, is_head: bool) -> Option<Answer> {
+pub(crate) fn read_answer(stream: &mut SslStream<TcpStream>, is_head: bool) -> Option<Answer> {
     let status = line(stream)?;
     let status = status.split(' ').nth(1).unwrap().parse().unwrap();
     let mut headers = HashMap::new();
@@ -259,7 +263,6 @@ fn a_file_gets_its_name_when_it_is_whole() {
     assert_eq!(site.server.read("f"), b"abcde");
     put("If-None-Match: *\r\n", b"x").is(412);
     put("If-Match: \"x\"\r\n", b"x").is(412);
-    put("Content-Range: bytes 0-0/1\r\n", b"x").is(501);
     put("Content-Encoding: gzip\r\n", b"x").is(415);
     ask(&site, "PUT", "/none/f", KIM, b"x").is(409);
     ask(&site, "PUT", "/sam", KIM, b"x").is(405);
@@ -308,7 +311,7 @@ fn names_are_made_moved_copied_and_removed() {
     on("DELETE", "/", "").is(403);
     assert_eq!(site.server.read("f"), b"0123456789");
     let allowed = ask(&site, "OPTIONS", "/", "", b"").is(200);
-    assert!(allowed.header("dav") == "1" && allowed.header("allow").contains("PROPFIND"));
+    assert!(allowed.header("dav").starts_with('1') && allowed.header("allow").contains("PROPFIND"));
     on("LOCK", "/f", "").is(405);
 }
 

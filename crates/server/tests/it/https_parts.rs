@@ -1,0 +1,159 @@
+//! PUT of parts: several connections write one file.
+
+use std::{fs, io::Write as _, thread};
+
+use crate::{
+    harness::{eventually, pattern},
+    https::{KIM, SAM, ask, connect, names},
+    tls::{Site, Wishes},
+};
+
+/// A temporary name as clients of ours choose it.
+const PART: &str = "/.godwit-0123456789abcdef.part";
+const MIB: usize = 1 << 20;
+
+fn site() -> Site {
+    Site::new(Wishes {
+        https: true,
+        ..Wishes::default()
+    })
+}
+
+/// Sends a part and returns the status of the answer.
+fn put(site: &Site, range: &str, body: &[u8]) -> u16 {
+    let head = format!("{KIM}Content-Range: {range}\r\n");
+    ask(site, "PUT", PART, &head, body).status()
+}
+
+fn file(site: &Site) -> Vec<u8> {
+    fs::read(site.server.path(PART.trim_start_matches('/'))).unwrap()
+}
+
+fn rename(site: &Site) -> u16 {
+    let head = format!("{KIM}Destination: https://localhost/whole\r\n");
+    ask(site, "MOVE", PART, &head, b"").status()
+}
+
+#[test]
+fn parts_come_over_several_connections_in_any_order() {
+    let site = site();
+    let content = pattern(8 * MIB + 17, 5);
+    let offered = ask(&site, "OPTIONS", "/", "", b"").is(200);
+    assert_eq!(offered.header("dav"), "1, godwit-parts");
+    ask(&site, "PUT", PART, KIM, b"").is(201);
+    thread::scope(|scope| {
+        for lane in 0..3 {
+            let (site, content) = (&site, &content);
+            scope.spawn(move || {
+                let parts: Vec<_> = content.chunks(MIB).enumerate().collect();
+                for (number, part) in parts.iter().rev().skip(lane).step_by(3) {
+                    let (first, size) = (number * MIB, content.len());
+                    let range = format!("bytes {first}-{}/{size}", first + part.len() - 1);
+                    assert_eq!(put(site, &range, part), 204, "{range}");
+                }
+            });
+        }
+    });
+    assert_eq!(rename(&site), 201);
+    assert!(site.server.read("whole") == content);
+    assert_eq!(names(&site, ""), ["sam", "whole"]);
+}
+
+#[test]
+fn parts_that_make_no_sense_are_refused() {
+    let site = site();
+    assert_eq!(put(&site, "bytes 0-3/4", b"abcd"), 404, "nothing is there");
+    ask(&site, "PUT", PART, KIM, b"01234567").is(201);
+    for (range, status) in [
+        ("bytes 0-4/8", 400),
+        ("bytes 0-2/8", 400),
+        ("bytes 4-7/6", 400),
+        ("bytes 3-0/8", 400),
+        ("bytes 0-3/*", 400),
+        ("bytes */8", 400),
+        ("lines 0-3/8", 400),
+        ("", 400),
+        ("bytes 0-18446744073709551615/18446744073709551615", 400),
+        ("bytes 18446744073709551611-18446744073709551614/*", 400),
+        (
+            "bytes 18446744073709551611-18446744073709551614/18446744073709551615",
+            413,
+        ),
+        ("bytes 0-3/9223372036854775808", 413),
+        ("bytes 0-3/8\r\nContent-Range: bytes 4-7/8", 400),
+        ("bytes 0-3/7", 409),
+        ("bytes 0-3/8\r\nDigest: adler32=00000001", 400),
+        ("bytes 0-3/8\r\nIf-None-Match: *", 412),
+        ("bytes 0-3/8\r\nContent-Encoding: gzip", 415),
+    ] {
+        assert_eq!(put(&site, range, b"abcd"), status, "{range}");
+    }
+    assert_eq!(file(&site), b"01234567");
+    let chunked = format!("{KIM}Transfer-Encoding: chunked\r\nContent-Range: bytes 0-3/8\r\n");
+    let body = b"4\r\nabcd\r\n0\r\n\r\n";
+    ask(&site, "PUT", PART, &chunked, body).is(411);
+    let head = format!("{KIM}Content-Range: bytes 0-3/8\r\n");
+    site.server.write("f", b"01234567");
+    for (path, status) in [
+        ("/f", 403),
+        ("/new", 403),
+        ("/.godwit-0123456789abcdef.part/", 405),
+        ("/none/.godwit-0123456789abcdef.part", 404),
+    ] {
+        ask(&site, "PUT", path, &head, b"abcd").is(status);
+    }
+    // A link of that name would lead to a final one.
+    std::os::unix::fs::symlink("f", site.server.path(".godwit-0000000000000000.part")).unwrap();
+    ask(
+        &site,
+        "PUT",
+        "/.godwit-0000000000000000.part",
+        &head,
+        b"abcd",
+    )
+    .is(403);
+    assert_eq!(site.server.read("f"), b"01234567");
+    // Users who may not write write no parts.
+    let as_sam = head.replace(KIM, SAM);
+    ask(&site, "PUT", PART, &as_sam, b"abcd").is(403);
+    assert_eq!(put(&site, "bytes 0-3/8", b"abcd"), 204);
+    assert_eq!(file(&site), b"abcd4567");
+}
+
+#[test]
+fn a_part_that_is_written_is_taken_over_and_keeps_the_file_from_its_name() {
+    let site = site();
+    ask(&site, "PUT", PART, KIM, b"").is(201);
+    let range = format!("Content-Range: bytes 0-{}/{}\r\n", 2 * MIB - 1, 2 * MIB);
+    let length = format!("Content-Length: {}\r\n", 2 * MIB);
+    let head = format!("PUT {PART} HTTP/1.1\r\nHost: a\r\n{length}{range}{KIM}\r\n");
+    let mut stuck = connect(&site, None);
+    stuck.write_all(head.as_bytes()).unwrap();
+    stuck.write_all(&[7; MIB]).unwrap();
+    eventually("half of the part", || file(&site).len() == MIB);
+    assert_eq!(rename(&site), 409, "a part is written");
+    assert_eq!(
+        put(&site, "bytes 0-3/3000000", b"abcd"),
+        409,
+        "another size"
+    );
+    let (first, last) = (2 * MIB - 4, 2 * MIB - 1);
+    assert_eq!(
+        put(&site, &format!("bytes {first}-{last}/{}", 2 * MIB), b"wxyz"),
+        204
+    );
+    let answer = crate::https::read_answer(&mut stuck, false).unwrap();
+    assert_eq!(
+        answer.is(409).text(),
+        "another request writes these bytes\n"
+    );
+    assert_eq!(file(&site)[first..], *b"wxyz");
+    // One whose client goes away leaves what has come.
+    let mut cut = connect(&site, None);
+    cut.write_all(head.as_bytes()).unwrap();
+    cut.write_all(&[9; MIB]).unwrap();
+    eventually("half of the part", || file(&site)[MIB - 1] == 9);
+    drop(cut);
+    eventually("a name", || rename(&site) == 201);
+    assert_eq!(site.server.read("whole").len(), 2 * MIB);
+}
