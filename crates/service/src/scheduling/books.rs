@@ -86,6 +86,7 @@ struct Facts {
     options: JobOptions,
     created: Duration,
     started: bool,
+    learned: Instant,
 }
 
 impl Books {
@@ -119,12 +120,13 @@ impl Books {
     ) -> Result<(), StoreError> {
         if self.settings_read.is_none_or(|at| at.elapsed() >= SETTINGS) {
             self.configure(store).await?;
-            // Priorities and deadlines may have changed.
-            self.jobs.clear();
             self.settings_read = Some(Instant::now());
         }
         let began = Instant::now();
         let is_whole = began >= self.whole;
+        if is_whole {
+            self.forget_old_facts(began);
+        }
         let since = match is_whole {
             true => Timestamp::UNIX_EPOCH,
             false => self.seen.checked_sub(OVERLAP).unwrap_or_default(),
@@ -266,11 +268,27 @@ impl Books {
                     options: job.options,
                     created: since_1970(job.created),
                     started: job.started.is_some(),
+                    learned: Instant::now(),
                 };
                 self.jobs.insert(job.id, facts);
             }
         }
         Ok(())
+    }
+
+    /// Priorities and deadlines may have changed: what was read first is read again, of so many
+    /// jobs that the look takes no longer for it.
+    fn forget_old_facts(&mut self, now: Instant) {
+        let old = |facts: &Facts| now.saturating_duration_since(facts.learned) >= SETTINGS;
+        let mut old: Vec<_> = (self.jobs.iter().filter(|(_, facts)| old(facts)))
+            .map(|(id, facts)| (facts.learned, *id))
+            .collect();
+        if old.len() > JOBS_TOGETHER {
+            old.select_nth_unstable(JOBS_TOGETHER);
+        }
+        for (_, id) in old.into_iter().take(JOBS_TOGETHER) {
+            self.jobs.remove(&id);
+        }
     }
 
     fn queue_is(&mut self, key: QueueKey, record: &QueueRecord) {
@@ -446,6 +464,9 @@ impl Books {
             share: unit.share,
         };
         self.leases.insert(unit.lease, running);
+        if let Some(facts) = self.jobs.get_mut(&unit.job) {
+            facts.started = true;
+        }
         board.wake_agent(&unit.agent);
         board.job_changed(unit.job);
     }
