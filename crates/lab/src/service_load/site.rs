@@ -66,6 +66,14 @@ impl LoadedService {
     /// # Errors
     /// A program is missing or does not start.
     pub fn start(database: Database) -> Result<LoadedService, LoadError> {
+        Self::start_with(database, &["--requests-per-second", "1000000"])
+    }
+
+    /// The same with other flags of `serve`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(database: Database, more: &[&str]) -> Result<LoadedService, LoadError> {
         raise_fd_limit();
         let base = std::env::temp_dir();
         let folder = (tempfile::Builder::new().prefix(FOLDER_PREFIX))
@@ -93,7 +101,7 @@ impl LoadedService {
         process::run(migrate, START_TIMEOUT)?.success()?;
         let mut serve = program("serve")?;
         serve.args(["--listen", "127.0.0.1:0", "--allow-endpoint", "*"]);
-        serve.args(["--allow-local", "/", "--requests-per-second", "1000000"]);
+        serve.args(["--allow-local", "/"]).args(more);
         let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
         let fts_address = SocketAddr::new(loopback, peers::free_port(loopback)?);
         serve.args(["--fts", &fts_address.to_string()]);

@@ -58,6 +58,9 @@ pub struct ServiceSize {
     /// Service: seconds between two rounds of a submitter of Rucio, as its daemons rest
     #[arg(long, default_value_t = 60, value_name = "S")]
     pub rucio_seconds: u64,
+    /// Service: requests of one user who does not stop
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    pub flood_requests: u64,
     /// Service: seconds of a rate
     #[arg(long, default_value_t = 10, value_name = "S")]
     pub rate_seconds: u64,
@@ -78,6 +81,7 @@ impl ServiceSize {
             submitters: all.submitters.div_ceil(if quick { 25 } else { 1 }),
             rucio_files: all.rucio_files.div_ceil(if quick { 10 } else { 1 }),
             rucio_seconds: if quick { 1 } else { all.rucio_seconds },
+            flood_requests: all.flood_requests / part,
             rate_seconds: if quick { 3 } else { all.rate_seconds },
         }
     }
@@ -85,6 +89,13 @@ impl ServiceSize {
 
 /// Name of the cells.
 const NAME: &str = "service";
+
+/// The cell in which users have the limits that they have by default.
+const FLOOD: &str = "flood";
+
+/// Connections of the user who does not stop, and every which request is a job.
+const FLOODERS: u64 = 32;
+const JOB_EVERY: u64 = 10;
 
 /// More units of one file a second than pass.
 const UNITS_RATE_MAX: u64 = 2000;
@@ -139,7 +150,10 @@ pub(super) fn run(
                 return Ok(());
             }
             testbed.begin(goodput_cell(name.clone(), title.to_owned(), "godwit"))?;
-            let site = LoadedService::start(database)?;
+            let site = match part {
+                FLOOD => LoadedService::start_with(database, &[])?,
+                _ => LoadedService::start(database)?,
+            };
             for fact in measure(&site)? {
                 testbed.fact(&name, fact)?;
             }
@@ -165,6 +179,9 @@ pub(super) fn run(
         })?;
         cell("busy", "many agents with work", &|site| {
             runtime.block_on(busy(site, &size))
+        })?;
+        cell(FLOOD, "one user asks without end", &|site| {
+            runtime.block_on(flood(site, &size))
         })?;
         cell("idle", "many agents without work", &|site| {
             runtime.block_on(idle(site, &size))
@@ -447,6 +464,95 @@ async fn steer(site: &LoadedService, size: &ServiceSize) -> Facts {
             spread(&grants)
         ),
         format!("cancel to the stop at the agent: {}", spread(&stops)),
+    ])
+}
+
+/// What one connection of a user who does not stop was answered.
+#[derive(Default)]
+struct Flooded {
+    done: u64,
+    refused: u64,
+    jobs: Vec<String>,
+}
+
+async fn flood_by(mut http: Http, requests: u64) -> std::io::Result<Flooded> {
+    let mut flooded = Flooded::default();
+    let file = json!({
+        "source": "gsiftp://dtn.example.org/f", "destination": "gsiftp://store.example.net/f",
+    });
+    let job = json!({"files": [file]}).to_string();
+    for number in 0..requests {
+        let (method, body) = match number % JOB_EVERY {
+            0 => ("POST", job.as_bytes()),
+            _ => ("GET", &b""[..]),
+        };
+        let (status, answer) = http.ask(method, "/api/v1/jobs", body).await?;
+        match (status, method) {
+            (200..300, "POST") => {
+                let job: JobView = serde_json::from_slice(&answer)?;
+                flooded.jobs.push(job.id.to_string());
+                flooded.done += 1;
+            }
+            (200..300, _) => flooded.done += 1,
+            (429, _) => flooded.refused += 1,
+            _ => {
+                let text = String::from_utf8_lossy(&answer).into_owned();
+                return Err(std::io::Error::other(format!(
+                    "answered with {status}: {text}"
+                )));
+            }
+        }
+    }
+    Ok(flooded)
+}
+
+/// One user asks more than is allowed, over many connections; another asks meanwhile. Every job
+/// that was accepted is there.
+async fn flood(site: &LoadedService, size: &ServiceSize) -> Facts {
+    let users = site.accounts("user", 2).await?;
+    let (began, cpu) = (Instant::now(), site.cpu());
+    let mut connections = JoinSet::new();
+    for _ in 0..FLOODERS {
+        connections.spawn(flood_by(
+            site.http(&users[0]),
+            size.flood_requests / FLOODERS,
+        ));
+    }
+    let (mut other, mut asked) = (site.http(&users[1]), Vec::new());
+    let mut all = Flooded::default();
+    while !connections.is_empty() {
+        let sent = Instant::now();
+        let _: Value = other.must("GET", "/api/v1/jobs", b"").await?;
+        asked.push(sent.elapsed().as_secs_f64());
+        sleep(Duration::from_millis(50)).await;
+        while let Some(ended) = connections.try_join_next() {
+            let one = ended.map_err(std::io::Error::other)??;
+            all.done += one.done;
+            all.refused += one.refused;
+            all.jobs.extend(one.jobs);
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu = (site.cpu() - cpu).as_secs_f64() / seconds;
+    let mut operator = site.operator();
+    for job in &all.jobs {
+        let path = format!("/api/v1/jobs/{job}");
+        let _: JobView = operator.must("GET", &path, b"").await?;
+        // The operator has the same limit.
+        sleep(Duration::from_millis(25)).await;
+    }
+    let total = all.done + all.refused;
+    Ok(vec![
+        format!(
+            "{total} requests in {seconds:.0} s, {:.0} a second; {} done, {} refused (429), nothing \
+             else; {:.0} % of a processor",
+            total as f64 / seconds,
+            all.done,
+            all.refused,
+            100.0 * cpu
+        ),
+        format!("{} jobs were accepted, and each is there", all.jobs.len()),
+        format!("requests of another user meanwhile: {}", spread(&asked)),
     ])
 }
 
