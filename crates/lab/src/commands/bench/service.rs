@@ -544,8 +544,8 @@ async fn flood(site: &LoadedService, size: &ServiceSize) -> Facts {
     let total = all.done + all.refused;
     Ok(vec![
         format!(
-            "{total} requests in {seconds:.0} s, {:.0} a second; {} done, {} refused (429), nothing \
-             else; {:.0} % of a processor",
+            "{total} requests in {seconds:.0} s, {:.0} a second; {} done, {} refused (429), \
+             nothing else; {:.0} % of a processor",
             total as f64 / seconds,
             all.done,
             all.refused,
