@@ -132,6 +132,12 @@ pub trait File: Send + Sync + 'static {
     fn read_vectored_at(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
         read_each(self, offset, buffers)
     }
+    /// As [`Self::read_at`], but only what lies in memory; `None`: it would wait for a device, or
+    /// may.
+    fn read_cached_at(&self, offset: u64, buffer: &mut [u8]) -> Result<Option<usize>> {
+        let _ = (offset, buffer);
+        Ok(None)
+    }
     /// Writes all of `bytes` at `offset`.
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     /// As of now.

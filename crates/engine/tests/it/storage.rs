@@ -175,6 +175,28 @@ fn files_are_created_kept_and_replaced() {
 }
 
 #[test]
+fn what_lies_in_memory_reads_as_all_else() {
+    every_storage(|case| {
+        case.write("f", b"0123456789");
+        let file = case.storage.open_read(&case.path("f")).unwrap();
+        for (offset, length) in [(0, 4), (6, 10), (10, 4), (99, 1)] {
+            let (mut one, mut other) = (vec![0; length], vec![0; length]);
+            let read = file.read_at(offset, &mut one).unwrap();
+            match file.read_cached_at(offset, &mut other).unwrap() {
+                // A storage that cannot tell.
+                None => {}
+                Some(cached) => assert_eq!((cached, other), (read, one), "{}", case.name),
+            }
+        }
+    });
+    let memory = MemoryStorage::new();
+    let path = FtpPath::new("/f").unwrap();
+    let file = memory.open_write(&path, WriteMode::New).unwrap();
+    file.write_all_at(0, b"ab").unwrap();
+    assert_eq!(file.read_cached_at(0, &mut [0; 4]), Ok(Some(2)));
+}
+
+#[test]
 fn wrong_kinds_are_refused() {
     every_storage(|case| {
         case.mkdir("d");

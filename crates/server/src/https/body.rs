@@ -1,10 +1,11 @@
-//! Bodies of answers. Blocking threads make them, one chunk ahead of what the client has read:
+//! Bodies of answers. What lies in memory is read where it is sent. Blocking threads make the rest:
 //! memory holds two chunks of a body, whatever its length.
 
 use std::{
     collections::VecDeque,
     io,
     pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -23,10 +24,15 @@ use crate::storage::failure;
 /// Bytes of a file that a chunk has.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
-/// Makes a body, chunk by chunk. Blocks.
+/// Makes a body, chunk by chunk.
 pub(super) trait Chunks: Send + 'static {
-    /// `None`: there are no more. A chunk is not empty.
+    /// `None`: there are no more. A chunk is not empty. Blocks.
     fn next(&mut self) -> Result<Option<Bytes>, StorageFailure>;
+
+    /// The same without blocking; `None`: only [`Self::next`] can tell.
+    fn next_in_memory(&mut self) -> Option<Result<Option<Bytes>, StorageFailure>> {
+        None
+    }
 }
 
 /// The body of an answer.
@@ -64,11 +70,17 @@ impl Drop for LineBody {
 
 /// A body that is made while the client reads it.
 pub(super) struct ChunkBody {
-    /// `None`: it is over.
-    making: Option<JoinHandle<MadeChunk>>,
+    chunks: Making,
     /// Bytes that are left, where that is known.
     left: Option<u64>,
     transfer: Transfer,
+}
+
+enum Making {
+    Here(Box<dyn Chunks>),
+    /// A blocking thread makes the next.
+    There(JoinHandle<MadeChunk>),
+    Over,
 }
 
 type MadeChunk = (Box<dyn Chunks>, Result<Option<Bytes>, StorageFailure>);
@@ -76,20 +88,57 @@ type MadeChunk = (Box<dyn Chunks>, Result<Option<Bytes>, StorageFailure>);
 impl ChunkBody {
     /// `bytes`: how long it is, where that is known.
     pub(super) fn new(chunks: Box<dyn Chunks>, bytes: Option<u64>, mut transfer: Transfer) -> Self {
-        let making = (bytes != Some(0)).then(|| make(chunks));
-        if making.is_none() {
-            transfer.end(None);
-        }
+        let chunks = match bytes {
+            Some(0) => {
+                transfer.end(None);
+                Making::Over
+            }
+            _ => Making::Here(chunks),
+        };
         Self {
-            making,
+            chunks,
             left: bytes,
             transfer,
         }
     }
 
-    fn made(&mut self, made: MadeChunk) -> Option<Result<Bytes, StorageFailure>> {
-        match made {
-            (chunks, Ok(Some(bytes))) => {
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, StorageFailure>>> {
+        loop {
+            match std::mem::replace(&mut self.chunks, Making::Over) {
+                Making::Over => return Poll::Ready(None),
+                Making::Here(mut chunks) => match chunks.next_in_memory() {
+                    Some(next) => return Poll::Ready(self.made(chunks, next)),
+                    None => {
+                        self.chunks = Making::There(spawn_blocking(move || {
+                            let next = chunks.next();
+                            (chunks, next)
+                        }));
+                    }
+                },
+                Making::There(mut making) => match Pin::new(&mut making).poll(context) {
+                    Poll::Pending => {
+                        self.chunks = Making::There(making);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok((chunks, next))) => return Poll::Ready(self.made(chunks, next)),
+                    Poll::Ready(Err(_)) => {
+                        return Poll::Ready(Some(Err(failure(Errno::IO, "read"))));
+                    }
+                },
+            }
+        }
+    }
+
+    fn made(
+        &mut self,
+        chunks: Box<dyn Chunks>,
+        next: Result<Option<Bytes>, StorageFailure>,
+    ) -> Option<Result<Bytes, StorageFailure>> {
+        match next {
+            Ok(Some(bytes)) => {
                 self.transfer.moved(bytes.len());
                 if let Some(left) = &mut self.left {
                     *left = left.saturating_sub(bytes.len() as u64);
@@ -97,28 +146,21 @@ impl ChunkBody {
                 match self.left {
                     // The server asks for no more than it has announced.
                     Some(0) => self.transfer.end(None),
-                    _ => self.making = Some(make(chunks)),
+                    _ => self.chunks = Making::Here(chunks),
                 }
                 Some(Ok(bytes))
             }
-            (_, Ok(None)) => {
+            Ok(None) => {
                 self.transfer.end(None);
                 None
             }
-            (_, Err(failure)) => {
+            Err(failure) => {
                 let class = (&failure).into();
                 self.transfer.end(Some((class, &failure.to_string())));
                 Some(Err(failure))
             }
         }
     }
-}
-
-fn make(mut chunks: Box<dyn Chunks>) -> JoinHandle<MadeChunk> {
-    spawn_blocking(move || {
-        let next = chunks.next();
-        (chunks, next)
-    })
 }
 
 impl Body for AnswerBody {
@@ -135,17 +177,7 @@ impl Body for AnswerBody {
                 (!text.is_empty()).then_some(Ok(text))
             }
             Self::Lines(body) => ready!(body.lines.poll_recv(context)).map(Ok),
-            Self::Chunks(body) => match &mut body.making {
-                None => None,
-                Some(making) => {
-                    let made = ready!(Pin::new(making).poll(context));
-                    body.making = None;
-                    match made {
-                        Ok(made) => body.made(made),
-                        Err(_) => Some(Err(failure(Errno::IO, "read"))),
-                    }
-                }
-            },
+            Self::Chunks(body) => ready!(body.poll_next(context)),
         };
         // An error closes the connection, so that the client does not take a part for the whole.
         Poll::Ready(next.map(|next| next.map(Frame::data).map_err(io::Error::other)))
@@ -154,7 +186,7 @@ impl Body for AnswerBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
-            Self::Chunks(body) => body.making.is_none(),
+            Self::Chunks(body) => matches!(body.chunks, Making::Over),
             Self::Lines(_) => false,
         }
     }
@@ -172,10 +204,11 @@ impl Body for AnswerBody {
 pub(super) struct FileChunks {
     file: FileRef,
     parts: VecDeque<Part>,
+    buffers: Buffers,
 }
 
 pub(super) enum Part {
-    Text(String),
+    Text(Vec<u8>),
     Range(ByteRange),
 }
 
@@ -188,47 +221,109 @@ impl Part {
     }
 }
 
+/// Memory of chunks that were sent: to have it zeroed each time costs as much as to copy a chunk.
+#[derive(Clone, Default)]
+struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Buffers {
+    fn take(&self) -> Vec<u8> {
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.pop().unwrap_or_default()
+    }
+
+    fn give(&self, bytes: Vec<u8>) {
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.push(bytes);
+    }
+}
+
+/// The first bytes of a buffer, which is used again once nobody needs them.
+struct FilledBuffer {
+    bytes: Vec<u8>,
+    filled: usize,
+    from: Buffers,
+}
+
+impl AsRef<[u8]> for FilledBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+}
+
+impl Drop for FilledBuffer {
+    fn drop(&mut self) {
+        self.from.give(std::mem::take(&mut self.bytes));
+    }
+}
+
 impl FileChunks {
     pub(super) fn new(file: FileRef, parts: impl IntoIterator<Item = Part>) -> Self {
         Self {
             file,
             parts: parts.into_iter().collect(),
+            buffers: Buffers::default(),
         }
+    }
+
+    /// The next chunk, which small parts share. `None`: not without waiting.
+    fn fill(&mut self, may_wait: bool) -> Result<Option<Option<Bytes>>, StorageFailure> {
+        let left: u64 = self.parts.iter().map(Part::bytes).sum();
+        let room = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        let mut bytes = self.buffers.take();
+        bytes.resize(room.max(bytes.len()), 0);
+        let mut buffer = FilledBuffer {
+            bytes,
+            filled: 0,
+            from: self.buffers.clone(),
+        };
+        while let Some(part) = self.parts.front_mut() {
+            let room = &mut buffer.bytes[buffer.filled..];
+            if room.is_empty() {
+                break;
+            }
+            let got = match part {
+                Part::Text(text) => {
+                    let count = text.len().min(room.len());
+                    room[..count].copy_from_slice(&text[..count]);
+                    text.drain(..count);
+                    count
+                }
+                Part::Range(range) => {
+                    let left = usize::try_from(range.end.saturating_sub(range.start));
+                    let count = left.map_or(room.len(), |left| left.min(room.len()));
+                    let got = match (count, may_wait) {
+                        (0, _) => Some(0),
+                        (_, true) => Some(self.file.read_at(range.start, &mut room[..count])?),
+                        (_, false) => self.file.read_cached_at(range.start, &mut room[..count])?,
+                    };
+                    match got {
+                        Some(0) if count > 0 => {
+                            let doing = "read a file that has become shorter";
+                            return Err(failure(Errno::NODATA, doing));
+                        }
+                        Some(got) => range.start += got as u64,
+                        None if buffer.filled == 0 => return Ok(None),
+                        None => break,
+                    }
+                    got.unwrap_or(0)
+                }
+            };
+            buffer.filled += got;
+            if part.bytes() == 0 {
+                self.parts.pop_front();
+            }
+        }
+        let chunk = (buffer.filled > 0).then(|| Bytes::from_owner(buffer));
+        Ok(Some(chunk))
     }
 }
 
 impl Chunks for FileChunks {
-    /// Small parts share a chunk.
     fn next(&mut self) -> Result<Option<Bytes>, StorageFailure> {
-        let mut chunk = Vec::new();
-        while let Some(part) = self.parts.front_mut() {
-            let room = CHUNK_BYTES.saturating_sub(chunk.len());
-            match part {
-                _ if room == 0 => break,
-                Part::Text(text) => {
-                    chunk.extend_from_slice(text.as_bytes());
-                    self.parts.pop_front();
-                }
-                Part::Range(range) if range.start >= range.end => {
-                    self.parts.pop_front();
-                }
-                Part::Range(range) => {
-                    let left = range.end - range.start;
-                    let count = usize::try_from(left).map_or(room, |left| left.min(room));
-                    let filled = chunk.len();
-                    chunk.resize(filled + count, 0);
-                    let got = self.file.read_at(range.start, &mut chunk[filled..])?;
-                    chunk.truncate(filled + got);
-                    if got == 0 {
-                        return Err(failure(
-                            Errno::NODATA,
-                            "read a file that has become shorter",
-                        ));
-                    }
-                    range.start += got as u64;
-                }
-            }
-        }
-        Ok((!chunk.is_empty()).then(|| Bytes::from(chunk)))
+        self.fill(true).map(Option::flatten)
+    }
+
+    fn next_in_memory(&mut self) -> Option<Result<Option<Bytes>, StorageFailure>> {
+        self.fill(false).transpose()
     }
 }

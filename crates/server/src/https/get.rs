@@ -226,13 +226,15 @@ fn multipart(ranges: &[ByteRange], size: u64) -> Result<(String, Vec<Part>), Sto
     let boundary = format!("{:032x}", u128::from_be_bytes(random));
     let mut parts = Vec::with_capacity(2 * ranges.len() + 1);
     for range in ranges {
-        parts.push(Part::Text(format!(
+        let head = format!(
             "\r\n--{boundary}\r\nContent-Type: {FILE_TYPE}\r\nContent-Range: {}\r\n\r\n",
             content_range(*range, size)
-        )));
+        );
+        parts.push(Part::Text(head.into_bytes()));
         parts.push(Part::Range(*range));
     }
-    parts.push(Part::Text(format!("\r\n--{boundary}--\r\n")));
+    let end = format!("\r\n--{boundary}--\r\n");
+    parts.push(Part::Text(end.into_bytes()));
     Ok((format!("multipart/byteranges; boundary={boundary}"), parts))
 }
 

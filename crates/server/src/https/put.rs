@@ -11,7 +11,7 @@ use godwit_http::{
 use godwit_proto::{ChecksumAlgorithm, FtpPath, error::StorageFailure, temporary};
 use hyper::{
     HeaderMap, StatusCode,
-    body::{Body as _, Incoming},
+    body::{Body as _, Bytes, Incoming},
     header,
 };
 use rustix::{
@@ -175,18 +175,54 @@ pub(super) async fn receive(
     receipt: &mut Receipt,
     transfer: &mut Transfer,
 ) -> Result<(), Rejected> {
-    let mut buffer = Vec::new();
+    let mut gathered = Gathered::default();
     while let Some(bytes) = next_bytes(body, session.data_limit).await? {
         transfer.moved(bytes.len());
-        buffer.extend_from_slice(&bytes);
-        if buffer.len() >= WRITE_BYTES {
-            receipt.write(std::mem::take(&mut buffer)).await?;
+        gathered.push(bytes);
+        if gathered.bytes() >= WRITE_BYTES {
+            receipt.write(std::mem::take(&mut gathered)).await?;
         }
     }
-    if !buffer.is_empty() {
-        receipt.write(buffer).await?;
-    }
+    receipt.write(gathered).await?;
     Ok(())
+}
+
+/// Bytes that are written together.
+#[derive(Default)]
+pub(super) struct Gathered {
+    parts: Vec<Bytes>,
+    /// Parts that are not worth an entry each.
+    small: Vec<u8>,
+    bytes: usize,
+}
+
+impl Gathered {
+    /// Large parts are not copied.
+    const LARGE_BYTES: usize = 8 << 10;
+
+    pub(super) fn push(&mut self, part: Bytes) {
+        self.bytes += part.len();
+        if part.len() < Self::LARGE_BYTES {
+            return self.small.extend_from_slice(&part);
+        }
+        self.end_small();
+        self.parts.push(part);
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn end_small(&mut self) {
+        if !self.small.is_empty() {
+            self.parts.push(std::mem::take(&mut self.small).into());
+        }
+    }
+
+    fn into_parts(mut self) -> Vec<Bytes> {
+        self.end_small();
+        self.parts
+    }
 }
 
 fn compare(expected: &[Checksum], found: &[Checksum]) -> Result<(), Rejected> {
@@ -244,16 +280,22 @@ impl Receipt {
     }
 
     /// Starts to write, once what was written before has been.
-    pub(super) async fn write(&mut self, bytes: Vec<u8>) -> Result<(), StorageFailure> {
+    pub(super) async fn write(&mut self, gathered: Gathered) -> Result<(), StorageFailure> {
+        if gathered.bytes() == 0 {
+            return Ok(());
+        }
         let mut digests = self.written().await?;
-        let (file, offset) = (Arc::clone(&self.file), self.offset);
+        let (file, mut offset) = (Arc::clone(&self.file), self.offset);
         let kept = Arc::clone(&self.kept);
-        self.offset += bytes.len() as u64;
+        self.offset += gathered.bytes() as u64;
         self.writing = Some(tokio::task::spawn_blocking(move || {
             let _kept = kept;
-            file.write_all_at(offset, &bytes)?;
-            for (_, digest) in &mut digests {
-                digest.update(&bytes);
+            for part in gathered.into_parts() {
+                file.write_all_at(offset, &part)?;
+                offset += part.len() as u64;
+                for (_, digest) in &mut digests {
+                    digest.update(&part);
+                }
             }
             Ok(digests)
         }));

@@ -121,6 +121,10 @@ impl File for MemoryFile {
         Ok(most)
     }
 
+    fn read_cached_at(&self, offset: u64, buffer: &mut [u8]) -> Result<Option<usize>> {
+        self.read_at(offset, buffer).map(Some)
+    }
+
     fn write_all_at(&self, offset: u64, new: &[u8]) -> Result<()> {
         if new.is_empty() {
             return Ok(());

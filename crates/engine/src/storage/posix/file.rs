@@ -3,15 +3,16 @@
 use std::{
     io::IoSliceMut,
     os::fd::{AsFd, OwnedFd},
+    sync::OnceLock,
 };
 
 use godwit_proto::{FtpPath, error::StorageFailure};
 use rustix::{
     fs::{
-        FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, fallocate, fcntl_setfl, fstat,
-        fsync, ftruncate, major, minor, seek, syncfs,
+        FallocateFlags, FileType, FsWord, Mode, OFlags, SeekFrom, Stat, fallocate, fcntl_setfl,
+        fstat, fstatfs, fsync, ftruncate, major, minor, seek, syncfs,
     },
-    io::{Errno, pread, preadv, pwrite, retry_on_intr},
+    io::{Errno, ReadWriteFlags, pread, preadv, preadv2, pwrite, retry_on_intr},
 };
 
 use super::{
@@ -29,6 +30,9 @@ const DEV_NULL: (u32, u32) = (1, 3);
 /// (major, minor) of `/dev/zero`.
 const DEV_ZERO: (u32, u32) = (1, 5);
 
+/// Of tmpfs (statfs(2)).
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
+
 /// What `st_blocks` counts in (stat(3type)).
 const BLOCK_BYTES: u64 = 512;
 
@@ -39,6 +43,7 @@ struct PosixFile {
     access: Access,
     path: FtpPath,
     as_opened: Metadata,
+    lies_in_memory: OnceLock<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +173,7 @@ impl PosixFile {
             access,
             path: path.clone(),
             as_opened: metadata_of(&stat, None),
+            lies_in_memory: OnceLock::new(),
         })
     }
 
@@ -184,6 +190,13 @@ impl PosixFile {
             },
         };
         retry_on_intr(|| pread(&self.fd, &mut buffer[..most], offset))
+    }
+
+    /// On tmpfs, which does not know of reads that must not wait (RWF_NOWAIT).
+    fn lies_in_memory(&self) -> bool {
+        *self
+            .lies_in_memory
+            .get_or_init(|| fstatfs(&self.fd).is_ok_and(|about| about.f_type == TMPFS_MAGIC))
     }
 
     fn unread(&self, offset: u64, errno: Errno) -> StorageFailure {
@@ -284,6 +297,22 @@ impl File for PosixFile {
             Access::Regular | Access::Device => self
                 .read_either(offset, buffer)
                 .map_err(|e| self.unread(offset, e)),
+        }
+    }
+
+    fn read_cached_at(&self, offset: u64, buffer: &mut [u8]) -> Result<Option<usize>> {
+        if self.access != Access::Regular || self.direct().is_some() {
+            return Ok(None);
+        }
+        if self.lies_in_memory() {
+            return self.read_at(offset, buffer).map(Some);
+        }
+        let flags = ReadWriteFlags::NOWAIT;
+        let mut buffers = [IoSliceMut::new(buffer)];
+        match retry_on_intr(|| preadv2(&self.fd, &mut buffers, offset, flags)) {
+            Ok(count) => Ok(Some(count)),
+            // What fails in another way fails again where it may wait.
+            Err(_) => Ok(None),
         }
     }
 

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     access::copies::CopyPlace,
-    https::put::{Receipt, WRITE_BYTES},
+    https::put::{Gathered, Receipt, WRITE_BYTES},
     observe::class::Class,
 };
 
@@ -282,22 +282,20 @@ impl Pull {
         end: Option<u64>,
         counted: &mut u64,
     ) -> Result<(), Failed> {
-        let mut buffer = Vec::new();
+        let mut gathered = Gathered::default();
         while let Some(chunk) = answer.chunk().await? {
-            buffer.extend_from_slice(&chunk);
-            if end.is_some_and(|end| receipt.offset() + buffer.len() as u64 > end) {
+            gathered.push(chunk);
+            if end.is_some_and(|end| receipt.offset() + gathered.bytes() as u64 > end) {
                 let text = "the source sends more bytes than it has announced";
                 return Err(Failed::new(Class::Protocol, text));
             }
-            if buffer.len() >= self.buffer {
-                receipt.write(std::mem::take(&mut buffer)).await?;
+            if gathered.bytes() >= self.buffer {
+                receipt.write(std::mem::take(&mut gathered)).await?;
                 self.count(receipt, counted);
             }
         }
-        if !buffer.is_empty() {
-            receipt.write(buffer).await?;
-            self.count(receipt, counted);
-        }
+        receipt.write(gathered).await?;
+        self.count(receipt, counted);
         match end.is_none_or(|end| receipt.offset() == end) {
             true => Ok(()),
             false => {
