@@ -18,6 +18,7 @@ use crate::{
         progress::{Counters, Snapshot},
         reporter::Reporter,
     },
+    session::WindowMemory,
     setting_target::SettingTarget,
     spec::Connections,
 };
@@ -36,6 +37,8 @@ pub(crate) struct RunContext {
     pub(crate) rate: Arc<RateLimit>,
     /// Congestion control of the data channels that send.
     pub(crate) congestion: Arc<Congestion>,
+    /// Of files that pass from server to server through this machine.
+    pub(crate) windows: WindowMemory,
     pub(crate) started: Instant,
 }
 
@@ -61,6 +64,7 @@ impl RunContext {
             counters: Arc::default(),
             local: LocalState::new(storage),
             credentials: SharedCredentials::default(),
+            windows: WindowMemory::default(),
             started: Instant::now(),
         })
     }

@@ -28,8 +28,13 @@ pub(super) fn check_between(
     destination: &Location,
     args: &TransferArgs,
 ) -> Resolved<()> {
-    let is_remote = |l: &Location| matches!(l, Location::Remote(_));
-    let between = is_remote(destination) && sources.iter().all(is_remote);
+    let is_http = |l: &Location| match l {
+        Location::Remote(url) => Some(url.scheme.is_http()),
+        _ => None,
+    };
+    // A server of HTTP and another one send nothing to each other.
+    let is_like = |l: &Location| is_http(l).is_some() && is_http(l) == is_http(destination);
+    let between = sources.iter().any(is_like);
     for (option, value) in [
         ("--max-rate", args.max_rate),
         ("--host-rate", args.host_rate),

@@ -63,6 +63,8 @@ pub(crate) enum Observed {
     SendsToServer,
     /// A data connection from this machine to it was established.
     DataReached,
+    /// This machine has sent it files of another server.
+    FedByClient,
     /// Another server has connected to it.
     MetByServer,
     /// Its MLSD lists the directory itself.

@@ -10,7 +10,8 @@
 //! - [`commands`]: files, directories, listings, renames, attributes
 //! - [`transfer`]: one transfer command with its data: channels, state, requests while it runs, the
 //!   next transfer begun ahead
-//! - [`third_party`]: the same between two servers
+//! - [`third_party`]: the same between two servers; [`through_client`]: where neither can send to
+//!   the other
 
 mod commands;
 mod connect;
@@ -23,6 +24,7 @@ pub(crate) mod pool;
 pub(crate) mod retry;
 mod ssh;
 mod third_party;
+mod through_client;
 mod tls;
 pub(crate) mod transfer;
 
@@ -65,7 +67,8 @@ pub(crate) use self::{
         rename::DisplacedFile,
     },
     http::WINDOW_BYTES,
-    third_party::ThirdPartyPlan,
+    third_party::{PassedRegion, ThirdPartyPlan},
+    through_client::WindowMemory,
     transfer::{TransferOutcome, TransferPlan, prefetch::NextTransfer},
 };
 
@@ -402,6 +405,18 @@ impl SessionPair {
         [Some(&self.receiver), self.sender.as_ref()]
             .into_iter()
             .flatten()
+    }
+
+    /// Bytes go from the sender to the receiver by way of this machine.
+    pub(crate) fn is_through_client(&self) -> bool {
+        let Some(sender) = &self.sender else {
+            return false;
+        };
+        let copies = |session: &Session| !session.endpoint.capabilities.lacks(Lack::Copies);
+        match (self.endpoint.is_http(), sender.endpoint.is_http()) {
+            (true, true) => !self.servers().any(copies),
+            (one, other) => one != other,
+        }
     }
 
     /// False once nothing more can be asked.

@@ -157,19 +157,19 @@ impl SessionPool {
             }
             return Ok(session.into());
         };
-        if endpoint.is_http() != sender.is_http() {
-            let why = "copies between two servers cannot have one end of HTTP: copy by way of this \
-                       machine";
-            return Err((Arc::clone(endpoint), Error::unfit(endpoint.name(), why)));
-        }
         if let Some(pair) = self.take_kept(endpoint, Some(sender)).await {
             return Ok(pair);
         }
         match tokio::join!(self.obtain_one(endpoint), self.obtain_one(sender)) {
             (Ok(mut receiver), Ok(mut sender)) => {
                 // What they may have of channels leads to us.
-                receiver.forget_channels();
-                sender.forget_channels();
+                if endpoint.is_http() == sender.endpoint.is_http() {
+                    receiver.forget_channels();
+                    sender.forget_channels();
+                } else {
+                    // What is sent on is limited.
+                    sender.data.params.rate = Arc::default();
+                }
                 Ok(SessionPair {
                     receiver,
                     sender: Some(sender),

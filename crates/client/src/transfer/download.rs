@@ -330,6 +330,7 @@ impl Download {
             next,
             may_block: self.is_stream(),
             counts: true,
+            feeds: false,
             may_be_cut: false,
             is_cut: way.cut.is_some(),
             began: None,

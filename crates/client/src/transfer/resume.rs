@@ -129,6 +129,10 @@ pub(crate) async fn missing(
 
 /// What all servers of a session know.
 fn compare_method(session: &SessionPair) -> Option<CompareMethod> {
+    // Servers of HTTP know checksums of whole files.
+    if session.sender.is_some() && session.servers().any(|s| s.endpoint.is_http()) {
+        return None;
+    }
     let features = || session.servers().map(|s| &s.server.features);
     if features().all(|features| features.leaves) {
         return Some(CompareMethod::BlockChecksums);

@@ -14,18 +14,18 @@ use std::{
 use crate::harness::{Ran, bytes, godwit, text};
 
 /// A request: method, path, headers in lower case, one a line.
-type Heard = (String, String, String);
+pub(crate) type Heard = (String, String, String);
 
 type Answer = fn(&Heard, &mut TcpStream);
 
 /// A server that answers each request with what `answer` writes, and closes where that says so.
-struct FakeHttp {
+pub(crate) struct FakeHttp {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<Heard>>>,
 }
 
 impl FakeHttp {
-    fn start(answer: impl Fn(&Heard, &mut TcpStream) + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&Heard, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let heard = Arc::<Mutex<Vec<Heard>>>::default();
@@ -49,11 +49,11 @@ impl FakeHttp {
         Self { address, heard }
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    fn heard(&self, method: &str) -> Vec<Heard> {
+    pub(crate) fn heard(&self, method: &str) -> Vec<Heard> {
         let heard = self.heard.lock().unwrap();
         heard.iter().filter(|h| h.0 == method).cloned().collect()
     }
@@ -84,7 +84,7 @@ fn read_head(lines: &mut BufReader<TcpStream>) -> Option<Heard> {
     Some((method, path, headers))
 }
 
-fn send(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
+pub(crate) fn send(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n",
         body.len()
@@ -95,7 +95,7 @@ fn send(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
 }
 
 /// A multistatus about a file or, with a slash at its end, a directory, each.
-fn multistatus(stream: &mut TcpStream, hrefs: &[&str], length: usize) {
+pub(crate) fn multistatus(stream: &mut TcpStream, hrefs: &[&str], length: usize) {
     let mut body = "<D:multistatus xmlns:D=\"DAV:\">".to_owned();
     for href in hrefs {
         let kind = match href.ends_with('/') {

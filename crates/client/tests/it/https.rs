@@ -176,16 +176,6 @@ fn a_wrong_password_is_a_refusal() {
 }
 
 #[test]
-fn copies_between_unlike_servers_are_refused() {
-    let door = Door::open();
-    fs::write(door.root("/f"), b"12345").unwrap();
-    let other = Served::start();
-    let ran = door.run(&["cp", &door.url("/f"), &other.url("/g")]);
-    ran.expect(4, &["between two servers"]);
-    assert!(!other.path("g").exists());
-}
-
-#[test]
 fn standard_input_and_output_are_ends() {
     let door = Door::open();
     fs::write(door.root("/f"), b"12345").unwrap();

@@ -10,6 +10,7 @@ mod between_many;
 mod between_walls;
 mod classes;
 mod closed_ports;
+mod conformance;
 mod copies;
 mod degraded;
 mod direct_io;
@@ -45,6 +46,7 @@ mod relay;
 mod renaming;
 mod silence;
 mod sync;
+mod through_client;
 mod tls;
 mod together;
 

@@ -140,6 +140,18 @@ pub trait File: Send + Sync + 'static {
     }
     /// Writes all of `bytes` at `offset`.
     fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Bytes that can be read from `offset` on without a wait for others who write them. 0: a mover
+    /// asks again after a while, and serves other channels meanwhile.
+    fn readable_at(&self, offset: u64) -> u64 {
+        let _ = offset;
+        u64::MAX
+    }
+    /// Bytes that can be written from `offset` on without a wait for others who read them. 0: as in
+    /// [`Self::readable_at`].
+    fn writable_at(&self, offset: u64) -> u64 {
+        let _ = offset;
+        u64::MAX
+    }
     /// As of now.
     fn metadata(&self) -> Result<Metadata>;
     /// As it was when it was opened, where that is known; else as of now.

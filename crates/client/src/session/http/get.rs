@@ -3,7 +3,7 @@
 use std::{
     io::Write,
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
@@ -20,6 +20,9 @@ use super::{
     replies::{Failed, refusal, reply},
     server::{Exchange, HttpError, Wire},
 };
+
+/// Time until a file is asked again that others must first read or write.
+pub(super) const FILE_PAUSE: Duration = Duration::from_millis(1);
 
 /// A transfer from the server.
 pub(super) struct GetJob {
@@ -47,9 +50,30 @@ pub(super) enum LaneSink {
 }
 
 impl LaneSink {
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), StorageFailure> {
+    /// Bytes from `at` on that it takes now.
+    pub(super) fn room(&self, at: u64) -> u64 {
         match self {
-            Self::File { file, base } => file.write_all_at(base + at, bytes),
+            Self::File { file, base } => file.writable_at(base + at),
+            Self::Stream(_) => u64::MAX,
+        }
+    }
+
+    async fn write(&self, mut at: u64, mut bytes: &[u8]) -> Result<(), StorageFailure> {
+        match self {
+            Self::File { file, base } => {
+                while !bytes.is_empty() {
+                    let room = usize::try_from(self.room(at)).unwrap_or(usize::MAX);
+                    let (now, later) = bytes.split_at(room.min(bytes.len()));
+                    if now.is_empty() {
+                        tokio::time::sleep(FILE_PAUSE).await;
+                        continue;
+                    }
+                    file.write_all_at(base + at, now)?;
+                    at += now.len() as u64;
+                    bytes = later;
+                }
+                Ok(())
+            }
             Self::Stream(writer) => {
                 let mut writer = writer.lock();
                 let written = writer.write_all(bytes).and_then(|()| writer.flush());
@@ -254,7 +278,7 @@ async fn receive(
         }
         job.rate.spend(chunk.len() as u64);
         let began = Instant::now();
-        let written = job.sink.write(at, &chunk);
+        let written = job.sink.write(at, &chunk).await;
         written.map_err(|failure| Failure::Transfer(TransferFailure::Storage(failure)))?;
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(0);
         job.region.totals.write_us.fetch_add(us, Ordering::Relaxed);

@@ -13,11 +13,14 @@ use godwit_http_client::{
 };
 use godwit_proto::error::{StorageFailure, TransferFailure};
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::sleep_until};
+use tokio::{
+    sync::Notify,
+    time::{sleep, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    get::unreached,
+    get::{FILE_PAUSE, unreached},
     region::Failure,
     replies::{Failed, refusal},
     server::Wire,
@@ -172,6 +175,9 @@ async fn feed_file(
     while at < length {
         let most = usize::try_from(length - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
         let mut buffer = vec![0; most];
+        while file.readable_at(base + at) == 0 {
+            sleep(FILE_PAUSE).await;
+        }
         let began = Instant::now();
         let read = file.read_at(base + at, &mut buffer)?;
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(0);

@@ -81,6 +81,8 @@ struct State {
     /// The server had no room for more lanes than these.
     crowded: Option<usize>,
     is_stopped: bool,
+    /// Bytes among which lanes work: [`WINDOW_BYTES`], or as many as the file takes.
+    window: u64,
 }
 
 /// Bytes for a lane.
@@ -103,7 +105,13 @@ pub(super) struct Fetched {
 }
 
 impl Region {
-    pub(super) fn new(start: u64, end: Option<u64>, totals: std::sync::Arc<RequestTotals>) -> Self {
+    /// `room`: bytes that the file takes before others are read from it.
+    pub(super) fn new(
+        start: u64,
+        end: Option<u64>,
+        room: u64,
+        totals: std::sync::Arc<RequestTotals>,
+    ) -> Self {
         Self {
             state: Mutex::new(State {
                 next: start,
@@ -120,6 +128,7 @@ impl Region {
                 failure: None,
                 crowded: None,
                 is_stopped: false,
+                window: room.min(WINDOW_BYTES),
             }),
             lanes: Notify::new(),
             watcher: Notify::new(),
@@ -359,7 +368,7 @@ impl State {
 
     fn piece_bytes(&self) -> u64 {
         let lanes = self.wanted.max(1) as u64;
-        (WINDOW_BYTES / 2 / lanes).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
+        (self.window / 2 / lanes).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
     }
 
     /// The first byte that is not here.
@@ -397,7 +406,7 @@ impl State {
             _ => self.piece_bytes().min(end - start),
         };
         // A lane alone writes in order.
-        if !self.active.is_empty() && start + bytes > self.floor().saturating_add(WINDOW_BYTES) {
+        if !self.active.is_empty() && start + bytes > self.floor().saturating_add(self.window) {
             return None;
         }
         self.next = start + bytes;

@@ -59,17 +59,21 @@ enum Asked {
 
 impl Session {
     /// Has one of the two servers copy a file from that of `source` to that of this session.
+    /// `None`: neither carries out such copies.
     pub(in crate::session) async fn relay_by_copy(
         &mut self,
         source: &mut Session,
         plan: &ThirdPartyPlan<'_>,
-    ) -> ThirdPartyOutcome {
+    ) -> Option<ThirdPartyOutcome> {
         let (Command::Stor(to), Command::Retr(from)) = (&plan.store, &plan.retrieve) else {
             let refused = not_offered(plan.store.verb());
-            return ThirdPartyOutcome::failed(Error::refused(plan.storing, refused));
+            return Some(ThirdPartyOutcome::failed(Error::refused(
+                plan.storing,
+                refused,
+            )));
         };
         if let Some(error) = self.endpoint.capabilities.data(true).given_up() {
-            return ThirdPartyOutcome::failed(error);
+            return Some(ThirdPartyOutcome::failed(error));
         }
         let round_trip = source.round_trip.max(self.round_trip);
         self.context.counters.on_transfer_start(round_trip);
@@ -94,7 +98,7 @@ impl Session {
                         Ok(size) => outcome.bytes = Some(size),
                         Err(error) => outcome.result = Err(error),
                     }
-                    return outcome;
+                    return Some(outcome);
                 }
                 Asked::Lacks(reply) => {
                     let active = match by {
@@ -110,23 +114,15 @@ impl Session {
                 }
                 Asked::Failed(error) => {
                     outcome.result = Err(error);
-                    return outcome;
+                    return Some(outcome);
                 }
                 Asked::Stopped => {
                     outcome.result = Err(Error::Interrupted);
-                    return outcome;
+                    return Some(outcome);
                 }
             }
         }
-        outcome.result = Err(Error::MissingFeature {
-            endpoint: self.endpoint.name(),
-            feature: "COPY with other servers".to_owned(),
-            consequence: format!(
-                "nor has {}, so the file cannot go from server to server: copy it here first",
-                source.endpoint.name()
-            ),
-        });
-        outcome
+        None
     }
 
     /// Bytes of what was copied; without that the copy is not believed.

@@ -159,14 +159,18 @@ impl Session {
     async fn get(&mut self, plan: &TransferPlan<'_>, path: &FtpPath, sink: Sink) -> Ended {
         let wanted = Wanted::of(plan, sink);
         let totals = Arc::<RequestTotals>::default();
+        let room = wanted.sink.room(wanted.start);
         let job = Arc::new(GetJob {
-            region: Region::new(wanted.start, wanted.end, Arc::clone(&totals)),
+            region: Region::new(wanted.start, wanted.end, room, Arc::clone(&totals)),
             target: HttpServer::target(path, false),
             remote: wanted.remote,
             is_to_the_end: !wanted.is_cut,
             is_cut: wanted.is_cut,
             sink: wanted.sink,
-            rate: Arc::clone(&self.context.rate),
+            rate: match plan.feeds {
+                true => Arc::default(),
+                false => Arc::clone(&self.context.rate),
+            },
             cancel: CancellationToken::new(),
         });
         let is_one = matches!(job.sink, LaneSink::Stream(_)) || !plan.counts;
@@ -306,7 +310,8 @@ impl Session {
     ) -> Option<RunningTransfer> {
         let counters = &self.context.counters;
         let here = || LocalView::Requests(Arc::clone(totals));
-        plan.counts.then(|| RunningTransfer::new(counters, here()))
+        plan.is_shown()
+            .then(|| RunningTransfer::new(counters, here()))
     }
 }
 

@@ -18,7 +18,7 @@ use godwit_engine::{
     data::Sample,
 };
 use godwit_proto::{
-    Command, RangeSet, Reply,
+    ByteRange, Command, RangeSet, Reply,
     command::Mode,
     error::TransferFailure,
     pi::{client::CommandId, transfer::Direction},
@@ -67,6 +67,21 @@ pub(crate) struct ThirdPartyPlan<'a> {
     /// REST for the sender.
     pub(crate) restart: Option<Command>,
     pub(crate) retrieve: Command,
+    /// What it is where the bytes pass through this machine.
+    pub(crate) passed: PassedRegion,
+}
+
+/// Which bytes of a file pass, and where they lie in what the source sends.
+#[derive(Clone, Copy)]
+pub(crate) struct PassedRegion {
+    /// `None`: all there are, and nobody knows how many.
+    pub(crate) region: Option<ByteRange>,
+    /// As in [`godwit_engine::data::Sink::File`].
+    pub(crate) base: u64,
+    pub(crate) stream_start: u64,
+    pub(crate) limit: Option<u64>,
+    /// The source sends more than these bytes.
+    pub(crate) cut: Option<u64>,
 }
 
 /// How it went.
@@ -100,14 +115,21 @@ struct ThirdPartyCommands {
 }
 
 impl SessionPair {
-    /// Runs a transfer from the sender to the receiver.
+    /// Runs a transfer from the sender to the receiver: from one to the other where they can, else
+    /// by way of this machine.
     pub(crate) async fn relay(&mut self, plan: ThirdPartyPlan<'_>) -> ThirdPartyOutcome {
-        match &mut self.sender {
-            Some(sender) if self.receiver.endpoint.is_http() => {
-                self.receiver.relay_by_copy(sender, &plan).await
-            }
-            Some(sender) => self.receiver.relay_from(sender, &plan).await,
-            None => ThirdPartyOutcome::failed(self.not_connected(plan.storing)),
+        let Self { receiver, sender } = self;
+        let Some(sender) = sender else {
+            return ThirdPartyOutcome::failed(receiver.not_connected(plan.storing));
+        };
+        let direct = match (receiver.endpoint.is_http(), sender.endpoint.is_http()) {
+            (true, true) => receiver.relay_by_copy(sender, &plan).await,
+            (false, false) => Some(receiver.relay_from(sender, &plan).await),
+            _ => None,
+        };
+        match direct {
+            Some(outcome) => outcome,
+            None => Box::pin(receiver.pass_from(sender, &plan)).await,
         }
     }
 

@@ -74,6 +74,9 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) may_block: bool,
     /// Counts for the progress display, and follows the target.
     pub(crate) counts: bool,
+    /// A get whose bytes go on to another server: the transfer that sends them on is shown, and
+    /// keeps to the rate limit.
+    pub(crate) feeds: bool,
     /// A put that ends early where its worker is wanted no more: what is left can be sent by
     /// others.
     pub(crate) may_be_cut: bool,
@@ -85,6 +88,11 @@ pub(crate) struct TransferPlan<'a> {
 }
 
 impl<'a> TransferPlan<'a> {
+    /// The progress display counts its bytes.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.counts && !self.feeds
+    }
+
     /// Of names in a directory, which are few and are not counted.
     pub(crate) fn listing(command: Command, doing: &'a str) -> Self {
         Self {
@@ -97,6 +105,7 @@ impl<'a> TransferPlan<'a> {
             next: None,
             may_block: false,
             counts: false,
+            feeds: false,
             may_be_cut: false,
             is_cut: false,
             began: None,
@@ -177,7 +186,7 @@ impl Session {
                 let transfer = set.start(job(mode), mode);
                 let here = || LocalView::Transfer(transfer.monitor());
                 let running = plan
-                    .counts
+                    .is_shown()
                     .then(|| RunningTransfer::new(&self.context.counters, here()));
                 (transfer, running)
             }

@@ -366,6 +366,7 @@ impl Upload {
             next,
             may_block: self.is_stream(),
             counts: true,
+            feeds: false,
             is_cut: false,
             may_be_cut: tail.is_some() && self.can_be_cut(session),
             began: Some(&began),
@@ -522,7 +523,9 @@ impl FileTransfer for Upload {
             (UploadSource::File(_), _) => true,
             // Nothing of an older file may stay behind the last part.
             (UploadSource::Server(_), Some(source)) => {
-                source.server.features.eret && (self.is_part || self.rename_to.is_some())
+                let features = &source.server.features;
+                let through_client = session.is_through_client() && features.rest_stream;
+                (features.eret || through_client) && (self.is_part || self.rename_to.is_some())
             }
             _ => false,
         };

@@ -5,7 +5,7 @@ use godwit_proto::{ByteRange, Command, RestartPoint};
 use super::Upload;
 use crate::{
     error::{Error, Result},
-    session::{SessionPair, ThirdPartyPlan},
+    session::{PassedRegion, SessionPair, ThirdPartyPlan},
     transfer::{
         FileTransfer, SMALL_BYTES_MAX, range_outcome::RangeOutcome, remote_source::RemoteSource,
     },
@@ -68,8 +68,8 @@ impl Upload {
             return Err(Error::Usage(format!("{retrieving}: no session for it")));
         };
         let way = source.way(sender, range)?;
-        // The server that receives takes all there is.
-        if way.cut.is_some() {
+        // A server that receives from the other takes all there is.
+        if way.cut.is_some() && !session.is_through_client() {
             return Err(source.lacks(sender, "ERET"));
         }
         Ok(ThirdPartyPlan {
@@ -82,6 +82,13 @@ impl Upload {
             store: self.store(session, range)?,
             restart: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             retrieve: way.command,
+            passed: PassedRegion {
+                region: range,
+                base: way.base,
+                stream_start: way.stream_start,
+                limit: way.limit,
+                cut: way.cut,
+            },
         })
     }
 }

@@ -267,8 +267,9 @@ impl Receiving {
                 "a hole at {start}: a stream has none"
             ))));
         };
+        let most = self.room(end - start)?;
         let cleared = file
-            .clear_at(base + start, end - start)
+            .clear_at(base + start, most)
             .map_err(|e| TurnResult::Failed(e.into()))?;
         let middle = end.min(start.saturating_add(cleared.max(1)));
         self.hole.start = middle;
@@ -277,6 +278,25 @@ impl Receiving {
             .map_err(TurnResult::Failed)?;
         self.handle.hole_passed(middle - start);
         Ok(())
+    }
+
+    /// How many of the next `bytes` the file takes now.
+    fn room(&self, bytes: u64) -> Result<u64, TurnResult> {
+        let SourceOrSink::ReceiveFile { file, base, .. } = self.handle.source_or_sink() else {
+            return Ok(bytes);
+        };
+        let next = match self.hole.is_empty() {
+            true => self.offset,
+            false => self.hole.start,
+        };
+        match file.writable_at(base + next) {
+            0 if bytes > 0 => {
+                // The peer is not to blame.
+                self.handle.touch();
+                Err(TurnResult::wait_for_file())
+            }
+            room => Ok(bytes.min(room)),
+        }
     }
 
     /// Refuses what would pass the end of the region or of any file.
@@ -320,7 +340,8 @@ impl Receiving {
         let Scratch {
             buffer, lazy_pipe, ..
         } = scratch;
-        let most = usize::try_from(self.left.min(most)).unwrap_or(usize::MAX);
+        let most = self.room(self.left.min(most))?;
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let path = self.payload_path();
         if !connection.read_buffer.is_empty() {
             let bytes = match path {

@@ -119,6 +119,11 @@ impl Sending {
                     Err(flow) => return flow,
                 }
             }
+            if connection.is_flushed() && self.waits_for_file() {
+                // The peer is not to blame.
+                self.handle.touch();
+                return TurnResult::wait_for_file();
+            }
             match self.write_some(connection, *budget) {
                 Ok(0) => return TurnResult::Wait,
                 Ok(n) => {
@@ -137,6 +142,16 @@ impl Sending {
         match self.phase {
             Phase::LastHeader(AfterEod::Close) => !connection.headers.is_empty(),
             Phase::Blocks | Phase::LastHeader(AfterEod::Keep) => connection.headers.is_full(),
+        }
+    }
+
+    /// What is to be sent next is not in the file yet.
+    fn waits_for_file(&self) -> bool {
+        match self.handle.source_or_sink() {
+            SourceOrSink::SendFile { file, .. } => {
+                self.left > 0 && self.buffer_is_empty() && file.readable_at(self.at) == 0
+            }
+            _ => false,
         }
     }
 
@@ -202,7 +217,7 @@ impl Sending {
                     connection.let_kernel_seal();
                 }
                 self.open_block(connection, block.start, block.len());
-                if small {
+                if small && !self.waits_for_file() {
                     self.gather(last)?;
                 }
             }

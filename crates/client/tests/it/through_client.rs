@@ -1,0 +1,190 @@
+//! Copies between servers that cannot send to each other: files pass through the client.
+
+use std::{fs, io::Write as _, net::TcpStream, path::Path};
+
+use crate::{
+    harness::{Ran, Served, bytes, godwit, text, tree},
+    hostile_http::{FakeHttp, Heard, multistatus, send},
+    https::Door,
+    relay::{Relay, Spoil},
+};
+
+/// A server of HTTPS and one of FTP.
+fn unlike() -> (Door, Served) {
+    (Door::open(), Served::start())
+}
+
+fn same(one: &Path, other: &Path) {
+    assert!(fs::read(one).unwrap() == fs::read(other).unwrap());
+}
+
+#[test]
+fn files_of_every_size_pass_both_ways() {
+    let (door, server) = unlike();
+    for (at, length) in [0, 1, 300_000, 40 << 20].into_iter().enumerate() {
+        let (from, to) = (format!("f{at}"), format!("g{at}"));
+        fs::write(server.path(&from), bytes(length, at as u64)).unwrap();
+        let ends = [server.url(&format!("/{from}")), door.url(&format!("/{to}"))];
+        let ran = door.run(&["cp", "-v", "-p", "3", &ends[0], &ends[1]]);
+        ran.expect(0, &["pass through this machine", "1 file"]);
+        same(&server.path(&from), &door.root(&to));
+        let back = server.url(&format!("/back{at}"));
+        let ran = door.run(&["cp", "-p", "3", "-c", "2", &ends[1], &back]);
+        ran.expect(0, &["1 file"]);
+        same(&server.path(&from), &server.path(&format!("back{at}")));
+    }
+    assert_eq!(tree(&door.root("")).len(), 4, "no temporary file stays");
+    assert_eq!(tree(server.root.path()).len(), 8);
+}
+
+#[test]
+fn trees_pass_both_ways_and_a_second_sync_copies_nothing() {
+    let (door, server) = unlike();
+    for (at, name) in ["a", "two  blanks", "deep/er/ü%41", "empty"]
+        .iter()
+        .enumerate()
+    {
+        let path = server.path("top").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes(at * 70_000, at as u64)).unwrap();
+    }
+    let ends = [server.url("/top/"), door.url("/top/"), server.url("/back/")];
+    door.run(&["cp", "-r", &ends[0], &ends[1]])
+        .expect(0, &["4 files"]);
+    assert_eq!(tree(&server.path("top")), tree(&door.root("top")));
+    let sync = |from: &str, to: &str| door.run(&["sync", "--delete", from, to]);
+    sync(&ends[1], &ends[2]).expect(0, &["4 files"]);
+    for name in tree(&server.path("top")) {
+        if !name.ends_with('/') {
+            same(
+                &server.path("top").join(&name),
+                &server.path("back").join(&name),
+            );
+        }
+    }
+    sync(&ends[1], &ends[2]).expect(0, &["0 files"]);
+    fs::write(server.path("top/a"), b"other").unwrap();
+    fs::remove_file(server.path("top/empty")).unwrap();
+    sync(&ends[0], &ends[1]).expect(0, &["1 file"]);
+    assert_eq!(tree(&server.path("top")), tree(&door.root("top")));
+    same(&server.path("top/a"), &door.root("top/a"));
+}
+
+#[test]
+fn a_part_of_a_file_of_http_is_written_into_another() {
+    let (door, server) = unlike();
+    fs::write(door.root("f"), b"0123456789").unwrap();
+    fs::write(server.path("g"), b"abcdefghij").unwrap();
+    let flags = ["cp", "--offset=3", "--length=4"];
+    let ends = [door.url("/f"), server.url("/g")];
+    door.run(&[&flags[..], &[&ends[0], &ends[1]]].concat())
+        .expect(0, &[]);
+    assert_eq!(fs::read(server.path("g")).unwrap(), b"abc3456hij");
+}
+
+#[test]
+fn a_missing_source_leaves_nothing_at_the_destination() {
+    let (door, server) = unlike();
+    let ends = [server.url("/none"), door.url("/none")];
+    let ran = door.run(&["cp", &ends[0], &ends[1]]);
+    ran.expect(4, &[&ends[0]]);
+    let ran = door.run(&["cp", &ends[1], &ends[0]]);
+    ran.expect(4, &["no such file"]);
+    assert!(tree(&door.root("")).is_empty() && tree(server.root.path()).is_empty());
+}
+
+/// Runs the client with the password and the authority of the door.
+fn copy(door: &Door, ends: [&str; 2]) -> Ran {
+    let mut program = godwit(&["cp", "--ca", text(&door.ca()), "--retries=2", "-v"]);
+    program.env("GODWIT_PASSWORD", "s3cret").args(ends);
+    program.output().unwrap().into()
+}
+
+/// Where the headers of a request ask for a file from, and its bytes.
+fn answer_get(heard: &Heard, stream: &mut TcpStream, content: &[u8], sent: usize) {
+    let range = heard
+        .2
+        .lines()
+        .find_map(|l| l.strip_prefix("range: bytes="));
+    let first = range.and_then(|range| range.split('-').next()?.parse().ok());
+    let first = first.unwrap_or(0);
+    let rest = &content[first..];
+    let status = match range {
+        Some(_) => format!(
+            "206 Partial Content\r\nContent-Range: bytes {first}-{}/{}",
+            content.len() - 1,
+            content.len()
+        ),
+        None => "200 OK".to_owned(),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nETag: \"v\"\r\nContent-Length: {}\r\n\r\n",
+        rest.len()
+    );
+    drop(stream.write_all(head.as_bytes()));
+    let end = sent.saturating_sub(first).min(rest.len());
+    drop(stream.write_all(&rest[..end]));
+    if end < rest.len() {
+        drop(stream.shutdown(std::net::Shutdown::Both));
+    }
+}
+
+/// A file at a server of HTTP that never sends more than the first `sent` bytes of it.
+fn dying_source(length: usize, sent: usize) -> FakeHttp {
+    let content = bytes(length, 3);
+    FakeHttp::start(move |heard, stream| match heard.0.as_str() {
+        "PROPFIND" => multistatus(stream, &["/f"], content.len()),
+        "GET" => answer_get(heard, stream, &content, sent),
+        _ => send(stream, "405 Method Not Allowed", "", b""),
+    })
+}
+
+#[test]
+fn a_source_that_dies_is_the_one_that_is_named() {
+    let (door, server) = unlike();
+    let source = dying_source(4 << 20, 1 << 20);
+    let (from, to) = (source.url("/f"), server.url("/g"));
+    let ran = copy(&door, [&from, &to]);
+    ran.expect(4, &[&format!("get {from}")]);
+    assert!(tree(server.root.path()).is_empty());
+    // Over FTP, to a server of HTTPS.
+    fs::write(server.path("h"), bytes(4 << 20, 4)).unwrap();
+    let relay = Relay::to(server.address, Spoil::Always(1 << 20));
+    let from = format!("ftp://{}/h", relay.address);
+    let ran = copy(&door, [&from, &door.url("/h")]);
+    assert_ne!(ran.code, 0, "{}", ran.err);
+    assert!(relay.has_spoiled(), "the checksums differ each time");
+    assert!(ran.err.contains("differs"), "{}", ran.err);
+    assert!(tree(&door.root("")).is_empty());
+}
+
+#[test]
+fn a_broken_source_goes_on_from_what_the_destination_has() {
+    let (door, server) = unlike();
+    fs::write(server.path("f"), bytes(40 << 20, 5)).unwrap();
+    let relay = Relay::to(server.address, Spoil::End(20 << 20));
+    let from = format!("ftp://{}/f", relay.address);
+    copy(&door, [&from, &door.url("/f")]).expect(0, &["again: "]);
+    same(&server.path("f"), &door.root("f"));
+    // The destination takes parts.
+    let relay = Relay::to(server.address, Spoil::End(20 << 20));
+    let to = format!("ftp://{}/g", relay.address);
+    copy(&door, [&door.url("/f"), &to]).expect(0, &["again: "]);
+    same(&server.path("g"), &door.root("f"));
+    assert!(relay.carried() < 60 << 20, "{}", relay.carried());
+}
+
+#[test]
+fn a_destination_that_dies_is_the_one_that_is_named() {
+    let (door, server) = unlike();
+    fs::write(server.path("f"), bytes(8 << 20, 6)).unwrap();
+    let target = FakeHttp::start(|heard, stream| match heard.0.as_str() {
+        "PROPFIND" if heard.1 == "/" => multistatus(stream, &["/"], 0),
+        "PUT" => drop(stream.shutdown(std::net::Shutdown::Both)),
+        _ => send(stream, "404 Not Found", "", b""),
+    });
+    let (from, to) = (server.url("/f"), target.url("/f"));
+    let ran = copy(&door, [&from, &to]).expect(4, &[&format!("put {to}")]);
+    assert!(!ran.err.contains(&format!("get {from}")), "{}", ran.err);
+    assert_eq!(target.heard("PUT").len(), 2, "each attempt");
+}
