@@ -24,6 +24,7 @@
 //!   like it; what a server says is in errors at most 256 printable characters long.
 
 pub mod body;
+mod buffers;
 mod connection;
 mod connector;
 mod error;
@@ -35,6 +36,7 @@ pub mod url;
 mod wire;
 
 pub use body::Body;
+pub use buffers::{Buffer, Buffers};
 pub use connection::{Answer, Connection, HEAD_BYTES_MAX, HEADERS_MAX};
 pub use connector::{Connector, Policy};
 pub use error::{Cause, Error, Step};

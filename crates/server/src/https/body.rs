@@ -5,11 +5,11 @@ use std::{
     collections::VecDeque,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
 };
 
 use godwit_engine::storage::FileRef;
+use godwit_http_client::Buffers;
 use godwit_proto::{ByteRange, error::StorageFailure};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use rustix::io::Errno;
@@ -221,41 +221,6 @@ impl Part {
     }
 }
 
-/// Memory of chunks that were sent: to have it zeroed each time costs as much as to copy a chunk.
-#[derive(Clone, Default)]
-struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
-
-impl Buffers {
-    fn take(&self) -> Vec<u8> {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.pop().unwrap_or_default()
-    }
-
-    fn give(&self, bytes: Vec<u8>) {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.push(bytes);
-    }
-}
-
-/// The first bytes of a buffer, which is used again once nobody needs them.
-struct FilledBuffer {
-    bytes: Vec<u8>,
-    filled: usize,
-    from: Buffers,
-}
-
-impl AsRef<[u8]> for FilledBuffer {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.filled]
-    }
-}
-
-impl Drop for FilledBuffer {
-    fn drop(&mut self) {
-        self.from.give(std::mem::take(&mut self.bytes));
-    }
-}
-
 impl FileChunks {
     pub(super) fn new(file: FileRef, parts: impl IntoIterator<Item = Part>) -> Self {
         Self {
@@ -269,15 +234,10 @@ impl FileChunks {
     fn fill(&mut self, may_wait: bool) -> Result<Option<Option<Bytes>>, StorageFailure> {
         let left: u64 = self.parts.iter().map(Part::bytes).sum();
         let room = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
-        let mut bytes = self.buffers.take();
-        bytes.resize(room.max(bytes.len()), 0);
-        let mut buffer = FilledBuffer {
-            bytes,
-            filled: 0,
-            from: self.buffers.clone(),
-        };
+        let mut buffer = self.buffers.take(room);
         while let Some(part) = self.parts.front_mut() {
-            let room = &mut buffer.bytes[buffer.filled..];
+            let is_first = buffer.filled() == 0;
+            let room = buffer.room();
             if room.is_empty() {
                 break;
             }
@@ -302,18 +262,18 @@ impl FileChunks {
                             return Err(failure(Errno::NODATA, doing));
                         }
                         Some(got) => range.start += got as u64,
-                        None if buffer.filled == 0 => return Ok(None),
+                        None if is_first => return Ok(None),
                         None => break,
                     }
                     got.unwrap_or(0)
                 }
             };
-            buffer.filled += got;
+            buffer.add(got);
             if part.bytes() == 0 {
                 self.parts.pop_front();
             }
         }
-        let chunk = (buffer.filled > 0).then(|| Bytes::from_owner(buffer));
+        let chunk = (buffer.filled() > 0).then(|| buffer.into_chunk());
         Ok(Some(chunk))
     }
 }
