@@ -33,7 +33,7 @@ const HEADERS_MAX: usize = 64;
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// Bytes that are read at a time.
-const BUFFER_BYTES_MAX: usize = 64 * 1024;
+const BUFFER_BYTES_MAX: usize = 256 * 1024;
 
 /// Serves one client until the end.
 pub(crate) async fn serve(

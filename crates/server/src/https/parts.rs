@@ -68,7 +68,7 @@ pub(super) async fn put_part(
         return Err(conflict("another file has got this name"));
     }
     let mut transfer = Transfer::begin(&session.recorder, What::Put, &target.path, WRITE_BYTES);
-    let receipt = Receipt::new(Arc::clone(&file), part.range.start, []);
+    let receipt = Receipt::new(Arc::clone(&file), part.range.start, WRITE_BYTES, []);
     let mut receipt = receipt.keeping(Arc::clone(&place) as _);
     let stored = async {
         tokio::select! {

@@ -8,10 +8,11 @@ use godwit_http::{
     digest::{Checksum, Form},
     target::Target,
 };
+use godwit_http_client::{Buffer, Buffers};
 use godwit_proto::{ChecksumAlgorithm, FtpPath, error::StorageFailure, temporary};
 use hyper::{
     HeaderMap, StatusCode,
-    body::{Body as _, Bytes, Incoming},
+    body::{Body as _, Incoming},
     header,
 };
 use rustix::{
@@ -67,7 +68,7 @@ pub(super) async fn put(
     let wanted = wanted(headers);
     let algorithms = checksums.iter().map(|(algorithm, _)| *algorithm);
     let algorithms = algorithms.chain(wanted.as_ref().map(|(.., algorithm)| *algorithm));
-    let mut receipt = Receipt::new(Arc::clone(&partial.file), 0, algorithms);
+    let mut receipt = Receipt::new(Arc::clone(&partial.file), 0, WRITE_BYTES, algorithms);
     let stored = async {
         receive(session, body, &mut receipt, &mut transfer).await?;
         let found = receipt.finish().await?;
@@ -175,54 +176,11 @@ pub(super) async fn receive(
     receipt: &mut Receipt,
     transfer: &mut Transfer,
 ) -> Result<(), Rejected> {
-    let mut gathered = Gathered::default();
     while let Some(bytes) = next_bytes(body, session.data_limit).await? {
         transfer.moved(bytes.len());
-        gathered.push(bytes);
-        if gathered.bytes() >= WRITE_BYTES {
-            receipt.write(std::mem::take(&mut gathered)).await?;
-        }
+        receipt.take(&bytes).await?;
     }
-    receipt.write(gathered).await?;
     Ok(())
-}
-
-/// Bytes that are written together.
-#[derive(Default)]
-pub(super) struct Gathered {
-    parts: Vec<Bytes>,
-    /// Parts that are not worth an entry each.
-    small: Vec<u8>,
-    bytes: usize,
-}
-
-impl Gathered {
-    /// Large parts are not copied.
-    const LARGE_BYTES: usize = 8 << 10;
-
-    pub(super) fn push(&mut self, part: Bytes) {
-        self.bytes += part.len();
-        if part.len() < Self::LARGE_BYTES {
-            return self.small.extend_from_slice(&part);
-        }
-        self.end_small();
-        self.parts.push(part);
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn end_small(&mut self) {
-        if !self.small.is_empty() {
-            self.parts.push(std::mem::take(&mut self.small).into());
-        }
-    }
-
-    fn into_parts(mut self) -> Vec<Bytes> {
-        self.end_small();
-        self.parts
-    }
 }
 
 fn compare(expected: &[Checksum], found: &[Checksum]) -> Result<(), Rejected> {
@@ -239,6 +197,11 @@ fn compare(expected: &[Checksum], found: &[Checksum]) -> Result<(), Rejected> {
 /// Bytes on their way into a file, and their checksums.
 pub(super) struct Receipt {
     file: FileRef,
+    /// Bytes that are gathered for a write: what connections read is too little for a thread.
+    at_once: usize,
+    gathered: Option<Buffer>,
+    buffers: Buffers,
+    /// Where what is gathered goes.
     offset: u64,
     /// All before it has been written.
     written: u64,
@@ -252,10 +215,14 @@ pub(super) struct Receipt {
 type Digests = Vec<(ChecksumAlgorithm, Digest)>;
 
 impl Receipt {
+    /// The first bytes are written soon: a small file needs no large buffer.
+    const FIRST_BYTES: usize = 64 << 10;
+
     /// Of bytes from `offset` on.
     pub(super) fn new(
         file: FileRef,
         offset: u64,
+        at_once: usize,
         algorithms: impl IntoIterator<Item = ChecksumAlgorithm>,
     ) -> Self {
         let mut digests: Digests = Vec::new();
@@ -266,6 +233,9 @@ impl Receipt {
         }
         Self {
             file,
+            at_once,
+            gathered: None,
+            buffers: Buffers::default(),
             offset,
             written: offset,
             digests: Some(digests),
@@ -279,23 +249,42 @@ impl Receipt {
         Self { kept, ..self }
     }
 
-    /// Starts to write, once what was written before has been.
-    pub(super) async fn write(&mut self, gathered: Gathered) -> Result<(), StorageFailure> {
-        if gathered.bytes() == 0 {
-            return Ok(());
+    /// Takes the next bytes. Some may wait for others before they are written.
+    pub(super) async fn take(&mut self, mut bytes: &[u8]) -> Result<(), StorageFailure> {
+        while !bytes.is_empty() {
+            let most = match &self.digests {
+                Some(_) => self.at_once.min(Self::FIRST_BYTES),
+                None => self.at_once,
+            };
+            let gathered = self.gathered.get_or_insert_with(|| self.buffers.take(most));
+            let room = gathered.room();
+            let (now, later) = bytes.split_at(room.len().min(bytes.len()));
+            room[..now.len()].copy_from_slice(now);
+            gathered.add(now.len());
+            bytes = later;
+            if gathered.room().is_empty() {
+                self.write().await?;
+            }
         }
+        Ok(())
+    }
+
+    /// Starts to write, once what was written before has been.
+    async fn write(&mut self) -> Result<(), StorageFailure> {
         let mut digests = self.written().await?;
-        let (file, mut offset) = (Arc::clone(&self.file), self.offset);
+        let Some(bytes) = self.gathered.take() else {
+            self.digests = Some(digests);
+            return Ok(());
+        };
+        let (file, offset) = (Arc::clone(&self.file), self.offset);
         let kept = Arc::clone(&self.kept);
-        self.offset += gathered.bytes() as u64;
+        self.offset += bytes.filled() as u64;
         self.writing = Some(tokio::task::spawn_blocking(move || {
             let _kept = kept;
-            for part in gathered.into_parts() {
-                file.write_all_at(offset, &part)?;
-                offset += part.len() as u64;
-                for (_, digest) in &mut digests {
-                    digest.update(&part);
-                }
+            let bytes = bytes.as_ref();
+            file.write_all_at(offset, bytes)?;
+            for (_, digest) in &mut digests {
+                digest.update(bytes);
             }
             Ok(digests)
         }));
@@ -315,6 +304,10 @@ impl Receipt {
     /// Where the next bytes go.
     pub(super) fn offset(&self) -> u64 {
         self.offset
+            + self
+                .gathered
+                .as_ref()
+                .map_or(0, |bytes| bytes.filled() as u64)
     }
 
     /// What lies before is in the file.
@@ -323,6 +316,7 @@ impl Receipt {
     }
 
     pub(super) async fn finish(&mut self) -> Result<Vec<Checksum>, StorageFailure> {
+        self.write().await?;
         let digests = self.written().await?.into_iter();
         let finished = digests.map(|(algorithm, digest)| (algorithm, digest.finish()));
         Ok(finished.collect())

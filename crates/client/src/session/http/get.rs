@@ -44,7 +44,12 @@ pub(super) struct GetJob {
 /// Where the bytes go.
 pub(super) enum LaneSink {
     /// Byte 0 of the region is byte `base` of the file.
-    File { file: FileRef, base: u64 },
+    File {
+        file: FileRef,
+        base: u64,
+        /// Linux lets one write to a file at a time, and others spin meanwhile.
+        turn: Mutex<()>,
+    },
     /// In order, by one lane.
     Stream(Mutex<Box<dyn Write + Send>>),
 }
@@ -53,14 +58,14 @@ impl LaneSink {
     /// Bytes from `at` on that it takes now.
     pub(super) fn room(&self, at: u64) -> u64 {
         match self {
-            Self::File { file, base } => file.writable_at(base + at),
+            Self::File { file, base, .. } => file.writable_at(base + at),
             Self::Stream(_) => u64::MAX,
         }
     }
 
     async fn write(&self, mut at: u64, mut bytes: &[u8]) -> Result<(), StorageFailure> {
         match self {
-            Self::File { file, base } => {
+            Self::File { file, base, turn } => {
                 while !bytes.is_empty() {
                     let room = usize::try_from(self.room(at)).unwrap_or(usize::MAX);
                     let (now, later) = bytes.split_at(room.min(bytes.len()));
@@ -68,7 +73,9 @@ impl LaneSink {
                         tokio::time::sleep(FILE_PAUSE).await;
                         continue;
                     }
+                    let turn = turn.lock();
                     file.write_all_at(base + at, now)?;
+                    drop(turn);
                     at += now.len() as u64;
                     bytes = later;
                 }

@@ -375,7 +375,11 @@ impl Wanted {
                 end: limit,
                 remote: rest.saturating_sub(stream_start),
                 is_cut: false,
-                sink: LaneSink::File { file, base },
+                sink: LaneSink::File {
+                    file,
+                    base,
+                    turn: Mutex::new(()),
+                },
             },
             Sink::Stream(stream) => Self {
                 start: 0,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     access::copies::CopyPlace,
-    https::put::{Gathered, Receipt, WRITE_BYTES},
+    https::put::{Receipt, WRITE_BYTES},
     observe::class::Class,
 };
 
@@ -204,7 +204,7 @@ impl Pull {
                     None => return Ok(()),
                 },
             };
-            let receipt = Receipt::new(Arc::clone(&self.file), start, []);
+            let receipt = Receipt::new(Arc::clone(&self.file), start, self.buffer, []);
             self.receive(&mut kept, receipt, answer, end).await?;
         }
     }
@@ -274,7 +274,7 @@ impl Pull {
         }
     }
 
-    /// Takes the body of an answer. What is not in a whole buffer when it breaks is lost.
+    /// Takes the body of an answer.
     async fn take(
         &self,
         mut answer: Answer,
@@ -282,20 +282,14 @@ impl Pull {
         end: Option<u64>,
         counted: &mut u64,
     ) -> Result<(), Failed> {
-        let mut gathered = Gathered::default();
         while let Some(chunk) = answer.chunk().await? {
-            gathered.push(chunk);
-            if end.is_some_and(|end| receipt.offset() + gathered.bytes() as u64 > end) {
+            if end.is_some_and(|end| receipt.offset() + chunk.len() as u64 > end) {
                 let text = "the source sends more bytes than it has announced";
                 return Err(Failed::new(Class::Protocol, text));
             }
-            if gathered.bytes() >= self.buffer {
-                receipt.write(std::mem::take(&mut gathered)).await?;
-                self.count(receipt, counted);
-            }
+            receipt.take(&chunk).await?;
+            self.count(receipt, counted);
         }
-        receipt.write(gathered).await?;
-        self.count(receipt, counted);
         match end.is_none_or(|end| receipt.offset() == end) {
             true => Ok(()),
             false => {
@@ -346,7 +340,7 @@ impl Begun {
         } = self;
         if end == pull.size {
             let algorithms = std::mem::take(&mut pull.algorithms);
-            let receipt = Receipt::new(Arc::clone(&pull.file), 0, algorithms);
+            let receipt = Receipt::new(Arc::clone(&pull.file), 0, pull.buffer, algorithms);
             let found = pull.receive(&mut kept, receipt, Some(answer), end).await?;
             return Ok((found, kept));
         }
