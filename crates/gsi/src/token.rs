@@ -185,6 +185,12 @@ impl<'a> Token<'a> {
         &self.claims.issuer
     }
 
+    /// For whom it would be: for its bearer.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.claims.subject
+    }
+
     /// What services it is for, as it says: for its bearer, who chooses whom to show it to.
     #[must_use]
     pub fn audience(&self) -> &Audience {

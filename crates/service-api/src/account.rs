@@ -80,6 +80,20 @@ impl std::fmt::Debug for Login {
     }
 }
 
+/// An issuer whose tokens log in, and that gives them to command lines (RFC 8628).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LoginIssuer {
+    /// URL, as tokens name it.
+    pub issuer: String,
+    /// What the issuer calls command lines: a public client.
+    pub client_id: String,
+    /// Scopes to ask it for, with blanks between.
+    pub scope: String,
+    /// Audience to ask it for.
+    pub audience: Option<String>,
+}
+
 /// A token to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -25,7 +25,10 @@ use godwit_gsi::{
 use godwit_proto::{ChecksumAlgorithm, security::MinProtection};
 
 use self::{
-    service_args::{ChangeArgs, CloneArgs, JobArgs, JobsArgs, ScheduleVerb, SubmitArgs, WaitArgs},
+    service_args::{
+        ChangeArgs, CloneArgs, JobArgs, JobsArgs, LoginArgs, LogoutArgs, ScheduleVerb, SubmitArgs,
+        WaitArgs,
+    },
     sync_args::SyncArgs,
     transfer_args::TransferArgs,
 };
@@ -186,6 +189,11 @@ pub(crate) enum Verb {
         #[command(flatten)]
         common: Common,
     },
+    /// Log in to a transfer service in a browser, once for all commands
+    #[command(after_help = service_args::LOGIN_AFTER_HELP)]
+    Login(LoginArgs),
+    /// Forget a login at a transfer service
+    Logout(LogoutArgs),
     /// Give a copy to a transfer service, which does it while you are away
     #[command(after_help = service_args::SUBMIT_AFTER_HELP)]
     Submit(Box<SubmitArgs>),

@@ -64,26 +64,61 @@ made again.
 Exit status: the worst of the jobs' as cp has it: 0 all done, 1 some files failed, 4 a job \
 failed, 130 a job was canceled; 124 the time of --timeout is over.";
 
+pub(super) const LOGIN_AFTER_HELP: &str = "\
+Examples:
+  godwit login --service https://fts.example.org:8447
+  godwit login --service https://fts.example.org:8447 --issuer https://login.example.org/
+
+An address and a code are printed: open the address in any browser, on any machine, and log in \
+there. The commands then use the token that comes of it, and renew it as long as the issuer \
+allows, until godwit logout. It is kept in $XDG_CONFIG_HOME/godwit/logins \
+(~/.config/godwit/logins), a file for each service, and goes to that service only.
+
+The service is that of --service, else of GODWIT_SERVICE, else the one of this machine.";
+
 pub(super) const TARGET_AFTER_HELP: &str = "\
 The service is that of --service, else of GODWIT_SERVICE, else the one of this machine, which \
 `godwit-service serve` starts. The token is the first line of the file of --service-token, else \
-GODWIT_SERVICE_TOKEN, else the one that `godwit-service serve` stored for this user.";
+GODWIT_SERVICE_TOKEN, else that of godwit login at this service, else the one that \
+`godwit-service serve` stored for this user.";
 
 /// Which service.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// The service, as `https://fts.example.org:8447`
-    #[arg(long, value_name = "URL")]
-    service: Option<String>,
     /// The first line of FILE is the token that logs in there
     #[arg(long, value_name = "FILE")]
     service_token: Option<PathBuf>,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// A service without what logs in there.
+#[derive(Clone, Debug, Args)]
+struct ServiceArgs {
+    /// The service, as `https://fts.example.org:8447`
+    #[arg(long, value_name = "URL")]
+    service: Option<String>,
     /// CAs to trust about the service, PEM; the default is those of the system
     #[arg(long, value_name = "FILE")]
     service_ca: Option<PathBuf>,
     /// As JSON, an object a line
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LoginArgs {
+    /// Where to log in, if the service trusts several issuers
+    #[arg(long, value_name = "URL")]
+    issuer: Option<String>,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LogoutArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -308,35 +343,63 @@ fn state(text: &str) -> Result<JobState, String> {
     serde_json::from_value(text.into()).map_err(|_| format!("{text:?} is no state of a job"))
 }
 
-impl TargetArgs {
-    fn resolve(self) -> (ServiceTarget, bool) {
-        let of_environment = |name| env::var(name).ok().filter(|text| !text.is_empty());
+fn of_environment(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+impl ServiceArgs {
+    /// Without a token.
+    fn target(self) -> (ServiceTarget, bool) {
         let url = self.service.or_else(|| of_environment("GODWIT_SERVICE"));
-        let token = match self.service_token {
-            Some(_) => None,
-            None => of_environment("GODWIT_SERVICE_TOKEN"),
-        };
-        // The token of this machine's service is for that service alone.
-        let local = match (&url, &token) {
-            (None, None) => directories::state().map(|state| state.join("service/token")),
-            _ => None,
-        };
         let target = ServiceTarget {
-            token_file: self.service_token.or(local.filter(|path| path.exists())),
             url: url.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_PORT}")),
-            token,
+            token_file: None,
+            token: None,
             ca: self.service_ca,
+            logins: directories::config().map(|config| config.join("logins")),
         };
         (target, self.json)
     }
 
     fn request(self, command: ServiceCommand) -> ServiceRequest {
-        let (target, json) = self.resolve();
+        let (target, json) = self.target();
         ServiceRequest {
             target,
             json,
             command,
         }
+    }
+}
+
+impl TargetArgs {
+    fn request(self, command: ServiceCommand) -> ServiceRequest {
+        // The token of this machine's service is for that service alone.
+        let is_local = self.service.service.is_none() && of_environment("GODWIT_SERVICE").is_none();
+        let mut request = self.service.request(command);
+        let target = &mut request.target;
+        match (self.service_token, of_environment("GODWIT_SERVICE_TOKEN")) {
+            (Some(file), _) => (target.token_file, target.logins) = (Some(file), None),
+            (None, Some(token)) => target.token = Some(token),
+            (None, None) if is_local => {
+                let local = directories::state().map(|state| state.join("service/token"));
+                target.token_file = local.filter(|path| path.exists());
+            }
+            (None, None) => {}
+        }
+        request
+    }
+}
+
+impl LoginArgs {
+    pub(super) fn request(self) -> ServiceRequest {
+        let issuer = self.issuer;
+        self.service.request(ServiceCommand::Login { issuer })
+    }
+}
+
+impl LogoutArgs {
+    pub(super) fn request(self) -> ServiceRequest {
+        self.service.request(ServiceCommand::Logout)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The user's directories by the XDG base directory specification. By hand: two variables, which
+//! The user's directories by the XDG base directory specification. By hand: three variables, which
 //! `etcetera` would not make shorter.
 
 use std::{env, path::PathBuf};
@@ -7,6 +7,12 @@ use std::{env, path::PathBuf};
 pub(crate) fn state() -> Option<PathBuf> {
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(state.join("godwit"))
+}
+
+/// `$XDG_CONFIG_HOME/godwit`, `~/.config/godwit` if that is unset; `None` without a home.
+pub(crate) fn config() -> Option<PathBuf> {
+    let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+    Some(config.join("godwit"))
 }
 
 /// `$XDG_RUNTIME_DIR/godwit`, a directory of the user below that for temporary files if it is

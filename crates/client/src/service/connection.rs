@@ -4,20 +4,27 @@ use std::{
     fs,
     io::{self, BufRead},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
+use godwit_proto::command::Password;
 use godwit_service_api::{
     API,
+    account::UserView,
     job::{FileView, JobState, JobView},
     page::{MAX_PAGE, Page},
     problem::Problem,
 };
-use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use super::{Change, FilesShown, ServiceTarget};
+use super::{
+    Change, FilesShown, ServiceTarget,
+    issuer::{IssuerError, is_local},
+    logins::{LoginError, LoginFile, StoredLogin},
+};
 use crate::error::Exit;
 
 /// Time for a connection to come up.
@@ -80,6 +87,9 @@ pub enum ServiceError {
         /// What is wrong with it.
         why: String,
     },
+    /// What `godwit login` does or has done.
+    #[error(transparent)]
+    Login(#[from] LoginError),
     /// The user stopped waiting; the job continues.
     #[error("stopped watching; the job continues (godwit job {0})")]
     Interrupted(Uuid),
@@ -101,13 +111,24 @@ impl ServiceError {
         match self {
             ServiceError::Refused { problem, .. } => problem.status == 429 || problem.status >= 500,
             ServiceError::Unreachable { .. } | ServiceError::Answer { .. } => true,
+            ServiceError::Login(LoginError::Issuer(error)) => {
+                matches!(error, IssuerError::Unreachable { .. })
+            }
             _ => false,
         }
     }
 
     /// The user asks too much at a time.
     pub(super) fn is_limit(&self) -> bool {
-        matches!(self, ServiceError::Refused { problem, .. } if problem.status == 429)
+        self.status() == Some(429)
+    }
+
+    /// The status of HTTP that a service refused with.
+    pub(super) fn status(&self) -> Option<u16> {
+        match self {
+            ServiceError::Refused { problem, .. } => Some(problem.status),
+            _ => None,
+        }
     }
 
     /// How it ends the process.
@@ -121,6 +142,16 @@ impl ServiceError {
             },
             ServiceError::Unreachable { .. } | ServiceError::Answer { .. } => Exit::Failed,
             ServiceError::Interrupted(_) => Exit::Interrupted,
+            ServiceError::Login(error) => match error {
+                LoginError::File { .. } | LoginError::Impossible { .. } => Exit::Usage,
+                LoginError::Issuer(
+                    IssuerError::Unreachable { .. } | IssuerError::Answer { .. },
+                ) => Exit::Failed,
+                LoginError::Issuer(_)
+                | LoginError::Needed { .. }
+                | LoginError::Mistrusted { .. } => Exit::Refused,
+                LoginError::Interrupted => Exit::Interrupted,
+            },
             ServiceError::TimedOut { .. } => Exit::TimedOut,
         }
     }
@@ -130,35 +161,54 @@ impl ServiceError {
 #[derive(Clone)]
 pub struct Connection {
     client: Client,
-    url: String,
-    token: Option<String>,
+    base: String,
+    url: Url,
+    credential: Credential,
+}
+
+/// What requests show.
+#[derive(Clone)]
+enum Credential {
+    Nothing,
+    Token(Password),
+    Login(Arc<StoredLogin>),
 }
 
 impl Connection {
-    /// Reads the token and the CAs.
+    /// Reads the token or the login, and the CAs.
     ///
     /// # Errors
     /// A file cannot be read, or the URL has another scheme than `http` and `https`.
     pub fn new(target: &ServiceTarget) -> Result<Self, ServiceError> {
-        Self::with_limit(target, READ_LIMIT)
+        Self::with_limit(target, READ_LIMIT)?.with_credential_of(target)
     }
 
     /// For lists of files, which are answered when all of them has come in.
     pub(super) fn for_lists(target: &ServiceTarget) -> Result<Self, ServiceError> {
-        Self::with_limit(target, LIST_LIMIT)
+        Self::with_limit(target, LIST_LIMIT)?.with_credential_of(target)
+    }
+
+    /// Without a token.
+    pub(super) fn anonymous(target: &ServiceTarget) -> Result<Self, ServiceError> {
+        Self::with_limit(target, READ_LIMIT)
+    }
+
+    pub(super) fn with_token(self, token: Password) -> Self {
+        let credential = Credential::Token(token);
+        Connection { credential, ..self }
     }
 
     fn with_limit(target: &ServiceTarget, read_limit: Duration) -> Result<Self, ServiceError> {
-        let url = target.url.trim_end_matches('/').to_owned();
+        let base = target.url.trim_end_matches('/').to_owned();
         let wrong = |why: String| ServiceError::Unreachable {
-            url: url.clone(),
+            url: base.clone(),
             why,
         };
-        if !url.starts_with("https://") && !url.starts_with("http://") {
-            return Err(wrong(
-                "the URL of a service begins with https:// or http://".to_owned(),
-            ));
-        }
+        let url = Url::parse(&base).ok();
+        let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+        let url = url.ok_or_else(|| {
+            wrong("the URL of a service begins with https:// or http://".to_owned())
+        })?;
         let mut builder = Client::builder()
             .connect_timeout(CONNECT_LIMIT)
             .read_timeout(read_limit)
@@ -168,35 +218,104 @@ impl Connection {
             let authorities = Certificate::from_pem_bundle(&pem);
             builder = builder.tls_certs_only(authorities.map_err(|e| wrong(e.to_string()))?);
         }
-        let token = match (&target.token, &target.token_file) {
-            (Some(token), _) => Some(token.clone()),
-            (None, Some(path)) => Some(first_line(path)?),
-            (None, None) => None,
-        };
         let client = builder.build().map_err(|error| wrong(explained(&error)))?;
-        Ok(Connection { client, url, token })
+        Ok(Connection {
+            client,
+            base,
+            url,
+            credential: Credential::Nothing,
+        })
+    }
+
+    fn with_credential_of(self, target: &ServiceTarget) -> Result<Self, ServiceError> {
+        if let Some(token) = &target.token {
+            return Ok(self.with_token(Password::new(token)));
+        }
+        let file = target.logins.as_deref();
+        let file = file.and_then(|folder| self.login_file(folder));
+        if let Some(login) = file.map(StoredLogin::open).transpose()?.flatten() {
+            let credential = Credential::Login(Arc::new(login));
+            return Ok(Connection { credential, ..self });
+        }
+        match &target.token_file {
+            Some(path) => Ok(self.with_token(Password::new(first_line(path)?))),
+            None => Ok(self),
+        }
+    }
+
+    /// Where the login at this service is, or would be.
+    pub(super) fn login_file(&self, folder: &Path) -> Option<LoginFile> {
+        LoginFile::of(folder, &self.url)
+    }
+
+    /// As the user wrote it.
+    pub(super) fn url(&self) -> &str {
+        &self.base
     }
 
     /// The other end has proven to be the service, or is on this machine.
     pub(super) fn is_protected(&self) -> bool {
-        let local = ["http://127.0.0.1:", "http://[::1]:", "http://localhost:"];
-        let is_local = local.iter().any(|prefix| self.url.starts_with(prefix));
-        self.url.starts_with("https://") || is_local
+        self.url.scheme() == "https" || is_local(&self.url)
     }
 
-    /// A request below the prefix of the API.
-    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self
-            .client
-            .request(method, format!("{}{API}{path}", self.url));
-        match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
+    /// It is on this machine, without TLS.
+    pub(super) fn is_local(&self) -> bool {
+        self.url.scheme() == "http" && is_local(&self.url)
+    }
+
+    /// Renews a login that the service refuses, before a request that cannot be sent twice.
+    pub(super) async fn check_login(&self) -> Result<(), ServiceError> {
+        match &self.credential {
+            Credential::Login(_) => {
+                let request = self.request(Method::GET, "/me");
+                self.fetch::<UserView>(request).await.map(drop)
+            }
+            Credential::Nothing | Credential::Token(_) => Ok(()),
         }
     }
 
-    /// Sends it; an answer that is an error becomes one.
+    /// A request below the prefix of the API, without what logs in.
+    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client
+            .request(method, format!("{}{API}{path}", self.base))
+    }
+
+    /// Sends it; an answer that is an error becomes one. Where the service refuses a login, that is
+    /// renewed, once.
     pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, ServiceError> {
+        let login = match &self.credential {
+            Credential::Nothing => {
+                return self.attempt(request).await.map_err(|error| match error {
+                    ServiceError::Refused { problem, .. } if problem.status == 401 => {
+                        let (service, why) = (self.base.clone(), problem.detail);
+                        LoginError::Needed { service, why }.into()
+                    }
+                    other => other,
+                });
+            }
+            Credential::Token(token) => {
+                return self.attempt(request.bearer_auth(token.reveal())).await;
+            }
+            Credential::Login(login) => login,
+        };
+        let again = request.try_clone();
+        let token = login.token().await?;
+        let answer = self.attempt(request.bearer_auth(token.reveal())).await;
+        let (Some(401), Some(again)) = (answer.as_ref().err().and_then(|e| e.status()), again)
+        else {
+            return answer;
+        };
+        let token = login.token_after(&token).await?;
+        let answer = self.attempt(again.bearer_auth(token.reveal())).await;
+        answer.map_err(|error| match error.status() {
+            Some(401) => login
+                .refused("the service does not accept the login")
+                .into(),
+            _ => error,
+        })
+    }
+
+    async fn attempt(&self, request: RequestBuilder) -> Result<Response, ServiceError> {
         let answer = request
             .send()
             .await
@@ -209,7 +328,7 @@ impl Connection {
         let problem = serde_json::from_slice(&body).unwrap_or_else(|_| unknown_problem(status));
         let problem = Box::new(problem);
         Err(ServiceError::Refused {
-            url: self.url.clone(),
+            url: self.base.clone(),
             problem,
         })
     }
@@ -308,14 +427,14 @@ impl Connection {
 
     pub(super) fn unreachable(&self, error: &reqwest::Error) -> ServiceError {
         ServiceError::Unreachable {
-            url: self.url.clone(),
+            url: self.base.clone(),
             why: explained(error),
         }
     }
 
     pub(super) fn strange(&self, why: String) -> ServiceError {
         ServiceError::Answer {
-            url: self.url.clone(),
+            url: self.base.clone(),
             why,
         }
     }

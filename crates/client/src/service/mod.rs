@@ -2,6 +2,8 @@
 //!
 //! # Map
 //! - [`connection`]: requests, and what their refusal means
+//! - `login`: tokens of an issuer for the user; `issuer`: how it is asked; [`logins`]: the files
+//!   that keep them, and their renewal
 //! - `submit`: a job from a command line, a list of files or another job; `delegation`: the
 //!   user's proxy for it
 //! - `schedule`: jobs that come again and again
@@ -9,6 +11,9 @@
 
 pub mod connection;
 mod delegation;
+mod issuer;
+mod login;
+pub mod logins;
 mod schedule;
 mod show;
 mod submit;
@@ -37,12 +42,14 @@ use crate::{
 pub struct ServiceTarget {
     /// `https://host:port`, or `http://` for a service of this machine.
     pub url: String,
-    /// File whose first line is the token.
+    /// File whose first line is the token, where there is no login.
     pub token_file: Option<PathBuf>,
     /// The token itself, from the environment.
     pub token: Option<String>,
     /// PEM file of CAs to trust, in place of the system's.
     pub ca: Option<PathBuf>,
+    /// Folder with the user's logins; `None`: none is used.
+    pub logins: Option<PathBuf>,
 }
 
 /// A command to a service.
@@ -59,6 +66,13 @@ pub struct ServiceRequest {
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServiceCommand {
+    /// `login`.
+    Login {
+        /// URL of the issuer, where there are several.
+        issuer: Option<String>,
+    },
+    /// `logout`.
+    Logout,
     /// `submit`.
     Submit(Box<Submission>),
     /// `clone`.
@@ -194,19 +208,28 @@ pub async fn run(
     observer: &dyn Observer,
     stop: &CancellationToken,
 ) -> Result<Exit, ServiceError> {
-    let connection = Connection::new(&request.target)?;
     let print = |text: String| {
         text.lines()
             .for_each(|line| observer.on_output(line.as_bytes()))
     };
-    let json = request.json;
+    let (json, target) = (request.json, &request.target);
+    let connection = match &request.command {
+        ServiceCommand::Login { .. } | ServiceCommand::Logout => Connection::anonymous(target)?,
+        _ => Connection::new(target)?,
+    };
     match request.command {
+        ServiceCommand::Login { issuer } => {
+            let issuer = issuer.as_deref();
+            login::login(&connection, target, issuer, json, &print, stop).await?;
+        }
+        ServiceCommand::Logout => login::logout(&connection, target, observer).await?,
         ServiceCommand::Submit(submission) => {
             let watch = submission.watch;
             if submission.list.is_some() || delegation::is_wanted(&submission.files) {
                 delegate(&connection, submission.proxy.as_deref(), observer).await;
             }
-            let lists = Connection::for_lists(&request.target)?;
+            connection.check_login().await?;
+            let lists = Connection::for_lists(target)?;
             let job = submit::submit(&lists, *submission).await?;
             match watch {
                 true => return watch::watch(&connection, job.id, json, observer, stop).await,
@@ -215,7 +238,7 @@ pub async fn run(
         }
         ServiceCommand::Clone(again) => {
             delegate(&connection, again.proxy.as_deref(), observer).await;
-            let lists = Connection::for_lists(&request.target)?;
+            let lists = Connection::for_lists(target)?;
             let job = submit::again(&lists, &again).await?;
             match again.watch {
                 true => return watch::watch(&connection, job.id, json, observer, stop).await,

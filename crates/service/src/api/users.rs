@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use axum::{Extension, Json as JsonAnswer, extract::State, http::StatusCode};
 use godwit_service_api::account::{
     CredentialRequest, CredentialView, DelegatedChain, DelegationRequest, DelegationView,
-    IssuedCredentialRequest, Login, NewToken, ShownToken, TokenRequest, TokenView, UserRequest,
-    UserView, WebhookKey,
+    IssuedCredentialRequest, Login, LoginIssuer, NewToken, ShownToken, TokenRequest, TokenView,
+    UserRequest, UserView, WebhookKey,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -43,6 +43,7 @@ pub(super) fn routes(routes: &mut Routes) {
     routes
         .add::<__path_me, _, _>(me)
         .add::<__path_login, _, _>(login)
+        .add::<__path_login_issuers, _, _>(login_issuers)
         .add::<__path_list_users, _, _>(list_users)
         .add::<__path_set_user, _, _>(set_user)
         .add::<__path_list_tokens, _, _>(list_tokens)
@@ -104,6 +105,15 @@ pub(super) async fn login(
         .login(&login.user, password, peer.address)
         .await?;
     Ok((StatusCode::CREATED, JsonAnswer(token)))
+}
+
+/// Says where command lines can log in, by the device flow of OAuth
+#[utoipa::path(
+    get, path = "/api/v1/login/issuers", security(()),
+    responses((status = 200, description = "Issuers of tokens", body = Vec<LoginIssuer>)),
+)]
+pub(super) async fn login_issuers(State(api): State<Arc<Api>>) -> JsonAnswer<Vec<LoginIssuer>> {
+    JsonAnswer(api.accounts.issuers().logins())
 }
 
 /// Lists users

@@ -26,6 +26,12 @@ use crate::{harness::Served, site::Site};
 #[derive(Default)]
 pub(crate) struct Printed(Mutex<Vec<String>>);
 
+impl Printed {
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.0.into_inner()
+    }
+}
+
 impl Observer for Printed {
     fn on_event(&self, _event: &Event) {}
 
@@ -46,6 +52,7 @@ pub(crate) async fn godwit(
         token_file: None,
         token: Some(site.operator.clone()),
         ca: None,
+        logins: None,
     };
     let (request, printed) = (
         ServiceRequest {
@@ -56,7 +63,7 @@ pub(crate) async fn godwit(
         Printed::default(),
     );
     let exit = service::run(request, &printed, &CancellationToken::default()).await;
-    (exit, printed.0.into_inner())
+    (exit, printed.into_lines())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -177,6 +177,7 @@ async fn submit_delegates_the_users_proxy_once() {
                 token_file: None,
                 token: Some(token["token"].as_str().unwrap().to_owned()),
                 ca: None,
+                logins: None,
             },
             json: false,
             command: ServiceCommand::Submit(Box::new(Submission {

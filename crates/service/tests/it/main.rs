@@ -13,6 +13,7 @@ mod fts;
 mod harness;
 mod https;
 mod issued;
+mod login;
 mod mail;
 mod metrics;
 #[allow(dead_code, reason = "other suites use the rest")]
@@ -25,4 +26,7 @@ mod renewal;
 mod scraped;
 mod secrets;
 mod site;
+#[allow(dead_code, reason = "the suite of tokens uses the rest")]
+#[path = "../../../gsi/tests/it/issuer.rs"]
+mod tokens;
 mod webhooks;

@@ -13,6 +13,7 @@ use std::{
 };
 
 use godwit_gsi::token::{KeySet, KeySetError, Token, TokenError};
+use godwit_service_api::account::LoginIssuer;
 use reqwest::{Client, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
@@ -34,6 +35,10 @@ const FETCH_LIMIT: Duration = Duration::from_secs(10);
 /// Longest document that is read.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
+/// What command lines ask for where the settings of the issuer name no scopes: who the user is, and
+/// that the token can be renewed.
+const LOGIN_SCOPE: &str = "openid offline_access";
+
 /// An issuer whose tokens are taken.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -50,6 +55,10 @@ pub struct IssuerSettings {
     pub client_secret_file: Option<PathBuf>,
     /// What is asked for when a token is exchanged.
     pub scope: Option<String>,
+    /// What the issuer calls command lines, which then log in there: a public client.
+    pub login_client_id: Option<String>,
+    /// What command lines ask for.
+    pub login_scope: Option<String>,
     /// Keys may come by plain HTTP: for tests on one host.
     #[serde(default)]
     pub allow_http: bool,
@@ -145,6 +154,23 @@ impl Issuers {
             issuers: issuers.collect(),
             client: client.build()?,
         })
+    }
+
+    /// Where command lines can log in.
+    pub fn logins(&self) -> Vec<LoginIssuer> {
+        let settings = self.issuers.values().map(|issuer| &issuer.settings);
+        let login = |settings: &IssuerSettings| {
+            let scope = settings.login_scope.as_deref().unwrap_or(LOGIN_SCOPE);
+            Some(LoginIssuer {
+                issuer: settings.issuer.clone(),
+                client_id: settings.login_client_id.clone()?,
+                scope: scope.to_owned(),
+                audience: settings.audiences.first().cloned(),
+            })
+        };
+        let mut logins: Vec<_> = settings.filter_map(login).collect();
+        logins.sort_by(|one, other| one.issuer.cmp(&other.issuer));
+        logins
     }
 
     /// The identity of the user that a token proves: `oidc:ISSUER#SUBJECT`.
