@@ -58,6 +58,8 @@ pub(super) struct Books {
     began: (Duration, Instant),
     leases: HashMap<Lease, Granted>,
     queues: HashMap<QueueKey, scheduler::QueueKey>,
+    /// The same by the scheduler's names.
+    keys: HashMap<scheduler::QueueKey, QueueKey>,
     jobs: HashMap<Uuid, Facts>,
     agents: HashMap<String, Uuid>,
     /// Last polls of agents that the scheduler has heard of.
@@ -96,6 +98,7 @@ impl Books {
             began: (since_1970(store.now().await?), Instant::now()),
             leases: HashMap::new(),
             queues: HashMap::new(),
+            keys: HashMap::new(),
             jobs: HashMap::new(),
             agents: HashMap::new(),
             heard: HashMap::new(),
@@ -140,6 +143,7 @@ impl Books {
         if let Some(queues) = &queues {
             self.queues_are(store, queues).await?;
         }
+        let read = began.elapsed();
         let leased = store.leased_since(since).await?;
         let jobs = leased.iter().map(|unit| unit.job);
         self.learn_jobs(store, jobs).await?;
@@ -155,12 +159,22 @@ impl Books {
             board.set_work_waits(ready > granted);
         }
         if let (true, Some(queues)) = (is_whole, &queues) {
+            let granted = began.elapsed();
             self.decide_shares(store, board, leader).await?;
             let jobs = self.jobs_now(&agents, queues);
+            let reasoned = began.elapsed();
             self.write_jobs(store, leader, &jobs).await?;
             board.set_jobs(jobs);
             board.metrics().set_fleet(Some(self.fleet(&agents, queues)));
-            self.whole = Instant::now() + WHOLE.max(began.elapsed() * WHOLE_PART);
+            let all = began.elapsed();
+            tracing::debug!(
+                ?read,
+                ?granted,
+                ?reasoned,
+                ?all,
+                "the leader looked at everything"
+            );
+            self.whole = Instant::now() + WHOLE.max(all * WHOLE_PART);
         }
         Ok(())
     }
@@ -180,8 +194,9 @@ impl Books {
             .copied()
             .collect();
         for key in gone {
-            if let Some(key) = self.queues.remove(&key) {
-                self.scheduler.remove_queue(&key);
+            if let Some(name) = self.queues.remove(&key) {
+                self.scheduler.remove_queue(&name);
+                self.keys.remove(&name);
             }
         }
         Ok(())
@@ -323,14 +338,15 @@ impl Books {
             not_before: record.not_before.filter(|_| waits).map(since_1970),
             started_any: facts.started,
         };
-        let name = self
-            .queues
-            .entry(key)
-            .or_insert_with(|| scheduler::QueueKey {
+        let name = self.queues.entry(key).or_insert_with(|| {
+            let name = scheduler::QueueKey {
                 job: record.job.as_u128(),
                 source: Arc::from(record.source.as_str()),
                 destination: Arc::from(record.destination.as_str()),
-            });
+            };
+            self.keys.insert(name.clone(), key);
+            name
+        });
         self.scheduler.set_queue(name, state);
     }
 
@@ -415,14 +431,12 @@ impl Books {
         if grants.is_empty() {
             return Ok(0);
         }
-        let queues = self.queues.iter().map(|(key, name)| (name, *key));
-        let queues: HashMap<&scheduler::QueueKey, QueueKey> = queues.collect();
         let mut orders = Vec::with_capacity(grants.len());
         let mut waiting: HashMap<(String, QueueKey, Share), Vec<LeaseId>> = HashMap::new();
         let mut idle = Vec::new();
         for grant in grants {
             let agent = self.agents.get(&grant.agent);
-            let Some((incarnation, queue)) = agent.zip(queues.get(&grant.queue).copied()) else {
+            let Some((incarnation, queue)) = agent.zip(self.keys.get(&grant.queue).copied()) else {
                 idle.push(grant.lease);
                 continue;
             };
