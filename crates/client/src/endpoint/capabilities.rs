@@ -50,6 +50,8 @@ pub(crate) enum Lack {
     Pipelining,
     /// COPY with other servers, of HTTP.
     Copies,
+    /// PUT of parts of files.
+    Parts,
 }
 
 /// What a server was observed to do.

@@ -284,6 +284,26 @@ fn a_server_without_webdav_has_files_and_no_listings() {
 }
 
 #[test]
+fn a_server_that_takes_no_parts_gets_one_stream_and_the_user_hears_of_it() {
+    const LENGTH: usize = 9 << 20;
+    let server = FakeHttp::start(|heard, stream| match (heard.0.as_str(), heard.1.as_str()) {
+        ("PROPFIND", "/") => multistatus(stream, &["/"], 0),
+        ("PROPFIND", "/f") => multistatus(stream, &["/f"], LENGTH),
+        ("PUT", _) => send(stream, "201 Created", "", b""),
+        _ => send(stream, "405 Method Not Allowed", "", b""),
+    });
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("f");
+    fs::write(&from, bytes(LENGTH, 3)).unwrap();
+    let flags = ["cp", "-v", "--parallelism=4", "--no-verify"];
+    let ran = run(&[&flags[..], &[text(&from), &server.url("/f")]].concat());
+    ran.expect(0, &["no uploads in parts", "begins again if it breaks off"]);
+    let puts = server.heard("PUT");
+    assert_eq!(puts.len(), 1);
+    assert!(!puts[0].2.contains("content-range"), "{}", puts[0].2);
+}
+
+#[test]
 fn a_download_that_broke_off_goes_on_where_it_was() {
     let content = bytes(3 << 20, 5);
     let expected = content.clone();

@@ -68,6 +68,10 @@ impl Door {
         }
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://jo@{}{path}", self.address)
     }

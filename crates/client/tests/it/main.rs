@@ -26,6 +26,7 @@ mod hostile;
 mod hostile_http;
 mod https;
 mod https_between;
+mod https_parts;
 mod integrity;
 mod interposed;
 mod interrupted;

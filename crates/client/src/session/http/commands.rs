@@ -420,6 +420,22 @@ impl HttpControl {
         Ok(reply(code, "done"))
     }
 
+    /// Makes an empty file, in the place of what is there.
+    pub(super) async fn make_empty(
+        &mut self,
+        path: &FtpPath,
+    ) -> Result<Result<(), Reply>, HttpError> {
+        let request =
+            |target: &str| Request::new(Method::PUT, target).with_body(Body::Bytes(Bytes::new()));
+        let target = HttpServer::target(path, false);
+        let exchange = self.wire.send(&target, request).await?;
+        if !exchange.answer.status.is_success() {
+            return Ok(Err(self.refused(exchange, Failed::Status).await));
+        }
+        self.wire.done(exchange).await;
+        Ok(Ok(()))
+    }
+
     /// The reply for an answer that is no success.
     pub(super) async fn refused(&mut self, mut exchange: Exchange, failed: Failed) -> Reply {
         let text = exchange.reason().await;

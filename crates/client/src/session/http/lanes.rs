@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{
     get::{self, GetJob},
+    parts::{self, PartsJob},
     put::{self, PutJob},
     region::Failure,
     server::{HttpServer, Wire},
@@ -18,6 +19,7 @@ use crate::error::{Error, Result};
 pub(super) enum Work {
     Get(Arc<GetJob>),
     Put(Arc<PutJob>),
+    Parts(Arc<PartsJob>),
 }
 
 /// The lanes of a session. They stay for its next transfer.
@@ -79,6 +81,7 @@ fn open(server: &Arc<HttpServer>) -> Result<mpsc::UnboundedSender<(usize, Work)>
                 let failure = match &work {
                     Work::Get(job) => get::run(&mut wire, job, lane).await,
                     Work::Put(job) => put::run(&mut wire, job).await,
+                    Work::Parts(job) => parts::run(&mut wire, job, lane).await,
                 };
                 end.with(failure);
             }
@@ -97,20 +100,21 @@ struct Leaving<'a> {
 
 impl Leaving<'_> {
     fn with(self, failure: Option<Failure>) {
+        self.leave(failure);
+        std::mem::forget(self);
+    }
+
+    fn leave(&self, failure: Option<Failure>) {
         match self.work {
             Work::Get(job) => job.region.left(self.lane, failure),
             Work::Put(job) => job.left(failure),
+            Work::Parts(job) => job.region.left(self.lane, failure),
         }
-        std::mem::forget(self);
     }
 }
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        let failure = Failure::lost("the thread that carried it has ended");
-        match self.work {
-            Work::Get(job) => job.region.left(self.lane, Some(failure)),
-            Work::Put(job) => job.left(Some(failure)),
-        }
+        self.leave(Some(Failure::lost("the thread that carried it has ended")));
     }
 }

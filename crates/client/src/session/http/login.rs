@@ -3,12 +3,12 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Instant, SystemTime},
 };
 
 use godwit_gsi::cert::Credential;
-use godwit_http::digest::Form;
+use godwit_http::{dav::PARTS, digest::Form};
 use godwit_http_client::{HeaderValue, Method, Request, Scheme, StatusCode, header};
 use godwit_proto::{ChecksumAlgorithm, feature::Features, pi::transfer::ServerState};
 
@@ -75,13 +75,12 @@ pub(in crate::session) async fn open(
             data: "HTTPS".to_owned(),
         });
     }
+    let takes_parts = offered.takes_parts;
+    server.takes_parts.store(takes_parts, Ordering::Relaxed);
     // Files are sent whole, and never gone on with.
-    for lack in [
-        Lack::RestStor,
-        Lack::Append,
-        Lack::Pipelining,
-        Lack::LiveRequests,
-    ] {
+    let of_whole_files = [Lack::RestStor, Lack::Append];
+    let of_whole_files = of_whole_files.into_iter().filter(|_| !takes_parts);
+    for lack in of_whole_files.chain([Lack::Pipelining, Lack::LiveRequests]) {
         endpoint.capabilities.record_lack(lack);
     }
     Ok(LoggedIn {
@@ -104,6 +103,7 @@ struct Offered {
     /// How the connection is protected.
     tls: String,
     dav: Dav,
+    takes_parts: bool,
     /// Where the server tells.
     checksums: Vec<ChecksumAlgorithm>,
 }
@@ -139,6 +139,8 @@ async fn ask(wire: &mut Wire) -> std::result::Result<(StatusCode, Offered, Strin
             true => Dav::Yes,
             false => Dav::Unknown,
         },
+        takes_parts: (exchange.answer.header("dav"))
+            .is_some_and(|told| told.split(',').any(|word| word.trim() == PARTS)),
         checksums: (exchange.answer.header("want-digest"))
             .map(|told| Form::Rfc3230.offered(told))
             .unwrap_or_default(),

@@ -11,7 +11,7 @@
 //! - [`login`]: credentials, and what the server can do; [`server`]: connections and redirects
 //! - [`commands`]: requests for commands; [`replies`]: statuses as replies; [`listing`]: PROPFIND
 //! - [`transfer`]: one transfer; [`lanes`]: the threads that carry it; [`region`]: who fetches what
-//! - [`get`], [`put`]: what a lane does
+//! - [`get`], [`put`], [`parts`]: what a lane does
 //! - [`third_party`]: copies that one of two servers carries out
 
 mod commands;
@@ -19,6 +19,7 @@ mod get;
 mod lanes;
 mod listing;
 pub(super) mod login;
+mod parts;
 mod put;
 mod region;
 mod replies;

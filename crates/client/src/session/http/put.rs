@@ -1,8 +1,11 @@
-//! What a lane does for a transfer to the server: PUT of a file.
+//! What a lane does for a transfer to the server: PUT of a whole file.
 
 use std::{
     io::Read,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -31,7 +34,7 @@ use crate::report::progress::RequestTotals;
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// A server may write or hash for so many times the limit of other answers once it has all bytes.
-const WORK_FACTOR: u32 = 10;
+pub(super) const WORK_FACTOR: u32 = 10;
 
 /// A transfer to the server.
 pub(super) struct PutJob {
@@ -39,8 +42,7 @@ pub(super) struct PutJob {
     pub(super) source: LaneSource,
     /// Bytes, where they are known.
     pub(super) length: Option<u64>,
-    pub(super) rate: Arc<RateLimit>,
-    pub(super) totals: Arc<RequestTotals>,
+    outflow: Outflow,
     pub(super) cancel: CancellationToken,
     /// For the one that looks after it.
     pub(super) watcher: Notify,
@@ -76,8 +78,7 @@ impl PutJob {
             target,
             source,
             length,
-            rate,
-            totals,
+            outflow: Outflow::new(rate, totals),
             cancel: CancellationToken::new(),
             watcher: Notify::new(),
             state: Mutex::default(),
@@ -94,7 +95,7 @@ impl PutJob {
         };
         state.ended = Some(failure);
         drop(state);
-        self.totals.channels.store(0, Ordering::Relaxed);
+        self.outflow.totals.channels.store(0, Ordering::Relaxed);
         self.watcher.notify_one();
     }
 
@@ -106,7 +107,7 @@ impl PutJob {
 
 /// Sends it. Why that has failed.
 pub(super) async fn run(wire: &mut Wire, job: &Arc<PutJob>) -> Option<Failure> {
-    job.totals.channels.store(1, Ordering::Relaxed);
+    job.outflow.totals.channels.store(1, Ordering::Relaxed);
     tokio::select! {
         sent = send(wire, job) => sent.err(),
         () = job.cancel.cancelled() => None,
@@ -118,7 +119,7 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
     // A redirected request gets another body.
     let request = |target: &str| {
         let (sender, body) = channel(job.length);
-        job.totals.bytes.store(0, Ordering::Relaxed);
+        job.outflow.take_back();
         tokio::spawn(feed(Arc::clone(job), sender));
         Request::new(Method::PUT, target)
             .with_body(body)
@@ -132,7 +133,7 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
         let text = exchange.reason().await;
         return Err(Failure::Refused(
             refusal(status, &text, Failed::Status),
-            job.totals.bytes.load(Ordering::Relaxed) > 0,
+            job.outflow.has_sent(),
         ));
     }
     wire.done(exchange).await;
@@ -142,7 +143,10 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
 /// Reads the file into the body of a request.
 async fn feed(job: Arc<PutJob>, sender: ChunkSender) {
     let fed = match &job.source {
-        LaneSource::File { file, base } => feed_file(&job, file, *base, &sender).await,
+        LaneSource::File { file, base } => {
+            let length = job.length.unwrap_or(0);
+            job.outflow.file(file, *base, length, &sender).await
+        }
         LaneSource::Stream(stream) => {
             let taken = stream.lock().take();
             match taken {
@@ -162,40 +166,6 @@ async fn feed(job: Arc<PutJob>, sender: ChunkSender) {
         job.cancel.cancel();
         sender.gone().await;
     }
-}
-
-async fn feed_file(
-    job: &PutJob,
-    file: &FileRef,
-    base: u64,
-    sender: &ChunkSender,
-) -> Result<(), StorageFailure> {
-    let length = job.length.unwrap_or(0);
-    let mut at = 0;
-    while at < length {
-        let most = usize::try_from(length - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
-        let mut buffer = vec![0; most];
-        while file.readable_at(base + at) == 0 {
-            sleep(FILE_PAUSE).await;
-        }
-        let began = Instant::now();
-        let read = file.read_at(base + at, &mut buffer)?;
-        let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(0);
-        job.totals.read_us.fetch_add(us, Ordering::Relaxed);
-        if read == 0 {
-            return Err(StorageFailure {
-                errno: 0,
-                doing: "read what is sent".to_owned(),
-                text: format!("the file ends {} bytes too early", length - at),
-            });
-        }
-        buffer.truncate(read);
-        if !pass_on(job, sender, buffer).await {
-            return Ok(());
-        }
-        at += read as u64;
-    }
-    Ok(())
 }
 
 /// The reader may wait for ever, and has a thread that may.
@@ -222,7 +192,7 @@ async fn feed_stream(
         }
     });
     while let Some(chunk) = read.recv().await {
-        if !pass_on(job, sender, chunk).await {
+        if !job.outflow.pass_on(sender, chunk).await {
             return Ok(());
         }
     }
@@ -238,16 +208,80 @@ async fn feed_stream(
     }
 }
 
-/// `false`: the request is over.
-async fn pass_on(job: &PutJob, sender: &ChunkSender, chunk: Vec<u8>) -> bool {
-    while let Err(until) = job.rate.grant() {
-        sleep_until(until.into()).await;
+/// Bytes on their way into the body of a request: within the rate, and counted.
+pub(super) struct Outflow {
+    rate: Arc<RateLimit>,
+    totals: Arc<RequestTotals>,
+    /// Of this request.
+    sent: AtomicU64,
+}
+
+impl Outflow {
+    pub(super) fn new(rate: Arc<RateLimit>, totals: Arc<RequestTotals>) -> Self {
+        Self {
+            rate,
+            totals,
+            sent: AtomicU64::new(0),
+        }
     }
-    let bytes = chunk.len() as u64;
-    let is_taken = sender.send(Bytes::from(chunk)).await.is_ok();
-    if is_taken {
-        job.rate.spend(bytes);
-        job.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+
+    pub(super) fn has_sent(&self) -> bool {
+        self.sent.load(Ordering::Relaxed) > 0
     }
-    is_taken
+
+    /// What was sent has not arrived.
+    pub(super) fn take_back(&self) {
+        let sent = self.sent.swap(0, Ordering::Relaxed);
+        self.totals.bytes.fetch_sub(sent, Ordering::Relaxed);
+    }
+
+    /// Sends so many bytes of a file.
+    pub(super) async fn file(
+        &self,
+        file: &FileRef,
+        base: u64,
+        length: u64,
+        sender: &ChunkSender,
+    ) -> Result<(), StorageFailure> {
+        let mut at = 0;
+        while at < length {
+            let left = usize::try_from(length - at);
+            let mut buffer = vec![0; left.map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES))];
+            while file.readable_at(base + at) == 0 {
+                sleep(FILE_PAUSE).await;
+            }
+            let began = Instant::now();
+            let read = file.read_at(base + at, &mut buffer)?;
+            let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(0);
+            self.totals.read_us.fetch_add(us, Ordering::Relaxed);
+            if read == 0 {
+                return Err(StorageFailure {
+                    errno: 0,
+                    doing: "read what is sent".to_owned(),
+                    text: format!("the file ends {} bytes too early", length - at),
+                });
+            }
+            buffer.truncate(read);
+            if !self.pass_on(sender, buffer).await {
+                return Ok(());
+            }
+            at += read as u64;
+        }
+        Ok(())
+    }
+
+    /// `false`: the request is over.
+    async fn pass_on(&self, sender: &ChunkSender, chunk: Vec<u8>) -> bool {
+        while let Err(until) = self.rate.grant() {
+            sleep_until(until.into()).await;
+        }
+        let bytes = chunk.len() as u64;
+        let is_taken = sender.send(Bytes::from(chunk)).await.is_ok();
+        if is_taken {
+            self.rate.spend(bytes);
+            self.sent.fetch_add(bytes, Ordering::Relaxed);
+            self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        is_taken
+    }
 }

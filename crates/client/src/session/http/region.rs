@@ -1,7 +1,7 @@
-//! The bytes of a file that lanes fetch at the same time: who takes which of them next.
+//! The bytes of a file that lanes fetch or send at the same time: who takes which of them next.
 //!
-//! Pieces are handed out in order, and none begins further than [`WINDOW_BYTES`] behind the first
-//! byte that is not here. So a file that was fetched in part has all bytes but those of its last
+//! Pieces are handed out in order, and none ends further than [`WINDOW_BYTES`] behind the first
+//! byte that is not there. So a file that was moved in part has all bytes but those of its last
 //! [`WINDOW_BYTES`]: a later run goes on there.
 
 use std::sync::atomic::Ordering;
@@ -75,6 +75,8 @@ struct State {
     has_parts: bool,
     /// Parts may be of several versions: one lane fetches all of it in one answer.
     is_alone: bool,
+    /// Pieces are sent: one counts when the server has confirmed it, and stays as long as it is.
+    is_sent: bool,
     validator: Option<Validator>,
     safe: RangeSet,
     failure: Option<Failure>,
@@ -123,6 +125,7 @@ impl Region {
                 is_begun: false,
                 has_parts: false,
                 is_alone: false,
+                is_sent: false,
                 validator: None,
                 safe: RangeSet::new(),
                 failure: None,
@@ -134,6 +137,16 @@ impl Region {
             watcher: Notify::new(),
             totals,
         }
+    }
+
+    /// One that is sent to a server that takes parts.
+    pub(super) fn of_parts(end: u64, totals: std::sync::Arc<RequestTotals>) -> Self {
+        let mut region = Self::new(0, Some(end), WINDOW_BYTES, totals);
+        let state = region.state.get_mut();
+        state.is_begun = true;
+        state.has_parts = true;
+        state.is_sent = true;
+        region
     }
 
     /// So many lanes are wanted from now on. Which of them are to be sent here that are not.
@@ -255,6 +268,17 @@ impl Region {
         self.lanes.notify_waiters();
     }
 
+    /// The server has all of the lane's piece.
+    pub(super) fn confirmed(&self, lane: usize) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
+            let (_, start, end) = state.active.swap_remove(at);
+            state.safe.insert(ByteRange { start, end });
+        }
+        drop(state);
+        self.lanes.notify_waiters();
+    }
+
     /// The lane has all of its piece. `ends`: it was the last, of a file of unknown length.
     pub(super) fn done(&self, lane: usize, ends: bool) {
         let mut state = self.state.lock();
@@ -371,6 +395,12 @@ impl State {
         (self.window / 2 / lanes).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
     }
 
+    /// Of so many bytes, so that no lane is left without.
+    fn share_of(&self, left: u64) -> u64 {
+        let lanes = self.wanted.max(1) as u64;
+        left.div_ceil(lanes).max(PIECE_BYTES_MIN)
+    }
+
     /// The first byte that is not here.
     fn floor(&self) -> u64 {
         let active = self.active.iter().map(|(_, at, _)| *at);
@@ -402,9 +432,11 @@ impl State {
             });
         };
         let bytes = match self.wanted {
+            _ if self.is_sent => self.piece_bytes().min(self.share_of(end - start)),
             1 => end - start,
-            _ => self.piece_bytes().min(end - start),
+            _ => self.piece_bytes(),
         };
+        let bytes = bytes.min(end - start);
         // A lane alone writes in order.
         if !self.active.is_empty() && start + bytes > self.floor().saturating_add(self.window) {
             return None;
@@ -425,7 +457,7 @@ impl State {
         let (Some(_), Some(last)) = (self.end, self.active.iter().map(|a| a.2).max()) else {
             return;
         };
-        if last != self.next || !self.has_parts {
+        if last != self.next || !self.has_parts || self.is_sent {
             return;
         }
         for own in &mut self.active {
@@ -434,5 +466,61 @@ impl State {
                 self.next = own.2;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn parts_are_confirmed_before_others_are_sent_far_behind_them() {
+        let region = Region::of_parts(1 << 30, Arc::default());
+        assert_eq!(region.want(4), [0, 1, 2, 3]);
+        let first = region.take(0).await.unwrap();
+        assert_eq!((first.start, first.end), (0, Some(WINDOW_BYTES / 8)));
+        let mut end = first.end.unwrap();
+        while end < WINDOW_BYTES {
+            let piece = region.take(1).await.unwrap();
+            assert_eq!(piece.start, end);
+            end = piece.end.unwrap();
+            region.confirmed(1);
+        }
+        assert_eq!(end, WINDOW_BYTES);
+        let waits = region.state.lock().hand_out(1);
+        assert_eq!(waits, None, "the first is not confirmed");
+        region.confirmed(0);
+        assert_eq!(region.take(1).await.unwrap().start, end);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_is_sent_is_not_shortened_for_others() {
+        let region = Region::of_parts(1 << 30, Arc::default());
+        assert_eq!(region.want(1), [0]);
+        let alone = region.take(0).await.unwrap();
+        assert_eq!(alone.end, Some(PIECE_BYTES_MAX), "one request is bounded");
+        assert_eq!(region.want(4), [1, 2, 3]);
+        assert_eq!(region.end_of(0), alone.end);
+        assert_eq!(region.take(1).await.unwrap().start, PIECE_BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn what_one_lane_could_not_send_another_sends() {
+        let region = Region::of_parts(64 << 20, Arc::default());
+        region.want(2);
+        let first = region.take(0).await.unwrap();
+        let second = region.take(1).await.unwrap();
+        let lost = Failure::lost("no room");
+        region.left(1, Some(Failure::Crowded(Box::new(lost))));
+        region.confirmed(0);
+        let again = region.take(0).await.unwrap();
+        assert_eq!((again.start, again.end), (second.start, second.end));
+        assert_eq!(region.take_crowded(), Some(1));
+        region.confirmed(0);
+        let safe = region.finish().safe;
+        let bytes: u64 = safe.iter().map(|range| range.len()).sum();
+        assert_eq!(bytes, second.end.unwrap() - first.start);
     }
 }

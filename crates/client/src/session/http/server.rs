@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -136,6 +136,8 @@ pub(super) struct HttpServer {
     /// Of the user; sent to this server only.
     authorization: Option<HeaderValue>,
     dav: AtomicU8,
+    /// Files are sent to it in parts.
+    pub(super) takes_parts: AtomicBool,
     log: Option<ProtocolTrace>,
     pub(super) limits: Limits,
 }
@@ -203,6 +205,7 @@ impl HttpServer {
             connector: AtomicU8::new(0),
             authorization,
             dav: AtomicU8::new(Dav::Unknown as u8),
+            takes_parts: AtomicBool::new(false),
             log,
             limits,
         })
@@ -394,7 +397,7 @@ impl Wire {
             let is_repeatable = matches!(
                 request.method.as_str(),
                 "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "MKCOL"
-            );
+            ) || request.headers.contains_key(header::CONTENT_RANGE);
             if with_credentials {
                 let value = self.server.authorization.clone();
                 request

@@ -8,24 +8,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::data::{Sink, Source, TransferJob, TransferReport};
+use godwit_engine::{
+    data::{Sink, Source, TransferJob, TransferReport},
+    storage::FileRef,
+};
 use godwit_proto::{
     Command, FtpPath, RangeSet, Reply, RestartPoint,
     error::{StorageFailure, TransferFailure},
+    temporary,
 };
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     commands::HttpControl,
-    get::{GetJob, LaneSink},
+    get::{GetJob, LaneSink, unreached},
     lanes::Work,
+    parts::PartsJob,
     put::{LaneSource, PutJob},
     region::{Failure, Region},
     replies::{not_offered, reply},
     server::HttpServer,
 };
 use crate::{
+    endpoint::capabilities::Lack,
     error::{Error, Result},
     report::{
         events::ChannelState,
@@ -33,6 +39,9 @@ use crate::{
     },
     session::{Session, TransferOutcome, TransferPlan, control::Control},
 };
+
+/// A file of more bytes is sent in parts: they cost round trips, but not all is lost with one.
+const PARTED_BYTES_MIN: u64 = 8 << 20;
 
 impl Session {
     /// Runs a transfer of a session with a server of HTTP.
@@ -175,59 +184,73 @@ impl Session {
         });
         let is_one = matches!(job.sink, LaneSink::Stream(_)) || !plan.counts;
         let work = Work::Get(Arc::clone(&job));
-        let running = self.show(plan, &totals);
+        let ended = self.carry(plan, &job.region, &job.cancel, &work, is_one);
+        let ended = ended.await;
+        if ended.bytes > 0 {
+            self.endpoint.capabilities.data(false).worked();
+        }
+        ended
+    }
+
+    /// Looks after the lanes of a region until all of it is moved, or cannot be.
+    async fn carry(
+        &mut self,
+        plan: &TransferPlan<'_>,
+        region: &Region,
+        cancel: &CancellationToken,
+        work: &Work,
+        is_one: bool,
+    ) -> Ended {
+        let running = self.show(plan, &region.totals);
         let stop = self.context.stop.clone();
         let mut target = self.context.target.subscribe();
         let mut ended = Ended::default();
         let mut told_crowded = false;
         loop {
-            let watch = job.region.watcher.notified();
+            let watch = region.watcher.notified();
             tokio::pin!(watch);
             watch.as_mut().enable();
             let wanted = match is_one {
                 true => 1,
                 false => usize::try_from(self.channels_wanted()).unwrap_or(1),
             };
-            if let Err(error) = self.send_lanes(&job.region, wanted, &work) {
-                job.region.stop();
-                job.cancel.cancel();
+            if let Err(error) = self.send_lanes(region, wanted, work) {
+                region.stop();
+                cancel.cancel();
                 ended.failure = Some(Failure::lost(error.to_string()));
             }
-            if let (Some(before), false) = (job.region.take_crowded(), told_crowded) {
+            if let (Some(before), false) = (region.take_crowded(), told_crowded) {
                 told_crowded = true;
                 self.context.target.channels_refused(&self.endpoint, before);
             }
-            let lanes = u32::try_from(job.region.running()).unwrap_or(u32::MAX);
+            let lanes = u32::try_from(region.running()).unwrap_or(u32::MAX);
             ended.lanes_peak = ended.lanes_peak.max(lanes);
-            if job.region.has_failed() {
-                job.cancel.cancel();
+            if region.has_failed() {
+                cancel.cancel();
             }
-            if job.region.is_over() {
+            if region.is_over() {
                 break;
             }
             tokio::select! {
                 () = watch => {}
                 Ok(()) = target.changed() => {}
-                () = stop.cancelled(), if !job.cancel.is_cancelled() => {
-                    job.region.stop();
-                    job.cancel.cancel();
+                () = stop.cancelled(), if !cancel.is_cancelled() => {
+                    region.stop();
+                    cancel.cancel();
                 }
                 // A lane that writes to a pipe without a reader cannot be called off.
-                () = given_up(&job.cancel, plan.may_block) => break,
+                () = given_up(cancel, plan.may_block) => break,
             }
         }
         drop(running);
-        if !job.region.is_over() {
+        if !region.is_over() {
             self.data.lanes.close();
         }
-        let fetched = job.region.finish();
-        ended.failure = ended.failure.or(fetched.failure);
-        ended.is_stopped = fetched.is_stopped && stop.is_cancelled();
-        ended.bytes = totals.bytes.load(Ordering::Relaxed);
-        ended.safe = fetched.safe;
-        if ended.bytes > 0 {
-            self.endpoint.capabilities.data(false).worked();
-        }
+        let moved = region.finish();
+        ended.failure = ended.failure.or(moved.failure);
+        ended.is_stopped = moved.is_stopped && stop.is_cancelled();
+        ended.bytes = region.totals.bytes.load(Ordering::Relaxed);
+        ended.safe = moved.safe;
         ended
     }
 
@@ -259,6 +282,14 @@ impl Session {
             }
             Source::Stream(stream) => (LaneSource::Stream(Mutex::new(Some(stream))), None),
         };
+        if let (LaneSource::File { file, base }, Some(length)) = (&source, length)
+            // What another server still sends to this machine is read once, in order.
+            && file.readable_at(*base) == u64::MAX
+            && self.sends_parts(&server, plan, path, length)
+        {
+            let file = (Arc::clone(file), *base, length);
+            return Box::pin(self.put_parts(plan, path, file)).await;
+        }
         let totals = Arc::<RequestTotals>::default();
         let target = HttpServer::target(path, false);
         let rate = Arc::clone(&self.context.rate);
@@ -301,6 +332,68 @@ impl Session {
         drop(running);
         ended.bytes = totals.bytes.load(Ordering::Relaxed);
         ended
+    }
+
+    /// Whether a file goes to the server in parts: it is gone on with, or is large enough.
+    fn sends_parts(
+        &self,
+        server: &HttpServer,
+        plan: &TransferPlan<'_>,
+        path: &FtpPath,
+        length: u64,
+    ) -> bool {
+        let is_large = restart_of(plan) > 0 || length > PARTED_BYTES_MIN;
+        if is_large && !server.takes_parts.load(Ordering::Relaxed) {
+            let name = self.endpoint.name();
+            let text = "an upload goes in one stream, and begins again if it breaks off";
+            let text = format!("{name}: no uploads in parts: {text}");
+            let capabilities = &self.endpoint.capabilities;
+            capabilities.learn(Lack::Parts, &self.context.reporter, text);
+            return false;
+        }
+        is_large && path.file_name().is_some_and(temporary::is_temporary)
+    }
+
+    /// Sends a file, or what is left of it, in parts. What is there has been there before.
+    async fn put_parts(
+        &mut self,
+        plan: &TransferPlan<'_>,
+        path: &FtpPath,
+        (file, base, length): (FileRef, u64, u64),
+    ) -> Ended {
+        let remote = restart_of(plan);
+        if remote == 0 {
+            let Some(control) = self.http() else {
+                return Ended::refused(not_offered("STOR"));
+            };
+            match control.make_empty(path).await {
+                Ok(Ok(())) => {}
+                Ok(Err(refusal)) => return Ended::refused(refusal),
+                Err(error) => return Ended::failed(unreached(error)),
+            }
+        }
+        if let Some(began) = plan.began {
+            began(None);
+        }
+        let job = Arc::new(PartsJob {
+            region: Region::of_parts(length, Arc::default()),
+            target: HttpServer::target(path, false),
+            remote,
+            base,
+            size: remote + length,
+            file,
+            rate: Arc::clone(&self.context.rate),
+            cancel: CancellationToken::new(),
+            unread: Mutex::default(),
+        });
+        let work = Work::Parts(Arc::clone(&job));
+        let carried = self.carry(plan, &job.region, &job.cancel, &work, !plan.counts);
+        let ended = carried.await;
+        Ended {
+            bytes: ended.safe.iter().map(|range| range.len()).sum(),
+            failure: job.take_unread().or(ended.failure),
+            ..ended
+        }
     }
 
     fn show(
@@ -350,12 +443,17 @@ struct Wanted {
     sink: LaneSink,
 }
 
+/// The first byte that is wanted at the server.
+fn restart_of(plan: &TransferPlan<'_>) -> u64 {
+    match &plan.ahead {
+        Some(Command::Rest(RestartPoint::Offset(from))) => *from,
+        _ => 0,
+    }
+}
+
 impl Wanted {
     fn of(plan: &TransferPlan<'_>, sink: Sink) -> Self {
-        let rest = match &plan.ahead {
-            Some(Command::Rest(RestartPoint::Offset(from))) => *from,
-            _ => 0,
-        };
+        let rest = restart_of(plan);
         match sink {
             Sink::Prefix { sink, bytes } => {
                 let wanted = Self::of(plan, *sink);

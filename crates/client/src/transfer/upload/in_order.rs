@@ -3,13 +3,13 @@
 
 use std::sync::atomic::Ordering;
 
-use godwit_proto::ByteRange;
+use godwit_proto::{ByteRange, RangeSet};
 
 use super::Upload;
 use crate::{
     endpoint::capabilities::Lack,
     error::{Error, Result},
-    session::SessionPair,
+    session::{SessionPair, WINDOW_BYTES},
 };
 
 impl Upload {
@@ -29,8 +29,38 @@ impl Upload {
         let there = session.size(&self.temp_path).await?;
         // More than the file has is none of it.
         let there = there.filter(|there| *there <= length).unwrap_or(0);
+        let there = match session.endpoint.is_http() {
+            true => self.without_gaps(there),
+            false => there,
+        };
         let left = ByteRange::new(there, length);
         Ok(Some(Vec::from_iter(left.filter(|left| !left.is_empty()))))
+    }
+
+    /// How much of `there` bytes has no gaps: parts that were on their way have left some.
+    fn without_gaps(&self, there: u64) -> u64 {
+        let confirmed = self.confirmed.load(Ordering::Relaxed);
+        let confirmed = Some(confirmed).filter(|confirmed| *confirmed <= there);
+        let there = (there.saturating_sub(WINDOW_BYTES)).max(confirmed.unwrap_or(0));
+        if there == 0 {
+            // It is made again.
+            self.confirmed.store(0, Ordering::Relaxed);
+        }
+        there
+    }
+
+    /// The server has these bytes of `range`, counted from its start.
+    pub(crate) fn record_confirmed(&self, range: ByteRange, safe: &RangeSet) {
+        let of_range = ByteRange {
+            start: 0,
+            end: range.len(),
+        };
+        let first_gap = safe
+            .gaps(of_range)
+            .first()
+            .map_or(range.len(), |gap| gap.start);
+        let confirmed = range.start + first_gap;
+        self.confirmed.fetch_max(confirmed, Ordering::Relaxed);
     }
 
     /// The server refuses to go on with what it has: by the command after which there is another,

@@ -11,7 +11,7 @@ use std::{
     io::{self, Read},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -88,6 +88,8 @@ pub(crate) struct Upload {
     /// What the server has under the temporary name is the beginning of the file:
     /// [`resume::is_in_order`].
     in_order: bool,
+    /// What comes before has arrived, as far as this command knows: [`Self::missing_in_order`].
+    confirmed: AtomicU64,
     /// Which version of the source is sent.
     version: Option<SourceVersion>,
     /// It was begun before, under a name that the server refused.
@@ -191,6 +193,7 @@ impl Upload {
         };
         Ok(Self {
             in_order: in_order && part.is_none() && length.is_some() && temp_path.is_some(),
+            confirmed: AtomicU64::new(0),
             version,
             rename_to: temp_path.is_some().then(|| source_file.remote.clone()),
             temp_path: temp_path.unwrap_or_else(|| source_file.remote.clone()),
@@ -295,6 +298,9 @@ impl Upload {
             break outcome;
         };
         if let Err(error) = result {
+            if let (Some(range), Some(report)) = (range, &report) {
+                self.record_confirmed(range, &report.safe);
+            }
             return match range {
                 Some(range) if self.can_split(session) => {
                     RangeOutcome::failed_but(error, range, &safe)

@@ -1,0 +1,144 @@
+//! What a lane does for a transfer to a server that takes parts: PUT of one piece after the other.
+//!
+//! The pieces go into a file with a temporary name, which an empty PUT has made. The server has
+//! those that it has confirmed; it may have others.
+
+use std::sync::Arc;
+
+use godwit_engine::{data::RateLimit, storage::FileRef};
+use godwit_http::range::ContentRange;
+use godwit_http_client::{
+    HeaderValue, Method, Request,
+    body::{ChunkSender, channel},
+    header,
+};
+use godwit_proto::{
+    ByteRange,
+    error::{StorageFailure, TransferFailure},
+};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    get::unreached,
+    put::{Outflow, WORK_FACTOR},
+    region::{Failure, Piece, Region},
+    replies::{Failed, refusal},
+    server::Wire,
+};
+
+/// A transfer to the server, in pieces.
+pub(super) struct PartsJob {
+    pub(super) region: Region,
+    /// Path, as it is in requests.
+    pub(super) target: String,
+    /// Byte of the file at the server that is byte 0 of the region.
+    pub(super) remote: u64,
+    /// Byte of the file here that is.
+    pub(super) base: u64,
+    /// Bytes of the whole file.
+    pub(super) size: u64,
+    pub(super) file: FileRef,
+    pub(super) rate: Arc<RateLimit>,
+    /// All lanes let go at once.
+    pub(super) cancel: CancellationToken,
+    /// Why the file could not be read.
+    pub(super) unread: Mutex<Option<StorageFailure>>,
+}
+
+/// Sends pieces until none is left. Why it has ended early.
+pub(super) async fn run(wire: &mut Wire, job: &Arc<PartsJob>, lane: usize) -> Option<Failure> {
+    // What refuses one part refuses the next: the others need not ask first.
+    let mut asks_first = true;
+    while let Some(piece) = job.region.take(lane).await {
+        let sent = tokio::select! {
+            sent = send(wire, job, piece, asks_first) => sent,
+            () = job.cancel.cancelled() => return None,
+        };
+        match sent {
+            Ok(()) => job.region.confirmed(lane),
+            Err(failure) => return Some(failure),
+        }
+        asks_first = false;
+    }
+    None
+}
+
+async fn send(
+    wire: &mut Wire,
+    job: &Arc<PartsJob>,
+    piece: Piece,
+    asks_first: bool,
+) -> Result<(), Failure> {
+    let limit = wire.server.limits.answer.saturating_mul(WORK_FACTOR);
+    let end = piece.end.unwrap_or(piece.start);
+    let range = ContentRange {
+        range: ByteRange::new(job.remote + piece.start, job.remote + end),
+        size: Some(job.size),
+    };
+    let range = HeaderValue::try_from(range.to_string()).map_err(|error| {
+        // Digits and signs are a header.
+        Failure::lost(error.to_string())
+    })?;
+    let totals = Arc::clone(&job.region.totals);
+    let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals));
+    let request = |target: &str| {
+        let (sender, body) = channel(Some(end - piece.start));
+        outflow.take_back();
+        let own = (Arc::clone(job), Arc::clone(&outflow));
+        tokio::spawn(feed(own, piece.start, end, sender));
+        let request = Request::new(Method::PUT, target)
+            .with(header::CONTENT_RANGE, range.clone())
+            .with_body(body)
+            .answered_within(limit);
+        match asks_first {
+            true => request.expecting_continue(),
+            false => request,
+        }
+    };
+    let sent = wire.send(&job.target, request).await;
+    let mut exchange = sent.map_err(|error| {
+        let failure = unreached(error);
+        let is_begun = outflow.has_sent();
+        outflow.take_back();
+        match is_begun {
+            true => failure,
+            false => Failure::Crowded(Box::new(failure)),
+        }
+    })?;
+    let status = exchange.answer.status;
+    if status.is_success() {
+        wire.done(exchange).await;
+        return Ok(());
+    }
+    outflow.take_back();
+    let text = exchange.reason().await;
+    let refused = Failure::Refused(refusal(status, &text, Failed::Status), true);
+    Err(match matches!(status.as_u16(), 429 | 503) {
+        true => Failure::Crowded(Box::new(refused)),
+        false => refused,
+    })
+}
+
+/// Reads the piece into the body of a request.
+async fn feed(
+    (job, outflow): (Arc<PartsJob>, Arc<Outflow>),
+    start: u64,
+    end: u64,
+    sender: ChunkSender,
+) {
+    let at = job.base + start;
+    if let Err(failure) = outflow.file(&job.file, at, end - start, &sender).await {
+        job.unread.lock().get_or_insert(failure);
+        job.cancel.cancel();
+        sender.gone().await;
+    }
+}
+
+impl PartsJob {
+    /// Why the file could not be read, which is not the server's fault.
+    pub(super) fn take_unread(&self) -> Option<Failure> {
+        let unread = self.unread.lock().take();
+        unread.map(|failure| Failure::Transfer(TransferFailure::Storage(failure)))
+    }
+}

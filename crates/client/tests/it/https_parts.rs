@@ -1,0 +1,205 @@
+//! Uploads over HTTPS in parts: over several connections, and resumed.
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    harness::{Ran, godwit, nap, text, tree},
+    https::Door,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// What may be sent again: a part of each channel. Downloads and uploads promise it.
+const WINDOW_BYTES: u64 = 128 * MIB;
+
+/// Bytes that are nowhere alike in two places, and cheap to make.
+fn make(path: &Path, length: u64) {
+    let file = File::create(path).unwrap();
+    file.set_len(length).unwrap();
+    for at in (0..length - 8).step_by(64 << 10) {
+        file.write_all_at(&(at + 1).to_be_bytes(), at).unwrap();
+    }
+}
+
+/// Carries connections to a server, counts what clients send, and breaks them.
+struct CountingPath {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sent: AtomicU64,
+    /// All connections break when so many bytes have been sent; 0: never.
+    breaks_at: AtomicU64,
+    /// That have carried more than handshakes and requests without a body.
+    lanes: AtomicU64,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl CountingPath {
+    fn to(server: SocketAddr, breaks_at: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State {
+            breaks_at: AtomicU64::new(breaks_at),
+            ..State::default()
+        });
+        let carried = Arc::clone(&state);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = TcpStream::connect(server) else {
+                    continue;
+                };
+                let both = [&client, &server].map(|one| one.try_clone().unwrap());
+                carried.open.lock().unwrap().extend(both);
+                let (back, mut to_client) =
+                    (server.try_clone().unwrap(), client.try_clone().unwrap());
+                thread::spawn(move || {
+                    drop(std::io::copy(&mut &back, &mut to_client));
+                    drop(to_client.shutdown(Shutdown::Both));
+                });
+                let state = Arc::clone(&carried);
+                thread::spawn(move || state.carry(client, server));
+            }
+        });
+        Self { address, state }
+    }
+
+    fn sent(&self) -> u64 {
+        self.state.sent.load(Ordering::Relaxed)
+    }
+}
+
+impl State {
+    fn carry(&self, mut client: TcpStream, mut server: TcpStream) {
+        let (mut buffer, mut own) = (vec![0; 256 << 10], 0);
+        while let Ok(read @ 1..) = client.read(&mut buffer) {
+            if server.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+            if own < MIB && own + read as u64 >= MIB {
+                self.lanes.fetch_add(1, Ordering::Relaxed);
+            }
+            own += read as u64;
+            let sent = self.sent.fetch_add(read as u64, Ordering::Relaxed) + read as u64;
+            let at = self.breaks_at.load(Ordering::Relaxed);
+            if at != 0 && sent >= at && self.breaks_at.swap(0, Ordering::Relaxed) != 0 {
+                for open in self.open.lock().unwrap().drain(..) {
+                    drop(open.shutdown(Shutdown::Both));
+                }
+            }
+        }
+        drop(server.shutdown(Shutdown::Both));
+    }
+}
+
+/// A source, a door and the way to it.
+struct Sending {
+    door: Door,
+    path: CountingPath,
+    here: tempfile::TempDir,
+}
+
+impl Sending {
+    fn new(length: u64, breaks_at: u64) -> Self {
+        let door = Door::open();
+        let sending = Self {
+            path: CountingPath::to(door.address(), breaks_at),
+            door,
+            here: tempfile::tempdir().unwrap(),
+        };
+        make(&sending.at("f"), length);
+        sending
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.here.path().join(name)
+    }
+
+    fn command(&self, options: &[&str]) -> std::process::Command {
+        let url = format!("https://jo@{}/f", self.path.address);
+        let ca = self.door.ca();
+        let (from, ca) = (self.at("f"), text(&ca));
+        let first = ["cp", "--ca", ca, "-v", "--concurrency=1"];
+        let mut command = godwit(&[&first[..], options, &[text(&from), &url]].concat());
+        command.env("GODWIT_PASSWORD", "s3cret");
+        command.env("XDG_STATE_HOME", self.at("state"));
+        command
+    }
+
+    fn run(&self, options: &[&str]) -> Ran {
+        self.command(options).output().unwrap().into()
+    }
+
+    #[track_caller]
+    fn has_arrived(&self) {
+        assert_eq!(tree(&self.door.root("/")), ["f"]);
+        assert!(fs::read(self.at("f")).unwrap() == fs::read(self.door.root("/f")).unwrap());
+    }
+
+    /// Bytes that the server has of the unfinished file: where its last byte is.
+    fn reached(&self) -> u64 {
+        let entries = fs::read_dir(self.door.root("/")).unwrap().flatten();
+        let sizes = entries.filter_map(|entry| entry.metadata().ok().map(|found| found.len()));
+        sizes.max().unwrap_or(0)
+    }
+}
+
+#[test]
+fn a_large_file_goes_over_several_connections() {
+    let sending = Sending::new(48 * MIB + 5, 0);
+    let log = sending.at("log");
+    let ran = sending.run(&["--parallelism=4", "--verify=crc32c", "--events", text(&log)]);
+    ran.expect(0, &[]);
+    sending.has_arrived();
+    // Of four, as many as a busy machine lets begin in time.
+    assert!(sending.path.state.lanes.load(Ordering::Relaxed) > 1);
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.contains("CRC32C:"), "{log}");
+}
+
+#[test]
+fn an_upload_whose_connections_break_goes_on() {
+    let sending = Sending::new(96 * MIB, 70 * MIB);
+    let flags = ["--parallelism=2", "--retries=5", "--retry-pause=0.01"];
+    sending.run(&flags).expect(0, &[]);
+    sending.has_arrived();
+    // A part of 32 MiB for each of two channels, and what TLS adds.
+    assert!(sending.path.sent() < 162 * MIB, "{}", sending.path.sent());
+}
+
+#[test]
+fn an_upload_whose_client_is_killed_goes_on() {
+    let length = 208 * MIB;
+    let sending = Sending::new(length, 0);
+    let mut killed = sending.command(&["--parallelism=4"]).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while sending.reached() < 176 * MIB {
+        assert!(Instant::now() < deadline, "nothing arrives");
+        nap();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let (sent, reached) = (sending.path.sent(), sending.reached());
+    assert!(reached < length, "it has ended");
+    sending.run(&["--parallelism=4"]).expect(0, &[]);
+    sending.has_arrived();
+    let again = sending.path.sent() - sent;
+    let most = length - reached + WINDOW_BYTES;
+    // TLS and heads of requests.
+    let most = most + most / 32;
+    assert!(again <= most, "{again} bytes, at most {most}");
+}
