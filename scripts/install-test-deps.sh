@@ -32,6 +32,13 @@ libjglobus-gss-java          identities for them
 default-jdk-headless         runs a Java program from its source
 gfal2-plugin-http            lets gfal2 speak HTTP and WebDAV
 davix                        the grid's HTTP and WebDAV client
+apache2-bin                  an ordinary server of WebDAV
+nginx-light                  an ordinary server of HTTP
+libnginx-mod-http-dav-ext    its WebDAV
+xrootd-server                the grid's server of HTTP, among others
+xrootd-server-plugins        its HTTP, and copies between servers
+xrootd-plugins               its TLS and certificates
+xrootd-scitokens-plugins     its tokens
 litmus                       tests whether a server keeps to WebDAV
 curl                         an ordinary client of FTP and HTTP
 lftp                         an ordinary FTP client that lists, mirrors and fetches in parts
@@ -177,6 +184,9 @@ case $missing in
 esac
 case $missing in
 *vsftpd*) disable vsftpd ;;
+esac
+case $missing in
+*nginx-light*) disable nginx ;;
 esac
 
 unpack() {

@@ -164,12 +164,21 @@ fn push_status(out: &mut String, properties: &str, status: &str) {
     out.push_str("</D:status></D:propstat>");
 }
 
+/// How a server writes paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hrefs {
+    /// Percent-encoded, as RFC 4918 §8.3 demands.
+    Encoded,
+    /// As the names are: XRootD.
+    Literal,
+}
+
 /// Reads an answer to a request for the kinds of resources (`resourcetype`).
 ///
 /// # Errors
 /// See [`BadXml`]. One of them is a resource without its kind: it may not count as missing, nor as
 /// a file.
-pub fn read(body: &[u8]) -> Result<Vec<Resource>, BadXml> {
+pub fn read(body: &[u8], hrefs: Hrefs) -> Result<Vec<Resource>, BadXml> {
     let mut document = Document::new(body)?;
     match document.next()? {
         Some(Node::Open(name)) if name.is_dav("multistatus") => {}
@@ -182,7 +191,7 @@ pub fn read(body: &[u8]) -> Result<Vec<Resource>, BadXml> {
                 if resources.len() == RESOURCES_MAX {
                     return Err(BadXml::Large);
                 }
-                resources.extend(response(&mut document)?);
+                resources.extend(response(&mut document, hrefs)?);
             }
             Node::Open(_) => document.skip()?,
             Node::Text(_) | Node::Close => {}
@@ -192,12 +201,14 @@ pub fn read(body: &[u8]) -> Result<Vec<Resource>, BadXml> {
 }
 
 /// `None`: the server says that it is not there any more.
-fn response(document: &mut Document<'_>) -> Result<Option<Resource>, BadXml> {
+fn response(document: &mut Document<'_>, hrefs: Hrefs) -> Result<Option<Resource>, BadXml> {
     let (mut path, mut found) = (None, Properties::default());
     let mut is_gone = false;
     loop {
         match document.next()?.ok_or(BadXml::Malformed)? {
-            Node::Open(name) if name.is_dav("href") => path = Some(path_of(&document.text()?)),
+            Node::Open(name) if name.is_dav("href") => {
+                path = Some(path_of(&document.text()?, hrefs));
+            }
             Node::Open(name) if name.is_dav("propstat") => {
                 let (properties, is_ok) = propstat(document)?;
                 if is_ok {
@@ -287,6 +298,15 @@ fn prop(document: &mut Document<'_>) -> Result<Properties, BadXml> {
                     "getcontentlength" => found.size = text.parse().ok(),
                     "getlastmodified" => found.modified = parse_date(&text),
                     "getetag" => found.tag = Some(text),
+                    // XRootD 5 describes files by this alone.
+                    "iscollection" => {
+                        let told = match text.trim() {
+                            "0" => Some(false),
+                            "1" => Some(true),
+                            _ => None,
+                        };
+                        found.is_collection = found.is_collection.or(told);
+                    }
                     FREE => found.free_bytes = text.parse().ok(),
                     _ => {}
                 }
@@ -298,12 +318,15 @@ fn prop(document: &mut Document<'_>) -> Result<Properties, BadXml> {
 }
 
 /// Of an absolute path or a URL; one that is malformed stays as it is.
-fn path_of(href: &str) -> Vec<u8> {
+fn path_of(href: &str, hrefs: Hrefs) -> Vec<u8> {
     let path = match href.split_once("://") {
         Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => href,
     };
-    percent_encoding::percent_decode_str(path).collect()
+    match hrefs {
+        Hrefs::Encoded => percent_encoding::percent_decode_str(path).collect(),
+        Hrefs::Literal => path.as_bytes().to_vec(),
+    }
 }
 
 #[cfg(test)]
@@ -379,7 +402,7 @@ mod tests {
             <status>HTTP/1.1 200 OK</status></propstat><propstat><prop><getetag/></prop>\
             <status>HTTP/1.1 404 Not Found</status></propstat></response><response><href>/gone\
             </href><status>HTTP/1.1 404 Not Found</status></response></multistatus>";
-        let found = read(text.as_bytes()).unwrap();
+        let found = read(text.as_bytes(), Hrefs::Encoded).unwrap();
         let expected = Resource {
             path: b"/d e/".to_vec(),
             free_bytes: None,
@@ -390,9 +413,35 @@ mod tests {
             "HTTP/1.1 404 Not Found</status></response>",
             "HTTP/1.1 403 Forbidden</status></response>",
         );
-        assert_eq!(read(hidden.as_bytes()), Err(BadXml::Undescribed));
-        assert_eq!(read(b"<a/>"), Err(BadXml::Unexpected));
-        assert_eq!(read(&text.as_bytes()[..400]), Err(BadXml::Malformed));
+        assert_eq!(
+            read(hidden.as_bytes(), Hrefs::Encoded),
+            Err(BadXml::Undescribed)
+        );
+        assert_eq!(read(b"<a/>", Hrefs::Encoded), Err(BadXml::Unexpected));
+        assert_eq!(
+            read(&text.as_bytes()[..400], Hrefs::Encoded),
+            Err(BadXml::Malformed)
+        );
+    }
+
+    #[test]
+    fn answers_of_xrootd_have_names_as_they_are() {
+        let text = "<D:multistatus xmlns:D=\"DAV:\"><D:response xmlns:lp1=\"DAV:\">\
+            <D:href>/a%20b &amp; c</D:href>\
+            <D:propstat><D:prop><lp1:getcontentlength>5</lp1:getcontentlength>\
+            <lp1:iscollection>0</lp1:iscollection></D:prop>\
+            <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>";
+        let found = read(text.as_bytes(), Hrefs::Literal).unwrap();
+        let expected = Resource {
+            path: b"/a%20b & c".to_vec(),
+            modified: None,
+            tag: None,
+            ..file()
+        };
+        assert_eq!(found, [expected]);
+        let neither = text.replace(">0<", ">perhaps<");
+        let read = read(neither.as_bytes(), Hrefs::Literal);
+        assert_eq!(read, Err(BadXml::Undescribed));
     }
 
     proptest! {
@@ -404,7 +453,7 @@ mod tests {
                 ..file()
             };
             let text = document(std::slice::from_ref(&file), &Wanted::All);
-            prop_assert_eq!(read(text.as_bytes()).unwrap(), [file]);
+            prop_assert_eq!(read(text.as_bytes(), Hrefs::Encoded).unwrap(), [file]);
         }
     }
 }

@@ -7,7 +7,7 @@ use godwit_http::{
     dav::{BadXml, Depth, Wanted, overwrite},
     digest::Form,
     marker::{Ending, Event, Marker, Reader},
-    multistatus::{self, Resource},
+    multistatus::{self, Hrefs, Resource},
     range::{ContentRange, Selection, select},
     target::{Target, encoded},
 };
@@ -72,14 +72,16 @@ pub(crate) fn bodies(bytes: &[u8]) {
         };
         let mut text = multistatus::HEAD.to_owned();
         resource.write(&wanted, &mut text);
-        let found = multistatus::read((text + multistatus::TAIL).as_bytes());
+        let found = multistatus::read((text + multistatus::TAIL).as_bytes(), Hrefs::Encoded);
         // A request may leave out what the reader needs.
         assert!(
             matches!(found, Ok(_) | Err(BadXml::Undescribed)),
             "{wanted:?}"
         );
     }
-    let _ = multistatus::read(bytes);
+    for hrefs in [Hrefs::Encoded, Hrefs::Literal] {
+        let _ = multistatus::read(bytes, hrefs);
+    }
     let whole = events([bytes]);
     let (first, second) = bytes.split_at(bytes.len() / 2);
     assert_eq!(events([first, second]), whole);

@@ -23,7 +23,8 @@ pub const OPENSSL: Tool = Tool::new("openssl", "openssl");
 pub const HOST_SUBJECT: &str = "/O=Lab/CN=server";
 
 const AUTHORITY: &str = "/O=Lab/CN=CA";
-const USER: &str = "/O=Lab/CN=Jo";
+/// Who the user is.
+pub const USER: &str = "/O=Lab/CN=Jo";
 
 /// An account that every machine has and that is not root's.
 const NOBODY: &str = "nobody";
@@ -200,6 +201,11 @@ impl Grid {
             ("--key", self.path("hostkey.pem")),
             ("--client-ca", self.path("cas")),
         ]
+    }
+
+    /// The certificate of servers, and its key.
+    pub fn host(&self) -> [PathBuf; 2] {
+        ["hostcert.pem", "hostkey.pem"].map(|name| self.path(name))
     }
 
     /// The certificate of the CA.

@@ -13,6 +13,7 @@
 //! | [`plain_ftp`] | `curl`, `lftp` and `rclone` |
 //! | [`tar`] | `tar` over one connection of `nc` |
 //! | [`http`] | `nginx` |
+//! | [`webdav`] | Apache, `nginx` and XRootD with TLS and WebDAV |
 //! | [`xrootd`] | `xrootd` |
 //! | [`ssh`] | `sshd`, with keys of its own |
 //! | [`iperf3`] | `iperf3`, both ends |
@@ -58,6 +59,7 @@ pub mod ssh;
 pub mod tar;
 pub mod tool;
 pub mod usage;
+pub mod webdav;
 pub mod xrootd;
 
 mod capture;

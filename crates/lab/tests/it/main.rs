@@ -30,6 +30,7 @@ mod gsi_others;
 mod gsi_server;
 mod guc;
 mod https_peers;
+mod https_third_party;
 mod integrity;
 mod leftovers;
 mod listings;
@@ -51,6 +52,7 @@ mod terminal;
 mod third_party;
 mod two_authorities;
 mod url_copy;
+mod webdav_servers;
 mod whole;
 
 // Certificates for tests are made in one place.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use godwit_lab::peers::ftps::{self, FtpsServer};
 use godwit_lab::peers::gct::{self, GctServer};
 use godwit_lab::peers::godwit::{self, Godwitd};
-use godwit_lab::peers::{self, Error, Finished, Missing, arc, gfal, jglobus, plain_ftp};
+use godwit_lab::peers::{self, Error, Finished, Missing, arc, gfal, jglobus, plain_ftp, webdav};
 use tempfile::TempDir;
 
 use crate::whole;
@@ -65,6 +65,7 @@ pub(crate) enum Need {
     Rclone,
     Python,
     Tmux,
+    Webdav(webdav::Kind),
 }
 
 /// Whether everything in `needs` is there; prints a skip of the running test if not.
@@ -88,6 +89,7 @@ pub(crate) fn have(needs: &[Need]) -> bool {
             Need::Rclone => plain_ftp::RCLONE.available().map(drop),
             Need::Python => PYTHON.available().map(drop),
             Need::Tmux => TMUX.available().map(drop),
+            Need::Webdav(kind) => kind.available(),
         }
     });
     peers::present(test, found).is_some()

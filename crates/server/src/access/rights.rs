@@ -71,6 +71,12 @@ impl Rights {
         Self::new(grants, None)
     }
 
+    /// `path` is absolute.
+    pub(crate) fn add(&mut self, access: Access, path: &FtpPath) {
+        let path = folded(path);
+        self.grants.push(Grant { access, path });
+    }
+
     /// `path` is absolute and folded ([`FtpPath::resolve`]).
     pub(crate) fn check(
         &self,

@@ -11,7 +11,7 @@ use godwit_engine::storage::{Clock, Entries, FileRef, Metadata, Result, Storage,
 use godwit_proto::{FtpPath, error::StorageFailure, temporary};
 use rustix::io::Errno;
 
-use super::rights::{Denied, Operation, Rights};
+use super::rights::{Access, Denied, Operation, Rights};
 
 /// Files of a login that are remembered as its own: far more than wait for their final names.
 const MADE_MAX: usize = 4096;
@@ -60,6 +60,21 @@ impl ScopedStorage {
             rights,
             clock,
             made,
+        }
+    }
+
+    /// The same for a file that gets its name `path` when it is whole: a right to make that is one
+    /// to make `temporary` before. A token may be for one file alone.
+    pub(crate) fn storing(&self, path: &FtpPath, temporary: &FtpPath) -> Self {
+        let mut rights = self.rights.clone();
+        if self.may(Operation::Create, path) {
+            rights.add(Access::Create, temporary);
+        }
+        Self {
+            inner: Arc::clone(&self.inner),
+            rights,
+            clock: Arc::clone(&self.clock),
+            made: Arc::clone(&self.made),
         }
     }
 
@@ -256,7 +271,7 @@ mod tests {
     use godwit_engine::storage::MemoryStorage;
 
     use super::*;
-    use crate::access::rights::{Access, Grant};
+    use crate::access::rights::Grant;
 
     fn path(text: &str) -> FtpPath {
         FtpPath::new(text).unwrap()

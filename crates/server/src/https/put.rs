@@ -351,8 +351,13 @@ impl Partial {
     ) -> Result<Self, StorageFailure> {
         let path = path.clone();
         let (storage, unscoped) = (session.storage(), Arc::clone(&session.unscoped));
+        let scoped = session.scoped.clone();
         blocking(move || {
-            let path = temporary_sibling(&path)?;
+            let (path, name) = (temporary_sibling(&path)?, path);
+            let storage: Arc<dyn Storage> = match scoped {
+                Some(scoped) => Arc::new(scoped.storing(&name, &path)),
+                None => storage,
+            };
             let file = storage.open_write(&path, WriteMode::New)?;
             Ok(Self {
                 storage,

@@ -62,6 +62,8 @@ pub(super) struct HttpConnection {
 pub(super) struct HttpSession {
     pub(super) recorder: Recorder,
     pub(super) committer: Arc<Committer>,
+    /// The storage of the committer, where the login has rights of its own.
+    pub(super) scoped: Option<Arc<ScopedStorage>>,
     /// Without the rights of the login, which may have ended when a file is removed.
     pub(super) unscoped: Arc<dyn Storage>,
     pub(super) turns: AccountTurns,
@@ -245,15 +247,15 @@ impl HttpConnection {
         let service = &self.service;
         let holder = name.to_string();
         let sharing = sharing_as(&name, self.peer.ip());
-        let committer = match rights {
+        let scoped = rights.map(|rights| {
+            let inner = service.committer.storage();
+            let made = service.made.of(&holder);
+            let clock = Arc::new(SystemTime::now);
+            Arc::new(ScopedStorage::new(inner, rights, clock, made))
+        });
+        let committer = match scoped.clone() {
             None => Arc::clone(&service.committer),
-            Some(rights) => {
-                let inner = service.committer.storage();
-                let made = service.made.of(&holder);
-                let clock = Arc::new(SystemTime::now);
-                let scoped = ScopedStorage::new(inner, rights, clock, made);
-                Committer::new(service.committer.durability(), Arc::new(scoped))
-            }
+            Some(scoped) => Committer::new(service.committer.durability(), scoped),
         };
         let recorder = self.recorder(Some(holder));
         info!(session = self.permit.number(), peer = %self.peer, ?user, "HTTPS login");
@@ -261,6 +263,7 @@ impl HttpConnection {
         HttpSession {
             recorder,
             committer,
+            scoped,
             unscoped: service.committer.storage(),
             turns: service.turns.of(&sharing),
             copies: service.copies.clone(),

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use godwit_http::multistatus::{self, Hrefs};
 use openssl::ssl::{SslConnector, SslFiletype, SslMethod, SslStream, SslVerifyMode};
 
 use crate::{
@@ -383,7 +384,7 @@ fn properties_are_listed_to_a_finite_depth() {
         ask(&site, "PROPFIND", path, &format!("{KIM}{head}"), body)
     };
     let answer = find("/sam", "Depth: 1\r\n", b"").is(207);
-    let found = godwit_http::multistatus::read(&answer.body).unwrap();
+    let found = multistatus::read(&answer.body, Hrefs::Encoded).unwrap();
     let paths: Vec<_> = found.iter().map(|one| (&one.path[..], one.size)).collect();
     assert_eq!(paths, [(&b"/sam/"[..], None), (b"/sam/<&>", Some(3))]);
     assert!(found[0].is_collection && found[1].tag.is_some());
@@ -391,7 +392,7 @@ fn properties_are_listed_to_a_finite_depth() {
         b"<propfind xmlns='DAV:'><prop><resourcetype/><quota-available-bytes/><x xmlns='u'/>\
           </prop></propfind>";
     let answer = find("/", "Depth: 0\r\n", body).is(207);
-    let found = godwit_http::multistatus::read(&answer.body).unwrap();
+    let found = multistatus::read(&answer.body, Hrefs::Encoded).unwrap();
     assert!(
         found.len() == 1 && found[0].free_bytes.is_some(),
         "{}",
@@ -412,7 +413,9 @@ fn properties_are_listed_to_a_finite_depth() {
     }
     let answer = find("/sam", "Depth: 1\r\n", b"").is(207);
     assert_eq!(
-        godwit_http::multistatus::read(&answer.body).unwrap().len(),
+        multistatus::read(&answer.body, Hrefs::Encoded)
+            .unwrap()
+            .len(),
         5002
     );
     let page = ask(&site, "GET", "/sam/", KIM, b"").is(200);

@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// What the other server wants to see.
-const THEIRS: &str = "TransferHeaderAuthorization: Basic a2ltOnNlIGNyZXQ=\r\n";
+pub(crate) const THEIRS: &str = "TransferHeaderAuthorization: Basic a2ltOnNlIGNyZXQ=\r\n";
 
-fn passive() -> Site {
+pub(crate) fn passive() -> Site {
     Site::new(Wishes {
         https: true,
         ..Wishes::default()
@@ -32,11 +32,11 @@ fn passive() -> Site {
 }
 
 /// A server that copies from and to `passive`.
-fn active(passive: &Site) -> Site {
+pub(crate) fn active(passive: &Site) -> Site {
     active_with(passive, |_| {})
 }
 
-fn active_with(passive: &Site, change: impl FnOnce(&mut CopySettings)) -> Site {
+pub(crate) fn active_with(passive: &Site, change: impl FnOnce(&mut CopySettings)) -> Site {
     let wishes = Wishes {
         https: true,
         anonymous: true,
@@ -51,21 +51,21 @@ fn active_with(passive: &Site, change: impl FnOnce(&mut CopySettings)) -> Site {
     Site::with(wishes, |settings| settings.copies = Some(copies))
 }
 
-fn url(site: &Site, path: &str) -> String {
+pub(crate) fn url(site: &Site, path: &str) -> String {
     format!("https://{}{path}", site.server.https.unwrap())
 }
 
-fn copy(site: &Site, path: &str, head: &str) -> Answer {
+pub(crate) fn copy(site: &Site, path: &str, head: &str) -> Answer {
     ask(site, "COPY", path, &format!("{KIM}{head}"), b"")
 }
 
-fn pull(site: &Site, path: &str, source: &str, head: &str) -> Answer {
+pub(crate) fn pull(site: &Site, path: &str, source: &str, head: &str) -> Answer {
     copy(site, path, &format!("Source: {source}\r\n{THEIRS}{head}"))
 }
 
 /// The last line.
 #[track_caller]
-fn ending(answer: Answer) -> String {
+pub(crate) fn ending(answer: Answer) -> String {
     let answer = answer.is(202);
     assert_eq!(answer.header("content-type"), "text/perf-marker-stream");
     let text = answer.text();
@@ -75,13 +75,13 @@ fn ending(answer: Answer) -> String {
 }
 
 #[track_caller]
-fn fails(answer: Answer, why: &str) {
+pub(crate) fn fails(answer: Answer, why: &str) {
     let ending = ending(answer);
     assert!(ending.starts_with("failure: "), "{ending}");
     assert!(ending.contains(why), "{ending}");
 }
 
-const DONE: &str = "success: Created";
+pub(crate) const DONE: &str = "success: Created";
 
 #[test]
 fn files_are_pulled_from_another_server() {
@@ -234,19 +234,29 @@ fn a_server_that_no_authority_vouches_for_gets_no_request() {
     fails(pull(&active, "/f", &source, ""), "not trusted");
 }
 
-type Stream = SslStream<TcpStream>;
+pub(crate) type Stream = SslStream<TcpStream>;
 
 /// A server that answers each request with `answer`, until that returns false.
-struct Fake {
+pub(crate) struct Fake {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fake {
-    fn new(
+    pub(crate) fn new(
         passive: &Site,
         answer: impl Fn(&str, &mut Stream) -> bool + Send + Sync + 'static,
     ) -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::at(any, passive, answer).expect("an address of this machine")
+    }
+
+    /// `None`: this machine has no such address.
+    pub(crate) fn at(
+        address: SocketAddr,
+        passive: &Site,
+        answer: impl Fn(&str, &mut Stream) -> bool + Send + Sync + 'static,
+    ) -> Option<Self> {
         let mut builder = SslAcceptor::mozilla_intermediate(SslMethod::tls()).unwrap();
         let pem = passive.at("host.pem");
         builder.set_certificate_chain_file(&pem).unwrap();
@@ -254,7 +264,7 @@ impl Fake {
             .set_private_key_file(&pem, SslFiletype::PEM)
             .unwrap();
         let acceptor = Arc::new(builder.build());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(address).ok()?;
         let address = listener.local_addr().unwrap();
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let (seen, answer) = (Arc::clone(&heads), Arc::new(answer));
@@ -275,10 +285,10 @@ impl Fake {
                 });
             }
         });
-        Self { address, heads }
+        Some(Self { address, heads })
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("https://{}/f", self.address)
     }
 
@@ -299,11 +309,11 @@ fn head(stream: &mut Stream) -> Option<String> {
     Some(format!("{first}\r\n{}", rest.to_ascii_lowercase()))
 }
 
-fn say(stream: &mut Stream, text: &str) -> bool {
+pub(crate) fn say(stream: &mut Stream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
 
-fn ok(stream: &mut Stream, headers: &str, body: &str) -> bool {
+pub(crate) fn ok(stream: &mut Stream, headers: &str, body: &str) -> bool {
     let length = body.len();
     say(
         stream,

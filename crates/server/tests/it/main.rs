@@ -17,6 +17,7 @@ mod hostile;
 mod hostile_children;
 mod https;
 mod https_copies;
+mod https_copy_cases;
 mod https_parts;
 mod lifecycle;
 mod listings;

@@ -1,6 +1,9 @@
 //! What storage refuses must reach the client with the right code and the system's words.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::{
     client::{EOD, EOF, block, data_block},
@@ -80,27 +83,41 @@ fn a_full_disk_is_reported() {
     assert_eq!(ftp.put("STOR /f", b"fits").code, 226);
 }
 
-struct SmallDisk(tempfile::TempDir);
+/// A file system of 1 MiB.
+pub(crate) struct SmallDisk {
+    path: PathBuf,
+    _folder: Option<tempfile::TempDir>,
+}
 
 impl SmallDisk {
     fn mount() -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = Self::mount_at(folder.path())?;
+        disk._folder = Some(folder);
+        Some(disk)
+    }
+
+    /// `None`: this takes root.
+    pub(crate) fn mount_at(path: &Path) -> Option<Self> {
         let status = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=1m", "godwit-test"])
-            .arg(directory.path())
+            .arg(path)
             .stderr(std::process::Stdio::null())
             .status();
-        status.is_ok_and(|s| s.success()).then_some(Self(directory))
+        status.is_ok_and(|s| s.success()).then(|| Self {
+            path: path.to_owned(),
+            _folder: None,
+        })
     }
 
     fn path(&self) -> &Path {
-        self.0.path()
+        &self.path
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Lazily: a server of a test that failed may still have files open.
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }

@@ -56,7 +56,7 @@ impl Site {
     pub(crate) fn with(wishes: Wishes, change: impl FnOnce(&mut ServerSettings)) -> Self {
         let now = SystemTime::now();
         let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
-        let host = Blueprint::host("/O=Grid/CN=host", &["localhost", "127.0.0.1"]).at(now);
+        let host = Blueprint::host("/O=Grid/CN=host", &["localhost", "127.0.0.1", "::1"]).at(now);
         let host = host.issued_by(&grid.authority);
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name);

@@ -10,7 +10,7 @@ use godwit_engine::control::{ControlError, Event};
 use godwit_http::{
     conditions::parse_date,
     digest::Form,
-    multistatus::{self, Resource},
+    multistatus::{self, Hrefs, Resource},
 };
 use godwit_http_client::{Body, Bytes, HeaderValue, Method, Request, StatusCode, header};
 use godwit_proto::{
@@ -168,7 +168,8 @@ impl HttpControl {
         let asked = is_there(&exchange);
         self.wire.done(exchange).await;
         self.server().set_dav(Dav::Yes);
-        let resources = body.as_deref().map(multistatus::read);
+        let hrefs = self.server().hrefs();
+        let resources = (body.as_deref()).map(|body| multistatus::read(body, hrefs));
         let resources = match resources {
             Some(Ok(resources)) => resources,
             Some(Err(error)) => return Err(senseless("PROPFIND", &error.to_string())),
@@ -294,7 +295,7 @@ impl HttpControl {
             return Ok(reply(550, "directory not empty"));
         };
         self.wire.done(exchange).await;
-        let Ok(resources) = multistatus::read(&body) else {
+        let Ok(resources) = multistatus::read(&body, self.server().hrefs()) else {
             return Err(senseless("PROPFIND", "it is malformed or too long"));
         };
         match &resources[..] {
@@ -331,19 +332,16 @@ impl HttpControl {
     /// Replaces a file, as FTP's servers do, and no directory, which MOVE would do, too. Another
     /// client may put a directory there between the question and the answer.
     async fn rename(&mut self, from: &FtpPath, to: &FtpPath) -> Result<Reply, HttpError> {
-        let origin = &self.server().origin;
-        let destination = format!("{origin}{}", HttpServer::target(to, false));
-        let headers = |overwrite: &str| {
-            [
-                ("destination", destination.clone()),
-                ("overwrite", overwrite.to_owned()),
-            ]
-        };
-        let method = dav_method(b"MOVE");
-        let (first, again) = (headers("F"), headers("T"));
-        let moved = self
-            .change(method.clone(), from, false, &first, Failed::Status)
-            .await?;
+        let mut moved = self.move_once(from, to, false, "F").await?;
+        // nginx moves a directory by names with a slash alone.
+        if moved.text().contains("HTTP 400")
+            && self
+                .look(from)
+                .await?
+                .is_ok_and(|found| found.is_collection)
+        {
+            moved = self.move_once(from, to, true, "F").await?;
+        }
         if moved.code.get() != 550 || !moved.text().contains("HTTP 412") {
             return Ok(moved);
         }
@@ -351,11 +349,27 @@ impl HttpControl {
             Ok(found) if found.is_collection => Ok(reply(550, "is a directory")),
             // Who cannot tell what is there may not have it replaced.
             Err(refusal) if failure_kind(&refusal) != Some(FailureKind::NotFound) => Ok(refusal),
-            Ok(_) | Err(_) => {
-                self.change(method, from, false, &again, Failed::Status)
-                    .await
-            }
+            Ok(_) | Err(_) => self.move_once(from, to, false, "T").await,
         }
+    }
+
+    async fn move_once(
+        &mut self,
+        from: &FtpPath,
+        to: &FtpPath,
+        is_directory: bool,
+        overwrite: &'static str,
+    ) -> Result<Reply, HttpError> {
+        if self.server().hrefs() == Hrefs::Literal && to.as_bytes().contains(&b'?') {
+            return Ok(reply(553, "names end at a question mark there"));
+        }
+        let headers = [
+            ("destination", self.server().destination(to, is_directory)),
+            ("overwrite", overwrite.as_bytes().to_vec()),
+        ];
+        let method = dav_method(b"MOVE");
+        self.change(method, from, is_directory, &headers, Failed::Status)
+            .await
     }
 
     /// RFC 3230 and RFC 9530. A server that does not know the algorithm answers without.
@@ -392,7 +406,7 @@ impl HttpControl {
         method: Method,
         path: &FtpPath,
         is_directory: bool,
-        headers: &[(&'static str, String)],
+        headers: &[(&'static str, Vec<u8>)],
         failed: Failed,
     ) -> Result<Reply, HttpError> {
         let target = HttpServer::target(path, is_directory);
@@ -400,7 +414,7 @@ impl HttpControl {
         let request = |target: &str| {
             let mut request = Request::new(method.clone(), target).answered_within(limit);
             for (name, value) in headers {
-                if let Ok(value) = HeaderValue::try_from(value) {
+                if let Ok(value) = HeaderValue::from_bytes(value) {
                     request = request.with(header::HeaderName::from_static(name), value);
                 }
             }

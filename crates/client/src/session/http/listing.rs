@@ -1,6 +1,6 @@
 //! A directory as PROPFIND lists it, in the lines of MLSD: what reads those trusts no name.
 
-use godwit_http::multistatus::{self, Resource};
+use godwit_http::multistatus::{self, Hrefs, Resource};
 use godwit_http_client::StatusCode;
 use godwit_proto::{
     FtpPath, Reply,
@@ -44,8 +44,9 @@ impl HttpControl {
         };
         self.wire.done(exchange).await;
         let base = without_slash(&base).to_vec();
+        let hrefs = self.server().hrefs();
         // A large one takes a while.
-        let lines = tokio::task::spawn_blocking(move || lines(&base, &body)).await;
+        let lines = tokio::task::spawn_blocking(move || lines(&base, &body, hrefs)).await;
         match lines {
             Ok(lines) => lines.map(|lines| lines.ok_or_else(|| reply(550, "not a directory"))),
             Err(_) => Err(senseless("PROPFIND", "it cannot be read")),
@@ -58,9 +59,9 @@ fn no_listings() -> Reply {
 }
 
 /// `None`: it is a file.
-fn lines(base: &[u8], body: &[u8]) -> Result<Option<Vec<u8>>, HttpError> {
-    let resources =
-        multistatus::read(body).map_err(|error| senseless("PROPFIND", &error.to_string()))?;
+fn lines(base: &[u8], body: &[u8], hrefs: Hrefs) -> Result<Option<Vec<u8>>, HttpError> {
+    let resources = multistatus::read(body, hrefs)
+        .map_err(|error| senseless("PROPFIND", &error.to_string()))?;
     let is_own = |resource: &Resource| without_slash(&resource.path) == base;
     let Some(own) = resources.iter().find(|resource| is_own(resource)) else {
         return Err(senseless("PROPFIND", "the directory itself is not in it"));
@@ -111,7 +112,9 @@ mod tests {
             );
         }
         body += multistatus::TAIL;
-        let lines = lines(b"/d e", body.as_bytes()).unwrap().unwrap();
+        let lines = lines(b"/d e", body.as_bytes(), Hrefs::Encoded)
+            .unwrap()
+            .unwrap();
         String::from_utf8(lines).unwrap()
     }
 

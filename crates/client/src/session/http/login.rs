@@ -66,6 +66,7 @@ pub(in crate::session) async fn open(
     }
     endpoint.capabilities.record(Observed::Greeted);
     server.set_dav(offered.dav);
+    server.learn_hrefs(&offered.program);
     if server.origin.scheme == Scheme::Https {
         context.reporter.emit(&Event::Secured {
             endpoint: endpoint.name(),
@@ -104,6 +105,8 @@ struct Offered {
     tls: String,
     dav: Dav,
     takes_parts: bool,
+    /// Empty: the server does not tell.
+    program: String,
     /// Where the server tells.
     checksums: Vec<ChecksumAlgorithm>,
 }
@@ -141,6 +144,10 @@ async fn ask(wire: &mut Wire) -> std::result::Result<(StatusCode, Offered, Strin
         },
         takes_parts: (exchange.answer.header("dav"))
             .is_some_and(|told| told.split(',').any(|word| word.trim() == PARTS)),
+        program: exchange
+            .header(header::SERVER)
+            .unwrap_or_default()
+            .to_owned(),
         checksums: (exchange.answer.header("want-digest"))
             .map(|told| Form::Rfc3230.offered(told))
             .unwrap_or_default(),

@@ -17,7 +17,7 @@ use godwit_gsi::{
     https::{HttpsClient, Trust},
     verify::Directory,
 };
-use godwit_http::target;
+use godwit_http::{multistatus::Hrefs, target};
 use godwit_http_client::{
     Answer, BadUrl, Connection, Connector, HeaderValue, Limits, Method, Origin, Policy, Request,
     Scheme, Step, Url, header, is_secret,
@@ -138,6 +138,8 @@ pub(super) struct HttpServer {
     dav: AtomicU8,
     /// Files are sent to it in parts.
     pub(super) takes_parts: AtomicBool,
+    /// It encodes no paths in bodies and headers, and decodes none in headers.
+    is_literal: AtomicBool,
     log: Option<ProtocolTrace>,
     pub(super) limits: Limits,
 }
@@ -206,6 +208,7 @@ impl HttpServer {
             authorization,
             dav: AtomicU8::new(Dav::Unknown as u8),
             takes_parts: AtomicBool::new(false),
+            is_literal: AtomicBool::new(false),
             log,
             limits,
         })
@@ -230,6 +233,31 @@ impl HttpServer {
 
     pub(super) fn set_dav(&self, dav: Dav) {
         self.dav.store(dav as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn hrefs(&self) -> Hrefs {
+        match self.is_literal.load(Ordering::Relaxed) {
+            true => Hrefs::Literal,
+            false => Hrefs::Encoded,
+        }
+    }
+
+    /// By the name of its program (`Server`). XRootD, up to 6.1 at least, has paths as they are.
+    pub(super) fn learn_hrefs(&self, program: &str) {
+        let is_xrootd = program.to_ascii_lowercase().starts_with("xrootd");
+        self.is_literal.store(is_xrootd, Ordering::Relaxed);
+    }
+
+    /// The URL of a path as `Destination` of a request to this server.
+    pub(super) fn destination(&self, path: &FtpPath, is_directory: bool) -> Vec<u8> {
+        let mut url = self.origin.to_string().into_bytes();
+        match self.hrefs() {
+            Hrefs::Encoded => url.extend_from_slice(Self::target(path, is_directory).as_bytes()),
+            // Bytes that are no letters of ASCII are cut off at the end of the header: the mark
+            // stands there, which begins a query.
+            Hrefs::Literal => url.extend_from_slice(&[path.as_bytes(), b"?"].concat()),
+        }
+        url
     }
 
     /// Connects, first by the authorities that this server's certificate has passed before.

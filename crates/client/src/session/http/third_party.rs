@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use godwit_engine::data::Sample;
-use godwit_http::marker::{Ending, Event, Marker, Reader};
+use godwit_http::{
+    marker::{Ending, Event, Marker, Reader},
+    multistatus::Hrefs,
+};
 use godwit_http_client::{HeaderName, HeaderValue, Request, StatusCode};
 use godwit_proto::{Command, FtpPath, RangeSet, Reply, error::TransferFailure};
 use tokio::time::Instant;
@@ -183,8 +186,21 @@ impl Session {
         // The other server is shown a token, never a password.
         let is_safe = ours.endpoint.is_tls();
         if let Some(token) = passive.bearer().filter(|_| is_safe) {
-            let name = HeaderName::from_static("transferheaderauthorization");
-            headers.push((name, Ok(token.clone())));
+            headers.push(match ours.http_server().map(HttpServer::hrefs) {
+                // XRootD 5 minds the case of `TransferHeader`, which is lost on the way to it.
+                Some(Hrefs::Literal) => {
+                    let value = [b"Authorization: ", token.as_bytes()].concat();
+                    let mut value = HeaderValue::from_bytes(&value);
+                    if let Ok(value) = &mut value {
+                        value.set_sensitive(true);
+                    }
+                    (HeaderName::from_static("copy-header"), value)
+                }
+                _ => {
+                    let name = HeaderName::from_static("transferheaderauthorization");
+                    (name, Ok(token.clone()))
+                }
+            });
         }
         let target = HttpServer::target(path, false);
         let request = |target: &str| {

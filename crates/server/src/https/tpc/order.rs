@@ -87,13 +87,14 @@ impl Order {
         match only(headers, "credential")?.map(str::trim) {
             None => {}
             Some(kind) if kind.eq_ignore_ascii_case("none") => {}
-            Some(_) => return bad("Credential: this server knows none but none"),
+            Some(_) => return bad("Credential is none: there is no proxy or exchanged token here"),
         }
         let streams = match only(headers, "x-number-of-streams")? {
             None => 1,
-            Some(text) => match text.trim().parse() {
-                Ok(streams) if (1..=STREAMS_MAX).contains(&streams) => streams,
-                _ => return bad("X-Number-Of-Streams is a number from 1 to 100"),
+            // gfal2 leaves it to the server by 0.
+            Some(text) => match text.trim().parse::<u32>() {
+                Ok(streams) if streams <= STREAMS_MAX => streams.max(1),
+                _ => return bad("X-Number-Of-Streams is a number up to 100"),
             },
         };
         let must_verify = match only(headers, "requirechecksumverification")?.map(str::trim) {
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn values_that_are_not_understood_are_refused() {
         for (name, value) in [
-            ("x-number-of-streams", "0"),
+            ("x-number-of-streams", "-1"),
             ("x-number-of-streams", "101"),
             ("x-number-of-streams", "many"),
             ("credential", "gridsite"),
@@ -234,6 +235,8 @@ mod tests {
                 "{name}: {value}"
             );
         }
+        let by_default = read(&[SOURCE, ("x-number-of-streams", "0")]).unwrap();
+        assert_eq!(by_default.streams, 1);
         let order = read(&[
             SOURCE,
             ("X-Number-Of-Streams", "100"),

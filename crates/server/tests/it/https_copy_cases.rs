@@ -1,0 +1,247 @@
+//! Copies between servers when two meet, when readers look on, and when one end gives up.
+
+use std::{
+    fs,
+    io::Read as _,
+    net::Ipv6Addr,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use serde_json::json;
+
+use crate::{
+    harness::{eventually, pattern},
+    https::{KIM, ask, connect, names},
+    https_copies::{
+        DONE, Fake, THEIRS, active, active_with, copy, ending, fails, ok, passive, pull, say, url,
+    },
+    storage_failures::SmallDisk,
+    tls::{AUDIENCE, ISSUER},
+};
+
+#[test]
+fn the_status_of_a_source_is_in_the_reason() {
+    let passive = passive();
+    let active = active(&passive);
+    for status in ["401", "403", "404", "410", "429", "500", "503", "507"] {
+        let fake = Fake::new(&passive, move |_, stream| {
+            let text = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+            say(stream, &text)
+        });
+        let why = format!("status code {status}");
+        fails(pull(&active, "/f", &fake.url(), ""), &why);
+    }
+    eventually("nothing is left", || names(&active, "") == ["sam"]);
+}
+
+#[test]
+fn a_destination_may_refuse_before_it_has_the_bytes() {
+    let passive = passive();
+    let active = active(&passive);
+    active.server.write("large", pattern(20_000_000, 1));
+    for status in ["403", "413", "417", "507"] {
+        let fake = Fake::new(&passive, move |head, stream| {
+            let text = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+            assert!(
+                !head.starts_with("PUT") || head.contains("expect: 100-continue"),
+                "{head}"
+            );
+            say(stream, &text);
+            false
+        });
+        let head = format!("Destination: {}\r\n{THEIRS}", fake.url());
+        fails(
+            copy(&active, "/large", &head),
+            &format!("status code {status}"),
+        );
+    }
+}
+
+/// A source that sends the first half of a file, and the second when it is told to.
+struct Halves {
+    source: Fake,
+    go: mpsc::Sender<()>,
+}
+
+impl Halves {
+    fn of(passive: &crate::tls::Site, content: Vec<u8>) -> Self {
+        let (go, may_go) = mpsc::channel();
+        let may_go = Mutex::new(may_go);
+        let source = Fake::new(passive, move |head, stream| {
+            use std::io::Write as _;
+            let length = content.len();
+            let text = format!("HTTP/1.1 200 x\r\nContent-Length: {length}\r\n\r\n");
+            if head.starts_with("HEAD") {
+                return say(stream, &text);
+            }
+            let (first, second) = content.split_at(length / 2);
+            say(stream, &text)
+                && stream.write_all(first).is_ok()
+                && may_go.lock().unwrap().recv().is_ok()
+                && stream.write_all(second).is_ok()
+        });
+        Self { source, go }
+    }
+}
+
+#[test]
+fn readers_see_the_old_file_until_the_new_one_is_whole() {
+    let passive = passive();
+    let active = active(&passive);
+    let (old, new) = (pattern(1000, 1), pattern(2_000_000, 2));
+    active.server.write("f", &old);
+    let halves = Halves::of(&passive, new.clone());
+    let copied = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let copying = scope.spawn(|| {
+            let answer = pull(&active, "/f", &halves.source.url(), "");
+            copied.store(true, Ordering::Relaxed);
+            ending(answer)
+        });
+        eventually("half has come", || names(&active, "").len() == 3);
+        assert!(active.server.read("f") == old && !copied.load(Ordering::Relaxed));
+        halves.go.send(()).unwrap();
+        assert_eq!(copying.join().unwrap(), DONE);
+    });
+    assert!(active.server.read("f") == new);
+}
+
+#[test]
+fn of_two_copies_to_one_name_each_is_whole() {
+    let passive = passive();
+    let active = active(&passive);
+    let contents = [pattern(1_000_000, 1), pattern(2_000_000, 2)];
+    let halves = contents
+        .each_ref()
+        .map(|content| Halves::of(&passive, content.clone()));
+    thread::scope(|scope| {
+        let copying = halves.each_ref().map(|halves| {
+            let active = &active;
+            let url = halves.source.url();
+            scope.spawn(move || ending(pull(active, "/f", &url, "")))
+        });
+        eventually("both have begun", || names(&active, "").len() == 3);
+        for halves in &halves {
+            halves.go.send(()).unwrap();
+        }
+        for copy in copying {
+            assert_eq!(copy.join().unwrap(), DONE);
+        }
+    });
+    assert!(contents.contains(&active.server.read("f")));
+    eventually("nothing is left", || names(&active, "") == ["f", "sam"]);
+}
+
+#[test]
+fn a_full_disk_ends_a_copy_and_leaves_nothing() {
+    let passive = passive();
+    let active = active(&passive);
+    let folder = active.server.path("disk");
+    fs::create_dir(&folder).unwrap();
+    let Some(_disk) = SmallDisk::mount_at(&folder) else {
+        println!("skipped: cannot mount a small tmpfs (needs root)");
+        return;
+    };
+    // It says no length, so that the lack of space shows while bytes come.
+    let fake = Fake::new(&passive, |head, stream| {
+        let chunk = format!("{:x}\r\n{}\r\n", 1 << 20, "x".repeat(1 << 20));
+        match head.starts_with("HEAD") {
+            true => say(stream, "HTTP/1.1 405 x\r\nContent-Length: 0\r\n\r\n"),
+            false => {
+                say(
+                    stream,
+                    "HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\n\r\n",
+                ) && (0..3).all(|_| say(stream, &chunk))
+                    && say(stream, "0\r\n\r\n")
+            }
+        }
+    });
+    fails(pull(&active, "/disk/f", &fake.url(), ""), "No space left");
+    eventually("nothing is left", || names(&active, "disk").is_empty());
+}
+
+#[test]
+fn a_source_may_have_an_address_of_ipv6_alone() {
+    let passive = passive();
+    let active = active_with(&passive, |copies| {
+        copies.hosts.push("::1/128".parse().unwrap());
+    });
+    let loopback = (Ipv6Addr::LOCALHOST, 0).into();
+    let Some(fake) = Fake::at(loopback, &passive, |_, stream| ok(stream, "", "abc")) else {
+        println!("skipped: this machine has no IPv6");
+        return;
+    };
+    assert_eq!(ending(pull(&active, "/f", &fake.url(), "")), DONE);
+    assert_eq!(active.server.read("f"), b"abc");
+}
+
+#[test]
+fn a_source_that_answers_a_range_beyond_its_end_senselessly_is_asked_for_the_whole() {
+    let passive = passive();
+    let active = active(&passive);
+    let fake = Fake::new(&passive, |head, stream| {
+        let range = "HTTP/1.1 206 x\r\nContent-Length: 16777216\r\n\
+                     Content-Range: bytes 0-16777215/3\r\n\r\nabc";
+        match head.contains("range: bytes=") {
+            true => {
+                say(stream, range);
+                false
+            }
+            false => ok(stream, "", "abc"),
+        }
+    });
+    let several = "X-Number-Of-Streams: 2\r\n";
+    assert_eq!(ending(pull(&active, "/f", &fake.url(), several)), DONE);
+    assert_eq!(active.server.read("f"), b"abc");
+}
+
+#[test]
+fn a_server_that_stops_claims_no_success_and_names_no_file() {
+    let passive = passive();
+    let mut active = active(&passive);
+    let halves = Halves::of(&passive, pattern(2_000_000, 1));
+    let mut client = connect(&active, None);
+    let head = format!("{KIM}Source: {}\r\n{THEIRS}", halves.source.url());
+    let request = format!("COPY /f HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
+    std::io::Write::write_all(&mut client, request.as_bytes()).unwrap();
+    eventually("half has come", || names(&active, "").len() == 2);
+    active.server.begin_shutdown();
+    let mut text = Vec::new();
+    let _ = client.read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("202") && !text.contains("success"), "{text}");
+    active.server.join();
+    assert!(!active.server.path("f").exists());
+}
+
+#[test]
+fn a_token_for_one_file_suffices_to_store_it() {
+    let site = passive();
+    let bearer = |scope: &str| {
+        let token = site.issuer.token(&json!({
+            "iss": ISSUER, "sub": "robot", "aud": AUDIENCE, "exp": 4_000_000_000_u64,
+            "wlcg.ver": "1.0", "scope": scope,
+        }));
+        format!("Authorization: Bearer {token}\r\n")
+    };
+    let put = |token: &str, path: &str| ask(&site, "PUT", path, token, b"x");
+    let create = bearer("storage.create:/one");
+    put(&create, "/two").is(403);
+    put(&create, "/one").is(201);
+    put(&create, "/one").is(403);
+    let modify = bearer("storage.modify:/one");
+    put(&modify, "/one").is(204);
+    put(&bearer("storage.read:/one"), "/one").is(403);
+    let active = active(&site);
+    active.server.write("f", b"pushed");
+    let (token, there) = (bearer("storage.modify:/four"), url(&site, "/four"));
+    let head = format!("Destination: {there}\r\nTransferHeader{token}");
+    assert_eq!(ending(copy(&active, "/f", &head)), DONE);
+    assert_eq!(site.server.read("four"), b"pushed");
+    assert_eq!(names(&site, ""), ["four", "one", "sam"]);
+}
