@@ -310,9 +310,10 @@ impl File for PosixFile {
         let flags = ReadWriteFlags::NOWAIT;
         let mut buffers = [IoSliceMut::new(buffer)];
         match retry_on_intr(|| preadv2(&self.fd, &mut buffers, offset, flags)) {
-            Ok(count) => Ok(Some(count)),
-            // What fails in another way fails again where it may wait.
-            Err(_) => Ok(None),
+            Ok(count) if count > 0 || buffers[0].is_empty() => Ok(Some(count)),
+            // Linux 5.9 and 5.10 may say 0 before the end (preadv2(2)), and what fails in another
+            // way fails again where it may wait.
+            Ok(_) | Err(_) => Ok(None),
         }
     }
 

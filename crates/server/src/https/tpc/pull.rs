@@ -231,6 +231,10 @@ impl Pull {
                 Ok(()) => break,
                 Err(failed) if self.may_resume(end) && self.may_retry(&failed) => {
                     *kept = None;
+                    if end == Some(receipt.offset()) {
+                        // What was lost came behind the last byte.
+                        break;
+                    }
                     sleep(RETRY_PAUSE).await;
                 }
                 Err(failed) => return Err(failed),
