@@ -34,10 +34,15 @@ pub struct ChunkBody {
     /// Those that are left, where that is known.
     bytes: Option<u64>,
     chunks: mpsc::Receiver<Bytes>,
+    /// Until the connection asks for the first chunk.
+    wanted: Option<oneshot::Sender<()>>,
 }
 
 /// Where a body's chunks go.
-pub struct ChunkSender(mpsc::Sender<Bytes>);
+pub struct ChunkSender {
+    chunks: mpsc::Sender<Bytes>,
+    wanted: oneshot::Receiver<()>,
+}
 
 /// The connection takes no more of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,13 +50,20 @@ pub struct ChunkSender(mpsc::Sender<Bytes>);
 pub struct Gone;
 
 impl ChunkSender {
+    /// Waits until the connection asks for the first chunk, once; `false`: it does not, as the
+    /// server has answered before, or the request is over. A source that can be read only once is
+    /// not touched before.
+    pub async fn wanted(&mut self) -> bool {
+        (&mut self.wanted).await.is_ok()
+    }
+
     /// Waits until the connection has room for it. A body ends when its sender is dropped; one that
     /// has not all the bytes of its length then breaks the request off.
     ///
     /// # Errors
     /// When the request is over.
     pub async fn send(&self, chunk: Bytes) -> Result<(), Gone> {
-        self.0.send(chunk).await.map_err(|_| Gone)
+        self.chunks.send(chunk).await.map_err(|_| Gone)
     }
 
     /// The same on a thread that may block.
@@ -59,12 +71,12 @@ impl ChunkSender {
     /// # Errors
     /// As [`Self::send`].
     pub fn blocking_send(&self, chunk: Bytes) -> Result<(), Gone> {
-        self.0.blocking_send(chunk).map_err(|_| Gone)
+        self.chunks.blocking_send(chunk).map_err(|_| Gone)
     }
 
     /// Waits until the request is over.
     pub async fn gone(&self) {
-        self.0.closed().await;
+        self.chunks.closed().await;
     }
 }
 
@@ -73,9 +85,17 @@ impl ChunkSender {
 #[must_use]
 pub fn channel(bytes: Option<u64>) -> (ChunkSender, Body) {
     let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
+    let (asks, wanted) = oneshot::channel();
     (
-        ChunkSender(sender),
-        Body::Chunks(ChunkBody { bytes, chunks }),
+        ChunkSender {
+            chunks: sender,
+            wanted,
+        },
+        Body::Chunks(ChunkBody {
+            bytes,
+            chunks,
+            wanted: Some(asks),
+        }),
     )
 }
 
@@ -146,6 +166,10 @@ impl Outgoing {
                 Poll::Ready((!bytes.is_empty()).then_some(bytes))
             }
             Body::Chunks(body) => {
+                if let Some(wanted) = body.wanted.take() {
+                    // A sender may send without a look at it.
+                    let _ = wanted.send(());
+                }
                 let chunk = body.chunks.poll_recv(context);
                 let is_starved = chunk.is_pending();
                 self.progress

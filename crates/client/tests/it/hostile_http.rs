@@ -26,6 +26,14 @@ pub(crate) struct FakeHttp {
 
 impl FakeHttp {
     pub(crate) fn start(answer: impl Fn(&Heard, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        Self::reading(true, answer)
+    }
+
+    /// `bodies`: it reads them before it answers.
+    pub(crate) fn reading(
+        bodies: bool,
+        answer: impl Fn(&Heard, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let heard = Arc::<Mutex<Vec<Heard>>>::default();
@@ -36,7 +44,7 @@ impl FakeHttp {
                 thread::spawn(move || {
                     let mut lines = BufReader::new(stream.try_clone().unwrap());
                     let mut stream = stream;
-                    while let Some(request) = read_head(&mut lines) {
+                    while let Some(request) = read_request(&mut lines, bodies) {
                         kept.lock().unwrap().push(request.clone());
                         match request.0.as_str() {
                             "OPTIONS" => send(&mut stream, "200 OK", "DAV: 1\r\n", b""),
@@ -59,7 +67,7 @@ impl FakeHttp {
     }
 }
 
-fn read_head(lines: &mut BufReader<TcpStream>) -> Option<Heard> {
+fn read_request(lines: &mut BufReader<TcpStream>, bodies: bool) -> Option<Heard> {
     let mut first = String::new();
     lines
         .read_line(&mut first)
@@ -79,6 +87,7 @@ fn read_head(lines: &mut BufReader<TcpStream>) -> Option<Heard> {
     let length = headers
         .lines()
         .find_map(|l| l.strip_prefix("content-length: "));
+    let length = length.filter(|_| bodies);
     let length: usize = length.map_or(0, |text| text.trim().parse().unwrap());
     std::io::Read::read_exact(lines, &mut vec![0; length]).ok()?;
     Some((method, path, headers))

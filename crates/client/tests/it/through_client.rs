@@ -188,3 +188,26 @@ fn a_destination_that_dies_is_the_one_that_is_named() {
     assert!(!ran.err.contains(&format!("get {from}")), "{}", ran.err);
     assert_eq!(target.heard("PUT").len(), 2, "each attempt");
 }
+
+#[test]
+fn what_passes_follows_a_destination_that_sends_it_elsewhere() {
+    const LENGTH: usize = 300_000;
+    let (door, server) = unlike();
+    fs::write(server.path("f"), bytes(LENGTH, 7)).unwrap();
+    let other = FakeHttp::start(|_, stream| send(stream, "201 Created", "", b""));
+    let place = format!("Location: {}\r\n", other.url("/other"));
+    // It answers before the body is sent.
+    let target = FakeHttp::reading(false, move |heard, stream| match heard.0.as_str() {
+        "PROPFIND" if heard.1 == "/" => multistatus(stream, &["/"], 0),
+        "PROPFIND" if heard.1 == "/f" => multistatus(stream, &["/f"], LENGTH),
+        "PUT" => send(stream, "307 Temporary Redirect", &place, b""),
+        _ => send(stream, "201 Created", "", b""),
+    });
+    let ends = [server.url("/f"), target.url("/f")];
+    let flags = ["cp", "--no-verify", "--retries=1"];
+    door.run(&[&flags[..], &[&ends[0], &ends[1]]].concat())
+        .expect(0, &["1 file"]);
+    let puts = other.heard("PUT");
+    assert_eq!(puts.len(), 1, "all bytes came at once");
+    assert!(puts[0].2.contains(&format!("content-length: {LENGTH}")));
+}

@@ -120,13 +120,16 @@ async fn send(
     })
 }
 
-/// Reads the piece into the body of a request.
+/// Reads the piece into the body of a request, once the server wants it.
 async fn feed(
     (job, outflow): (Arc<PartsJob>, Arc<Outflow>),
     start: u64,
     end: u64,
-    sender: ChunkSender,
+    mut sender: ChunkSender,
 ) {
+    if !sender.wanted().await {
+        return;
+    }
     let at = job.base + start;
     if let Err(failure) = outflow.file(&job.file, at, end - start, &sender).await {
         job.unread.lock().get_or_insert(failure);

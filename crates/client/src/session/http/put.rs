@@ -140,8 +140,11 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the file into the body of a request.
-async fn feed(job: Arc<PutJob>, sender: ChunkSender) {
+/// Reads the file into the body of a request, once the server wants it.
+async fn feed(job: Arc<PutJob>, mut sender: ChunkSender) {
+    if !sender.wanted().await {
+        return;
+    }
     let fed = match &job.source {
         LaneSource::File { file, base } => {
             let length = job.length.unwrap_or(0);
