@@ -53,7 +53,7 @@ pub use self::{
         batch::TransferBatch,
         queue::{QueueTurn, QueuedWork},
     },
-    shaping::{congestion::Congestion, rate_limit::RateLimit},
+    shaping::{congestion::Congestion, pacing::pace_by_window, rate_limit::RateLimit},
     transfer::{
         Monitor, Steered, Transfer,
         events::{TransferEvent, TransferReport},

@@ -8,6 +8,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use godwit_engine::data::pace_by_window;
 use godwit_gsi::ftps;
 use godwit_tls_stream::TlsStream;
 use hyper::{server::conn::http1::Builder, service::service_fn};
@@ -47,6 +48,8 @@ pub(crate) async fn serve(
     let Some(tls) = service.https.clone() else {
         return;
     };
+    // Clients pause between the pieces of a file.
+    pace_by_window(&socket);
     let limit = service.settings.login_limit;
     let shaken = tokio::select! {
         shaken = timeout(limit, shake_hands(socket, &tls)) => shaken,

@@ -22,6 +22,13 @@ sockopt_impl!(
     u64
 );
 
+/// Lets segments go evenly, as fast as the congestion window stands for. Without, a sender that
+/// comes back after a pause lets a whole window go at once, which a queue on the way may not hold.
+pub fn pace_by_window(socket: &impl AsFd) {
+    // The kernel paces where there is a limit, and none is so fast.
+    pace(socket, Some(1 << 50));
+}
+
 /// Holds a socket to a limit of bits per second; `None`: to none.
 pub(crate) fn pace(socket: &impl AsFd, bps: Option<u64>) {
     let rate = bps.map_or(u64::MAX, |bps| {
