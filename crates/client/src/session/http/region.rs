@@ -17,7 +17,10 @@ pub(crate) const WINDOW_BYTES: u64 = 128 << 20;
 
 /// Bytes of a piece: a request costs a round trip, in which its connection rests.
 const PIECE_BYTES_MAX: u64 = 32 << 20;
-const PIECE_BYTES_MIN: u64 = 4 << 20;
+const PIECE_BYTES_MIN: u64 = 1 << 20;
+
+/// A lane for fewer bytes is not worth its connection.
+const LANE_BYTES_MIN: u64 = 4 << 20;
 
 /// Why a lane has ended.
 #[derive(Debug)]
@@ -374,7 +377,7 @@ impl State {
     fn has_work(&self) -> bool {
         !self.returned.is_empty()
             || match (self.end, self.is_begun) {
-                (Some(end), true) => self.next < end,
+                (Some(end), true) => self.next < end || self.divisible().is_some(),
                 (None, true) => false,
                 (_, false) => self.active.is_empty(),
             }
@@ -385,9 +388,13 @@ impl State {
         let Some(end) = self.end.filter(|_| !self.is_alone) else {
             return 1;
         };
-        let left: u64 = self.active.iter().map(|(_, at, end)| end - at).sum();
+        let left = self
+            .active
+            .iter()
+            .map(|(_, at, end)| end.saturating_sub(*at));
+        let left: u64 = left.sum();
         let left = left + end.saturating_sub(self.next);
-        usize::try_from(left / PIECE_BYTES_MIN).unwrap_or(usize::MAX)
+        usize::try_from(left / LANE_BYTES_MIN).unwrap_or(usize::MAX)
     }
 
     fn piece_bytes(&self) -> u64 {
@@ -398,7 +405,7 @@ impl State {
     /// Of so many bytes, so that no lane is left without.
     fn share_of(&self, left: u64) -> u64 {
         let lanes = self.wanted.max(1) as u64;
-        left.div_ceil(lanes).max(PIECE_BYTES_MIN)
+        left.div_ceil(lanes).max(LANE_BYTES_MIN)
     }
 
     /// The first byte that is not here.
@@ -438,8 +445,9 @@ impl State {
         };
         let bytes = bytes.min(end - start);
         // A lane alone writes in order.
-        if !self.active.is_empty() && start + bytes > self.floor().saturating_add(self.window) {
-            return None;
+        let is_far = start + bytes > self.floor().saturating_add(self.window);
+        if !self.active.is_empty() && (is_far || bytes == 0) {
+            return self.divide(lane);
         }
         self.next = start + bytes;
         self.active.push((lane, start, self.next));
@@ -448,6 +456,37 @@ impl State {
             end: Some(self.next),
             is_first,
             is_rest: self.next == end,
+        })
+    }
+
+    /// Who has a piece of which another lane may take the later half: the lane that all wait for,
+    /// and near the end of the file the one with most bytes left. A part that is sent stays whole.
+    fn divisible(&self) -> Option<usize> {
+        let left = |at: &usize| {
+            let (_, from, to) = self.active[*at];
+            to.saturating_sub(from)
+        };
+        let is_large = |at: &usize| left(at) >= 2 * PIECE_BYTES_MIN;
+        let may = self.has_parts && !self.is_sent && !self.is_alone;
+        let all = (0..self.active.len()).filter(|_| may);
+        match self.end.is_some_and(|end| self.next < end) {
+            true => all.min_by_key(|at| self.active[*at].1).filter(is_large),
+            false => all.max_by_key(left).filter(is_large),
+        }
+    }
+
+    /// Takes the later half of what a slower lane has left: else all would wait for it.
+    fn divide(&mut self, lane: usize) -> Option<Piece> {
+        let slow = self.divisible()?;
+        let (_, from, to) = &mut self.active[slow];
+        let (start, end) = (*from + (*to - *from) / 2, *to);
+        *to = start;
+        self.active.push((lane, start, end));
+        Some(Piece {
+            start,
+            end: Some(end),
+            is_first: false,
+            is_rest: Some(end) == self.end,
         })
     }
 
@@ -474,6 +513,64 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_slow_lane_loses_the_later_half_of_its_piece_to_one_that_waits() {
+        let region = Region::new(0, Some(1 << 30), WINDOW_BYTES, Arc::default());
+        assert_eq!(region.want(2), [0]);
+        let slow = region.take(0).await.unwrap();
+        region.begun(0, Some(Validator::Date(String::new())), true);
+        assert_eq!(region.want(2), [1]);
+        assert_eq!(slow.end, Some(PIECE_BYTES_MAX));
+        let mut end = PIECE_BYTES_MAX;
+        let half = loop {
+            let piece = region.take(1).await.unwrap();
+            if piece.start < PIECE_BYTES_MAX {
+                break piece;
+            }
+            assert_eq!(piece.start, end);
+            end = piece.end.unwrap();
+            region.written(1, end - piece.start);
+            region.done(1, false);
+        };
+        assert_eq!(end, WINDOW_BYTES);
+        assert_eq!(
+            (half.start, half.end),
+            (PIECE_BYTES_MAX / 2, Some(PIECE_BYTES_MAX))
+        );
+        assert!(!half.is_rest && region.end_of(0) == Some(half.start));
+        region.written(1, half.end.unwrap() - half.start);
+        region.done(1, false);
+        // The rest is halved until it is small; then the lane waits for it.
+        region.written(0, half.start - PIECE_BYTES_MIN);
+        let waits = tokio::time::timeout(std::time::Duration::from_millis(20), region.take(1));
+        assert!(waits.await.is_err());
+        region.written(0, PIECE_BYTES_MIN);
+        region.done(0, false);
+        assert_eq!(region.take(1).await.unwrap().start, WINDOW_BYTES);
+    }
+
+    #[tokio::test]
+    async fn the_last_piece_is_divided_but_no_part_that_is_sent() {
+        let region = Region::new(0, Some(8 << 20), WINDOW_BYTES, Arc::default());
+        region.want(2);
+        let first = region.take(0).await.unwrap();
+        assert_eq!(first.end, Some(8 << 20));
+        region.begun(0, Some(Validator::Date(String::new())), true);
+        region.want(2);
+        let last = region.take(1).await.unwrap();
+        assert_eq!(
+            (last.start, last.end, last.is_rest),
+            (4 << 20, Some(8 << 20), true)
+        );
+        assert_eq!(region.end_of(0), Some(4 << 20));
+        let sent = Region::of_parts(8 << 20, Arc::default());
+        sent.want(2);
+        for lane in [0, 1] {
+            assert!(sent.take(lane).await.is_some());
+        }
+        assert!(sent.state.lock().divisible().is_none());
+    }
 
     #[tokio::test]
     async fn parts_are_confirmed_before_others_are_sent_far_behind_them() {
