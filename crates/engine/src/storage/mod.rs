@@ -119,6 +119,8 @@ pub enum WriteMode {
     Keep,
     /// The same, and the name itself may be no symbolic link (O_NOFOLLOW).
     KeepNoFollow,
+    /// Keep the file, which must exist.
+    Existing,
     /// Must not exist (O_EXCL): a partial file of ours.
     New,
 }

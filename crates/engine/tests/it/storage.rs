@@ -145,6 +145,8 @@ fn files_are_created_kept_and_replaced() {
     every_storage(|case| {
         let path = case.path("f");
         case.refuses(ENOENT, |s| s.open_read(&path));
+        case.refuses(ENOENT, |s| s.open_write(&path, WriteMode::Existing));
+        case.refuses(ENOENT, |s| s.open_read(&path));
         let file = case.storage.open_write(&path, WriteMode::New).unwrap();
         file.write_all_at(0, b"hello").unwrap();
         assert_eq!(file.metadata().unwrap().size, 5);
@@ -153,6 +155,8 @@ fn files_are_created_kept_and_replaced() {
         let kept = case.storage.open_write(&path, WriteMode::Keep).unwrap();
         kept.write_all_at(1, b"E").unwrap();
         kept.write_all_at(5, b"").unwrap();
+        let existing = case.storage.open_write(&path, WriteMode::Existing);
+        existing.unwrap().write_all_at(4, b"o").unwrap();
         assert_eq!(case.read("f"), b"hEllo");
         let mut back = [0; 3];
         assert_eq!(

@@ -177,10 +177,11 @@ impl Storage for ScopedStorage {
     }
 
     fn open_write(&self, path: &FtpPath, how: WriteMode) -> Result<FileRef> {
-        if self.check_file(Operation::Modify, path).is_ok() {
-            return self.inner.open_write(path, how);
+        match self.check_file(Operation::Modify, path) {
+            Ok(()) => return self.inner.open_write(path, how),
+            Err(denied) if how == WriteMode::Existing => return Err(denied),
+            Err(_) => self.check(Operation::Create, path)?,
         }
-        self.check(Operation::Create, path)?;
         let file = self
             .inner
             .open_write(path, WriteMode::New)
@@ -441,10 +442,12 @@ mod tests {
         let (first, second, other) = (session("jo"), session("jo"), session("kim"));
         let part = path(&format!("/{}", temporary::temporary_name(7)));
         first.open_write(&part, WriteMode::New).unwrap();
-        assert!(other.open_write(&part, WriteMode::Keep).is_err());
+        for how in [WriteMode::Keep, WriteMode::Existing] {
+            assert!(other.open_write(&part, how).is_err());
+        }
         assert!(other.open_read(&part).is_err() && other.remove_file(&part).is_err());
         assert!(other.rename(&part, &path("/g")).is_err());
-        let file = second.open_write(&part, WriteMode::Keep).unwrap();
+        let file = second.open_write(&part, WriteMode::Existing).unwrap();
         file.write_all_at(0, b"x").unwrap();
         assert!(second.open_read(&part).is_ok() && second.set_len(&part, 1).is_ok());
         second.rename(&part, &path("/f")).unwrap();

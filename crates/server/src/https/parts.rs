@@ -6,12 +6,15 @@
 //! written. What was answered with success is as durable as the settings want.
 //!
 //! A part that somebody else still writes is taken over, so that a client can go on at once when
-//! its connection has died and the server does not know that yet. Of two clients that write under
-//! one name, the one that came first is refused.
+//! its connection has died and the server does not know that yet. Of two requests that write the
+//! same bytes, the one that came first is refused.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -45,6 +48,9 @@ type FileId = (u64, u64);
 /// Tells a part that it is taken over; closed when that has let go.
 type Stop = Arc<watch::Sender<bool>>;
 
+/// Parts that came so far.
+static ARRIVED: AtomicU64 = AtomicU64::new(0);
+
 /// Parts that are written now, by file.
 static WRITTEN: Mutex<BTreeMap<FileId, Vec<Active>>> = Mutex::new(BTreeMap::new());
 
@@ -60,11 +66,14 @@ pub(super) async fn put_part(
     let found = blocking(move || current(&*storage, &path, Some(part.range.len()))).await?;
     let found = part.check_file(found)?;
     check_change(headers, Some(&found))?;
-    // Before it is opened: what is open could be written when it has its final name.
-    let place = Arc::new(Place::take(found.unique, part).await?);
+    // First of all: a client that may not write the file stops none that does.
     let (storage, path) = (session.storage(), target.path.clone());
-    let file = blocking(move || storage.open_write(&path, WriteMode::Keep)).await?;
-    if file.as_opened()?.unique != found.unique {
+    let file = blocking(move || storage.open_write(&path, WriteMode::Existing)).await?;
+    let unique = file.as_opened()?.unique;
+    let place = Arc::new(Place::take(unique, part).await?);
+    // It may have got its final name before: from here on it keeps this one.
+    let (storage, path) = (session.storage(), target.path.clone());
+    if found.unique != unique || blocking(move || storage.stat(&path)).await?.unique != unique {
         return Err(conflict("another file has got this name"));
     }
     let mut transfer = Transfer::begin(&session.recorder, What::Put, &target.path, WRITE_BYTES);
@@ -74,7 +83,7 @@ pub(super) async fn put_part(
         tokio::select! {
             received = receive(session, body, &mut receipt, &mut transfer) => received?,
             () = place.taken_over() => {
-                return Err(conflict("another request writes these bytes"));
+                return Err(taken());
             }
         }
         receipt.finish().await?;
@@ -86,25 +95,22 @@ pub(super) async fn put_part(
     stored.map(|()| empty(StatusCode::NO_CONTENT))
 }
 
-/// Keeps parts from a file that gets another name. Refused while one is written.
+/// Lets parts wait until the file has got another name. Refused while one is written.
 pub(super) fn hold(file: &Metadata) -> Result<Place, Rejected> {
     let mut all = written();
     if all.contains_key(&file.unique) {
         return Err(conflict("a part of the file is written just now"));
     }
-    let whole = StoredPart {
-        range: ByteRange::ALL,
-        size: u64::MAX,
-    };
-    Ok(Place::add(
-        all.entry(file.unique).or_default(),
-        file.unique,
-        whole,
-    ))
+    let active = all.entry(file.unique).or_default();
+    Ok(Place::add(active, file.unique, None))
 }
 
 fn conflict(text: &str) -> Rejected {
     Rejected::new(StatusCode::CONFLICT, text)
+}
+
+fn taken() -> Rejected {
+    conflict("another request writes these bytes")
 }
 
 fn written() -> MutexGuard<'static, BTreeMap<FileId, Vec<Active>>> {
@@ -117,6 +123,8 @@ struct StoredPart {
     range: ByteRange,
     /// Of the whole file.
     size: u64,
+    /// Later requests have higher numbers.
+    arrival: u64,
 }
 
 impl StoredPart {
@@ -155,7 +163,11 @@ impl StoredPart {
             let text = "parts are stored under temporary names alone: .godwit-<16 digits>.part";
             return Err(Rejected::new(StatusCode::FORBIDDEN, text));
         }
-        Ok(Self { range, size })
+        Ok(Self {
+            range,
+            size,
+            arrival: ARRIVED.fetch_add(1, Ordering::Relaxed),
+        })
     }
 
     /// The file that it may go into.
@@ -179,7 +191,8 @@ impl StoredPart {
 
 /// A part that is written, as others see it.
 struct Active {
-    part: StoredPart,
+    /// `None`: no part, the file gets another name.
+    part: Option<StoredPart>,
     stop: Stop,
 }
 
@@ -191,7 +204,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Waits for those that write some of the same bytes, and tells them to stop.
+    /// Waits for earlier requests that write some of the same bytes, and tells them to stop.
     async fn take(file: FileId, part: StoredPart) -> Result<Self, Rejected> {
         let taking = async {
             loop {
@@ -204,7 +217,7 @@ impl Place {
                 }
             }
         };
-        let late = |_| Err(conflict("another request writes these bytes"));
+        let late = |_| Err(taken());
         timeout(LETTING_GO_LIMIT, taking).await.unwrap_or_else(late)
     }
 
@@ -212,27 +225,33 @@ impl Place {
     fn try_take(file: FileId, part: StoredPart) -> Result<Result<Self, Vec<Stop>>, Rejected> {
         let mut all = written();
         let active = all.entry(file).or_default();
-        if active.iter().any(|other| other.part.size != part.size) {
-            let text = "other parts of the file say another size, or it gets another name";
-            return Err(conflict(text));
-        }
-        let overlapping: Vec<_> = (active.iter())
-            .filter(|other| {
-                let other = other.part.range;
-                other.start < part.range.end && part.range.start < other.end
-            })
-            .map(|other| Arc::clone(&other.stop))
-            .collect();
-        if !overlapping.is_empty() {
-            for stop in &overlapping {
-                stop.send_replace(true);
+        let mut before = Vec::new();
+        for other in active.iter() {
+            let Some(written) = other.part else {
+                before.push(Arc::clone(&other.stop));
+                continue;
+            };
+            if written.size != part.size {
+                return Err(conflict("other parts of the file say another size"));
             }
-            return Ok(Err(overlapping));
+            let (range, others) = (part.range, written.range);
+            if others.start < range.end && range.start < others.end {
+                if part.arrival < written.arrival {
+                    return Err(taken());
+                }
+                before.push(Arc::clone(&other.stop));
+            }
         }
-        Ok(Ok(Self::add(active, file, part)))
+        if before.is_empty() {
+            return Ok(Ok(Self::add(active, file, Some(part))));
+        }
+        for stop in &before {
+            stop.send_replace(true);
+        }
+        Ok(Err(before))
     }
 
-    fn add(active: &mut Vec<Active>, file: FileId, part: StoredPart) -> Self {
+    fn add(active: &mut Vec<Active>, file: FileId, part: Option<StoredPart>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let stop = Arc::new(stop);
         active.push(Active {
@@ -262,5 +281,43 @@ impl Drop for Place {
                 all.remove(&self.file);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(start: u64, arrival: u64) -> StoredPart {
+        StoredPart {
+            range: ByteRange::new(start, start + 10).unwrap(),
+            size: 100,
+            arrival,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_later_request_takes_over_and_an_earlier_one_does_not() {
+        const FILE: FileId = (u64::MAX, 1);
+        let second = Place::take(FILE, part(0, 2)).await.unwrap();
+        let _beside = Place::take(FILE, part(10, 1)).await.unwrap();
+        let first = Place::take(FILE, part(5, 1)).await;
+        assert_eq!(first.err().unwrap().status, StatusCode::CONFLICT);
+        assert!(!*second.stopped.borrow());
+        let third = tokio::spawn(Place::take(FILE, part(0, 3)));
+        second.taken_over().await;
+        drop(second);
+        third.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_part_waits_for_a_file_that_gets_another_name() {
+        const FILE: FileId = (u64::MAX, 2);
+        let renamed = Place::add(written().entry(FILE).or_default(), FILE, None);
+        let waiting = tokio::spawn(Place::take(FILE, part(0, 1)));
+        renamed.taken_over().await;
+        assert!(!waiting.is_finished());
+        drop(renamed);
+        waiting.await.unwrap().unwrap();
     }
 }

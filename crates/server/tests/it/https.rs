@@ -11,6 +11,7 @@ use std::{
 
 use godwit_http::multistatus::{self, Hrefs};
 use openssl::ssl::{SslConnector, SslFiletype, SslMethod, SslStream, SslVerifyMode};
+use serde_json::json;
 
 use crate::{
     harness::{PATIENCE, eventually, pattern},
@@ -55,6 +56,15 @@ fn site() -> Site {
     });
     site.server.write("f", b"0123456789");
     site
+}
+
+/// A token of the scope.
+pub(crate) fn bearer(site: &Site, scope: &str) -> String {
+    let token = site.issuer.token(&json!({
+        "iss": ISSUER, "sub": "robot", "aud": AUDIENCE, "exp": 4_000_000_000_u64,
+        "wlcg.ver": "1.0", "scope": scope,
+    }));
+    format!("Authorization: Bearer {token}\r\n")
 }
 
 pub(crate) fn connect(site: &Site, certificate: Option<&str>) -> SslStream<TcpStream> {
@@ -452,7 +462,7 @@ fn logins_have_the_rights_that_they_have_by_ftp() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.unwrap().as_secs();
     let token = |scope: &str, ends: u64| {
-        let claims = serde_json::json!({
+        let claims = json!({
             "iss": ISSUER, "sub": "robot", "aud": AUDIENCE, "exp": ends, "wlcg.ver": "1.0",
             "scope": scope,
         });

@@ -12,16 +12,13 @@ use std::{
     thread,
 };
 
-use serde_json::json;
-
 use crate::{
     harness::{eventually, pattern},
-    https::{KIM, ask, connect, names},
+    https::{KIM, ask, bearer, connect, names},
     https_copies::{
         DONE, Fake, THEIRS, active, active_with, copy, ending, fails, ok, passive, pull, say, url,
     },
     storage_failures::SmallDisk,
-    tls::{AUDIENCE, ISSUER},
 };
 
 #[test]
@@ -222,13 +219,7 @@ fn a_server_that_stops_claims_no_success_and_names_no_file() {
 #[test]
 fn a_token_for_one_file_suffices_to_store_it() {
     let site = passive();
-    let bearer = |scope: &str| {
-        let token = site.issuer.token(&json!({
-            "iss": ISSUER, "sub": "robot", "aud": AUDIENCE, "exp": 4_000_000_000_u64,
-            "wlcg.ver": "1.0", "scope": scope,
-        }));
-        format!("Authorization: Bearer {token}\r\n")
-    };
+    let bearer = |scope: &str| bearer(&site, scope);
     let put = |token: &str, path: &str| ask(&site, "PUT", path, token, b"x");
     let create = bearer("storage.create:/one");
     put(&create, "/two").is(403);

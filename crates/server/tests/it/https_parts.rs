@@ -4,7 +4,7 @@ use std::{fs, io::Write as _, thread};
 
 use crate::{
     harness::{eventually, pattern},
-    https::{KIM, SAM, ask, connect, names},
+    https::{KIM, SAM, ask, bearer, connect, names, read_answer},
     tls::{Site, Wishes},
 };
 
@@ -143,7 +143,7 @@ fn a_part_that_is_written_is_taken_over_and_keeps_the_file_from_its_name() {
         put(&site, &format!("bytes {first}-{last}/{}", 2 * MIB), b"wxyz"),
         204
     );
-    let answer = crate::https::read_answer(&mut stuck, false).unwrap();
+    let answer = read_answer(&mut stuck, false).unwrap();
     assert_eq!(
         answer.is(409).text(),
         "another request writes these bytes\n"
@@ -157,4 +157,25 @@ fn a_part_that_is_written_is_taken_over_and_keeps_the_file_from_its_name() {
     drop(cut);
     eventually("a name", || rename(&site) == 201);
     assert_eq!(site.server.read("whole").len(), 2 * MIB);
+}
+
+#[test]
+fn clients_that_may_not_write_a_file_do_not_stop_its_parts() {
+    let site = site();
+    ask(&site, "PUT", PART, KIM, b"").is(201);
+    let range = format!("Content-Range: bytes 0-{}/{}\r\n", MIB - 1, MIB);
+    let head =
+        format!("PUT {PART} HTTP/1.1\r\nHost: a\r\nContent-Length: {MIB}\r\n{range}{KIM}\r\n");
+    let mut writer = connect(&site, None);
+    writer.write_all(head.as_bytes()).unwrap();
+    writer.write_all(&[7; MIB - 1]).unwrap();
+    eventually("bytes of the part", || file(&site).len() >= MIB / 4);
+    let range = format!("Content-Range: bytes 0-3/{MIB}\r\n");
+    for scope in ["storage.read:/ storage.create:/sam", "storage.create:/"] {
+        let head = format!("{range}{}", bearer(&site, scope));
+        ask(&site, "PUT", PART, &head, b"abcd").is(403);
+    }
+    writer.write_all(&[7]).unwrap();
+    read_answer(&mut writer, false).unwrap().is(204);
+    assert!(file(&site) == [7; MIB]);
 }

@@ -96,7 +96,7 @@ impl MemoryStorage {
             }
             // `locate` follows the last link unless the mode forbids it.
             (Some(Node::Link(..)), _) => Err(Errno::LOOP),
-            (None, None) => Err(Errno::NOENT),
+            (None, None | Some(WriteMode::Existing)) => Err(Errno::NOENT),
             (None, Some(_)) => {
                 let file = Arc::new(MemoryFile {
                     bytes: RwLock::new(Vec::new()),

@@ -74,15 +74,20 @@ pub(super) fn open_write(
     let create = match how {
         WriteMode::Replace | WriteMode::Keep => OFlags::CREATE,
         WriteMode::KeepNoFollow => OFlags::CREATE | OFlags::NOFOLLOW,
+        WriteMode::Existing => OFlags::empty(),
         WriteMode::New => OFlags::CREATE | OFlags::EXCL,
     };
     // What is made has no other end to wait for.
     let wait = match how {
-        WriteMode::Replace | WriteMode::Keep | WriteMode::KeepNoFollow => OFlags::NONBLOCK,
         WriteMode::New => OFlags::empty(),
+        _ => OFlags::NONBLOCK,
     };
     let base = create | wait | OFlags::NOCTTY;
-    let mode = Mode::from_raw_mode(0o666);
+    // openat2(2) takes no mode for a file that is not made.
+    let mode = match how {
+        WriteMode::Existing => Mode::empty(),
+        _ => Mode::from_raw_mode(0o666),
+    };
     let bytes = path.as_bytes();
     // Readable too, so that what was received can be checked; a file that we may only write is fine
     // as well.
