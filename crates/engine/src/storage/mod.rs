@@ -154,6 +154,16 @@ pub trait File: Send + Sync + 'static {
         let _ = offset;
         u64::MAX
     }
+    /// Of a file that is written and read at the same time: the next step is up to those who read,
+    /// as the first byte that was not read is there. Else it is up to those who write. A limit on
+    /// waits counts for the ones it is up to.
+    fn waits_for_reader(&self) -> bool {
+        false
+    }
+    /// Its bytes are read once, in order: they are gone then.
+    fn is_read_once(&self) -> bool {
+        false
+    }
     /// As of now.
     fn metadata(&self) -> Result<Metadata>;
     /// As it was when it was opened, where that is known; else as of now.

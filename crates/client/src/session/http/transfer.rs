@@ -283,8 +283,8 @@ impl Session {
             Source::Stream(stream) => (LaneSource::Stream(Mutex::new(Some(stream))), None),
         };
         if let (LaneSource::File { file, base }, Some(length)) = (&source, length)
-            // What another server still sends to this machine is read once, in order.
-            && file.readable_at(*base) == u64::MAX
+            // A part may have to be sent again.
+            && !file.is_read_once()
             && self.sends_parts(&server, plan, path, length)
         {
             let file = (Arc::clone(file), *base, length);

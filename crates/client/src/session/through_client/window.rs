@@ -48,8 +48,9 @@ impl WindowMemory {
     pub(super) async fn window(&self, region: Option<ByteRange>, files: u32) -> Arc<Window> {
         let share = ALL_BYTES / u64::from(files.max(1));
         let share = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        // A window need not begin where a block does: it may touch one block more.
+        let share = share - BLOCK_BYTES;
         let bytes = region.map_or(share, |region| region.len().clamp(1, share));
-        // One more, as a window need not begin where a block does.
         let blocks = u32::try_from(bytes.div_ceil(BLOCK_BYTES) + 1).unwrap_or(u32::MAX);
         // The semaphore is never closed.
         let permit = Arc::clone(&self.0).acquire_many_owned(blocks).await.ok();
@@ -268,6 +269,15 @@ impl File for Window {
         }
     }
 
+    fn waits_for_reader(&self) -> bool {
+        let state = self.state.lock();
+        end_of_run(&state.written, state.floor()) > state.floor()
+    }
+
+    fn is_read_once(&self) -> bool {
+        true
+    }
+
     fn metadata(&self) -> Result<Metadata> {
         let state = self.state.lock();
         let size = state.written.iter().map(|range| range.end).max();
@@ -369,6 +379,19 @@ mod tests {
     }
 
     #[test]
+    fn the_next_step_is_up_to_the_writer_until_the_first_byte_is_there() {
+        let window = Window::new(0, 1 << 20, None);
+        assert!(!window.waits_for_reader());
+        window.write_all_at(1, &[7; (1 << 20) - 1]).unwrap();
+        assert_eq!(window.writable_at(1 << 20), 0);
+        assert!(!window.waits_for_reader(), "byte 0 is missing");
+        window.write_all_at(0, &[7]).unwrap();
+        assert!(window.waits_for_reader());
+        window.read_at(0, &mut vec![0; 1 << 20]).unwrap();
+        assert!(!window.waits_for_reader());
+    }
+
+    #[test]
     fn a_failure_ends_reading_and_writing() {
         let window = Window::new(0, 1 << 20, None);
         window.break_off();
@@ -387,6 +410,7 @@ mod tests {
         }
         let all: u64 = windows.iter().map(|window| window.bytes).sum();
         assert!(all <= ALL_BYTES && all > ALL_BYTES / 2, "{all}");
+        assert_eq!(windows.len(), 4);
         windows.pop();
         next().await;
         // Small files take little.

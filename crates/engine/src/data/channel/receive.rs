@@ -291,8 +291,10 @@ impl Receiving {
         };
         match file.writable_at(base + next) {
             0 if bytes > 0 => {
-                // The peer is not to blame.
-                self.handle.touch();
+                // The peer is not to blame, unless it owes others what they would read first.
+                if file.waits_for_reader() {
+                    self.handle.touch();
+                }
                 Err(TurnResult::wait_for_file())
             }
             room => Ok(bytes.min(room)),

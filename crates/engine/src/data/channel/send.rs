@@ -120,8 +120,9 @@ impl Sending {
                 }
             }
             if connection.is_flushed() && self.waits_for_file() {
-                // The peer is not to blame.
-                self.handle.touch();
+                if !self.owes_progress() {
+                    self.handle.touch();
+                }
                 return TurnResult::wait_for_file();
             }
             match self.write_some(connection, *budget) {
@@ -151,6 +152,14 @@ impl Sending {
             SourceOrSink::SendFile { file, .. } => {
                 self.left > 0 && self.buffer_is_empty() && file.readable_at(self.at) == 0
             }
+            _ => false,
+        }
+    }
+
+    /// The peer takes too little for the file to be filled: it is to blame for a wait.
+    fn owes_progress(&self) -> bool {
+        match self.handle.source_or_sink() {
+            SourceOrSink::SendFile { file, .. } => file.waits_for_reader(),
             _ => false,
         }
     }
