@@ -105,6 +105,11 @@ pub(crate) fn send(stream: &mut TcpStream, status: &str, headers: &str, body: &[
 
 /// A multistatus about a file or, with a slash at its end, a directory, each.
 pub(crate) fn multistatus(stream: &mut TcpStream, hrefs: &[&str], length: usize) {
+    multistatus_of(stream, hrefs, length, "Mon, 12 Jan 2026 09:25:24 GMT");
+}
+
+/// The same, with their time.
+pub(crate) fn multistatus_of(stream: &mut TcpStream, hrefs: &[&str], length: usize, time: &str) {
     let mut body = "<D:multistatus xmlns:D=\"DAV:\">".to_owned();
     for href in hrefs {
         let kind = match href.ends_with('/') {
@@ -114,7 +119,7 @@ pub(crate) fn multistatus(stream: &mut TcpStream, hrefs: &[&str], length: usize)
         body += &format!(
             "<D:response><D:href>{href}</D:href><D:propstat><D:prop><D:resourcetype>{kind}\
              </D:resourcetype><D:getcontentlength>{length}</D:getcontentlength>\
-             <D:getlastmodified>Mon, 12 Jan 2026 09:25:24 GMT</D:getlastmodified></D:prop>\
+             <D:getlastmodified>{time}</D:getlastmodified></D:prop>\
              <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
         );
     }

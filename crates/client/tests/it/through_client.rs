@@ -1,10 +1,16 @@
 //! Copies between servers that cannot send to each other: files pass through the client.
 
-use std::{fs, io::Write as _, net::TcpStream, path::Path};
+use std::{
+    fs,
+    io::Write as _,
+    net::TcpStream,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use crate::{
     harness::{Ran, Served, bytes, godwit, text, tree},
-    hostile_http::{FakeHttp, Heard, multistatus, send},
+    hostile_http::{FakeHttp, Heard, multistatus, multistatus_of, send},
     https::Door,
     relay::{Relay, Spoil},
 };
@@ -210,4 +216,42 @@ fn what_passes_follows_a_destination_that_sends_it_elsewhere() {
     let puts = other.heard("PUT");
     assert_eq!(puts.len(), 1, "all bytes came at once");
     assert!(puts[0].2.contains(&format!("content-length: {LENGTH}")));
+}
+
+#[test]
+fn parts_of_two_versions_make_no_file() {
+    const LENGTH: usize = 40 << 20;
+    let (door, server) = unlike();
+    let gets = AtomicUsize::new(0);
+    let source = FakeHttp::start(move |heard, stream| match heard.0.as_str() {
+        "PROPFIND" => {
+            let minute = usize::from(gets.load(Ordering::SeqCst) > 0);
+            let time = format!("Mon, 12 Jan 2026 09:{minute:02}:24 GMT");
+            multistatus_of(stream, &["/f"], LENGTH, &time);
+        }
+        "GET" => {
+            let tag = gets.fetch_add(1, Ordering::SeqCst);
+            let range = heard
+                .2
+                .lines()
+                .find_map(|l| l.strip_prefix("range: bytes="));
+            let (first, last) = range.unwrap_or("0-").trim().split_once('-').unwrap();
+            let first: usize = first.parse().unwrap();
+            let last = last.parse().unwrap_or(LENGTH - 1);
+            let headers =
+                format!("Content-Range: bytes {first}-{last}/{LENGTH}\r\nETag: \"{tag}\"\r\n");
+            let status = match range {
+                Some(_) => "206 Partial Content",
+                None => "200 OK",
+            };
+            send(stream, status, &headers, &vec![7; last + 1 - first]);
+        }
+        _ => send(stream, "405 Method Not Allowed", "", b""),
+    });
+    let (from, to) = (source.url("/f"), server.url("/g"));
+    let flags = ["cp", "--no-verify", "--retries=1", "-p", "1", "-c", "2"];
+    let ran = door.run(&[&flags[..], &[&from, &to]].concat());
+    assert!(source.heard("GET").len() > 1, "one session took all of it");
+    ran.expect(4, &[&from, "changed meanwhile"]);
+    assert!(tree(server.root.path()).is_empty());
 }

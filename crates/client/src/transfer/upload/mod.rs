@@ -76,6 +76,8 @@ pub(crate) struct Upload {
     from: UploadSource,
     /// Something may lie under the temporary name.
     may_exist: AtomicBool,
+    /// The other server was asked for parts of it.
+    is_relayed_in_parts: AtomicBool,
     /// The server was asked to give it its final name. The answer may be lost, and not what it did.
     rename_asked: AtomicBool,
     /// What had the final name.
@@ -208,6 +210,7 @@ impl Upload {
             length,
             from,
             may_exist: AtomicBool::new(goes_on || resumes_part),
+            is_relayed_in_parts: AtomicBool::new(false),
             rename_asked: AtomicBool::new(false),
             displaced: DisplacedFile::default(),
             was_prefetched: AtomicBool::new(false),
@@ -520,8 +523,7 @@ impl FileTransfer for Upload {
     }
 
     fn has_version(&self) -> bool {
-        let changed = self.version.and_then(|version| version.changed);
-        self.in_order && changed.is_some()
+        self.in_order && self.has_source_time()
     }
 
     fn can_split(&self, session: &SessionPair) -> bool {
@@ -530,8 +532,12 @@ impl FileTransfer for Upload {
             // Nothing of an older file may stay behind the last part.
             (UploadSource::Server(_), Some(source)) => {
                 let features = &source.server.features;
-                let through_client = session.is_through_client() && features.rest_stream;
-                (features.eret || through_client) && (self.is_part || self.rename_to.is_some())
+                let has_parts = match session.is_through_client() {
+                    // Else nothing would tell that two parts are of two versions.
+                    true => features.rest_stream && self.has_source_time(),
+                    false => features.eret,
+                };
+                has_parts && (self.is_part || self.rename_to.is_some())
             }
             _ => false,
         };
@@ -675,6 +681,7 @@ impl FileTransfer for Upload {
                 self.mark_renamed();
                 return Ok(agreed);
             }
+            self.check_source(session).await?;
             if !is_device(&self.temp_path) {
                 let checked = session.check_arrived(&self.temp_path).await;
                 checked.map_err(|error| match error {

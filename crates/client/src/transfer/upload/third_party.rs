@@ -1,11 +1,13 @@
 //! A put whose bytes come from another server.
 
+use std::sync::atomic::Ordering;
+
 use godwit_proto::{ByteRange, Command, RestartPoint};
 
-use super::Upload;
+use super::{Upload, UploadSource};
 use crate::{
     error::{Error, Result},
-    session::{PassedRegion, SessionPair, ThirdPartyPlan},
+    session::{Found, PassedRegion, SessionPair, ThirdPartyPlan},
     transfer::{
         FileTransfer, SMALL_BYTES_MAX, range_outcome::RangeOutcome, remote_source::RemoteSource,
     },
@@ -20,6 +22,9 @@ impl Upload {
         source: &RemoteSource,
         range: Option<ByteRange>,
     ) -> RangeOutcome {
+        if range != self.region(None) {
+            self.is_relayed_in_parts.store(true, Ordering::Relaxed);
+        }
         let doing = self.doing();
         let retrieving = match &session.sender {
             Some(sender) => format!("get {}", sender.endpoint.url(&source.path)),
@@ -54,6 +59,39 @@ impl Upload {
         match self.can_split(session) {
             true => RangeOutcome::failed_but(error, range, &relayed.safe),
             false => RangeOutcome::failed(error, 0, vec![Some(range)]),
+        }
+    }
+
+    /// The source tells when it was changed.
+    pub(super) fn has_source_time(&self) -> bool {
+        self.version
+            .is_some_and(|version| version.changed.is_some())
+    }
+
+    /// Parts that passed through this machine, each in a transfer of its own, are of the version
+    /// that was planned.
+    pub(super) async fn check_source(&self, session: &mut SessionPair) -> Result<()> {
+        let may_mix = self.is_relayed_in_parts.load(Ordering::Relaxed);
+        if !may_mix || !session.is_through_client() {
+            return Ok(());
+        }
+        let (UploadSource::Server(from), Some(source), Some(planned)) =
+            (&self.from, &mut session.sender, self.version)
+        else {
+            return Ok(());
+        };
+        let is_planned = match source.stat(&from.path).await? {
+            Found::File(now) => {
+                let changed = now.modify.map(|time| time.0);
+                now.size.is_none_or(|size| size == planned.size) && changed == planned.changed
+            }
+            _ => false,
+        };
+        match is_planned {
+            true => Ok(()),
+            false => Err(Error::Changed {
+                what: source.endpoint.url(&from.path),
+            }),
         }
     }
 
