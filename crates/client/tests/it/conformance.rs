@@ -23,14 +23,20 @@ enum Lacks {
     Times,
 }
 
+/// A path at an end, as arguments have it.
+type ToUrl = Box<dyn Fn(&str) -> String>;
+
+/// Runs the program as the end needs it.
+type Run = Box<dyn Fn(&[&str]) -> Ran>;
+
 /// A kind of end, with an empty directory.
 struct End {
     name: &'static str,
     lacks: &'static [Lacks],
     /// Where the end's files lie on this machine.
     root: PathBuf,
-    url: Box<dyn Fn(&str) -> String>,
-    run: Box<dyn Fn(&[&str]) -> Ran>,
+    url: ToUrl,
+    run: Run,
 }
 
 impl End {
@@ -100,7 +106,7 @@ impl End {
     }
 
     /// Another end for what is copied to and from this one: the client copies to or from a server.
-    fn partner(&self, served: &Served, here: &TempDir) -> (Box<dyn Fn(&str) -> String>, PathBuf) {
+    fn partner(&self, served: &Served, here: &TempDir) -> (ToUrl, PathBuf) {
         match self.has(Lacks::Commands) {
             true => {
                 let root = here.path().to_owned();
