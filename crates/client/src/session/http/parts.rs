@@ -12,11 +12,7 @@ use godwit_http_client::{
     body::{ChunkSender, channel},
     header,
 };
-use godwit_proto::{
-    ByteRange,
-    error::{StorageFailure, TransferFailure},
-};
-use parking_lot::Mutex;
+use godwit_proto::{ByteRange, error::TransferFailure};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -42,8 +38,6 @@ pub(super) struct PartsJob {
     pub(super) rate: Arc<RateLimit>,
     /// All lanes let go at once.
     pub(super) cancel: CancellationToken,
-    /// Why the file could not be read.
-    pub(super) unread: Mutex<Option<StorageFailure>>,
 }
 
 /// Sends pieces until none is left. Why it has ended early.
@@ -52,8 +46,9 @@ pub(super) async fn run(wire: &mut Wire, job: &Arc<PartsJob>, lane: usize) -> Op
     let mut asks_first = true;
     while let Some(piece) = job.region.take(lane).await {
         let sent = tokio::select! {
-            sent = send(wire, job, piece, asks_first) => sent,
+            biased;
             () = job.cancel.cancelled() => return None,
+            sent = send(wire, job, piece, asks_first) => sent,
         };
         match sent {
             Ok(()) => job.region.confirmed(lane),
@@ -132,16 +127,10 @@ async fn feed(
     }
     let at = job.base + start;
     if let Err(failure) = outflow.file(&job.file, at, end - start, &sender).await {
-        job.unread.lock().get_or_insert(failure);
+        // First: no piece may be handed out behind those that lanes let go.
+        job.region
+            .fail(Failure::Transfer(TransferFailure::Storage(failure)));
         job.cancel.cancel();
         sender.gone().await;
-    }
-}
-
-impl PartsJob {
-    /// Why the file could not be read, which is not the server's fault.
-    pub(super) fn take_unread(&self) -> Option<Failure> {
-        let unread = self.unread.lock().take();
-        unread.map(|failure| Failure::Transfer(TransferFailure::Storage(failure)))
     }
 }

@@ -321,6 +321,13 @@ impl Region {
         self.watcher.notify_one();
     }
 
+    /// The transfer has failed: no lane begins another piece.
+    pub(super) fn fail(&self, failure: Failure) {
+        self.state.lock().failure.get_or_insert(failure);
+        self.lanes.notify_waiters();
+        self.watcher.notify_one();
+    }
+
     /// No lane begins another piece.
     pub(super) fn stop(&self) {
         self.state.lock().is_stopped = true;
@@ -601,6 +608,21 @@ mod tests {
         assert_eq!(region.want(4), [1, 2, 3]);
         assert_eq!(region.end_of(0), alone.end);
         assert_eq!(region.take(1).await.unwrap().start, PIECE_BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_behind_what_could_not_be_read() {
+        let region = Region::of_parts(1 << 30, Arc::default());
+        region.want(2);
+        let first = region.take(0).await.unwrap();
+        region.take(1).await.unwrap();
+        region.fail(Failure::lost("it cannot be read"));
+        region.left(0, None);
+        region.confirmed(1);
+        assert_eq!(region.take(1).await, None);
+        let moved = region.finish();
+        assert!(moved.failure.is_some());
+        assert_eq!(moved.safe.iter().next().map(|range| range.start), first.end);
     }
 
     #[tokio::test]

@@ -290,6 +290,10 @@ impl Session {
             let file = (Arc::clone(file), *base, length);
             return Box::pin(self.put_parts(plan, path, file)).await;
         }
+        if restart_of(plan) > 0 {
+            // The rest of a file would be the whole of it.
+            return Ended::refused(not_offered("REST"));
+        }
         let totals = Arc::<RequestTotals>::default();
         let target = HttpServer::target(path, false);
         let rate = Arc::clone(&self.context.rate);
@@ -354,7 +358,8 @@ impl Session {
         is_large && path.file_name().is_some_and(temporary::is_temporary)
     }
 
-    /// Sends a file, or what is left of it, in parts. What is there has been there before.
+    /// Sends a file, or what is left of it, in parts. What is there under its temporary name is
+    /// written over: who may only create cannot empty it.
     async fn put_parts(
         &mut self,
         plan: &TransferPlan<'_>,
@@ -384,14 +389,12 @@ impl Session {
             file,
             rate: Arc::clone(&self.context.rate),
             cancel: CancellationToken::new(),
-            unread: Mutex::default(),
         });
         let work = Work::Parts(Arc::clone(&job));
         let carried = self.carry(plan, &job.region, &job.cancel, &work, !plan.counts);
         let ended = carried.await;
         Ended {
             bytes: ended.safe.iter().map(|range| range.len()).sum(),
-            failure: job.take_unread().or(ended.failure),
             ..ended
         }
     }
