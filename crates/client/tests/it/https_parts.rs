@@ -11,12 +11,16 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
+
+use godwit_server::TokenSettings;
+use serde_json::json;
 
 use crate::{
     harness::{Ran, godwit, nap, text, tree},
     https::Door,
+    issuer::Issuer,
 };
 
 const MIB: u64 = 1 << 20;
@@ -111,15 +115,45 @@ struct Sending {
     door: Door,
     path: CountingPath,
     here: tempfile::TempDir,
+    /// With which the client logs in instead of a password.
+    token: Option<String>,
 }
 
 impl Sending {
     fn new(length: u64, breaks_at: u64) -> Self {
-        let door = Door::open();
+        let here = tempfile::tempdir().unwrap();
+        Self::to(Door::open(), here, length, breaks_at)
+    }
+
+    /// By a client that may only create.
+    fn creating(length: u64, breaks_at: u64) -> Self {
+        const AT: &str = "https://issuer.example.org/";
+        let here = tempfile::tempdir().unwrap();
+        let (keys, issuer) = (here.path().join("keys"), Issuer::es256("k"));
+        fs::write(&keys, json!({ "keys": [issuer.jwk] }).to_string()).unwrap();
+        let door = Door::open_with(|settings| {
+            settings.tokens = Some(TokenSettings {
+                issuers: vec![format!("{AT}={}", keys.display()).parse().unwrap()],
+                audiences: vec!["https://127.0.0.1/".to_owned()],
+            });
+        });
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let token = issuer.token(&json!({
+            "iss": AT, "sub": "robot", "aud": "https://127.0.0.1/", "wlcg.ver": "1.0",
+            "exp": now.unwrap().as_secs() + 3600, "scope": "storage.create:/",
+        }));
+        Self {
+            token: Some(token),
+            ..Self::to(door, here, length, breaks_at)
+        }
+    }
+
+    fn to(door: Door, here: tempfile::TempDir, length: u64, breaks_at: u64) -> Self {
         let sending = Self {
             path: CountingPath::to(door.address(), breaks_at),
             door,
-            here: tempfile::tempdir().unwrap(),
+            here,
+            token: None,
         };
         make(&sending.at("f"), length);
         sending
@@ -130,12 +164,19 @@ impl Sending {
     }
 
     fn command(&self, options: &[&str]) -> std::process::Command {
-        let url = format!("https://jo@{}/f", self.path.address);
+        let user = match self.token {
+            Some(_) => "",
+            None => "jo@",
+        };
+        let url = format!("https://{user}{}/f", self.path.address);
         let ca = self.door.ca();
         let (from, ca) = (self.at("f"), text(&ca));
         let first = ["cp", "--ca", ca, "-v", "--concurrency=1"];
         let mut command = godwit(&[&first[..], options, &[text(&from), &url]].concat());
-        command.env("GODWIT_PASSWORD", "s3cret");
+        match &self.token {
+            Some(token) => command.env("BEARER_TOKEN", token),
+            None => command.env("GODWIT_PASSWORD", "s3cret"),
+        };
         command.env("XDG_STATE_HOME", self.at("state"));
         command
     }
@@ -147,6 +188,11 @@ impl Sending {
     #[track_caller]
     fn has_arrived(&self) {
         assert_eq!(tree(&self.door.root("/")), ["f"]);
+        self.is_whole();
+    }
+
+    #[track_caller]
+    fn is_whole(&self) {
         assert!(fs::read(self.at("f")).unwrap() == fs::read(self.door.root("/f")).unwrap());
     }
 
@@ -203,4 +249,29 @@ fn an_upload_whose_client_is_killed_goes_on() {
     // TLS and heads of requests.
     let most = most + most / 32;
     assert!(again <= most, "{again} bytes, at most {most}");
+}
+
+#[test]
+fn who_may_only_create_goes_on_when_connections_break() {
+    let sending = Sending::creating(24 * MIB, 3 * MIB);
+    let flags = ["--parallelism=2", "--retries=5", "--retry-pause=0.01"];
+    sending.run(&flags).expect(0, &[]);
+    // What was begun may stay: the server may have forgotten who made it.
+    sending.is_whole();
+}
+
+#[test]
+fn who_may_only_create_begins_again_when_the_client_was_killed() {
+    let sending = Sending::creating(96 * MIB, 0);
+    let mut killed = sending.command(&["--parallelism=2"]).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while sending.path.sent() < 12 * MIB {
+        assert!(Instant::now() < deadline, "nothing arrives");
+        nap();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(!sending.door.root("/f").exists(), "it has ended");
+    sending.run(&["--parallelism=2"]).expect(0, &[]);
+    sending.is_whole();
 }

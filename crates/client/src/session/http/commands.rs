@@ -434,20 +434,28 @@ impl HttpControl {
         Ok(reply(code, "done"))
     }
 
-    /// Makes an empty file, in the place of what is there.
+    /// Makes an empty file, unless there is one.
     pub(super) async fn make_empty(
         &mut self,
         path: &FtpPath,
     ) -> Result<Result<(), Reply>, HttpError> {
-        let request =
-            |target: &str| Request::new(Method::PUT, target).with_body(Body::Bytes(Bytes::new()));
+        let request = |target: &str| {
+            Request::new(Method::PUT, target)
+                .with(header::IF_NONE_MATCH, HeaderValue::from_static("*"))
+                .with_body(Body::Bytes(Bytes::new()))
+        };
         let target = HttpServer::target(path, false);
         let exchange = self.wire.send(&target, request).await?;
-        if !exchange.answer.status.is_success() {
-            return Ok(Err(self.refused(exchange, Failed::Status).await));
+        let status = exchange.answer.status;
+        if status.is_success() {
+            self.wire.done(exchange).await;
+            return Ok(Ok(()));
         }
-        self.wire.done(exchange).await;
-        Ok(Ok(()))
+        let refused = self.refused(exchange, Failed::Status).await;
+        Ok(match status {
+            StatusCode::PRECONDITION_FAILED => Ok(()),
+            _ => Err(refused),
+        })
     }
 
     /// The reply for an answer that is no success.

@@ -27,6 +27,7 @@ impl Upload {
             return Ok(None);
         };
         let there = session.size(&self.temp_path).await?;
+        self.was_there.store(there.is_some(), Ordering::Relaxed);
         // More than the file has is none of it.
         let there = there.filter(|there| *there <= length).unwrap_or(0);
         let there = match session.endpoint.is_http() {

@@ -92,6 +92,8 @@ pub(crate) struct Upload {
     in_order: bool,
     /// What comes before has arrived, as far as this command knows: [`Self::missing_in_order`].
     confirmed: AtomicU64,
+    /// An attempt before has left bytes under the temporary name, and this one goes on with them.
+    was_there: AtomicBool,
     /// Which version of the source is sent.
     version: Option<SourceVersion>,
     /// It was begun before, under a name that the server refused.
@@ -196,6 +198,7 @@ impl Upload {
         Ok(Self {
             in_order: in_order && part.is_none() && length.is_some() && temp_path.is_some(),
             confirmed: AtomicU64::new(0),
+            was_there: AtomicBool::new(false),
             version,
             rename_to: temp_path.is_some().then(|| source_file.remote.clone()),
             temp_path: temp_path.unwrap_or_else(|| source_file.remote.clone()),
@@ -768,7 +771,8 @@ impl FileTransfer for Upload {
     }
 
     fn refused_name(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {
-        self.name_instead_of(endpoint, error)
+        self.name_instead_of_leftover(endpoint, error)
+            .or_else(|| self.name_instead_of(endpoint, error))
     }
 
     fn refused_rename(&self, endpoint: &Endpoint, error: &Error) -> Option<NameRefused> {

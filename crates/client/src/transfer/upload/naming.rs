@@ -13,6 +13,8 @@
 //! [`Session::can_rename`]: crate::session::Session::can_rename
 //! [`Session::rename`]: crate::session::Session::rename
 
+use std::sync::atomic::Ordering;
+
 use godwit_proto::{
     FtpPath, Reply,
     error::{FailureKind, failure_kind},
@@ -73,6 +75,19 @@ impl Upload {
         instead.map(|instead| self.again(error, instead))
     }
 
+    /// The same where a server of HTTP refuses to go on with what an attempt before has left: who
+    /// may only create may not change it once the server has forgotten who made it. Once a run.
+    pub(super) fn name_instead_of_leftover(
+        &self,
+        endpoint: &Endpoint,
+        error: &Error,
+    ) -> Option<NameRefused> {
+        let is_refused = error.refusal() == Some(FailureKind::PermissionDenied);
+        let goes_on = endpoint.is_http() && self.was_there.load(Ordering::Relaxed);
+        (is_refused && goes_on && self.name_refused.is_none() && !self.is_rename_asked())
+            .then(|| self.again(error, Naming::Hidden))
+    }
+
     pub(super) fn again(&self, error: &Error, instead: Naming) -> NameRefused {
         let first = self.name_refused.as_ref().map(|refused| &refused.error);
         NameRefused {
@@ -118,7 +133,10 @@ impl Upload {
 impl SourceFile {
     /// The same file, to be begun under another name.
     pub(crate) fn under_another_name(&self, refused: NameRefused) -> Self {
+        // One that is hidden as before is for what is begun again.
+        let begun = self.begun.clone();
         Self {
+            begun: begun.filter(|_| refused.instead != Naming::Hidden),
             name_refused: Some(refused),
             ..self.clone()
         }
