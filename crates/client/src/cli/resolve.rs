@@ -214,8 +214,8 @@ fn request(
         }
         Verb::Proxy(verb) => (Request::Proxy(proxy(verb)), Common::of_no_server()),
         Verb::Guc { words } => (Request::UrlCopy(words), Common::of_no_server()),
-        Verb::Login(args) => of_service(args.request()),
-        Verb::Logout(args) => of_service(args.request()),
+        Verb::Login(args) => of_service(args.request()?),
+        Verb::Logout(args) => of_service(args.request()?),
         Verb::Submit(args) => of_service(args.request()?),
         Verb::Clone(args) => of_service(args.request()),
         Verb::Schedule(verb) => of_service(verb.request()?),

@@ -74,13 +74,13 @@ there. The commands then use the token that comes of it, and renew it as long as
 allows, until godwit logout. It is kept in $XDG_CONFIG_HOME/godwit/logins \
 (~/.config/godwit/logins), a file for each service, and goes to that service only.
 
-The service is that of --service, else of GODWIT_SERVICE, else the one of this machine.";
+The service is that of --service, else of GODWIT_SERVICE; there is no default.";
 
 pub(super) const TARGET_AFTER_HELP: &str = "\
 The service is that of --service, else of GODWIT_SERVICE, else the one of this machine, which \
 `godwit-service serve` starts. The token is the first line of the file of --service-token, else \
-GODWIT_SERVICE_TOKEN, else that of godwit login at this service, else the one that \
-`godwit-service serve` stored for this user.";
+GODWIT_SERVICE_TOKEN, else that of godwit login at the service that is named, else, where none is \
+named, the one that `godwit-service serve` stored for this user.";
 
 /// Which service.
 #[derive(Clone, Debug, Args)]
@@ -348,6 +348,21 @@ fn of_environment(name: &str) -> Option<String> {
 }
 
 impl ServiceArgs {
+    /// The user says which service it is.
+    fn is_named(&self) -> bool {
+        self.service.is_some() || of_environment("GODWIT_SERVICE").is_some()
+    }
+
+    /// A command about a login, which is never at a service that the user did not name.
+    fn named_request(self, verb: &str, command: ServiceCommand) -> Resolved<ServiceRequest> {
+        match self.is_named() {
+            true => Ok(self.request(command)),
+            false => Err(format!(
+                "{verb}: name the service: --service URL, or GODWIT_SERVICE"
+            )),
+        }
+    }
+
     /// Without a token.
     fn target(self) -> (ServiceTarget, bool) {
         let url = self.service.or_else(|| of_environment("GODWIT_SERVICE"));
@@ -374,9 +389,13 @@ impl ServiceArgs {
 impl TargetArgs {
     fn request(self, command: ServiceCommand) -> ServiceRequest {
         // The token of this machine's service is for that service alone.
-        let is_local = self.service.service.is_none() && of_environment("GODWIT_SERVICE").is_none();
+        let is_local = !self.service.is_named();
         let mut request = self.service.request(command);
         let target = &mut request.target;
+        if is_local {
+            // Any user of this machine could listen at the address of the default.
+            target.logins = None;
+        }
         match (self.service_token, of_environment("GODWIT_SERVICE_TOKEN")) {
             (Some(file), _) => (target.token_file, target.logins) = (Some(file), None),
             (None, Some(token)) => target.token = Some(token),
@@ -391,15 +410,16 @@ impl TargetArgs {
 }
 
 impl LoginArgs {
-    pub(super) fn request(self) -> ServiceRequest {
+    pub(super) fn request(self) -> Resolved<ServiceRequest> {
         let issuer = self.issuer;
-        self.service.request(ServiceCommand::Login { issuer })
+        self.service
+            .named_request("login", ServiceCommand::Login { issuer })
     }
 }
 
 impl LogoutArgs {
-    pub(super) fn request(self) -> ServiceRequest {
-        self.service.request(ServiceCommand::Logout)
+    pub(super) fn request(self) -> Resolved<ServiceRequest> {
+        self.service.named_request("logout", ServiceCommand::Logout)
     }
 }
 
@@ -678,5 +698,27 @@ mod tests {
     #[test]
     fn a_path_becomes_a_file_url() {
         assert_eq!(url(&"/tmp/a%b".into()).expect("a URL"), "file:///tmp/a%25b");
+    }
+
+    #[test]
+    fn a_login_is_for_a_service_that_the_user_names() {
+        let args = |service: Option<&str>| ServiceArgs {
+            service: service.map(str::to_owned),
+            service_ca: None,
+            json: false,
+        };
+        let login = |service| args(service).named_request("login", ServiceCommand::Logout);
+        let error = login(None).expect_err("no service");
+        assert!(error.contains("--service"), "{error}");
+        assert!(login(Some("http://127.0.0.1:8447")).is_ok());
+        let logins = |service| {
+            let target = TargetArgs {
+                service_token: None,
+                service: args(service),
+            };
+            target.request(ServiceCommand::Logout).target.logins
+        };
+        assert_eq!(logins(None), None);
+        assert!(logins(Some("http://127.0.0.1:8447")).is_some());
     }
 }

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::{
     Change, FilesShown, ServiceTarget,
-    issuer::{IssuerError, is_local},
+    issuer::{IssuerError, is_local, is_local_http},
     logins::{LoginError, LoginFile, StoredLogin},
 };
 use crate::error::Exit;
@@ -213,6 +213,9 @@ impl Connection {
             .connect_timeout(CONNECT_LIMIT)
             .read_timeout(read_limit)
             .redirect(reqwest::redirect::Policy::none());
+        if is_local_http(&url) {
+            builder = builder.no_proxy();
+        }
         if let Some(path) = &target.ca {
             let pem = fs::read(path).map_err(|error| failed(path, error))?;
             let authorities = Certificate::from_pem_bundle(&pem);
@@ -260,7 +263,7 @@ impl Connection {
 
     /// It is on this machine, without TLS.
     pub(super) fn is_local(&self) -> bool {
-        self.url.scheme() == "http" && is_local(&self.url)
+        is_local_http(&self.url)
     }
 
     /// Renews a login that the service refuses, before a request that cannot be sent twice.

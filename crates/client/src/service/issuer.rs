@@ -41,6 +41,9 @@ const CODE_BYTES_MAX: usize = 64;
 /// Longest address that people have to open.
 const ADDRESS_BYTES_MAX: usize = 2048;
 
+/// Most of a text of a peer that people see.
+const SHOWN_CHARS_MAX: usize = 256;
+
 /// Longest token.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
 
@@ -121,6 +124,7 @@ pub(super) struct DeviceCode {
 pub(super) struct Issuer<'a> {
     client: Client,
     login: &'a LoginIssuer,
+    /// It is on this machine, without TLS, and so is what it names.
     local: bool,
     found: Discovery,
 }
@@ -166,16 +170,19 @@ impl<'a> Issuer<'a> {
     /// Reads its discovery document. `local`: the service is on this machine, and its issuer may be
     /// there too, without TLS.
     pub(super) async fn find(login: &'a LoginIssuer, local: bool) -> Result<Self, IssuerError> {
-        let client = Client::builder()
+        let local = local && is_local_http(&url_of(login)?);
+        let mut client = Client::builder()
             .timeout(ANSWER_LIMIT)
-            .redirect(Policy::none())
-            .build();
+            .redirect(Policy::none());
+        if local {
+            client = client.no_proxy();
+        }
         let unreachable = |error: reqwest::Error| IssuerError::Unreachable {
             issuer: login.issuer.clone(),
             why: explained(error),
         };
         let mut issuer = Issuer {
-            client: client.map_err(unreachable)?,
+            client: client.build().map_err(unreachable)?,
             login,
             local,
             found: Discovery {
@@ -380,11 +387,14 @@ impl<'a> Issuer<'a> {
     /// A URL that the issuer may be asked at.
     fn allowed(&self, text: &str) -> Result<Url, IssuerError> {
         let url = Url::parse(text).map_err(|_| self.strange("an address of it is no URL"))?;
-        match url.scheme() {
-            "https" => Ok(url),
-            "http" if self.local && is_local(&url) => Ok(url),
-            _ => Err(self.strange("an address of it is not https")),
+        match self.is_safe(&url) {
+            true => Ok(url),
+            false => Err(self.strange("an address of it is not https")),
         }
+    }
+
+    fn is_safe(&self, url: &Url) -> bool {
+        !has_user(url) && (url.scheme() == "https" || self.local && is_local_http(url))
     }
 
     /// A URL for people, without controls and with the host as resolvers see it.
@@ -393,8 +403,8 @@ impl<'a> Issuer<'a> {
             let is_plain = url.as_str().bytes().all(|byte| byte.is_ascii_graphic());
             is_plain && url.as_str().len() <= ADDRESS_BYTES_MAX && url.has_host()
         });
-        url.filter(|url| matches!(url.scheme(), "http" | "https"))
-            .ok_or_else(|| self.strange("the address for people is no http(s) URL"))
+        url.filter(|url| self.is_safe(url))
+            .ok_or_else(|| self.strange("the address for people is no https URL"))
     }
 
     fn unreachable(&self, why: String) -> IssuerError {
@@ -433,6 +443,37 @@ impl Polling {
     fn back_off(&mut self) {
         self.interval = self.interval.saturating_mul(2).min(LOGIN_LIMIT);
     }
+}
+
+/// Whether a URL is of this machine, without TLS. No proxy may have what goes there.
+pub(super) fn is_local_http(url: &Url) -> bool {
+    url.scheme() == "http" && is_local(url)
+}
+
+/// The URL of an issuer, which a service names.
+pub(super) fn url_of(login: &LoginIssuer) -> Result<Url, IssuerError> {
+    let text = &login.issuer;
+    let is_plain = text.len() <= ADDRESS_BYTES_MAX && text.bytes().all(|b| b.is_ascii_graphic());
+    let url = Url::parse(text).ok().filter(|url| {
+        let is_bare = url.query().is_none() && url.fragment().is_none();
+        is_plain && is_bare && url.has_host() && !has_user(url)
+    });
+    url.ok_or_else(|| IssuerError::Answer {
+        issuer: shown(text),
+        why: "an issuer has a plain https URL, without user, query and fragment".to_owned(),
+    })
+}
+
+/// What a peer says, for people: without controls, in ASCII, and not too long.
+pub(super) fn shown(text: &str) -> String {
+    text.chars()
+        .take(SHOWN_CHARS_MAX)
+        .flat_map(char::escape_default)
+        .collect()
+}
+
+fn has_user(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
 }
 
 /// Whether a URL is of this machine.
@@ -496,6 +537,33 @@ mod tests {
         let verifier = Password::new("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
         let expected = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
         assert_eq!(challenge(&verifier), expected);
+    }
+
+    #[test]
+    fn the_url_of_an_issuer_is_plain_and_what_is_shown_of_another_has_no_controls() {
+        let url_of = |issuer: &str| {
+            url_of(&LoginIssuer {
+                issuer: issuer.to_owned(),
+                client_id: "cli".to_owned(),
+                scope: String::new(),
+                audience: None,
+            })
+        };
+        let url = url_of("https://LOGIN.example.org/realm").expect("a plain one");
+        assert_eq!(url.as_str(), "https://login.example.org/realm");
+        for text in [
+            "https://login.example.org@evil.example/",
+            "https://:s@evil.example/",
+            "https://evil.example/?https://login.example.org",
+            "https://evil.example/#login",
+            "https://evil.example/\n\u{1b}[2J",
+            "https://evil.example/\u{202e}",
+            "none",
+        ] {
+            let said = url_of(text).expect_err("refused").to_string();
+            let is_shown = |c: char| c.is_ascii_graphic() || c == ' ';
+            assert!(said.chars().all(is_shown), "{said:?}");
+        }
     }
 
     #[test]

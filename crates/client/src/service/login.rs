@@ -2,14 +2,14 @@
 
 use godwit_gsi::token::Token;
 use godwit_service_api::account::{LoginIssuer, UserView};
-use reqwest::Method;
+use reqwest::{Method, Url};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     ServiceTarget,
     connection::{Connection, ServiceError},
-    issuer::{DeviceCode, Issuer, Tokens},
+    issuer::{DeviceCode, Issuer, Tokens, shown, url_of},
     logins::{Login, LoginError, LoginFile},
     show,
 };
@@ -20,6 +20,9 @@ use crate::report::events::{Event, Observer};
 struct Prompt<'a> {
     service: &'a str,
     issuer: &'a str,
+    client_id: &'a str,
+    audience: Option<&'a str>,
+    scope: &'a str,
     user_code: &'a str,
     verification_uri: &'a str,
     verification_uri_complete: Option<&'a str>,
@@ -50,12 +53,13 @@ pub(super) async fn login(
     let request = connection.request(Method::GET, "/login/issuers");
     let issuers: Vec<LoginIssuer> = connection.fetch(request).await?;
     let chosen = chosen(&issuers, wanted).map_err(|why| impossible(service, why))?;
+    let url = url_of(chosen).map_err(LoginError::from)?;
     let work = async {
         let issuer = Issuer::find(chosen, connection.is_local()).await?;
         let code = issuer.device_code().await?;
         print(match json {
-            true => show::json(&prompt(service, chosen, &code)),
-            false => invitation(service, chosen, &code),
+            true => show::json(&prompt(service, &url, chosen, &code)),
+            false => invitation(service, &url, chosen, &code),
         });
         issuer.tokens(&code).await
     };
@@ -73,7 +77,7 @@ pub(super) async fn login(
     drop(lock);
     let done = Done {
         service,
-        issuer: &chosen.issuer,
+        issuer: url.as_str(),
         user: &user,
         expires: login.tokens.expires.to_string(),
         renewable: login.tokens.refresh.is_some(),
@@ -95,20 +99,20 @@ pub(super) async fn logout(
     let file = file_of(connection, target)?;
     let lock = file.lock().await?;
     // A file that cannot be read goes, too.
-    let login = file.read().unwrap_or_default();
+    let login = file.read_to_withdraw();
     let removed = file.remove()?;
     drop(lock);
     let warn = |text: String| observer.on_event(&Event::Warning { text });
     if !removed {
         warn(format!("there was no login at {}", connection.url()));
     }
-    let Some(login) = login else {
-        return Ok(());
-    };
-    let token = login.tokens.refresh.unwrap_or(login.tokens.access);
     let withdrawn = async {
+        let Some(login) = login? else {
+            return Ok(());
+        };
+        let token = login.tokens.refresh.unwrap_or(login.tokens.access);
         let issuer = Issuer::find(&login.issuer, connection.is_local()).await?;
-        issuer.withdraw(&token).await
+        Ok::<_, LoginError>(issuer.withdraw(&token).await?)
     };
     if let Err(error) = withdrawn.await {
         warn(format!(
@@ -144,16 +148,24 @@ fn chosen<'a>(issuers: &'a [LoginIssuer], wanted: Option<&str>) -> Result<&'a Lo
             Err("its operator has set no issuer for command lines".to_owned())
         }
         _ => {
-            let urls: Vec<_> = issuers.iter().map(|one| one.issuer.as_str()).collect();
+            let urls: Vec<_> = issuers.iter().map(|one| shown(&one.issuer)).collect();
             Err(format!("choose one with --issuer: {}", urls.join(", ")))
         }
     }
 }
 
-fn prompt<'a>(service: &'a str, issuer: &'a LoginIssuer, code: &'a DeviceCode) -> Prompt<'a> {
+fn prompt<'a>(
+    service: &'a str,
+    url: &'a Url,
+    issuer: &'a LoginIssuer,
+    code: &'a DeviceCode,
+) -> Prompt<'a> {
     Prompt {
         service,
-        issuer: &issuer.issuer,
+        issuer: url.as_str(),
+        client_id: &issuer.client_id,
+        audience: issuer.audience.as_deref(),
+        scope: &issuer.scope,
         user_code: &code.user_code,
         verification_uri: code.address.as_str(),
         verification_uri_complete: code.complete.as_ref().map(|url| url.as_str()),
@@ -161,15 +173,23 @@ fn prompt<'a>(service: &'a str, issuer: &'a LoginIssuer, code: &'a DeviceCode) -
     }
 }
 
-/// What people do to log in. A code that is in the address they compare (RFC 8628, section 3.3.1).
-fn invitation(service: &str, issuer: &LoginIssuer, code: &DeviceCode) -> String {
+/// What people do to log in, and what the service has chosen for them. A code that is in the
+/// address they compare (RFC 8628, section 3.3.1).
+fn invitation(service: &str, url: &Url, issuer: &LoginIssuer, code: &DeviceCode) -> String {
     let (user_code, minutes) = (&code.user_code, code.lifetime.as_secs().div_ceil(60));
     let to_do = match &code.complete {
         Some(complete) => format!("open {complete} and compare the code: {user_code}"),
         None => format!("open {} and enter the code: {user_code}", code.address),
     };
-    let issuer = &issuer.issuer;
-    format!("to log in to {service} by {issuer} within {minutes} minutes,\n{to_do}")
+    let (client, scope) = (shown(&issuer.client_id), shown(&issuer.scope));
+    let audience = issuer.audience.as_deref();
+    let audience = audience.map_or("any audience".to_owned(), |audience| {
+        format!("the audience {}", shown(audience))
+    });
+    format!(
+        "to log in to {service} by {url} within {minutes} minutes,\n{to_do}\n\
+         the service gets a token of the client {client} for {audience} with the scopes {scope}"
+    )
 }
 
 /// The name of the user at the service, which thereby has verified the token.
@@ -178,32 +198,45 @@ async fn user_of(
     issuer: &LoginIssuer,
     tokens: &Tokens,
 ) -> Result<String, ServiceError> {
+    let service = connection.url().to_owned();
+    if let Some(why) = misdirected(issuer, tokens) {
+        return Err(LoginError::Mistrusted { service, why }.into());
+    }
     let connection = connection.clone().with_token(tokens.access.clone());
     let request = connection.request(Method::GET, "/me");
     match connection.fetch::<UserView>(request).await {
         Ok(user) => Ok(user.name),
         Err(error) if error.status() == Some(401) => {
-            let (service, why) = (connection.url().to_owned(), mistrusted(issuer, tokens));
+            let why = mistrusted(issuer, tokens);
             Err(LoginError::Mistrusted { service, why }.into())
         }
         Err(error) => Err(error),
     }
 }
 
+/// Why the service must not see a token: it would be good at other services.
+fn misdirected(issuer: &LoginIssuer, tokens: &Tokens) -> Option<String> {
+    let audience = issuer.audience.as_deref()?;
+    let token = Token::parse(tokens.access.reveal()).ok()?;
+    let is_meant = token.audience().names().iter().any(|name| name == audience);
+    (!is_meant).then(|| {
+        let (client, audience) = (shown(&issuer.client_id), shown(audience));
+        format!(
+            "the token of {} is not for the audience {audience}: the issuer must allow it to the \
+             client {client}",
+            issuer.issuer
+        )
+    })
+}
+
 /// Why a service may not take a token of its issuer: it tells others nothing.
 fn mistrusted(issuer: &LoginIssuer, tokens: &Tokens) -> String {
-    let (url, audience) = (&issuer.issuer, issuer.audience.as_deref());
-    let Ok(token) = Token::parse(tokens.access.reveal()) else {
-        return format!("the token of {url} is none that a service can verify (a JWT)");
-    };
-    let names = token.audience().names();
-    match audience.filter(|audience| !names.iter().any(|name| name == audience)) {
-        Some(audience) => format!(
-            "the token of {url} is not for the audience {audience}: the issuer must allow it to \
-             the client {}",
-            issuer.client_id
+    match Token::parse(tokens.access.reveal()) {
+        Err(_) => format!(
+            "the token of {} is none that a service can verify (a JWT)",
+            issuer.issuer
         ),
-        None => format!(
+        Ok(token) => format!(
             "it does not know you: its operator can add your identity oidc:{}#{}",
             token.issuer(),
             token.subject()

@@ -123,6 +123,17 @@ impl LoginFile {
     }
 
     pub(super) fn read(&self) -> Result<Option<Login>, LoginError> {
+        self.read_closed_to(0o077)
+    }
+
+    /// For the end of a login: a token that others could read must be withdrawn most of all. Users
+    /// who can write the file could have named another issuer.
+    pub(super) fn read_to_withdraw(&self) -> Result<Option<Login>, LoginError> {
+        self.read_closed_to(0o022)
+    }
+
+    /// `closed`: others have none of these rights.
+    fn read_closed_to(&self, closed: u32) -> Result<Option<Login>, LoginError> {
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
@@ -136,7 +147,7 @@ impl LoginFile {
         if metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(self.failed("it belongs to another user: remove it, then godwit login"));
         }
-        if metadata.mode() & 0o077 != 0 {
+        if metadata.mode() & closed != 0 {
             let path = self.path.display();
             return Err(self.failed(format!("others can read or write it: chmod 600 {path}")));
         }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -36,6 +37,8 @@ struct Issuer {
     device: Mutex<Value>,
     /// How often it is asked in vain, with which errors.
     errors: Mutex<VecDeque<&'static str>>,
+    /// Of its tokens; `None`: what is asked for.
+    audience: Mutex<Option<&'static str>>,
     /// What tokens last.
     life: Mutex<u64>,
     /// The refresh token that it takes next; `None`: none.
@@ -52,6 +55,7 @@ impl Issuer {
             discovery: Mutex::new(json!({})),
             device: Mutex::new(json!({})),
             errors: Mutex::default(),
+            audience: Mutex::default(),
             life: Mutex::new(3600),
             refresh: Mutex::default(),
             forms: Mutex::default(),
@@ -154,10 +158,15 @@ async fn token(State(issuer): Shared, body: String) -> Response {
     if !is_good {
         return refuse("invalid_grant");
     }
+    let audience = issuer
+        .audience
+        .lock()
+        .unwrap_or(&form["audience"])
+        .to_owned();
     let refresh = format!("refresh-s3cret-{}", issuer.asked("token").len());
     *issuer.refresh.lock() = Some(refresh.clone());
     let answer = json!({
-        "access_token": issuer.access(&form["audience"].as_str().into()),
+        "access_token": issuer.access(&json!(audience)),
         "refresh_token": refresh,
         "token_type": "Bearer",
         "expires_in": *issuer.life.lock(),
@@ -186,8 +195,8 @@ impl Stand {
         let (issuer, logins) = (Issuer::start().await, tempfile::tempdir().unwrap());
         let settings = logins.path().join("settings");
         let text = format!(
-            "[[issuer]]\nissuer = \"{}\"\naudiences = [\"transfers\"]\nallow-http = true\n\
-             login-client-id = \"cli\"\n",
+            "[[issuer]]\nissuer = \"{}\"\naudiences = [\"transfers\", \"other\"]\n\
+             allow-http = true\nlogin-client-id = \"cli\"\n",
             issuer.url
         );
         std::fs::write(&settings, text).unwrap();
@@ -284,12 +293,14 @@ async fn a_login_is_used_by_all_commands_until_logout() {
     let (exit, printed) = stand.login().await;
     assert_eq!(exit.unwrap(), Exit::Done);
     let (issuer, site) = (&stand.issuer.url, &stand.site.url);
-    let invitation = format!("to log in to {site} by {issuer} within 10 minutes,");
+    let invitation = format!("to log in to {site} by {issuer}/ within 10 minutes,");
     assert_eq!(
         printed,
         [
             &*invitation,
             "open https://login.example.org/device and enter the code: WDJB-MJHT",
+            "the service gets a token of the client cli for the audience transfers with the scopes \
+             openid offline_access",
             "logged in as jo"
         ]
     );
@@ -422,20 +433,28 @@ async fn a_hostile_issuer_shows_nothing_that_steers_a_terminal_and_ends_the_logi
         ),
         (
             json!({"verification_uri": "javascript:alert(1)"}),
-            "no http(s) URL",
+            "no https URL",
         ),
         (
             json!({"verification_uri": "file:///etc/passwd"}),
-            "no http(s) URL",
+            "no https URL",
         ),
-        (json!({"verification_uri": escape}), "no http(s) URL"),
+        (json!({"verification_uri": escape}), "no https URL"),
+        (
+            json!({"verification_uri": "http://login.example.org/"}),
+            "no https URL",
+        ),
+        (
+            json!({"verification_uri": "https://login.example.org@evil.example/"}),
+            "no https URL",
+        ),
         (
             json!({"verification_uri_complete": "ssh://evil"}),
-            "no http(s) URL",
+            "no https URL",
         ),
         (
             json!({"verification_uri": format!("https://e/{}", "a".repeat(5000))}),
-            "no http(s) URL",
+            "no https URL",
         ),
         (json!({"interval": 1_000_000_000}), "expires before"),
         (json!({"interval": -1}), "not as it must be"),
@@ -464,6 +483,10 @@ async fn a_hostile_issuer_shows_nothing_that_steers_a_terminal_and_ends_the_logi
         ),
         (
             json!({"device_authorization_endpoint": "http://192.0.2.1/"}),
+            "is not https",
+        ),
+        (
+            json!({"device_authorization_endpoint": "https://jo:secret@192.0.2.1/"}),
             "is not https",
         ),
         (
@@ -503,6 +526,13 @@ async fn addresses_are_shown_as_urls_have_them_and_the_interval_is_a_second_at_l
         lines[0]["verification_uri_complete"],
         "https://xn--bcher-kva.example/%1B[31m?code=WDJB%E2%80%AE"
     );
+    for (name, value) in [
+        ("client_id", "cli"),
+        ("audience", "transfers"),
+        ("scope", "openid offline_access"),
+    ] {
+        assert_eq!(lines[0][name], value);
+    }
     assert_eq!(
         (&lines[0]["user_code"], &lines[0]["expires_in"]),
         (&json!("WDJB-MJHT"), &json!(600))
@@ -523,4 +553,29 @@ async fn an_unknown_user_is_told_the_identity() {
     let identity = format!("oidc:{}#jo-7", stand.issuer.url);
     assert!(exit == Exit::Refused && said.contains(&identity), "{said}");
     assert!(!stand.folder().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_for_another_audience_is_not_shown_to_the_service() {
+    let stand = Stand::start().await;
+    // The service would take it.
+    *stand.issuer.audience.lock() = Some("other");
+    let (exit, said) = stand.login_error().await;
+    let why = "not for the audience transfers";
+    assert!(exit == Exit::Refused && said.contains(why), "{said}");
+    assert!(!stand.folder().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logout_withdraws_a_token_that_others_can_read_unless_they_can_write_its_file() {
+    let stand = Stand::start().await;
+    for (mode, withdrawn) in [(0o644, 1), (0o622, 1)] {
+        stand.login().await.0.unwrap();
+        let (path, _) = stand.file();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let (exit, _) = stand.run(ServiceCommand::Logout).await;
+        assert_eq!(exit.unwrap(), Exit::Done);
+        assert!(!path.exists());
+        assert_eq!(stand.issuer.asked("revoke").len(), withdrawn, "{mode:o}");
+    }
 }
