@@ -4,7 +4,11 @@
 //! byte that is not there. So a file that was moved in part has all bytes but those of its last
 //! [`WINDOW_BYTES`]: a later run goes on there.
 
-use std::sync::atomic::Ordering;
+use std::{
+    collections::HashMap,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use godwit_proto::{ByteRange, RangeSet, Reply, error::TransferFailure};
 use parking_lot::Mutex;
@@ -18,6 +22,10 @@ pub(crate) const WINDOW_BYTES: u64 = 128 << 20;
 /// Bytes of a piece: a request costs a round trip, in which its connection rests.
 const PIECE_BYTES_MAX: u64 = 32 << 20;
 const PIECE_BYTES_MIN: u64 = 1 << 20;
+
+/// A piece takes its lane so long, as fast as that was with the piece before: no lane waits much
+/// longer for another.
+const PIECE_TIME: Duration = Duration::from_secs(1);
 
 /// A lane for fewer bytes is not worth its connection.
 const LANE_BYTES_MIN: u64 = 4 << 20;
@@ -66,6 +74,8 @@ struct State {
     end: Option<u64>,
     /// That lanes fetch now: the number of the lane, its next byte, and where it ends.
     active: Vec<(usize, u64, u64)>,
+    /// What is known of lanes that have had a piece.
+    paces: HashMap<usize, Pace>,
     /// That were given back.
     returned: Vec<(u64, u64)>,
     /// Lanes that may run.
@@ -88,6 +98,14 @@ struct State {
     is_stopped: bool,
     /// Bytes among which lanes work: [`WINDOW_BYTES`], or as many as the file takes.
     window: u64,
+}
+
+/// How fast a lane is.
+struct Pace {
+    /// When its last piece began, and where.
+    began: (Instant, u64),
+    /// Bytes of [`PIECE_TIME`] with the last one that is done.
+    bytes: Option<u64>,
 }
 
 /// Bytes for a lane.
@@ -122,6 +140,7 @@ impl Region {
                 next: start,
                 end,
                 active: Vec::new(),
+                paces: HashMap::new(),
                 returned: Vec::new(),
                 wanted: 1,
                 running: Vec::new(),
@@ -287,6 +306,9 @@ impl Region {
         let mut state = self.state.lock();
         if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
             let (_, at_byte, _) = state.active.swap_remove(at);
+            if let Some(pace) = state.paces.get_mut(&lane) {
+                pace.done(at_byte);
+            }
             if ends {
                 state.end = Some(at_byte);
                 state.next = at_byte;
@@ -379,6 +401,16 @@ impl Region {
     }
 }
 
+impl Pace {
+    /// The piece that has begun ends at `end`.
+    fn done(&mut self, end: u64) {
+        let (began, start) = self.began;
+        let took = began.elapsed().as_millis().max(1);
+        let bytes = u128::from(end.saturating_sub(start)) * PIECE_TIME.as_millis() / took;
+        self.bytes = Some(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+}
+
 impl State {
     /// Bytes that no lane has.
     fn has_work(&self) -> bool {
@@ -422,8 +454,29 @@ impl State {
         active.chain(returned).min().unwrap_or(self.next)
     }
 
-    /// `None`: nothing before others have got on.
+    /// The next piece for a lane, which is timed from now on. `None`: nothing before others have
+    /// got on.
     fn hand_out(&mut self, lane: usize) -> Option<Piece> {
+        let piece = self.piece_for(lane)?;
+        let began = (Instant::now(), piece.start);
+        let pace = self.paces.entry(lane);
+        let pace = pace.or_insert(Pace { began, bytes: None });
+        pace.began = began;
+        Some(piece)
+    }
+
+    /// Bytes of the lane's next piece.
+    fn bytes_for(&self, lane: usize) -> u64 {
+        let most = (self.window / 4).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+        match self.paces.get(&lane).and_then(|pace| pace.bytes) {
+            Some(bytes) => bytes.clamp(PIECE_BYTES_MIN, most),
+            None if self.is_sent => self.piece_bytes(),
+            // One that begins beside others is slow.
+            None => self.piece_bytes().min(LANE_BYTES_MIN),
+        }
+    }
+
+    fn piece_for(&mut self, lane: usize) -> Option<Piece> {
         let is_first = !self.is_begun;
         if let Some((start, end)) = self.returned.pop() {
             self.active.push((lane, start, end));
@@ -446,9 +499,9 @@ impl State {
             });
         };
         let bytes = match self.wanted {
-            _ if self.is_sent => self.piece_bytes().min(self.share_of(end - start)),
+            _ if self.is_sent => self.bytes_for(lane).min(self.share_of(end - start)),
             1 => end - start,
-            _ => self.piece_bytes(),
+            _ => self.bytes_for(lane),
         };
         let bytes = bytes.min(end - start);
         // A lane alone writes in order.
@@ -521,18 +574,23 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_slow_lane_loses_the_later_half_of_its_piece_to_one_that_waits() {
+    /// A region whose first lane has a piece of [`LANE_BYTES_MIN`], and lane 1 none.
+    async fn begun() -> Region {
         let region = Region::new(0, Some(1 << 30), WINDOW_BYTES, Arc::default());
         assert_eq!(region.want(2), [0]);
-        let slow = region.take(0).await.unwrap();
+        assert_eq!(region.take(0).await.unwrap().end, Some(LANE_BYTES_MIN));
         region.begun(0, Some(Validator::Date(String::new())), true);
         assert_eq!(region.want(2), [1]);
-        assert_eq!(slow.end, Some(PIECE_BYTES_MAX));
-        let mut end = PIECE_BYTES_MAX;
+        region
+    }
+
+    #[tokio::test]
+    async fn a_slow_lane_loses_the_later_half_of_its_piece_to_one_that_waits() {
+        let region = begun().await;
+        let mut end = LANE_BYTES_MIN;
         let half = loop {
             let piece = region.take(1).await.unwrap();
-            if piece.start < PIECE_BYTES_MAX {
+            if piece.start < LANE_BYTES_MIN {
                 break piece;
             }
             assert_eq!(piece.start, end);
@@ -540,29 +598,45 @@ mod tests {
             region.written(1, end - piece.start);
             region.done(1, false);
         };
-        assert_eq!(end, WINDOW_BYTES);
+        assert!(end > WINDOW_BYTES - PIECE_BYTES_MAX);
         assert_eq!(
             (half.start, half.end),
-            (PIECE_BYTES_MAX / 2, Some(PIECE_BYTES_MAX))
+            (LANE_BYTES_MIN / 2, Some(LANE_BYTES_MIN))
         );
         assert!(!half.is_rest && region.end_of(0) == Some(half.start));
         region.written(1, half.end.unwrap() - half.start);
         region.done(1, false);
-        // The rest is halved until it is small; then the lane waits for it.
+        // What is small is waited for.
         region.written(0, half.start - PIECE_BYTES_MIN);
-        let waits = tokio::time::timeout(std::time::Duration::from_millis(20), region.take(1));
+        let waits = tokio::time::timeout(Duration::from_millis(20), region.take(1));
         assert!(waits.await.is_err());
         region.written(0, PIECE_BYTES_MIN);
         region.done(0, false);
-        assert_eq!(region.take(1).await.unwrap().start, WINDOW_BYTES);
+        assert_eq!(region.take(1).await.unwrap().start, end);
+    }
+
+    #[tokio::test]
+    async fn pieces_are_as_large_as_their_lane_is_fast() {
+        let region = begun().await;
+        let slow = Duration::from_millis(500);
+        tokio::time::sleep(slow).await;
+        region.written(0, LANE_BYTES_MIN);
+        region.done(0, false);
+        let piece = region.take(0).await.unwrap();
+        let bytes = piece.end.unwrap() - piece.start;
+        assert!((PIECE_BYTES_MIN..=2 * LANE_BYTES_MIN).contains(&bytes));
+        let quick = region.take(1).await.unwrap();
+        region.written(1, quick.end.unwrap() - quick.start);
+        region.done(1, false);
+        let piece = region.take(1).await.unwrap();
+        assert!(piece.end.unwrap() - piece.start > bytes);
     }
 
     #[tokio::test]
     async fn the_last_piece_is_divided_but_no_part_that_is_sent() {
         let region = Region::new(0, Some(8 << 20), WINDOW_BYTES, Arc::default());
         region.want(2);
-        let first = region.take(0).await.unwrap();
-        assert_eq!(first.end, Some(8 << 20));
+        assert_eq!(region.take(0).await.unwrap().end, Some(4 << 20));
         region.begun(0, Some(Validator::Date(String::new())), true);
         region.want(2);
         let last = region.take(1).await.unwrap();
@@ -570,7 +644,14 @@ mod tests {
             (last.start, last.end, last.is_rest),
             (4 << 20, Some(8 << 20), true)
         );
-        assert_eq!(region.end_of(0), Some(4 << 20));
+        region.written(0, 4 << 20);
+        region.done(0, false);
+        let half = region.take(0).await.unwrap();
+        assert_eq!(
+            (half.start, half.end, half.is_rest),
+            (6 << 20, Some(8 << 20), true)
+        );
+        assert_eq!(region.end_of(1), Some(6 << 20));
         let sent = Region::of_parts(8 << 20, Arc::default());
         sent.want(2);
         for lane in [0, 1] {
