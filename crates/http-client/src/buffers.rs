@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::body::Bytes;
 
-/// Buffers that nobody needs at the moment. To have memory zeroed for each chunk costs as much as
+/// Buffers that are not in use. To have memory zeroed for each chunk costs as much as
 /// to copy the chunk.
 #[derive(Clone, Debug, Default)]
 pub struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);

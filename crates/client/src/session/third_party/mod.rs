@@ -74,7 +74,7 @@ pub(crate) struct ThirdPartyPlan<'a> {
 /// Which bytes of a file pass, and where they lie in what the source sends.
 #[derive(Clone, Copy)]
 pub(crate) struct PassedRegion {
-    /// `None`: all there are, and nobody knows how many.
+    /// `None`: all there are, whose number is not known.
     pub(crate) region: Option<ByteRange>,
     /// As in [`godwit_engine::data::Sink::File`].
     pub(crate) base: u64,
