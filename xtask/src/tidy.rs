@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tls-stream", &["gsi"]),
     ("http-client", &["gsi", "tls-stream"]),
     ("scheduler", &["tune"]),
+    ("sim", &["tune"]),
     ("service-api", &[]),
     (
         "client",
@@ -72,6 +73,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "scheduler",
             "service",
             "service-api",
+            "sim",
         ],
     ),
     ("dist", &["client", "server", "lab", "service"]),

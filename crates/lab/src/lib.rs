@@ -14,7 +14,6 @@ pub mod load;
 pub mod netns;
 pub mod network;
 mod pages;
-pub mod path;
 pub mod peers;
 pub mod report;
 pub mod runner;
@@ -24,3 +23,5 @@ pub mod service_load;
 pub mod soak;
 pub mod state;
 pub mod stats;
+
+pub use godwit_sim::path;

@@ -56,7 +56,7 @@ fn paths(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Folders at the root, and crates, which guides name without `crates/`.
-const FOLDERS: [&str; 15] = [
+const FOLDERS: [&str; 16] = [
     "changelog",
     "client",
     "crates",
@@ -70,6 +70,7 @@ const FOLDERS: [&str; 15] = [
     "proto",
     "scripts",
     "server",
+    "sim",
     "tune",
     "xtask",
 ];

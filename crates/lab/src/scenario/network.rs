@@ -169,6 +169,7 @@ impl PathSpec {
                 weight: red.w_q,
                 mean_packet_bytes: self.mtu,
                 wait: true,
+                gentle: false,
             })
         });
         PathConfig {

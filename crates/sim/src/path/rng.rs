@@ -4,28 +4,29 @@ use godwit_tune::random::Random;
 
 /// Eight bytes of state, good enough for drop decisions.
 #[derive(Debug, Clone)]
-pub(crate) struct Rng(Random);
+pub struct Rng(Random);
 
 impl Rng {
     /// A generator for one purpose. Each purpose has its own `stream`, so that switching one
     /// feature of a path on does not change the decisions of the others.
-    pub(crate) fn new(seed: u64, stream: u64) -> Rng {
+    pub fn new(seed: u64, stream: u64) -> Rng {
         let outer = Random::new(seed).next_u64();
         let inner = Random::new(outer ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03)).next_u64();
         Rng(Random::new(inner))
     }
 
-    pub(crate) fn next_u64(&mut self) -> u64 {
+    /// Uniform over all values.
+    pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// Uniform in `[0, 1)`.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         self.0.unit()
     }
 
     /// True with probability `p`; draws a number in any case.
-    pub(crate) fn chance(&mut self, p: f64) -> bool {
+    pub fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
     }
 
@@ -34,7 +35,7 @@ impl Rng {
         clippy::cast_possible_truncation,
         reason = "the high half of the product is below 2^64"
     )]
-    pub(crate) fn up_to(&mut self, max: u64) -> u64 {
+    pub fn up_to(&mut self, max: u64) -> u64 {
         let span = u128::from(max) + 1;
         ((u128::from(self.next_u64()) * span) >> 64) as u64
     }
@@ -46,7 +47,7 @@ impl Rng {
         clippy::cast_sign_loss,
         reason = "nanoseconds; float casts saturate"
     )]
-    pub(crate) fn exponential(&mut self, mean: u64) -> u64 {
+    pub fn exponential(&mut self, mean: u64) -> u64 {
         let drawn = -(1.0 - self.unit()).ln() * mean as f64;
         (drawn as u64).max(1)
     }

@@ -44,9 +44,11 @@ prop_compose! {
         max_p in 0.01..1.0,
         weight in 0.001..1.0,
         wait: bool,
+        gentle: bool,
     ) -> Discipline {
         let max = min + span;
-        Discipline::Red(RedConfig { min, max, max_p, weight, mean_packet_bytes: 1000, wait })
+        let mean_packet_bytes = 1000;
+        Discipline::Red(RedConfig { min, max, max_p, weight, mean_packet_bytes, wait, gentle })
     }
 }
 

@@ -2,18 +2,18 @@
 //!
 //! Tell a [`Path`] of each packet that arrives, in the order of time, and it says when the packet
 //! comes out at the far end or why it never does. Times are nanoseconds since the start of the
-//! path. The [`emulator`](crate::emulator) feeds it real packets; tests and simulations feed it
-//! whatever they like. What a path is made of is in [`PathConfig`].
+//! path. The emulator of the laboratory feeds it real packets, a [`Simulation`](crate::Simulation)
+//! those of its senders. What a path is made of is in [`PathConfig`].
 //!
 //! ```
-//! use godwit_lab::path::{Path, PathConfig, Verdict};
+//! use godwit_sim::path::{Path, PathConfig, Verdict};
 //!
 //! // 1500 bytes at 1 Gbit/s take 12 us, then 10 ms of delay.
 //! let mut path = Path::new(PathConfig::new(1_000_000_000, 10_000_000))?;
 //! let Verdict::Deliver(delivery) = path.arrive(0, 1500) else { unreachable!() };
 //! assert_eq!(delivery.departure_ns, 12_000);
 //! assert_eq!(delivery.release_ns, 10_012_000);
-//! # Ok::<(), godwit_lab::path::InvalidPath>(())
+//! # Ok::<(), godwit_sim::path::InvalidPath>(())
 //! ```
 
 mod check;
@@ -37,7 +37,7 @@ pub use config::{
 use cross::Source;
 use loss::LossProcess;
 use queue::Bottleneck;
-pub(crate) use rng::Rng;
+pub use rng::Rng;
 
 /// Streams of random numbers, one a purpose.
 mod stream {

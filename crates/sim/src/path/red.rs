@@ -1,4 +1,4 @@
-//! Random early detection as ns-2's `queue/red.cc` does it, without its gentle and adaptive modes.
+//! Random early detection as ns-2's `queue/red.cc` does it, without its adaptive mode.
 
 use super::config::RedConfig;
 use super::rng::Rng;
@@ -57,7 +57,7 @@ impl Red {
             self.above_min = false;
             return RedVerdict::Accept;
         }
-        if self.average >= self.config.max {
+        if self.average >= self.all_dropped_from() {
             self.count = 0;
             return RedVerdict::Drop;
         }
@@ -78,7 +78,17 @@ impl Red {
         self.count = 0;
     }
 
-    /// p_b = max_p (avg - min) / (max - min), spread by the count since the last drop.
+    /// Average queue from which on nothing passes.
+    fn all_dropped_from(&self) -> f64 {
+        if self.config.gentle {
+            2.0 * self.config.max
+        } else {
+            self.config.max
+        }
+    }
+
+    /// p_b = max_p (avg - min) / (max - min), or where it is gentle from max on
+    /// p_b = max_p + (1 - max_p) (avg - max) / max; spread by the count since the last drop.
     #[allow(
         clippy::cast_precision_loss,
         reason = "counts of packets between drops"
@@ -87,7 +97,12 @@ impl Red {
         let RedConfig {
             min, max, max_p, ..
         } = self.config;
-        let base = (max_p * (self.average - min) / (max - min)).min(1.0);
+        let base = if self.average < max {
+            max_p * (self.average - min) / (max - min)
+        } else {
+            max_p + (1.0 - max_p) * (self.average - max) / max
+        };
+        let base = base.min(1.0);
         let spent = self.count as f64 * base;
         if self.config.wait {
             if spent < 1.0 {
@@ -117,6 +132,7 @@ mod tests {
             weight: 0.002,
             mean_packet_bytes: 1000,
             wait,
+            gentle: false,
         }
     }
 
@@ -147,6 +163,24 @@ mod tests {
             red.arrive(90.0, 90, 0);
         }
         assert!((0..100).all(|_| red.arrive(90.0, 90, 0) == RedVerdict::Drop));
+    }
+
+    #[test]
+    fn a_gentle_queue_drops_all_from_twice_max_only() {
+        let dropped = |queue: f64| {
+            let gentle = RedConfig {
+                gentle: true,
+                ..config(false)
+            };
+            let mut red = Red::new(gentle, Rng::new(1, 1), queue);
+            (0..20_000)
+                .filter(|_| red.arrive(queue, 99, 0) == RedVerdict::Drop)
+                .count()
+        };
+        // p_b = 0.1 + 0.9 x 25/75 = 0.4: drops are one packet apart by 0.4 / (1 - 0.4), else two.
+        let between = dropped(100.0);
+        assert!((14_600..15_400).contains(&between), "{between}");
+        assert_eq!(dropped(150.0), 20_000);
     }
 
     /// Gaps between drops at a constant average of 50, where p_b = 0.05.

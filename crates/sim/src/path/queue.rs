@@ -87,13 +87,9 @@ impl Bottleneck {
             self.last_departure_ns = at_ns;
             self.remainder = 0;
         }
-        // At most 2^32 x 8 x 10^9 < 2^66 for absurd sizes only; an IP packet needs 49 bits.
-        let work = u128::from(bytes) * 8 * u128::from(NS_PER_S) + u128::from(self.remainder);
-        let rate = u128::from(self.rate_bps);
-        self.last_departure_ns = self
-            .last_departure_ns
-            .saturating_add(u64::try_from(work / rate).unwrap_or(u64::MAX));
-        self.remainder = u64::try_from(work % rate).unwrap_or(0);
+        let (took, remainder) = transmission(bytes, self.rate_bps, self.remainder);
+        self.last_departure_ns = self.last_departure_ns.saturating_add(took);
+        self.remainder = remainder;
         self.queued.push_back((self.last_departure_ns, bytes));
         self.queued_bytes += u64::from(bytes);
         self.peak_packets = self.peak_packets.max(self.queued.len() as u64);
@@ -138,5 +134,35 @@ impl Bottleneck {
         let idle = u128::from(at_ns.saturating_sub(self.last_departure_ns));
         let bits = u128::from(red.mean_packet_bytes()) * 8 * u128::from(NS_PER_S);
         u64::try_from(idle * u128::from(self.rate_bps) / bits).unwrap_or(u64::MAX)
+    }
+}
+
+/// Nanoseconds that `bytes` take, (8 x 10^9 bytes + remainder) / rate, and what that leaves.
+fn transmission(bytes: u32, rate_bps: u64, remainder: u64) -> (u64, u64) {
+    // Below 2^64 for any packet that exists, and half the cost of the wide division.
+    let narrow = u64::from(bytes)
+        .checked_mul(8 * NS_PER_S)
+        .and_then(|work| work.checked_add(remainder));
+    if let Some(work) = narrow {
+        return (work / rate_bps, work % rate_bps);
+    }
+    let work = u128::from(bytes) * 8 * u128::from(NS_PER_S) + u128::from(remainder);
+    let rate = u128::from(rate_bps);
+    (
+        u64::try_from(work / rate).unwrap_or(u64::MAX),
+        u64::try_from(work % rate).unwrap_or(0),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_beyond_64_bits_take_the_wide_division() {
+        assert_eq!(transmission(1500, 1_000_000_000, 7), (12_000, 7));
+        let whole = u64::from(u32::MAX) * 8;
+        assert_eq!(transmission(u32::MAX, NS_PER_S, 0), (whole, 0));
+        assert_eq!(transmission(u32::MAX, NS_PER_S, 999), (whole, 999));
     }
 }

@@ -96,7 +96,7 @@ pub enum Discipline {
 }
 
 /// Random early detection (Floyd and Jacobson, "Random Early Detection Gateways for Congestion
-/// Avoidance", 1993) as ns-2 has it, not gentle: at `max` and above everything is dropped.
+/// Avoidance", 1993) as ns-2 has it.
 ///
 /// Thresholds are in the unit of [`Queue::limit`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ pub enum Discipline {
 pub struct RedConfig {
     /// Average queue below which nothing is dropped; `0 < min < max`.
     pub min: f64,
-    /// Average queue from which on everything is dropped.
+    /// Average queue from which on everything is dropped, unless it is `gentle`.
     pub max: f64,
     /// Drop probability just below `max`; `0 < max_p <= 1`.
     pub max_p: f64,
@@ -117,6 +117,11 @@ pub struct RedConfig {
     /// drops and at most 2/p. Off: 1 to 1/p, as in the paper.
     #[serde(default = "RedConfig::default_wait")]
     pub wait: bool,
+    /// ns-2's `gentle_` (Floyd, "Recommendation on using the 'gentle_' variant of RED", 2000): the
+    /// probability rises from `max_p` at `max` to 1 at twice `max`, where everything is dropped.
+    /// Default off, as in the paper of 1993.
+    #[serde(default)]
+    pub gentle: bool,
 }
 
 impl RedConfig {

@@ -1,0 +1,6 @@
+//! Whole simulations against what is known of them.
+
+mod closed_forms;
+mod properties;
+mod support;
+mod topologies;
