@@ -6,6 +6,7 @@
 //! - [`network`]: nodes, links and static routes between them
 //! - [`tcp`]: senders and receivers, one published algorithm a file
 //! - [`Simulation`]: flows over a network, event by event
+//! - [`transfer`]: a transfer over many channels, and the tuner that chooses their number
 //! - `events`: what happens next
 //!
 //! # Contract
@@ -18,6 +19,7 @@ pub mod network;
 pub mod path;
 mod simulation;
 pub mod tcp;
+pub mod transfer;
 
 pub use simulation::{FlowConfig, FlowId, FlowStats, PoolId, Simulation, Supply, Totals};
 

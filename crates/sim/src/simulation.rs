@@ -7,6 +7,9 @@ use crate::{
     tcp::{Packet, Receiver, ReceiverConfig, Reply, Sender, SenderConfig, SenderCounters},
 };
 
+/// Size of an acknowledgement, bytes: headers alone, as ns-2's are.
+const ACK_BYTES: u32 = 40;
+
 /// Which flow of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId(u32);
@@ -339,8 +342,7 @@ impl Simulation {
 
     fn acknowledge(&mut self, index: u32) {
         let flow = &mut self.flows[index as usize];
-        // A pure acknowledgement has headers alone; ns-2's has 40 bytes whatever headers count.
-        let packet = (flow.receiver).acknowledge(index, flow.config.header_bytes.max(40));
+        let packet = (flow.receiver).acknowledge(index, ACK_BYTES);
         let first = self.routes[flow.route].back[0];
         self.totals.entered += 1;
         self.enter_link(u32::from(first), packet);

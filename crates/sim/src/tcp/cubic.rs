@@ -13,12 +13,12 @@ pub(super) struct Cubic {
     w_max: f64,
     /// cwnd before the last reduction.
     prior: f64,
-    epoch: Option<Epoch>,
+    epoch: Option<Avoidance>,
 }
 
 /// Congestion avoidance since the last reduction.
 #[derive(Debug)]
-struct Epoch {
+struct Avoidance {
     since: u64,
     /// Plateau, packets, and when it is reached, s.
     origin: f64,
@@ -36,18 +36,21 @@ impl Cubic {
             return;
         }
         let (w_max, cwnd) = (self.w_max, w.cwnd);
-        let epoch = self.epoch.get_or_insert_with(|| Epoch {
+        // The constants count segments.
+        let segments = f64::from(w.config.segments);
+        let c = C / segments;
+        let epoch = self.epoch.get_or_insert_with(|| Avoidance {
             since: now,
             origin: w_max.max(cwnd),
-            k: ((w_max - cwnd).max(0.0) / C).cbrt(),
+            k: ((w_max - cwnd).max(0.0) / c).cbrt(),
             reno: cwnd,
         });
         // W_cubic(t + RTT) is where the window should be a round trip from now.
         let t = now.saturating_sub(epoch.since) as f64 / 1e9;
         let rtt = w.rto.srtt_ns().unwrap_or(0.0) / 1e9;
-        let cubic = |t: f64| C * (t - epoch.k).powi(3) + epoch.origin;
+        let cubic = |t: f64| c * (t - epoch.k).powi(3) + epoch.origin;
         let alpha = if epoch.reno >= self.prior { 1.0 } else { ALPHA };
-        epoch.reno += alpha * acked / cwnd;
+        epoch.reno += alpha * acked / cwnd / segments;
         w.cwnd = if cubic(t) < epoch.reno {
             epoch.reno.max(cwnd)
         } else {

@@ -73,7 +73,11 @@ pub struct SenderConfig {
     pub algorithm: Algorithm,
     /// Payload of a packet, bytes; at least 1.
     pub payload_bytes: u32,
-    /// Headers of a packet and size of an acknowledgement, bytes. ns-2 counts 0 or 40 of them.
+    /// Segments that a packet stands for, at least 1. With more of them fast paths need fewer
+    /// events: windows grow by as many bytes a round trip as with single segments, but a loss takes
+    /// all segments of a packet, and no window is smaller than a packet.
+    pub segments: u32,
+    /// Headers of a packet, bytes. ns-2 counts 0 or 40 of them.
     pub header_bytes: u32,
     /// The receiver's window, packets; at least 1.
     pub window_max: u32,
@@ -96,6 +100,7 @@ impl SenderConfig {
         Self {
             algorithm: Algorithm::Reno,
             payload_bytes: 1000,
+            segments: 1,
             header_bytes: 40,
             window_max,
             initial_window: 2,
@@ -111,12 +116,27 @@ impl SenderConfig {
         Self {
             algorithm,
             payload_bytes: 1448,
+            segments: 1,
             header_bytes: 52,
             window_max,
             initial_window: 10,
             min_rto_ns: 200 * MS,
             tick_ns: 0,
             limited_transmit: true,
+        }
+    }
+
+    /// The same with packets that stand for `segments` segments each: payload, headers and the
+    /// first window follow; `window_max` stays what it is.
+    #[must_use]
+    pub const fn aggregated(self, segments: u32) -> Self {
+        let segments = if segments == 0 { 1 } else { segments };
+        Self {
+            payload_bytes: self.payload_bytes.saturating_mul(segments),
+            header_bytes: self.header_bytes.saturating_mul(segments),
+            initial_window: self.initial_window.div_ceil(segments),
+            segments,
+            ..self
         }
     }
 

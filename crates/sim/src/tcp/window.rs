@@ -77,14 +77,14 @@ impl Window {
         self.recover.is_none_or(|recover| self.una > recover)
     }
 
-    /// Slow start, or congestion avoidance by one packet a round trip, for `acked` packets (RFC
+    /// Slow start, or congestion avoidance by one segment a round trip, for `acked` packets (RFC
     /// 5681 §3.1). The window never exceeds the receiver's: ns-2 lets it grow, but reduces from
     /// what was usable.
     pub(super) fn grow(&mut self, acked: f64) {
         self.cwnd += if self.cwnd < self.ssthresh {
             acked
         } else {
-            acked / self.cwnd
+            acked / self.cwnd / f64::from(self.config.segments)
         };
         self.cwnd = self.cwnd.min(f64::from(self.config.window_max));
     }

@@ -4,3 +4,4 @@ mod closed_forms;
 mod properties;
 mod support;
 mod topologies;
+mod transfers;
