@@ -8,7 +8,7 @@
 //! - [`https`]: TLS of a client of HTTPS
 //! - [`adat`]: tokens in the text of a control channel; [`wrap`]: what follows there, protected
 //! - [`records`]: what follows on a protected data channel
-//! - [`token`]: bearer tokens of issuers whose keys are known
+//! - [`token`]: bearer tokens of issuers whose keys are known; [`seal`]: those of a server itself
 //! - [`gridmap`]: from identities to local accounts; [`name`]: distinguished names on one line
 //!
 //! # Calling contract of a context
@@ -56,6 +56,7 @@ pub mod name;
 mod outgoing;
 mod record;
 pub mod records;
+pub mod seal;
 mod sessions;
 mod tls;
 pub mod token;

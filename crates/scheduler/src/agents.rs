@@ -331,10 +331,13 @@ impl Agents {
 }
 
 /// Whether a pattern, in which `*` stands for any text, matches all of an endpoint's name: as it
-/// is, or with the port that a name without one means.
-pub fn matches(pattern: &str, endpoint: &str) -> bool {
-    fits(pattern, endpoint)
-        || usual_port(endpoint).is_some_and(|port| fits(pattern, &format!("{endpoint}:{port}")))
+/// is, or with the port that a name without one means. Of several patterns with commas between them
+/// one is enough.
+pub fn matches(patterns: &str, endpoint: &str) -> bool {
+    patterns.split(',').any(|pattern| {
+        fits(pattern, endpoint)
+            || usual_port(endpoint).is_some_and(|port| fits(pattern, &format!("{endpoint}:{port}")))
+    })
 }
 
 fn usual_port(endpoint: &str) -> Option<u16> {

@@ -281,7 +281,12 @@ impl Reloader {
             warn!("listening addresses change at the next start only");
         }
         let audit = Arc::clone(&before.audit);
-        let service = Arc::new(service_of(settings, audit)?);
+        let mut service = service_of(settings, audit)?;
+        // Tokens that users have handed on stay good.
+        if service.issuer.is_some() && before.issuer.is_some() {
+            service.issuer.clone_from(&before.issuer);
+        }
+        let service = Arc::new(service);
         // Also where its name is the same: the file may be another by now.
         service.audit.open(&service.settings)?;
         self.admission.change(service.settings.bounds);

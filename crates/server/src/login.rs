@@ -5,6 +5,7 @@
 //! | a grid identity | AUTH GSSAPI | only the account that the gridmap has for it |
 //! | a certificate | AUTH TLS | the same, or one of the below |
 //! | a bearer token, as the user `:token:` | AUTH TLS | as the token says |
+//! | a token that this server has issued, likewise | AUTH TLS | an account, with a part of its rights |
 //! | a password | AUTH TLS, or in clear where that is allowed | a line of the password file |
 //! | nothing | any, where it is allowed | anonymous |
 //! | anything | a session that sshd has started | who sshd has let in |
@@ -27,6 +28,7 @@ use crate::{
     access::{
         admission::attempts::Attempt,
         gsi::refusal,
+        issued::IssuedToken,
         limits::Refusal,
         rights::Rights,
         tokens::{self, Bearer},
@@ -75,7 +77,7 @@ pub(crate) fn admit(service: &Service, caller: &LoginRequest) -> Result<Admitted
     }
     let settings = &service.settings;
     if caller.user == TOKEN_USER && caller.channel == ControlProtection::Tls {
-        return by_token(settings, caller);
+        return by_token(service, caller);
     }
     let otherwise = match is_anonymous(&caller.user) {
         true => is_welcome(settings, &caller.user).then(|| Admitted {
@@ -141,10 +143,16 @@ fn by_identity(
     }))
 }
 
-fn by_token(settings: &ServerSettings, caller: &LoginRequest) -> Result<Admitted, StorageFailure> {
+fn by_token(service: &Service, caller: &LoginRequest) -> Result<Admitted, StorageFailure> {
+    let (settings, now) = (&service.settings, SystemTime::now());
+    let issued = service.issuer.as_ref();
+    let issued = issued.and_then(|key| IssuedToken::open(key, caller.password.reveal(), now));
+    if let Some(issued) = issued {
+        return issued.map(of_issued).map_err(|why| refusal(&why));
+    }
     let settings_of_tokens = settings.tokens.as_ref();
     let tokens = settings_of_tokens.ok_or_else(|| refusal("no tokens are taken here"))?;
-    let bearer = tokens::admit(tokens, caller.password.reveal(), SystemTime::now());
+    let bearer = tokens::admit(tokens, caller.password.reveal(), now);
     let Bearer {
         issuer,
         subject,
@@ -161,6 +169,22 @@ fn by_token(settings: &ServerSettings, caller: &LoginRequest) -> Result<Admitted
         actor: Actor::Bearer,
         method: Method::Token,
     })
+}
+
+/// A part of the rights of an account.
+fn of_issued(token: IssuedToken) -> Admitted {
+    let IssuedToken { account, rights } = token;
+    Admitted {
+        name: Principal::Account(account.clone()),
+        account: Account {
+            home: rights.home(),
+            writable: rights.writes(),
+            foreign_data_hosts: false,
+        },
+        rights: Some(rights),
+        actor: Actor::Account(account),
+        method: Method::Token,
+    }
 }
 
 fn by_password(service: &Service, caller: &LoginRequest) -> Option<Admitted> {

@@ -6,8 +6,10 @@ use godwit_engine::storage::{PosixStorage, Storage};
 use godwit_gsi::{
     cert::{Credential, files},
     ftps,
+    seal::SealKey,
 };
 use tokio::sync::Semaphore;
+use tracing::warn;
 
 use crate::{
     access::{
@@ -46,6 +48,8 @@ pub(crate) struct Service {
     pub(crate) https: Option<ftps::Server>,
     /// Copies over HTTPS with other servers.
     pub(crate) copies: Option<Arc<Copies>>,
+    /// For tokens that users hand to other servers; `None`: none is issued.
+    pub(crate) issuer: Option<Arc<SealKey>>,
     pub(crate) passwords: passwords::Cache,
     /// One turn for each core, since a checksum keeps a core busy.
     pub(crate) turns: Turns,
@@ -96,7 +100,7 @@ impl Service {
             })?;
         }
         let clients = || gsi.as_ref().map(Gsi::anchors);
-        let (mut tls, mut https, mut copies) = (None, None, None);
+        let (mut tls, mut https, mut copies, mut issuer) = (None, None, None, None);
         if let Some(settings_of_tls) = &settings.tls {
             let credential = credential_of(settings_of_tls)?;
             tls = Some(ftps::Server::new(&credential, clients()).map_err(GsiError::Credential)?);
@@ -109,6 +113,9 @@ impl Service {
                     .map(|of| Copies::new(of, &settings, &credential));
                 let made = made.transpose().map_err(GsiError::Credential)?;
                 copies = made.map(Arc::new);
+                let key =
+                    SealKey::random().inspect_err(|error| warn!(%error, "no token is issued"));
+                issuer = key.ok().map(Arc::new);
             }
         }
         Ok(Self {
@@ -116,6 +123,7 @@ impl Service {
             tls,
             https,
             copies,
+            issuer,
             ..Self::on(Arc::new(storage), settings, audit, gsi)
         })
     }
@@ -134,6 +142,7 @@ impl Service {
             tls: None,
             https: None,
             copies: None,
+            issuer: None,
             settings,
             audit,
             passwords: passwords::Cache::default(),

@@ -50,6 +50,8 @@ pub(crate) enum Lack {
     Pipelining,
     /// COPY with other servers, of HTTP.
     Copies,
+    /// Tokens of its own for other servers, of HTTP.
+    IssuedTokens,
     /// PUT of parts of files.
     Parts,
 }

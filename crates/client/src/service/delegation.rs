@@ -24,12 +24,13 @@ const LEFT_MIN: Duration = Duration::from_secs(2 * 3600);
 /// How long a delegated proxy lasts, unless the user's own ends earlier.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Whether a server of one of these URLs asks for a proxy.
+/// Whether servers of one of these URLs are those of a grid, which ask for a proxy. `https` is
+/// the web's, too.
 pub(super) fn is_wanted(files: &[FileRequest]) -> bool {
     let mut urls = files
         .iter()
         .flat_map(|file| [&file.source, &file.destination]);
-    urls.any(|url| url.starts_with("gsiftp://"))
+    urls.any(|url| url.starts_with("gsiftp://") || url.starts_with("davs://"))
 }
 
 /// Delegates the proxy in this file, where there is one and the service needs it.

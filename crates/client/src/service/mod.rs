@@ -136,7 +136,8 @@ pub struct Submission {
     pub idempotency_key: Option<String>,
     /// Until it ends.
     pub watch: bool,
-    /// The user's proxy, which the service needs for `gsiftp` URLs; `None`: it does not get it.
+    /// The user's proxy, which the service needs for `gsiftp` and `davs` URLs; `None`: it does not
+    /// get it.
     pub proxy: Option<PathBuf>,
 }
 
@@ -169,7 +170,8 @@ pub struct CloneRequest {
     pub idempotency_key: Option<String>,
     /// Until it ends.
     pub watch: bool,
-    /// The user's proxy, which the service needs for `gsiftp` URLs; `None`: it does not get it.
+    /// The user's proxy, which the service needs for `gsiftp` and `davs` URLs; `None`: it does not
+    /// get it.
     pub proxy: Option<PathBuf>,
 }
 

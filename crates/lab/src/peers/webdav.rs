@@ -71,7 +71,7 @@ pub enum Kind {
     Apache,
     /// With the module `dav-ext`.
     Nginx,
-    /// With its module for copies between servers.
+    /// With its modules for copies between servers and for tokens of its own.
     Xrootd,
 }
 
@@ -102,6 +102,7 @@ impl Kind {
                 XROOTD.available()?;
                 PYTHON.available()?;
                 plugin("libXrdHttpTPC-5.so", "xrootd-server-plugins")?;
+                plugin("libXrdMacaroons-5.so", "xrootd-server-plugins")?;
                 plugin("libXrdCryptossl-5.so", "xrootd-plugins")?;
                 plugin("libXrdAccSciTokens-5.so", "xrootd-scitokens-plugins")
             }
@@ -313,13 +314,19 @@ impl Folder<'_> {
         let own = self.0.display();
         self.write("gridmap", &format!("\"{USER}\" {LOGIN}\n"))?;
         self.write("rights", &format!("u {LOGIN} / a\n"))?;
+        // What it issues tokens with.
+        let secret = OPENSSL.run(["rand", "-base64", "64"])?.success()?;
+        self.write("secret", &secret.stdout_text())?;
+        self.hide("secret")?;
         let mut text = format!(
             "all.export /\noss.localroot {own}/root\nall.adminpath {own}\nall.pidpath {own}\n\
              xrd.port {}\nxrd.protocol XrdHttp libXrdHttp.so\n\
              xrd.tls {own}/host.pem {own}/host.key\nxrd.tlsca certdir {own}/cas\n\
              http.exthandler xrdtpc libXrdHttpTPC.so\nhttp.gridmap {own}/gridmap\n\
              http.header2cgi Authorization authz\nxrootd.chksum max 2 adler32 md5\n\
-             acc.authdb {own}/rights\nofs.authorize 1\n",
+             acc.authdb {own}/rights\nofs.authorize 1\nall.sitename lab\n\
+             http.exthandler xrdmacaroons libXrdMacaroons.so\n\
+             macaroons.secretkey {own}/secret\ntpc.trace info\n",
             addr.port()
         );
         let mut command = XROOTD.command()?;
@@ -334,6 +341,7 @@ impl Folder<'_> {
             text += &format!("ofs.authlib ++ libXrdAccSciTokens.so config={own}/tokens.cfg\n");
             command.env("XDG_CACHE_HOME", self.0.join("cache"));
         }
+        text += "ofs.authlib ++ libXrdMacaroons.so\n";
         self.write("xrootd.cfg", &text)?;
         command.arg("-c").arg(self.0.join("xrootd.cfg"));
         if is_root() {

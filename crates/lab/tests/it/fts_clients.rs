@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ const ISSUER: &str = "https://issuer.example.org/";
 
 /// The programs of a Python package that is installed once, with those that build it. `None`, and
 /// a printed skip, where it cannot be had.
-fn programs(test: &str, name: &str, steps: &[&[&str]]) -> Option<PathBuf> {
+pub(crate) fn programs(test: &str, name: &str, steps: &[&[&str]]) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let programs = folder.join("bin");
     // Tests run side by side.
@@ -61,7 +62,7 @@ fn programs(test: &str, name: &str, steps: &[&[&str]]) -> Option<PathBuf> {
     Some(programs)
 }
 
-fn fts3(test: &str) -> Option<PathBuf> {
+pub(crate) fn fts3(test: &str) -> Option<PathBuf> {
     programs(
         test,
         "fts3-3.14.2",
@@ -74,17 +75,17 @@ fn fts3(test: &str) -> Option<PathBuf> {
 }
 
 /// A service for FTS's clients with an agent, and a user with a proxy.
-struct FtsSite {
-    grid: Grid,
+pub(crate) struct FtsSite {
+    pub(crate) grid: Rc<Grid>,
     directory: TempDir,
-    service: Service,
-    fts: String,
-    _agent: Process,
+    pub(crate) service: Service,
+    pub(crate) fts: String,
+    agent: Process,
 }
 
 impl FtsSite {
-    fn start() -> Self {
-        let grid = Grid::new(&[LOOPBACK]).expect("a grid");
+    pub(crate) fn start() -> Self {
+        let grid = Rc::new(Grid::new(&[LOOPBACK]).expect("a grid"));
         let directory = TempDir::new().expect("a directory");
         let data = directory.path().join("data");
         let address = format!("{LOOPBACK}:{}", free_port(LOOPBACK).expect("a port"));
@@ -123,11 +124,16 @@ impl FtsSite {
             directory,
             service,
             fts: format!("https://{address}"),
-            _agent: agent,
+            agent,
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// What the agent printed so far.
+    pub(crate) fn log_of_agent(&self) -> String {
+        self.agent.log()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -162,7 +168,7 @@ impl FtsSite {
         serde_json::from_str(&answer.stdout_text()).expect("JSON")
     }
 
-    fn set_user(&self, role: &str) {
+    pub(crate) fn set_user(&self, role: &str) {
         let user = json!({"name": "jo", "role": role, "groups": ["testvo"],
             "identities": ["dn:/O=Lab/CN=Jo"]});
         self.ask("PUT", "/users", &user);
@@ -170,14 +176,14 @@ impl FtsSite {
 
     /// Runs a command of FTS's clients as the user with the proxy; it must succeed.
     #[track_caller]
-    fn fts(&self, programs: &Path, program: &str, arguments: &[&str]) -> String {
+    pub(crate) fn fts(&self, programs: &Path, program: &str, arguments: &[&str]) -> String {
         let proxy = self.grid.of_user()[0].1.display().to_string();
         let shown = ["--cert", &proxy, "--key", &proxy];
         self.run(programs, program, &[&shown, arguments].concat())
     }
 
     #[track_caller]
-    fn run(&self, programs: &Path, program: &str, arguments: &[&str]) -> String {
+    pub(crate) fn run(&self, programs: &Path, program: &str, arguments: &[&str]) -> String {
         let mut command = Command::new(programs.join(program));
         command
             .args(["-s", &self.fts, "--capath"])
@@ -193,7 +199,7 @@ impl FtsSite {
     }
 }
 
-fn id_of(submitted: &str) -> &str {
+pub(crate) fn id_of(submitted: &str) -> &str {
     let after = submitted.split("Job id: ").nth(1).expect("a job");
     after.lines().next().expect("a line").trim()
 }

@@ -27,20 +27,24 @@ use crate::{
 };
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const ISSUER: &str = "https://issuer.example.org/";
+pub(crate) const ISSUER: &str = "https://issuer.example.org/";
 const AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
 
 /// A user with tokens, and servers that take them.
-struct Tokens {
-    grid: Rc<Grid>,
+pub(crate) struct Tokens {
+    pub(crate) grid: Rc<Grid>,
     issuer: Issuer,
     folder: TempDir,
 }
 
 impl Tokens {
     fn new() -> Self {
+        Self::of_grid(Rc::new(Grid::new(&[LOOPBACK]).expect("a grid")))
+    }
+
+    pub(crate) fn of_grid(grid: Rc<Grid>) -> Self {
         let tokens = Self {
-            grid: Rc::new(Grid::new(&[LOOPBACK]).expect("a grid")),
+            grid,
             issuer: Issuer::es256("k"),
             folder: TempDir::new().expect("a directory"),
         };
@@ -56,14 +60,14 @@ impl Tokens {
         self.folder.path().join(name)
     }
 
-    fn token(&self, scope: &str) -> String {
+    pub(crate) fn token(&self, scope: &str) -> String {
         self.issuer.token(&json!({
             "iss": ISSUER, "sub": "jo", "aud": AUDIENCE, "scope": scope, "wlcg.ver": "1.0",
             "jti": "1", "iat": 0, "nbf": 0, "exp": 4_000_000_000_u64,
         }))
     }
 
-    fn ours(&self, more: &[&str]) -> End {
+    pub(crate) fn ours(&self, more: &[&str]) -> End {
         let keys = self.path("keys.json");
         let issuer = format!("{ISSUER}={}", keys.display());
         let tokens = ["--token-issuer", &issuer, "--token-audience", AUDIENCE];
@@ -71,7 +75,7 @@ impl Tokens {
         End::Ours(Box::new(Site::of_grid(Rc::clone(&self.grid), "off", &more)))
     }
 
-    fn xrootd(&self) -> End {
+    pub(crate) fn xrootd(&self) -> End {
         let issuer = webdav::Issuer {
             name: ISSUER,
             keys: &self.keys(),
@@ -101,34 +105,34 @@ impl Tokens {
 }
 
 /// A server.
-enum End {
+pub(crate) enum End {
     Ours(Box<Site>),
     Xrootd(Box<WebdavServer>),
 }
 
 impl End {
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         match self {
             Self::Ours(site) => site.url("davs", path),
             Self::Xrootd(server) => server.url(path),
         }
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    pub(crate) fn at(&self, path: &str) -> PathBuf {
         match self {
             Self::Ours(site) => site.at(path),
             Self::Xrootd(server) => server.at(path),
         }
     }
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Ours(_) => "ours",
             Self::Xrootd(_) => "xrootd",
         }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         match self {
             Self::Ours(site) => site.log(),
             Self::Xrootd(server) => server.log(),
@@ -136,7 +140,7 @@ impl End {
     }
 }
 
-const ALL: &str = "storage.read:/ storage.modify:/";
+pub(crate) const ALL: &str = "storage.read:/ storage.modify:/";
 
 #[track_caller]
 fn succeeded(finished: Finished, what: &str, ends: [&End; 2]) -> String {
@@ -184,6 +188,36 @@ fn one_server_copies_files_and_trees_for_our_client() {
         assert_holds(&to.at("g"), &bytes);
         assert!(said.contains("no COPY with other servers"), "{said}");
     }
+}
+
+/// Where the other server knows the user by a certificate, it issues a token for the file.
+#[test]
+fn one_server_copies_for_a_user_with_a_certificate() {
+    if !have(&[Need::Godwit, Need::Godwitd, Need::Webdav(Kind::Xrootd)]) {
+        return;
+    }
+    let tokens = Tokens::new();
+    let user = tokens.grid.of_user();
+    let user = user.map(|(name, path)| (name.into(), path.into()));
+    let ca = tokens.grid.authority().display().to_string();
+    for (seed, (from, to)) in (0..).zip(tokens.pairs()) {
+        let bytes = write_noise(&from.at("f"), 3_000_001, seed);
+        let words = ["cp", "-v", "--ca", &ca, &from.url("f"), &to.url("g")];
+        let finished = godwit_with(words, user.clone()).expect("it ends");
+        let what = format!("{} to {}", from.name(), to.name());
+        let said = succeeded(finished, &what, [&from, &to]);
+        assert_holds(&to.at("g"), &bytes);
+        assert!(!said.contains("pass through this machine"), "{said}");
+    }
+    // The server that receives makes no copies: the one that sends gets a token to store.
+    let from = tokens.ours(&[]);
+    let to = tokens.ours(&["--third-party-copy=false"]);
+    let bytes = write_noise(&from.at("f"), 3_000_001, 7);
+    let words = ["cp", "-v", "--ca", &ca, &from.url("f"), &to.url("g")];
+    let finished = godwit_with(words, user).expect("it ends");
+    let said = succeeded(finished, "by push", [&from, &to]);
+    assert_holds(&to.at("g"), &bytes);
+    assert!(!said.contains("pass through this machine"), "{said}");
 }
 
 #[test]

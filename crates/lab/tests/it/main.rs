@@ -23,6 +23,7 @@ mod error_texts;
 mod faults;
 mod ftpes;
 mod fts_clients;
+mod fts_https;
 mod gct_settings;
 mod gfal;
 mod gsi_client;

@@ -1,7 +1,9 @@
 """One rule of Rucio from its submission to OK: submitter, poller and finisher over FTS's interface.
 
 Arguments: a directory, the service's URL, a certificate with its key, the content of a file, then
-URLs of directories of two or more storages. The file lies at all but the last, below `lab`.
+URLs of directories of two or more storages. The file lies at all but the last, below `lab`. With
+`FTS_TOKEN` and `STORAGE_TOKEN` in the environment these prove who the user is, to the service and
+to the storages, in place of tokens that an issuer would give Rucio.
 """
 
 import datetime
@@ -13,6 +15,8 @@ import urllib.parse
 import zlib
 
 folder, service, certificate, content, *storages = sys.argv[1:]
+scheme = urllib.parse.urlparse(storages[0]).scheme
+fts_token, storage_token = map(os.environ.get, ("FTS_TOKEN", "STORAGE_TOKEN"))
 os.makedirs(folder + "/etc", exist_ok=True)
 os.environ["RUCIO_HOME"] = folder
 with open(folder + "/etc/rucio.cfg", "w") as settings:
@@ -31,10 +35,11 @@ default = sqlite:///{folder}/rucio.db
 userpass_identity = root
 userpass_pwd = secret
 [conveyor]
-scheme = gsiftp
+scheme = {scheme}
 transfertool = fts3
 usercert = {certificate}
 poll_timeout = 30
+poller_oidc_support = {bool(fts_token)}
 [policy]
 permission = generic
 schema = generic
@@ -50,11 +55,13 @@ from rucio.daemons.conveyor import finisher, poller, submitter
 from rucio.db.sqla import models, util
 from rucio.db.sqla.constants import DatabaseOperationType, RuleState
 from rucio.db.sqla.session import db_session, get_engine
-from rucio.transfertool.fts3 import FTS3Transfertool
+from rucio.transfertool import fts3
 
 # The tables of today's Rucio have no GridFTP any more; those of sites that use it do.
 constants.SCHEME_MAP["gsiftp"] = ["gsiftp"]
-FTS3Transfertool.supported_schemes.add("gsiftp")
+fts3.FTS3Transfertool.supported_schemes.add("gsiftp")
+if fts_token:
+    fts3.request_token = lambda audience, scope: fts_token if scope == "fts" else storage_token
 
 models.register_models(get_engine())
 util.create_base_vo()
@@ -76,11 +83,13 @@ def add_storage(name, url):
     operations = {"read": 1, "write": 1, "delete": 1, "third_party_copy_read": 1,
                   "third_party_copy_write": 1}
     write(rse.add_protocol, number, {
-        "scheme": "gsiftp", "hostname": parts.hostname, "port": parts.port,
+        "scheme": parts.scheme, "hostname": parts.hostname, "port": parts.port,
         "prefix": parts.path or "/", "impl": "rucio.rse.protocols.gfal.Default",
         "domains": {"lan": operations, "wan": operations}})
     write(rse.add_rse_attribute, number, "fts", service)
     write(rse.add_rse_attribute, number, "lfn2pfn_algorithm", "identity")
+    if fts_token:
+        write(rse.add_rse_attribute, number, "oidc_support", True)
     write(account_limit.set_local_account_limit, root, number, -1)
     return number
 

@@ -72,3 +72,17 @@ fn reports_say_what_holds_running_units_back() {
         "1 of 1 running units are limited by destination"
     );
 }
+
+#[test]
+fn of_several_patterns_one_is_enough() {
+    let patterns = "gsiftp://*,davs://*.org:443";
+    for (endpoint, is_meant) in [
+        ("gsiftp://a", true),
+        ("davs://b.org", true),
+        ("davs://b.org:8443", false),
+        ("ftp://a", false),
+        ("gsiftp://a,davs://b.org", true),
+    ] {
+        assert_eq!(crate::matches(patterns, endpoint), is_meant, "{endpoint}");
+    }
+}

@@ -6,6 +6,7 @@ pub(crate) mod channel_quota;
 pub(crate) mod copies;
 pub(crate) mod gsi;
 pub(crate) mod identity;
+pub(crate) mod issued;
 pub(crate) mod limits;
 pub(crate) mod owner;
 pub mod passwords;

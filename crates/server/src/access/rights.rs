@@ -84,7 +84,7 @@ impl Rights {
         path: &FtpPath,
         now: SystemTime,
     ) -> Result<(), Denied> {
-        if self.until.is_some_and(|until| now >= until) {
+        if self.have_ended(now) {
             return Err(Denied::Expired);
         }
         let allows = |grant: &Grant| grant.allows(deed, path);
@@ -95,6 +95,11 @@ impl Rights {
             deed,
             path: path.clone(),
         })
+    }
+
+    /// They were good until now, or until earlier.
+    pub(crate) fn have_ended(&self, now: SystemTime) -> bool {
+        self.until.is_some_and(|until| now >= until)
     }
 
     /// Something may be made or changed somewhere.

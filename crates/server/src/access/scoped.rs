@@ -125,7 +125,8 @@ impl ScopedStorage {
         }
     }
 
-    fn may(&self, deed: Operation, path: &FtpPath) -> bool {
+    /// Whether the rights allow it, and have not ended.
+    pub(crate) fn may(&self, deed: Operation, path: &FtpPath) -> bool {
         self.check(deed, path).is_ok()
     }
 

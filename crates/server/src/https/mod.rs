@@ -8,8 +8,8 @@
 //! - `session`: who a client is, and what it may do: one login until it shows other credentials
 //! - `requests`: which method does what; `answer`: statuses and headers
 //! - `get`: GET and HEAD; `listing`: a directory as a page; `propfind`: PROPFIND; `put`: PUT;
-//!   `parts`: PUT of a part; `change`: DELETE, MKCOL, MOVE and COPY; `tpc`: COPY between this
-//!   server and others
+//!   `parts`: PUT of a part; `issue`: POST for a token; `change`: DELETE, MKCOL, MOVE and COPY;
+//!   `tpc`: COPY between this server and others
 //! - `body`: bodies that blocking threads make, a chunk at a time; `received`: those of requests
 //! - `record`: audit log and metrics
 //!
@@ -21,6 +21,7 @@ mod body;
 mod change;
 mod connection;
 mod get;
+mod issue;
 mod listing;
 mod parts;
 mod propfind;

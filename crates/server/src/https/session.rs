@@ -9,8 +9,8 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use godwit_engine::storage::Storage;
-use godwit_gsi::{gridmap::MAPPED_USER, name::DistinguishedName};
-use godwit_proto::{command::Password, error::StorageFailure, security::TOKEN_USER};
+use godwit_gsi::{gridmap::MAPPED_USER, name::DistinguishedName, seal::SealKey};
+use godwit_proto::{FtpPath, command::Password, error::StorageFailure, security::TOKEN_USER};
 use hyper::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, WWW_AUTHENTICATE},
@@ -24,8 +24,9 @@ use crate::{
         admission::ConnectionPermit,
         copies::{Copies, CopyPlace},
         gsi::refusal,
-        identity::{Actor, Admitted, ControlProtection, LoginRequest},
+        identity::{Actor, Admitted, ControlProtection, LoginRequest, Method, Principal},
         limits::{Refusal, sharing_as},
+        rights::Operation,
         scoped::ScopedStorage,
         turns::AccountTurns,
     },
@@ -71,6 +72,8 @@ pub(super) struct HttpSession {
     pub(super) data_limit: Duration,
     /// Copies with other servers; `None`: they are refused.
     copies: Option<Arc<Copies>>,
+    /// The account, and the key of tokens with a part of its rights; `None`: there are none.
+    issuer: Option<(String, Arc<SealKey>)>,
     /// With whom the user shares what is limited.
     sharing: String,
     writes: bool,
@@ -93,6 +96,20 @@ impl HttpSession {
                 "this login may only read",
             )),
         }
+    }
+
+    /// For whom tokens are issued, and their key. What a token gives is not given on: it would not
+    /// end with the token.
+    pub(super) fn issuer(&self) -> Option<(&str, &SealKey)> {
+        let (account, key) = self.issuer.as_ref()?;
+        Some((account, key))
+    }
+
+    /// Whether the login may do so at a path, as far as its own rights go.
+    pub(super) fn may(&self, deed: Operation, path: &FtpPath) -> bool {
+        let only_reads = matches!(deed, Operation::Look | Operation::Read);
+        let is_scoped = self.scoped.as_ref();
+        (self.writes || only_reads) && is_scoped.is_none_or(|storage| storage.may(deed, path))
     }
 
     /// A place for one more copy between this server and another. Without a login anybody could
@@ -253,6 +270,12 @@ impl HttpConnection {
             let clock = Arc::new(SystemTime::now);
             Arc::new(ScopedStorage::new(inner, rights, clock, made))
         });
+        let issuer = match name {
+            Principal::Account(account) if method != Method::Token => {
+                service.issuer.clone().map(|key| (account, key))
+            }
+            _ => None,
+        };
         let committer = match scoped.clone() {
             None => Arc::clone(&service.committer),
             Some(scoped) => Committer::new(service.committer.durability(), scoped),
@@ -267,6 +290,7 @@ impl HttpConnection {
             unscoped: service.committer.storage(),
             turns: service.turns.of(&sharing),
             copies: service.copies.clone(),
+            issuer,
             sharing,
             data_limit: service.settings.data_limit,
             writes: account.writable,

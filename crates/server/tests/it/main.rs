@@ -18,6 +18,7 @@ mod hostile_children;
 mod https;
 mod https_copies;
 mod https_copy_cases;
+mod https_issued;
 mod https_parts;
 mod lifecycle;
 mod listings;

@@ -201,7 +201,7 @@ async fn submit_delegates_the_users_proxy_once() {
     assert_eq!(submit("ftp", true).await, json!([]), "not asked for");
     assert_eq!(submit("gsiftp", false).await, json!([]), "not allowed");
     let stored = submit("gsiftp", true).await;
-    assert_eq!(stored[0]["endpoint"], "gsiftp://*");
+    assert_eq!(stored[0]["endpoint"], "gsiftp://*,https://*,davs://*");
     assert_eq!(submit("gsiftp", true).await, stored, "it lasts for long");
     assert!(warnings.0.lock().is_empty());
     jo.ok(Method::DELETE, "/delegation", Value::Null).await;

@@ -12,10 +12,11 @@
 //! - [`commands`]: requests for commands; [`replies`]: statuses as replies; [`listing`]: PROPFIND
 //! - [`transfer`]: one transfer; [`lanes`]: the threads that carry it; [`region`]: who fetches what
 //! - [`get`], [`put`], [`parts`]: what a lane does
-//! - [`third_party`]: copies that one of two servers carries out
+//! - [`third_party`]: copies that one of two servers carries out; [`issued`]: tokens for the other
 
 mod commands;
 mod get;
+mod issued;
 mod lanes;
 mod listing;
 pub(super) mod login;

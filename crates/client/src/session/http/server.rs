@@ -135,6 +135,8 @@ pub(super) struct HttpServer {
     connector: AtomicU8,
     /// Of the user; sent to this server only.
     authorization: Option<HeaderValue>,
+    /// Its connections show a certificate of the user to servers that ask for one.
+    pub(super) shows_certificate: bool,
     dav: AtomicU8,
     /// Files are sent to it in parts.
     pub(super) takes_parts: AtomicBool,
@@ -206,6 +208,7 @@ impl HttpServer {
             bare_connectors,
             connector: AtomicU8::new(0),
             authorization,
+            shows_certificate: credential.is_some(),
             dav: AtomicU8::new(Dav::Unknown as u8),
             takes_parts: AtomicBool::new(false),
             is_literal: AtomicBool::new(false),
@@ -221,6 +224,11 @@ impl HttpServer {
             scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "))
         };
         self.authorization.as_ref().filter(is_bearer)
+    }
+
+    /// Requests carry a password or a token.
+    pub(super) fn has_login(&self) -> bool {
+        self.authorization.is_some()
     }
 
     pub(super) fn dav(&self) -> Dav {
@@ -406,7 +414,7 @@ impl Wire {
             // A server may not have the user change another one.
             let is_other = way.url().origin != self.server.origin;
             let method = exchange.method.as_str();
-            if is_other && matches!(method, "DELETE" | "MOVE" | "MKCOL" | "COPY") {
+            if is_other && matches!(method, "DELETE" | "MOVE" | "MKCOL" | "COPY" | "POST") {
                 let what = format!("{method} is redirected to {}", way.url().origin);
                 return Err(HttpError::Senseless(what));
             }
@@ -424,7 +432,7 @@ impl Wire {
             let mut request = request(url.target());
             let is_repeatable = matches!(
                 request.method.as_str(),
-                "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "MKCOL"
+                "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "MKCOL" | "POST"
             ) || request.headers.contains_key(header::CONTENT_RANGE);
             if with_credentials {
                 let value = self.server.authorization.clone();

@@ -16,6 +16,7 @@ use godwit_proto::{Command, FtpPath, RangeSet, Reply, error::TransferFailure};
 use tokio::time::Instant;
 
 use super::{
+    issued::Lent,
     replies::{Failed, not_offered, refusal, reply},
     server::{Exchange, HttpError, HttpServer, dav_method},
 };
@@ -143,6 +144,15 @@ impl Session {
         (from, to): (&FtpPath, &FtpPath),
         plan: &ThirdPartyPlan<'_>,
     ) -> Asked {
+        // The other server is shown a token, over TLS alone, and never a password.
+        let (lender, active, of_other, lent) = match by {
+            By::Receiver => (&mut *source, &*self, from, Lent::Reading),
+            By::Sender => (&mut *self, &*source, to, Lent::Writing),
+        };
+        let token = match active.endpoint.is_tls() {
+            true => lender.lend(of_other, lent).await,
+            false => None,
+        };
         let streams = self.channels_wanted().clamp(1, STREAMS_MAX);
         let stall_limit = self.context.connections.stall_limit;
         let stop = self.context.stop.clone();
@@ -183,9 +193,7 @@ impl Session {
             let name = HeaderName::from_static("x-number-of-streams");
             headers.push((name, HeaderValue::try_from(streams.to_string())));
         }
-        // The other server is shown a token, never a password.
-        let is_safe = ours.endpoint.is_tls();
-        if let Some(token) = passive.bearer().filter(|_| is_safe) {
+        if let Some(token) = token {
             headers.push(match ours.http_server().map(HttpServer::hrefs) {
                 // XRootD 5 minds the case of `TransferHeader`, which is lost on the way to it.
                 Some(Hrefs::Literal) => {
@@ -198,7 +206,7 @@ impl Session {
                 }
                 _ => {
                     let name = HeaderName::from_static("transferheaderauthorization");
-                    (name, Ok(token.clone()))
+                    (name, Ok(token))
                 }
             });
         }
@@ -244,8 +252,12 @@ impl Session {
                 400 | 405 | 501 => return Asked::Lacks(reply),
                 _ => Error::refused(&doing, reply),
             },
-            Ok(CopyEnd::Failed(reply)) => Error::Refused {
-                doing,
+            Ok(CopyEnd::Failed { reply, is_of_other }) => Error::Refused {
+                doing: match (by, is_of_other) {
+                    (By::Receiver, true) => plan.retrieving.to_owned(),
+                    (By::Sender, true) => plan.storing.to_owned(),
+                    (_, false) => doing,
+                },
                 reply: Box::new(reply),
                 started: true,
             },
@@ -275,7 +287,11 @@ enum CopyEnd {
     /// It did not begin.
     Refused(StatusCode, Reply),
     /// It began, and the server says why the file is not there.
-    Failed(Reply),
+    Failed {
+        reply: Reply,
+        /// The other server has refused what this one asked of it.
+        is_of_other: bool,
+    },
     /// The answer has ended, or nothing moves, and the server has not said what became of it.
     Silent(String),
 }
@@ -369,10 +385,16 @@ fn ended(ending: Ending) -> CopyEnd {
         Ending::Success => return CopyEnd::Done,
         Ending::Failure(reason) | Ending::Aborted(reason) => reason,
     };
-    CopyEnd::Failed(match status_in(&reason) {
-        Some(status) => refusal(status, &reason, Failed::Status),
-        None => reply(451, &reason),
-    })
+    match status_in(&reason) {
+        Some(status) => CopyEnd::Failed {
+            reply: refusal(status, &reason, Failed::Status),
+            is_of_other: true,
+        },
+        None => CopyEnd::Failed {
+            reply: reply(451, &reason),
+            is_of_other: false,
+        },
+    }
 }
 
 /// The other server's status, where the reason of a failure names one as XRootD's and ours do.
