@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use godwit_lab::commands::{
-    Cli, Command, bench, calibrate, demo, faults, netns_gc, report, run, service, soak, tournament,
+    Cli, Command, bench, calibrate, demo, faults, kills, netns_gc, report, run, service, soak,
+    tournament,
 };
 use godwit_lab::{netns, network};
 
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
                 (error.to_string(), status)
             })
         }),
+        Command::Kills(options) => kills::run(&options, &mut out).map_err(failed),
         Command::Soak(options) => soak::run(&options, &mut out).map_err(failed),
         Command::Tournament(options) => tournament::run(&options, &mut out).map_err(failed),
         Command::NetnsGc => netns_gc::run(&mut out).map_err(failed),

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod calibrate;
 pub mod demo;
 pub mod faults;
+pub mod kills;
 pub mod netns_gc;
 pub mod report;
 pub mod run;
@@ -45,6 +46,8 @@ pub enum Command {
     /// Kills programs, cuts links and breaks storage by seed, and looks whether all arrives all the
     /// same
     Faults(faults::Options),
+    /// Kills the copy of one large file again and again, and counts what is sent again
+    Kills(kills::Options),
     /// Transfers, listings, aborts and deaths in random mix for minutes, and looks whether anything
     /// grows
     Soak(soak::Options),

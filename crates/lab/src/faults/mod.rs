@@ -11,7 +11,8 @@
 //! sent is counted by the kernels of the hosts, and compared with the same command undisturbed.
 //!
 //! Faults of what client and server say to each other, `dialogue`, have trees and commands of their
-//! own, and other promises. So have those of the transfer service, `service`.
+//! own, and other promises. So have those of the transfer service, `service`. [`kills`] has one
+//! large file instead of many.
 //!
 //! Programs that are killed share a host and talk over its loopback; what concerns the path happens
 //! on an emulated one of 1 Gbit/s and 2 ms.
@@ -21,6 +22,7 @@ mod campaign;
 mod dialogue;
 mod durable;
 mod forgetful_disk;
+pub mod kills;
 mod memory_disk;
 mod outcome;
 pub mod plan;

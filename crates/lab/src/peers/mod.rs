@@ -160,7 +160,7 @@ pub enum Error {
 
 impl Error {
     /// Returns a function that wraps an [`io::Error`] with what was attempted.
-    fn os(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    pub(crate) fn os(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Os {
             action: action.into(),
             source,

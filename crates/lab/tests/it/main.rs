@@ -33,6 +33,7 @@ mod guc;
 mod https_peers;
 mod https_third_party;
 mod integrity;
+mod kills;
 mod leftovers;
 mod listings;
 mod netns;
