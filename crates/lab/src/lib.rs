@@ -20,6 +20,7 @@ pub mod runner;
 pub mod scenario;
 pub mod service;
 pub mod service_load;
+pub mod simulate;
 pub mod soak;
 pub mod state;
 pub mod stats;

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use godwit_lab::commands::{
-    Cli, Command, bench, calibrate, demo, faults, kills, netns_gc, report, run, service, soak,
-    tournament,
+    Cli, Command, bench, calibrate, demo, faults, kills, netns_gc, report, run, service, simulate,
+    soak, tournament,
 };
 use godwit_lab::{netns, network};
 
@@ -61,6 +61,13 @@ fn main() -> ExitCode {
             })
         }),
         Command::Kills(options) => kills::run(&options, &mut out).map_err(failed),
+        Command::Simulate(options) => simulate::run(&options, &mut out).map_err(|error| {
+            let status = match error {
+                simulate::SimulateError::Scenario(_) => USAGE,
+                _ => FAILED,
+            };
+            (error.to_string(), status)
+        }),
         Command::Soak(options) => soak::run(&options, &mut out).map_err(failed),
         Command::Tournament(options) => tournament::run(&options, &mut out).map_err(failed),
         Command::NetnsGc => netns_gc::run(&mut out).map_err(failed),

@@ -11,6 +11,7 @@ pub mod netns_gc;
 pub mod report;
 pub mod run;
 pub mod service;
+pub mod simulate;
 pub mod soak;
 pub mod tournament;
 
@@ -21,7 +22,7 @@ pub mod tournament;
     version,
     after_help = "Examples:\n  godwit-lab demo\n  godwit-lab bench --quick\n  godwit-lab calibrate \
                   --quick\n  godwit-lab run apt-impl/evolution --quick --out results\n  godwit-lab \
-                  report results\n\n\
+                  report results\n  godwit-lab simulate sim/tuners --quick --out simulated\n\n\
                   Exit status: 0 done, 2 wrong usage, 3 this machine does not allow it, 4 failed"
 )]
 pub struct Cli {
@@ -41,6 +42,8 @@ pub enum Command {
     Calibrate(calibrate::Options),
     /// Runs a scenario over an emulated network and keeps what it gave
     Run(run::Options),
+    /// Runs a scenario packet by packet in simulated time, without a network, and writes its page
+    Simulate(simulate::Options),
     /// Writes one page with figures and tables about what runs gave
     Report(report::Options),
     /// Kills programs, cuts links and breaks storage by seed, and looks whether all arrives all the

@@ -33,13 +33,13 @@ impl fmt::Display for ScenarioError {
 
 /// A wrong value that the parser could not see: the field, and what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Invalid {
-    pub(super) field: String,
-    pub(super) reason: String,
+pub(crate) struct Invalid {
+    pub(crate) field: String,
+    pub(crate) reason: String,
 }
 
 impl Invalid {
-    pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
+    pub(crate) fn new(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
         Invalid {
             field: field.into(),
             reason: reason.into(),
@@ -47,7 +47,7 @@ impl Invalid {
     }
 
     /// The same with the line where the field stands.
-    pub(super) fn at(self, file: &str, text: &str) -> ScenarioError {
+    pub(crate) fn at(self, file: &str, text: &str) -> ScenarioError {
         ScenarioError {
             file: file.to_owned(),
             line: Some(line_of(text, locate(text, &self.field))),
@@ -58,7 +58,7 @@ impl Invalid {
 }
 
 /// What the TOML parser, or the types it filled, did not like.
-pub(super) fn from_parser(
+pub(crate) fn from_parser(
     file: &str,
     text: &str,
     path: &str,

@@ -37,7 +37,7 @@
 
 mod cell;
 mod check;
-mod error;
+pub(crate) mod error;
 mod format;
 mod library;
 mod network;
