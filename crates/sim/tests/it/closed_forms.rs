@@ -157,3 +157,32 @@ fn equal_flows_share_a_link() {
         assert!(jain > 0.85, "{algorithm:?}: {jain} {got:?}");
     }
 }
+
+/// Packets that stand for four segments move as many bytes: a loss a segment of p is 4 p a packet,
+/// and windows grow by as many bytes a round trip.
+#[test]
+fn packets_of_several_segments_move_as_many_bytes() {
+    for algorithm in [Algorithm::Sack, Algorithm::Cubic] {
+        for (loss, rate_bps, queue) in
+            [(0.000_1_f64, 1_000_000_000, 10_000), (0.0, 40_000_000, 300)]
+        {
+            let goodput = |segments: u32| {
+                let ratio = 1.0 - (1.0 - loss).powf(f64::from(segments));
+                let wire = match loss > 0.0 {
+                    true => Loss::Random { ratio },
+                    false => Loss::None,
+                };
+                let path = pipe(rate_bps, 25, queue / u64::from(segments), wire);
+                let (mut simulation, route) = simulation(path, 1);
+                let config = sender(algorithm, 20_000 / segments).aggregated(segments);
+                let flow = open(&mut simulation, &route, config, 0);
+                rate(&mut simulation, &[flow], 20, 220) * f64::from(segments)
+            };
+            let ratio = goodput(4) / goodput(1);
+            assert!(
+                (0.85..1.15).contains(&ratio),
+                "{algorithm:?} {loss}: {ratio}"
+            );
+        }
+    }
+}
