@@ -495,13 +495,13 @@ mod tests {
                 "sim/tuners",
                 "paths = 1000",
                 "paths = 0",
-                "x.toml:14: tuners.paths: must lie between 1 and 100000",
+                "x.toml:13: tuners.paths: must lie between 1 and 100000",
             ),
             (
                 "sim/tuners",
                 "[\"1 ms\", \"300 ms\"]",
                 "[\"1 ms\", \"0 ms\"]",
-                "x.toml:19: tuners.rtt: must begin above 0 and not end before",
+                "x.toml:18: tuners.rtt: must begin above 0 and not end before",
             ),
         ] {
             let error = said(name, |text| {

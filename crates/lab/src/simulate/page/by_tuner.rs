@@ -135,7 +135,8 @@ fn how(text: &mut String, paths: &[&PathResult]) {
         text,
         "## How it was simulated\n\n\
          A transfer is judged beside static numbers of channels on the same path and with the same \
-         seed. Steady is the last third; converged means that every second from then on brought \
+         seed. The best static number is the one with most goodput, whatever it leaves to others. \
+         Steady is the last third; converged means that every second from then on brought \
          90 % of the best, until the path changed if it did. Left to others is what TCP flows of \
          others moved over what they moved beside one channel.\n\n\
          Paths with many packets a second would take too long, so their packets stand for several \
