@@ -113,9 +113,11 @@ impl Service {
                     .map(|of| Copies::new(of, &settings, &credential));
                 let made = made.transpose().map_err(GsiError::Credential)?;
                 copies = made.map(Arc::new);
-                let key =
-                    SealKey::random().inspect_err(|error| warn!(%error, "no token is issued"));
-                issuer = key.ok().map(Arc::new);
+                if settings.issue_tokens {
+                    let key = SealKey::random();
+                    let key = key.inspect_err(|error| warn!(%error, "no token is issued"));
+                    issuer = key.ok().map(Arc::new);
+                }
             }
         }
         Ok(Self {

@@ -71,6 +71,7 @@ impl Tokens {
         let keys = self.path("keys.json");
         let issuer = format!("{ISSUER}={}", keys.display());
         let tokens = ["--token-issuer", &issuer, "--token-audience", AUDIENCE];
+        let tokens = [&tokens[..], &["--issue-tokens=true"]].concat();
         let more = [&tokens[..], more].concat();
         End::Ours(Box::new(Site::of_grid(Rc::clone(&self.grid), "off", &more)))
     }

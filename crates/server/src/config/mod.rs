@@ -181,6 +181,11 @@ pub struct Options {
     #[arg(long, value_name = "BOOL")]
     pub copy_as_host: Option<bool>,
 
+    /// Issue tokens over HTTPS to users with an account, for one path each, by which other servers
+    /// fetch and store files in their place [default: false]
+    #[arg(long, value_name = "BOOL")]
+    pub issue_tokens: Option<bool>,
+
     /// Such copies at a time; the server answers 429 to more [default: 128]
     #[arg(long, value_name = "N")]
     pub max_copies: Option<u32>,
@@ -450,6 +455,8 @@ pub struct ServerSettings {
     pub listen: Vec<SocketAddr>,
     /// Addresses for HTTPS; empty: there is none.
     pub https: Vec<SocketAddr>,
+    /// Tokens are issued over HTTPS.
+    pub issue_tokens: bool,
     /// Copies between this server and others over HTTPS; `None`: they are refused.
     pub copies: Option<CopySettings>,
     /// Directory that clients see as `/`.
@@ -518,6 +525,7 @@ impl ServerSettings {
         Self {
             listen: Vec::new(),
             https: Vec::new(),
+            issue_tokens: false,
             copies: Some(CopySettings::default()),
             root: root.into(),
             anonymous,
@@ -663,9 +671,9 @@ impl Options {
             direct_io processors reap_after max_sessions max_sessions_per_address
             max_sessions_per_user max_logins max_logins_per_address login_failures login_timeout
             max_channels max_channels_per_user max_channels_per_address third_party_copy
-            allow_copy_host copy_authorities copy_as_host max_copies max_copies_per_user banner
-            privsep front_user anonymous_user token_user require_sandbox audit_log transfer_log
-            metrics allow_remote_metrics log_json
+            allow_copy_host copy_authorities copy_as_host issue_tokens max_copies
+            max_copies_per_user banner privsep front_user anonymous_user token_user require_sandbox
+            audit_log transfer_log metrics allow_remote_metrics log_json
         }
     }
 
@@ -703,6 +711,7 @@ impl Options {
         settings.tokens = tokens;
         settings.listen = self.listen.clone();
         settings.https = https_of(&self.https, &settings)?;
+        settings.issue_tokens = self.issue_tokens.unwrap_or(false);
         settings.copies = copies;
         self.fill(&mut settings, &environment)?;
         Ok(settings)

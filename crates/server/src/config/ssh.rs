@@ -62,6 +62,7 @@ fn of_logins(options: &Options) -> Option<&'static str> {
         ("allow-copy-host", !options.allow_copy_host.is_empty()),
         ("copy-authorities", options.copy_authorities.is_some()),
         ("copy-as-host", options.copy_as_host.is_some()),
+        ("issue-tokens", options.issue_tokens.is_some()),
         ("max-copies", options.max_copies.is_some()),
         ("max-copies-per-user", options.max_copies_per_user.is_some()),
         ("anonymous", options.anonymous.is_some()),

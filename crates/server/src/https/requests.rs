@@ -19,7 +19,7 @@ use super::{
     tpc,
 };
 
-const METHODS: &str = "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, MOVE, COPY, PROPFIND";
+const METHODS: &str = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, MOVE, COPY, PROPFIND";
 
 /// Bytes of a refused request's body that are read, so that the client reads the answer before the
 /// connection is reset.
@@ -89,10 +89,8 @@ async fn of_method(
             parts::put_part(session, target, headers, body).await
         }
         "PUT" => put::put(session, target, headers, body).await,
-        "POST" if issue::is_asked_for(headers) => issue::issue(session, target, body).await,
-        "POST" => {
-            let text = "POST is for requests for tokens alone (application/macaroon-request)";
-            Err(Rejected::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
+        "POST" if session.issues_tokens && issue::is_asked_for(headers) => {
+            issue::issue(session, target, body).await
         }
         "DELETE" => change::delete(session, target, headers).await,
         "MKCOL" => change::make_collection(session, target, body).await,

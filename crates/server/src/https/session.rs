@@ -72,6 +72,8 @@ pub(super) struct HttpSession {
     pub(super) data_limit: Duration,
     /// Copies with other servers; `None`: they are refused.
     copies: Option<Arc<Copies>>,
+    /// To some users.
+    pub(super) issues_tokens: bool,
     /// The account, and the key of tokens with a part of its rights; `None`: there are none.
     issuer: Option<(String, Arc<SealKey>)>,
     /// With whom the user shares what is limited.
@@ -290,6 +292,7 @@ impl HttpConnection {
             unscoped: service.committer.storage(),
             turns: service.turns.of(&sharing),
             copies: service.copies.clone(),
+            issues_tokens: service.issuer.is_some(),
             issuer,
             sharing,
             data_limit: service.settings.data_limit,

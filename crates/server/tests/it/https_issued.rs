@@ -11,11 +11,12 @@ use crate::{
 };
 
 fn site() -> Site {
-    let site = Site::new(Wishes {
+    let wishes = Wishes {
         https: true,
         anonymous: true,
         ..Wishes::default()
-    });
+    };
+    let site = Site::with(wishes, |settings| settings.issue_tokens = true);
     site.server.write("f", b"0123456789");
     site.server.write("other", b"secret");
     site.server.write("sam/g", b"of sam");
@@ -109,7 +110,15 @@ fn requests_that_are_not_understood_get_no_token() {
     assert_eq!(request(&site, KIM, "/f", &activity("LIST")).status(), 403);
     let large = json!({"caveats": ["x".repeat(5000)]});
     assert_eq!(request(&site, KIM, "/f", &large).status(), 413);
-    assert_eq!(ask(&site, "POST", "/f", KIM, b"x").status(), 415);
+    assert_eq!(ask(&site, "POST", "/f", KIM, b"x").status(), 405);
+    let off = Site::new(Wishes {
+        https: true,
+        ..Wishes::default()
+    });
+    assert_eq!(
+        request(&off, KIM, "/f", &activity("DOWNLOAD")).status(),
+        405
+    );
 }
 
 #[test]
