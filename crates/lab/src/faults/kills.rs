@@ -31,6 +31,10 @@ use crate::peers::request::fetch;
 /// asks for or sends at a time, bytes.
 pub const RANGE_BYTES_MAX: u64 = 32 << 20;
 
+/// What lies in the buffers of a connection when its client is killed, and the server has counted,
+/// bytes.
+pub const BUFFERS_BYTES_MAX: u64 = 8 << 20;
+
 /// The file has bytes of its own at each multiple of this, so that none can be taken for another.
 const MARK_INTERVAL: u64 = 1 << 20;
 
@@ -102,7 +106,7 @@ pub struct KillOutcome {
     pub moved_bytes: u64,
     /// Of them those beyond the length of the file.
     pub resent_bytes: u64,
-    /// What was promised about that: a range for each kill and channel.
+    /// What was promised about that: a range, and what buffers hold, for each kill and channel.
     pub resent_max: u64,
     /// Bytes that the file takes at its destination.
     pub stored_bytes: u64,
@@ -192,7 +196,7 @@ pub fn run(plan: &KillPlan, folder: &Path) -> Result<KillOutcome, Error> {
     outcome.moved_bytes = site.moved()?;
     outcome.resent_bytes = outcome.moved_bytes.saturating_sub(plan.bytes);
     let channels = u64::from(outcome.killed) * u64::from(plan.parallelism);
-    outcome.resent_max = channels * RANGE_BYTES_MAX;
+    outcome.resent_max = channels * (RANGE_BYTES_MAX + BUFFERS_BYTES_MAX);
     site.judge(&mut outcome)?;
     Ok(outcome)
 }

@@ -1,6 +1,8 @@
 //! A file whose copy is killed three times; more and larger: `godwit-lab kills`.
 
-use godwit_lab::faults::kills::{self, CopyDirection, KillPlan, Over, RANGE_BYTES_MAX};
+use godwit_lab::faults::kills::{
+    self, BUFFERS_BYTES_MAX, CopyDirection, KillPlan, Over, RANGE_BYTES_MAX,
+};
 use tempfile::TempDir;
 
 use crate::support::{Need, have};
@@ -8,7 +10,7 @@ use crate::support::{Need, have};
 const PLAN: KillPlan = KillPlan {
     seed: 0,
     kills: 3,
-    bytes: 200_000_000,
+    bytes: 300_000_000,
     direction: CopyDirection::Up,
     over: Over::Https,
     parallelism: 4,
@@ -16,7 +18,8 @@ const PLAN: KillPlan = KillPlan {
 
 /// The first whose moments are so late that a copy that begins again sends more than is allowed.
 fn seed() -> u64 {
-    let allowed = u64::from(PLAN.kills) * u64::from(PLAN.parallelism) * RANGE_BYTES_MAX;
+    let channels = u64::from(PLAN.kills) * u64::from(PLAN.parallelism);
+    let allowed = channels * (RANGE_BYTES_MAX + BUFFERS_BYTES_MAX);
     let from_the_start = |seed| KillPlan { seed, ..PLAN }.moments().iter().sum::<u64>();
     (1..)
         .find(|seed| from_the_start(*seed) > allowed + allowed / 20)
