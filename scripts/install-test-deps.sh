@@ -39,6 +39,7 @@ xrootd-server                the grid's server of HTTP, among others
 xrootd-server-plugins        its HTTP, and copies between servers
 xrootd-plugins               its TLS and certificates
 xrootd-scitokens-plugins     its tokens
+aria2                        fetches a file over many connections of HTTP
 litmus                       tests whether a server keeps to WebDAV
 curl                         an ordinary client of FTP and HTTP
 lftp                         an ordinary FTP client that lists, mirrors and fetches in parts

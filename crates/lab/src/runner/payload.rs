@@ -132,6 +132,11 @@ impl FileSet {
         self.folder.path().join("source")
     }
 
+    /// Names of its files.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        (0..self.made.0).map(name)
+    }
+
     /// The directory that its files go to; it is there and empty.
     pub(super) fn target(&self) -> PathBuf {
         self.folder.path().join("target")

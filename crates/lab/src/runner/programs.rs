@@ -1,5 +1,6 @@
 //! The programs of a method: how each is started, and which arguments select what it moves.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -352,14 +353,17 @@ fn of_https(method: &Method, door: &HttpsDoor, task: Task<'_>) -> Result<Command
         Client::Davix => {
             command = http::DAVIX_GET.command()?;
             command.arg("--capath").arg(&door.authorities);
-            if !is_one {
-                command.args(["-r", &channels]);
-            }
-            command.arg(from).arg(to);
+            match is_one {
+                true => command.arg(from),
+                // It looks into directories of WebDAV alone.
+                false => {
+                    command.args(["-r", &channels]);
+                    command.arg(format!("{}/", from.replacen("https", "davs", 1)))
+                }
+            };
+            command.arg(to);
         }
         Client::Aria2 => {
-            let folder = to.parent().unwrap_or(Path::new("/"));
-            let name = to.file_name().unwrap_or_default();
             command = http::ARIA2.command()?;
             command
                 .args(["--quiet", "--no-conf", "--allow-overwrite=true"])
@@ -367,12 +371,24 @@ fn of_https(method: &Method, door: &HttpsDoor, task: Task<'_>) -> Result<Command
                 .args(["--min-split-size=1M", "--split", &channels])
                 .args(["--max-connection-per-server", &channels])
                 .arg("--ca-certificate")
-                .arg(&door.authority)
-                .arg("--dir")
-                .arg(folder)
-                .arg("--out")
-                .arg(name)
-                .arg(from);
+                .arg(&door.authority);
+            match task.payload {
+                // It lists no directories.
+                Payload::Files(set) => {
+                    let urls = set.names().map(|name| format!("{from}/{name}\n"));
+                    let list = set.side().join("urls");
+                    let written = fs::write(&list, urls.collect::<String>());
+                    written.map_err(peers::Error::os("write a list for aria2"))?;
+                    command.arg("--dir").arg(to).arg("--input-file").arg(list);
+                    command.args(["--max-concurrent-downloads", &channels]);
+                }
+                _ => {
+                    let folder = to.parent().unwrap_or(Path::new("/"));
+                    let name = to.file_name().unwrap_or_default();
+                    command.arg("--dir").arg(folder).arg("--out").arg(name);
+                    command.arg(from);
+                }
+            }
         }
         _ => {
             command = plain_ftp::CURL.command()?;

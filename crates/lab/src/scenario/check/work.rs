@@ -58,8 +58,9 @@ impl Scenario {
             Client::Curl if files => Some("curl moves no directories"),
             Client::Lftp if !file && !files => Some("lftp needs work.file or work.files"),
             Client::Rclone | Client::Tar if !files => Some("needs work.files"),
-            Client::Aria2 if !file => Some("needs work.file"),
-            Client::Davix if !file && !files => Some("davix needs work.file or work.files"),
+            Client::Davix | Client::Aria2 if !file && !files => {
+                Some("davix and aria2 need work.file or work.files")
+            }
             _ => None,
         };
         if let Some(reason) = refusal {
