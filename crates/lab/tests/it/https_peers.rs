@@ -129,6 +129,42 @@ fn litmus_finds_no_fault() {
     assert_eq!(told.matches(" 0 failed. 100.0%").count(), 3, "{told}");
 }
 
+/// What users would store as properties is refused; those of the server are found, and requests
+/// that are no XML are told apart.
+#[test]
+fn litmus_finds_that_properties_can_be_read_and_not_set() {
+    let name = "litmus_finds_that_properties_can_be_read_and_not_set";
+    let Some(site) = Site::start(name, LITMUS, "rw") else {
+        return;
+    };
+    let mut command = LITMUS.command().expect("it is there");
+    command.current_dir(site.folder.path());
+    command
+        .env("TESTS", "props")
+        .args(["-k", &site.url("https", "")]);
+    let told = process::run(command, RUN_TIMEOUT).expect("it ends");
+    let told = told.stdout_text();
+    for passed in [
+        "propfind_invalid",
+        "propfind_invalid2",
+        "propfind_d0",
+        "propwformed",
+    ] {
+        let is_it = |line: &&str| line.contains(&format!(" {passed}.")) && line.ends_with(" pass");
+        assert!(told.lines().any(|line| is_it(&line)), "{passed}: {told}");
+    }
+    let failed: Vec<&str> = told
+        .lines()
+        .filter(|line| line.contains(" FAIL "))
+        .collect();
+    assert!(!failed.is_empty(), "properties of users are kept: {told}");
+    for line in failed {
+        // The second is what comes of the first.
+        let is_refused = line.contains("PROPPATCH") && line.contains("405 Method Not Allowed");
+        assert!(is_refused || line.contains("No value given"), "{told}");
+    }
+}
+
 #[test]
 fn davix_moves_files_with_a_proxy_certificate() {
     let Some(site) = Site::start(
