@@ -198,6 +198,17 @@ impl Board {
         self.state.lock().jobs = jobs;
     }
 
+    /// What changed of that; `None`: there is nothing to say.
+    pub(crate) fn change_jobs(&self, changes: Vec<(Uuid, Option<JobNow>)>) {
+        let mut state = self.state.lock();
+        for (job, now) in changes {
+            match now {
+                Some(now) => drop(state.jobs.insert(job, now)),
+                None => drop(state.jobs.remove(&job)),
+            }
+        }
+    }
+
     pub(crate) fn set_leads(&self, leads: bool) {
         self.state.lock().leads = leads;
         if !leads {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -10,103 +9,91 @@ use godwit_scheduler as scheduler;
 use godwit_scheduler::{LeaseId, Scheduler};
 use godwit_service_api::{
     agent::{Lease, Share},
-    job::{Class, JobOptions},
-    site::{EndpointState, Limits},
+    job::JobOptions,
+    site::EndpointState,
     why::{Why, WhyCode},
 };
-use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
     Board,
-    lifetimes::{Ending, Lifetimes},
+    convert::{class, code, limits, of_api, since_1970, to_api},
+    holders::{Granted, Holders},
+    lifetimes::Lifetimes,
+    said::Said,
+    waiting::WaitingQueues,
 };
 use crate::{
-    metrics::{Fleet, QueueState},
+    metrics::Fleet,
     store::{
         Store, StoreError,
-        model::{
-            AgentRecord, GrantOrder, GrantedUnit, Held, JobFilter, JobNow, Leadership, LeasedUnit,
-            QueueKey, QueueRecord,
-        },
+        agents::Which,
+        model::{GrantOrder, GrantedUnit, JobFilter, Leadership, LeasedUnit, LostUnit, QueueKey},
     },
 };
 
 /// Between two readings of what operators and users set.
 const SETTINGS: Duration = Duration::from_secs(5);
 
-/// Between two looks at everything; between them the leader looks at what has polled since, and at
-/// the queues when units became ready.
-const WHOLE: Duration = Duration::from_secs(1);
+/// Between two rounds: what other processes changed, shares of sums, figures of jobs. Between them
+/// the leader looks at what has polled since, and at what waits where units became ready.
+const ROUND: Duration = Duration::from_secs(1);
 
-/// A look at everything takes this part of the time at most.
-const WHOLE_PART: u32 = 10;
+/// Slices at leisure take this part of the time at most.
+const LEISURE_PART: u32 = 10;
 
 /// What was read as the last poll may have come after another that is stored later.
 const OVERLAP: Duration = Duration::from_millis(200);
 
-/// A report that is older says nothing any more.
-const REPORT_LIFE: Duration = Duration::from_secs(10);
+/// Jobs whose queues one look reads.
+const JOBS_TOGETHER: usize = 250;
 
-/// Jobs that are read or written at a time.
-const JOBS_TOGETHER: usize = 500;
+/// Jobs, and agents, that each round reads in turn, whether or not they have changed.
+const JOBS_IN_TURN: usize = 250;
+const AGENTS_IN_TURN: i64 = 500;
+
+/// Jobs that are reasoned about at a time, but for those that take longer than this.
+const REASONED_TOGETHER: usize = 1000;
+const REASONS_LIMIT: Duration = Duration::from_millis(5);
+
+/// Jobs that are written at a time.
+const WRITTEN_TOGETHER: usize = 100;
 
 /// What the scheduler is told and what it said, for as long as one node leads.
 pub(super) struct Books {
     scheduler: Scheduler,
     /// The time of the scheduler is that of the database, in steps of our monotonic clock.
     began: (Duration, Instant),
-    leases: HashMap<Lease, Granted>,
-    queues: HashMap<QueueKey, scheduler::QueueKey>,
-    /// The same by the scheduler's names.
-    keys: HashMap<scheduler::QueueKey, QueueKey>,
-    jobs: HashMap<Uuid, Facts>,
-    agents: HashMap<String, Uuid>,
-    /// Last polls of agents that the scheduler has heard of.
-    heard: HashMap<String, Timestamp>,
+    waiting: WaitingQueues,
+    holders: Holders,
+    said: Said,
     lifetimes: Lifetimes,
-    /// What the database has.
-    written: HashMap<Uuid, JobNow>,
     settings_read: Option<Instant>,
-    /// When the next look is at everything, and the last poll of the one before.
-    whole: Instant,
-    seen: Timestamp,
-}
-
-struct Granted {
-    id: LeaseId,
-    /// What others say of it is not trusted.
-    agent: String,
-    job: Uuid,
-    bytes: u64,
-    files: u32,
-    share: Share,
-}
-
-/// What is needed of a job.
-struct Facts {
-    options: JobOptions,
-    created: Duration,
-    started: bool,
-    learned: Instant,
+    /// When those that have polled were read last.
+    polls_read: Option<Instant>,
+    /// When the next round is due, and the next slice at leisure.
+    round: Instant,
+    leisure: Instant,
+    /// Whether rounds read in turn.
+    in_turn: bool,
 }
 
 impl Books {
-    pub(super) async fn open(store: &Store) -> Result<Self, StoreError> {
+    pub(super) async fn open(store: &Store, board: &Board) -> Result<Self, StoreError> {
+        let written = store.jobs_now().await?;
+        board.set_jobs(written.clone());
         Ok(Self {
             scheduler: Scheduler::new(scheduler::Config::default()),
             began: (since_1970(store.now().await?), Instant::now()),
-            leases: HashMap::new(),
-            queues: HashMap::new(),
-            keys: HashMap::new(),
-            jobs: HashMap::new(),
-            agents: HashMap::new(),
-            heard: HashMap::new(),
+            waiting: WaitingQueues::default(),
+            holders: Holders::default(),
+            said: Said::new(written),
             lifetimes: Lifetimes::default(),
-            written: store.jobs_now().await?,
             settings_read: None,
-            whole: Instant::now(),
-            seen: Timestamp::UNIX_EPOCH,
+            polls_read: None,
+            round: Instant::now(),
+            leisure: Instant::now(),
+            in_turn: true,
         })
     }
 
@@ -114,92 +101,97 @@ impl Books {
         self.began.0 + self.began.1.elapsed()
     }
 
-    /// Reads what has changed, and hands out what is free.
+    /// Reads what has changed, hands out what is free, and does a little of what has time. Says
+    /// when the next look is due where nothing wakes the leader before.
     pub(super) async fn look(
         &mut self,
         store: &Store,
         board: &Board,
         leader: Leadership,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Duration, StoreError> {
+        let began = Instant::now();
         if self.settings_read.is_none_or(|at| at.elapsed() >= SETTINGS) {
             self.configure(store).await?;
-            self.settings_read = Some(Instant::now());
+            self.settings_read = Some(began);
         }
-        let began = Instant::now();
-        let is_whole = began >= self.whole;
-        if is_whole {
-            self.forget_old_facts(began);
+        let is_round = began >= self.round;
+        self.read_polls(store).await?;
+        let has_new_work = board.take_new_work();
+        if is_round || has_new_work {
+            self.read_marks(store, is_round).await?;
         }
-        let since = match is_whole {
-            true => Timestamp::UNIX_EPOCH,
-            false => self.seen.checked_sub(OVERLAP).unwrap_or_default(),
-        };
-        let agents = store.agents_since(since).await?;
-        self.agents_are(&agents, is_whole);
-        let queues = match is_whole | board.take_new_work() {
-            true => Some(store.queues().await?),
-            false => None,
-        };
-        if let Some(queues) = &queues {
-            self.queues_are(store, queues).await?;
+        if is_round {
+            self.waiting.read_granted();
+            self.holders.drop_silent(store.lease(), &mut self.scheduler);
+        }
+        if self.in_turn && is_round {
+            self.read_agents_in_turn(store).await?;
+        }
+        self.waiting.pass_time(self.now());
+        if self.in_turn && (is_round || !self.waiting.is_complete()) {
+            self.turn_to_jobs(store).await?;
+        }
+        let has_read = self.read_jobs(store).await?;
+        if !self.waiting.is_behind() && !self.said.is_of_this_term {
+            let queues = self.waiting.all().map(|queue| queue.record.job);
+            self.said.keep(&queues.collect());
         }
         let read = began.elapsed();
-        let leased = store.leased_since(since).await?;
-        let jobs = leased.iter().map(|unit| unit.job);
-        self.learn_jobs(store, jobs).await?;
-        let heard: HashSet<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-        let may_have_ended = |unit: &Granted| is_whole || heard.contains(unit.agent.as_str());
-        self.leases_are(store, &leased, may_have_ended).await?;
-        self.reported(&agents);
         let granted = self.hand_out(store, board, leader).await?;
         board.metrics().granted(granted);
-        if let Some(queues) = &queues {
-            let ready = queues.iter().filter(|queue| queue.held.is_none());
-            let ready: u64 = ready.map(|queue| queue.ready).sum();
-            board.set_work_waits(ready > granted);
+        if has_read {
+            board.set_work_waits(self.waiting.ready() > granted);
         }
-        if let (true, Some(queues)) = (is_whole, &queues) {
-            let granted = began.elapsed();
+        let handed_out = began.elapsed();
+        if is_round {
             self.decide_shares(store, board, leader).await?;
-            let jobs = self.jobs_now(&agents, queues);
-            let reasoned = began.elapsed();
-            self.write_jobs(store, leader, &jobs).await?;
-            board.set_jobs(jobs);
-            board.metrics().set_fleet(Some(self.fleet(&agents, queues)));
-            let all = began.elapsed();
-            tracing::debug!(
-                ?read,
-                ?granted,
-                ?reasoned,
-                ?all,
-                "the leader looked at everything"
-            );
-            self.whole = Instant::now() + WHOLE.max(all * WHOLE_PART);
+            self.said.moving(self.holders.progress());
+            board.metrics().set_fleet(Some(self.fleet()));
+            self.said.turn = self.said.turn.or(Some(0));
+            self.round = Instant::now() + ROUND;
         }
-        Ok(())
+        let in_round = began.elapsed();
+        let at_leisure = Instant::now();
+        if at_leisure >= self.leisure {
+            self.reason();
+            self.write(store, leader).await?;
+            self.leisure = Instant::now() + at_leisure.elapsed() * (LEISURE_PART - 1);
+        }
+        board.change_jobs(self.said.take_unposted());
+        let all = began.elapsed();
+        tracing::trace!(
+            ?read,
+            ?handed_out,
+            ?in_round,
+            ?all,
+            is_round,
+            "parts of a look"
+        );
+        Ok(self.rest(all))
     }
 
-    async fn queues_are(
-        &mut self,
-        store: &Store,
-        queues: &[QueueRecord],
-    ) -> Result<(), StoreError> {
-        self.learn_jobs(store, queues.iter().map(|queue| queue.job))
-            .await?;
-        for record in queues {
-            self.queue_is(record.key, record);
+    /// Time to the next look.
+    fn rest(&self, took: Duration) -> Duration {
+        if self.waiting.is_behind() && self.in_turn {
+            // A third of the time at least is left to the polls.
+            return took / 2;
         }
-        let there: HashSet<QueueKey> = queues.iter().map(|queue| queue.key).collect();
-        let gone: Vec<_> = (self.queues.keys().filter(|key| !there.contains(key)))
-            .copied()
-            .collect();
-        for key in gone {
-            if let Some(name) = self.queues.remove(&key) {
-                self.scheduler.remove_queue(&name);
-                self.keys.remove(&name);
-            }
+        let now = Instant::now();
+        let is_waited_for = self.said.turn.is_some() || self.said.has_more();
+        let next = match is_waited_for {
+            true => self.round.min(self.leisure),
+            false => self.round,
+        };
+        next.saturating_duration_since(now)
+    }
+
+    /// Units that agents lost.
+    pub(super) fn lost(&mut self, units: &[LostUnit]) {
+        let now = self.now();
+        for unit in units {
+            self.waiting.read_again(unit.queue.job);
+            self.holders.end(&unit.lease, &mut self.scheduler, now);
         }
-        Ok(())
     }
 
     async fn configure(&mut self, store: &Store) -> Result<(), StoreError> {
@@ -231,131 +223,83 @@ impl Books {
         Ok(())
     }
 
-    /// Agents are as the last polls say; `whole`: there are no others.
-    fn agents_are(&mut self, agents: &[AgentRecord], whole: bool) {
-        let alive = agents.iter().filter(|agent| agent.alive);
-        let mut seen = HashMap::new();
-        if whole {
-            // The clock of the database may have been set back.
-            self.seen = Timestamp::UNIX_EPOCH;
-        }
-        for agent in alive {
-            let free = agent.description.slots.saturating_sub(agent.units);
-            let said = agent.report.free_slots;
-            let state = scheduler::AgentState {
-                host: agent.description.host.clone(),
-                labels: agent.description.labels.clone(),
-                endpoints: agent.description.endpoints.clone(),
-                slots: agent.description.slots,
-                // Its last poll may be older than its last grant.
-                free: free.min(said.max(free.min(1))),
-                draining: agent.draining || said == 0 && free == agent.description.slots,
-            };
-            self.scheduler.set_agent(&agent.name, state);
-            self.seen = self.seen.max(agent.seen);
-            seen.insert(agent.name.clone(), agent.incarnation);
-        }
-        if !whole {
-            self.agents.extend(seen);
-            return;
-        }
-        for gone in self.agents.keys().filter(|name| !seen.contains_key(*name)) {
-            self.scheduler.remove_agent(gone);
-        }
-        self.agents = seen;
-    }
-
-    async fn learn_jobs(
-        &mut self,
-        store: &Store,
-        jobs: impl Iterator<Item = Uuid>,
-    ) -> Result<(), StoreError> {
-        let unknown: HashSet<Uuid> = jobs.filter(|job| !self.jobs.contains_key(job)).collect();
-        let unknown: Vec<Uuid> = unknown.into_iter().collect();
-        for ids in unknown.chunks(JOBS_TOGETHER) {
-            let filter = JobFilter {
-                ids: ids.to_vec(),
-                ..JobFilter::default()
-            };
-            let limit = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-            for job in store.jobs(&filter, None, limit).await?.items {
-                let facts = Facts {
-                    options: job.options,
-                    created: since_1970(job.created),
-                    started: job.started.is_some(),
-                    learned: Instant::now(),
-                };
-                self.jobs.insert(job.id, facts);
-            }
-        }
+    /// Agents that have polled since the last look, and what they hold.
+    async fn read_polls(&mut self, store: &Store) -> Result<(), StoreError> {
+        let asked = Instant::now();
+        let within = self.polls_read.map(|at| asked - at + OVERLAP);
+        let which = within.map_or(Which::All, Which::Within);
+        let agents = store.some_agents(which).await?;
+        // After the agents: one that polls between has a lease that is not looked for.
+        let leased = store.leased_by(which).await?;
+        let names: HashSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
+        self.leases_are(store, &leased, |agent| names.contains(agent))
+            .await?;
+        let now = self.now();
+        self.holders.agents_are(agents, &mut self.scheduler, now);
+        self.polls_read = Some(asked);
         Ok(())
     }
 
-    /// Priorities and deadlines may have changed: what was read first is read again, of so many
-    /// jobs that the look takes no longer for it.
-    fn forget_old_facts(&mut self, now: Instant) {
-        let old = |facts: &Facts| now.saturating_duration_since(facts.learned) >= SETTINGS;
-        let mut old: Vec<_> = (self.jobs.iter().filter(|(_, facts)| old(facts)))
-            .map(|(id, facts)| (facts.learned, *id))
-            .collect();
-        if old.len() > JOBS_TOGETHER {
-            old.select_nth_unstable(JOBS_TOGETHER);
-        }
-        for (_, id) in old.into_iter().take(JOBS_TOGETHER) {
-            self.jobs.remove(&id);
-        }
+    /// Some agents in turn, and what they hold.
+    async fn read_agents_in_turn(&mut self, store: &Store) -> Result<(), StoreError> {
+        let turn = self.holders.turn;
+        let agents = store
+            .some_agents(Which::After(turn, AGENTS_IN_TURN))
+            .await?;
+        let is_full = agents.len() as i64 == AGENTS_IN_TURN;
+        let last = agents.last().filter(|_| is_full);
+        let last = last.map(|agent| agent.number);
+        let leased = store
+            .leased_by(Which::Between(turn, last.unwrap_or(i64::MAX)))
+            .await?;
+        let names: HashSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
+        self.leases_are(store, &leased, |agent| names.contains(agent))
+            .await?;
+        let now = self.now();
+        self.holders.agents_are(agents, &mut self.scheduler, now);
+        self.holders.turn = last.unwrap_or(0);
+        Ok(())
     }
 
-    fn queue_is(&mut self, key: QueueKey, record: &QueueRecord) {
-        let Some(facts) = self.jobs.get(&record.job) else {
-            return;
-        };
-        let options = &facts.options;
-        let is_held = self.ending(record).is_some_and(|ending| ending.holds);
-        let held = match record.held {
-            Some(Held::Paused) => Some(scheduler::Hold::Paused),
-            Some(Held::AfterJob) => Some(scheduler::Hold::AfterJob),
-            None => is_held.then_some(scheduler::Hold::Credential),
-        };
-        let waits = record.ready == 0;
-        let units = if waits { record.waiting } else { record.ready };
-        let state = scheduler::QueueState {
-            ready: u32::try_from(units).unwrap_or(u32::MAX),
-            unit_bytes: record.next_bytes,
-            unit_files: record.next_files,
-            ready_bytes: record.bytes,
-            ready_files: record.files,
-            share: options
-                .share
-                .clone()
-                .unwrap_or_else(|| record.owner.clone()),
-            class: class(options.class),
-            priority: options.priority,
-            created: facts.created,
-            deadline: options.deadline.map(since_1970),
-            labels: options.labels.clone(),
-            hold: held,
-            not_before: record.not_before.filter(|_| waits).map(since_1970),
-            started_any: facts.started,
-        };
-        let name = self.queues.entry(key).or_insert_with(|| {
-            let name = scheduler::QueueKey {
-                job: record.job.as_u128(),
-                source: Arc::from(record.source.as_str()),
-                destination: Arc::from(record.destination.as_str()),
-            };
-            self.keys.insert(name.clone(), key);
-            name
-        });
-        self.scheduler.set_queue(name, state);
+    /// Which jobs have changed.
+    async fn read_marks(&mut self, store: &Store, is_round: bool) -> Result<(), StoreError> {
+        let asked = Instant::now();
+        let within = self.waiting.marks_within(asked, is_round);
+        let marks = store.changed_jobs(within).await?;
+        self.waiting.marks_are(&marks, is_round, asked);
+        Ok(())
     }
 
-    /// A credential of the queue's owner that ends soon.
-    fn ending(&self, queue: &QueueRecord) -> Option<Ending> {
-        let ends = [queue.source.as_str(), queue.destination.as_str()];
-        let now = i64::try_from(self.now().as_secs()).ok()?;
-        let now = Timestamp::from_second(now).ok()?;
-        self.lifetimes.ending(&queue.owner, ends, now)
+    /// Some jobs are read in turn.
+    async fn turn_to_jobs(&mut self, store: &Store) -> Result<(), StoreError> {
+        let open = store.open_jobs(self.waiting.turn(), JOBS_IN_TURN).await?;
+        let is_end = open.len() < JOBS_IN_TURN;
+        self.waiting.read_in_turn(&open, is_end);
+        Ok(())
+    }
+
+    /// Some of the jobs that are to be read. Says whether there were any.
+    async fn read_jobs(&mut self, store: &Store) -> Result<bool, StoreError> {
+        let jobs = self.waiting.next(JOBS_TOGETHER);
+        if jobs.is_empty() {
+            return Ok(false);
+        }
+        let queues = store.queues_of(&jobs).await?;
+        // Jobs without queues have nothing that waits.
+        let before = jobs.iter().flat_map(|job| self.waiting.of(*job));
+        let mut idle: HashSet<Uuid> = before.map(|queue| queue.record.job).collect();
+        for queue in &queues {
+            idle.remove(&queue.job);
+        }
+        for job in idle {
+            self.said.why(job, Vec::new());
+        }
+        let now = self.now();
+        let (scheduler, lifetimes) = (&mut self.scheduler, &self.lifetimes);
+        self.waiting
+            .jobs_are(&jobs, queues, scheduler, lifetimes, now);
+        self.said.first.extend(jobs);
+        Ok(true)
     }
 
     /// Leases that ended are told, and those that an earlier leader granted.
@@ -363,41 +307,30 @@ impl Books {
         &mut self,
         store: &Store,
         leased: &[LeasedUnit],
-        may_have_ended: impl Fn(&Granted) -> bool,
+        is_of_these: impl Fn(&str) -> bool,
     ) -> Result<(), StoreError> {
         let now = self.now();
         let held: HashSet<Lease> = leased.iter().map(|unit| unit.lease).collect();
-        let ended = (self.leases.iter())
-            .filter(|(lease, unit)| !held.contains(lease) && may_have_ended(unit));
-        let ended: Vec<Lease> = ended.map(|(lease, _)| *lease).collect();
-        for lease in ended {
-            if let Some(running) = self.leases.remove(&lease) {
-                let Granted {
-                    id, bytes, files, ..
-                } = running;
-                self.scheduler.lease_ended(id, bytes, files, now);
-            }
-        }
-        if leased
-            .iter()
-            .all(|unit| self.leases.contains_key(&unit.lease))
-        {
+        self.holders
+            .end_others(&held, is_of_these, &mut self.scheduler, now);
+        let is_known = |unit: &&LeasedUnit| self.holders.leases.contains_key(&unit.lease);
+        let unknown: Vec<&LeasedUnit> = leased.iter().filter(|unit| !is_known(unit)).collect();
+        if unknown.is_empty() {
             return Ok(());
         }
         let links = store.links().await?;
-        for unit in leased {
-            let Some(link) = links.iter().find(|link| link.number == unit.queue.link) else {
+        let links: HashMap<i64, _> = links.iter().map(|link| (link.number, link)).collect();
+        let options = options_of(store, &unknown).await?;
+        for unit in unknown {
+            let Some(link) = links.get(&unit.queue.link) else {
                 continue;
             };
-            if self.leases.contains_key(&unit.lease) {
-                continue;
-            }
-            let options = self.jobs.get(&unit.job).map(|facts| &facts.options);
+            let options = options.get(&unit.job);
             let started = scheduler::StartedLease {
                 queue: scheduler::QueueKey {
                     job: unit.job.as_u128(),
-                    source: Arc::from(link.source.as_str()),
-                    destination: Arc::from(link.destination.as_str()),
+                    source: link.source.as_str().into(),
+                    destination: link.destination.as_str().into(),
                 },
                 path: (options.and_then(|options| options.share.clone()))
                     .unwrap_or_else(|| unit.owner.clone()),
@@ -415,7 +348,7 @@ impl Books {
                 files: unit.files,
                 share: unit.share,
             };
-            self.leases.insert(unit.lease, running);
+            self.holders.leases.insert(unit.lease, running);
         }
         Ok(())
     }
@@ -435,15 +368,15 @@ impl Books {
         let mut waiting: HashMap<(String, QueueKey, Share), Vec<LeaseId>> = HashMap::new();
         let mut idle = Vec::new();
         for grant in grants {
-            let agent = self.agents.get(&grant.agent);
-            let Some((incarnation, queue)) = agent.zip(self.keys.get(&grant.queue).copied()) else {
+            let agent = self.holders.agent(&grant.agent);
+            let Some((agent, queue)) = agent.zip(self.waiting.key(&grant.queue)) else {
                 idle.push(grant.lease);
                 continue;
             };
             orders.push(GrantOrder {
                 queue,
                 agent: grant.agent.clone(),
-                incarnation: *incarnation,
+                incarnation: agent.record.incarnation,
                 share: to_api(grant.share),
                 files: grant.files,
             });
@@ -457,8 +390,13 @@ impl Books {
                 self.started(unit, id, board);
             }
         }
-        // Nothing started for these.
-        idle.extend(waiting.into_values().flatten());
+        // Nothing started for these: what was known of them was wrong.
+        for ((_, queue, _), leases) in waiting {
+            if !leases.is_empty() {
+                self.waiting.doubt(queue.job);
+                idle.extend(leases);
+            }
+        }
         idle.into_iter()
             .for_each(|id| self.scheduler.lease_ended(id, 0, 0, now));
         granted.map(|units| units.len() as u64)
@@ -477,33 +415,11 @@ impl Books {
             files: u32::try_from(files).unwrap_or(u32::MAX),
             share: unit.share,
         };
-        self.leases.insert(unit.lease, running);
-        if let Some(facts) = self.jobs.get_mut(&unit.job) {
-            facts.started = true;
-        }
+        self.holders.leases.insert(unit.lease, running);
+        self.waiting.granted(unit.queue.job);
+        self.said.first.insert(unit.queue.job);
         board.wake_agent(&unit.agent);
         board.job_changed(unit.job);
-    }
-
-    /// Reports of polls that the scheduler has not heard.
-    fn reported(&mut self, agents: &[AgentRecord]) {
-        let now = self.now();
-        for agent in agents {
-            if self.heard.insert(agent.name.clone(), agent.seen) == Some(agent.seen) {
-                continue;
-            }
-            for report in &agent.report.units {
-                let running = self.leases.get(&report.lease);
-                if let Some(running) = running.filter(|running| running.agent == agent.name) {
-                    let report = scheduler::LeaseReport {
-                        goodput: report.goodput,
-                        setting: of_api(report.setting),
-                        limited_by: report.limited_by.clone(),
-                    };
-                    self.scheduler.lease_report(running.id, report, now);
-                }
-            }
-        }
     }
 
     async fn decide_shares(
@@ -516,7 +432,7 @@ impl Books {
         let decided: HashMap<LeaseId, Share> =
             decided.map(|(id, share)| (id, to_api(share))).collect();
         let mut changed = BTreeMap::new();
-        for (lease, running) in &self.leases {
+        for (lease, running) in &self.holders.leases {
             if let Some(share) = decided.get(&running.id).filter(|s| **s != running.share) {
                 changed.insert(*lease, *share);
             }
@@ -526,7 +442,7 @@ impl Books {
         }
         store.set_shares(leader, &changed).await?;
         for (lease, share) in changed {
-            if let Some(running) = self.leases.get_mut(&lease) {
+            if let Some(running) = self.holders.leases.get_mut(&lease) {
                 running.share = share;
                 board.wake_agent(&running.agent);
             }
@@ -534,158 +450,113 @@ impl Books {
         Ok(())
     }
 
-    /// Why jobs wait, and how fast they are.
-    fn jobs_now(&self, agents: &[AgentRecord], queues: &[QueueRecord]) -> HashMap<Uuid, JobNow> {
-        let mut jobs: HashMap<Uuid, JobNow> = HashMap::new();
-        for queue in queues {
-            let Some(name) = self.queues.get(&queue.key) else {
-                continue;
+    /// Says of some jobs why they wait: of those that were read, then of all others in turn.
+    fn reason(&mut self) {
+        let (began, now) = (Instant::now(), self.now());
+        for _ in 0..REASONED_TOGETHER {
+            if began.elapsed() >= REASONS_LIMIT {
+                break;
+            }
+            let first = self.said.first.pop_first();
+            let job = match (first, self.said.turn) {
+                (Some(job), _) => job,
+                (None, Some(turn)) => {
+                    let next = self.waiting.after(turn);
+                    self.said.turn = next.map(|queue| queue.record.key.job);
+                    let Some(job) = self.said.turn else {
+                        break;
+                    };
+                    job
+                }
+                (None, None) => break,
             };
-            let reasons = self.scheduler.why(name).into_iter().map(|reason| Why {
+            self.waiting.see_credentials(job, &self.lifetimes, now);
+            self.reason_about(job, now);
+        }
+    }
+
+    fn reason_about(&mut self, job: i64, now: Duration) {
+        let mut why: Vec<Why> = Vec::new();
+        let mut id = None;
+        for queue in self.waiting.of(job) {
+            id = Some(queue.record.job);
+            let reasons = self.scheduler.why(&queue.name).into_iter();
+            let reasons = reasons.map(|reason| Why {
                 code: code(reason.code()),
                 text: reason.to_string(),
             });
-            let why = &mut jobs.entry(queue.job).or_default().why;
             let reasons = reasons.filter(|why| why.code != WhyCode::CredentialExpired);
-            let ending = self.ending(queue).map(|ending| ending.why);
-            for reason in reasons.chain(ending) {
+            let ending = self.lifetimes.of(&queue.record, now);
+            for reason in reasons.chain(ending.map(|ending| ending.why)) {
                 if !why.contains(&reason) {
                     why.push(reason);
                 }
             }
         }
-        let now = self.now();
-        let fresh = |agent: &&AgentRecord| now.saturating_sub(since_1970(agent.seen)) < REPORT_LIFE;
-        for agent in agents.iter().filter(fresh) {
-            for report in &agent.report.units {
-                let running = self.leases.get(&report.lease);
-                if let Some(running) = running.filter(|running| running.agent == agent.name) {
-                    let job = jobs.entry(running.job).or_default();
-                    job.bytes = job.bytes.saturating_add(report.open_bytes);
-                    job.goodput += report.goodput;
-                }
-            }
+        if let Some(id) = id {
+            self.said.why(id, why);
         }
-        jobs
+    }
+
+    /// Writes some of what has changed, for the other nodes.
+    async fn write(&mut self, store: &Store, leader: Leadership) -> Result<(), StoreError> {
+        let some = self.said.unwritten(WRITTEN_TOGETHER);
+        if some.is_empty() {
+            return Ok(());
+        }
+        store.set_jobs_now(leader, &some).await?;
+        self.said.written(some);
+        Ok(())
     }
 
     /// The whole service, for the metrics.
-    fn fleet(&self, agents: &[AgentRecord], queues: &[QueueRecord]) -> Fleet {
+    fn fleet(&self) -> Fleet {
         let mut fleet = Fleet {
-            units: self.leases.len() as u64,
+            waiting: self.waiting.amounts(),
+            units: self.holders.leases.len() as u64,
             ..Fleet::default()
         };
-        for queue in queues {
-            let class = self.jobs.get(&queue.job).map(|facts| facts.options.class);
-            let state = match queue.held {
-                Some(Held::Paused) => QueueState::Paused,
-                Some(Held::AfterJob) => QueueState::AfterJob,
-                None if queue.ready == 0 => QueueState::Retry,
-                None => QueueState::Ready,
-            };
-            let waiting = fleet.waiting.entry((class.unwrap_or_default(), state));
-            let waiting = waiting.or_default();
-            waiting.files += queue.files;
-            waiting.bytes = waiting.bytes.saturating_add(queue.bytes);
-        }
-        for unit in self.leases.values() {
+        for unit in self.holders.leases.values() {
             fleet.files += u64::from(unit.files);
             fleet.bytes = fleet.bytes.saturating_add(unit.bytes);
         }
-        let now = self.now();
-        for agent in agents {
-            let count = match (agent.alive, agent.draining) {
+        for agent in self.holders.agents() {
+            let record = &agent.record;
+            let count = match (record.alive, record.draining) {
                 (false, _) => &mut fleet.agents_gone,
                 (true, true) => &mut fleet.agents_draining,
                 (true, false) => &mut fleet.agents_alive,
             };
             *count += 1;
-            if now.saturating_sub(since_1970(agent.seen)) < REPORT_LIFE {
-                let units = agent.report.units.iter();
-                let units = units.filter(|report| self.leases.contains_key(&report.lease));
+            if agent.is_fresh() {
+                let units = record.report.units.iter();
+                let units = units.filter(|report| self.holders.leases.contains_key(&report.lease));
                 fleet.goodput += units.map(|report| report.goodput).sum::<f64>();
             }
         }
         fleet
     }
+}
 
-    /// Writes what has changed, for the other nodes.
-    async fn write_jobs(
-        &mut self,
-        store: &Store,
-        leader: Leadership,
-        jobs: &HashMap<Uuid, JobNow>,
-    ) -> Result<(), StoreError> {
-        let changed = jobs
-            .iter()
-            .filter(|(id, now)| self.written.get(id) != Some(now));
-        let changed = changed.map(|(id, now)| (*id, Some(now.clone())));
-        let gone = self.written.keys().filter(|id| !jobs.contains_key(id));
-        let changed = changed.chain(gone.map(|id| (*id, None)));
-        // The rest follows in the next second.
-        let changed: Vec<_> = changed.take(JOBS_TOGETHER).collect();
-        if changed.is_empty() {
-            return Ok(());
-        }
-        store.set_jobs_now(leader, &changed).await?;
-        for (id, now) in changed {
-            match now {
-                Some(now) => drop(self.written.insert(id, now)),
-                None => drop(self.written.remove(&id)),
-            }
-        }
-        Ok(())
+/// How the jobs of these units are done.
+async fn options_of(
+    store: &Store,
+    units: &[&LeasedUnit],
+) -> Result<HashMap<Uuid, JobOptions>, StoreError> {
+    let jobs: HashSet<Uuid> = units.iter().map(|unit| unit.job).collect();
+    let jobs: Vec<Uuid> = jobs.into_iter().collect();
+    let mut options = HashMap::with_capacity(jobs.len());
+    for ids in jobs.chunks(JOBS_TOGETHER) {
+        let filter = JobFilter {
+            ids: ids.to_vec(),
+            ..JobFilter::default()
+        };
+        let limit = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        let found = store.jobs(&filter, None, limit).await?.items;
+        options.extend(found.into_iter().map(|job| (job.id, job.options)));
     }
-}
-
-/// The scheduler spells codes as the API does.
-fn code(text: &str) -> WhyCode {
-    serde_json::from_value(text.into()).unwrap_or(WhyCode::Scheduling)
-}
-
-fn since_1970(at: Timestamp) -> Duration {
-    Duration::from_micros(u64::try_from(at.as_microsecond()).unwrap_or(0))
-}
-
-fn limits(limits: &Limits) -> scheduler::Limits {
-    scheduler::Limits {
-        sessions: limits.sessions,
-        channels: limits.channels,
-        bytes_per_second: limits.bytes_per_second,
-        files_per_second: limits.files_per_second,
-    }
-}
-
-fn class(class: Class) -> scheduler::Class {
-    match class {
-        Class::Urgent => scheduler::Class::Urgent,
-        Class::Normal => scheduler::Class::Normal,
-        Class::Scavenger => scheduler::Class::Scavenger,
-    }
-}
-
-fn of_api(share: Share) -> scheduler::Share {
-    scheduler::Share {
-        concurrency: share.concurrency.max(1),
-        parallelism: share.parallelism.max(1),
-    }
-}
-
-fn to_api(share: scheduler::Share) -> Share {
-    Share {
-        concurrency: share.concurrency,
-        parallelism: share.parallelism,
-    }
+    Ok(options)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_of_the_scheduler_have_the_codes_of_the_api() {
-        assert_eq!(code("no_agent"), WhyCode::NoAgent);
-        assert_eq!(code(scheduler::Reason::Paused.code()), WhyCode::Paused);
-        assert_eq!(code(scheduler::Reason::AfterJob.code()), WhyCode::AfterJob);
-    }
-}
+mod tests;

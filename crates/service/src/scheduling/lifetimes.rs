@@ -6,7 +6,7 @@ use godwit_scheduler::matches;
 use godwit_service_api::why::{Why, WhyCode};
 use jiff::Timestamp;
 
-use crate::store::model::CredentialEnd;
+use crate::store::model::{CredentialEnd, QueueRecord};
 
 /// Nothing starts that a credential may not outlast: so long before its end, or a tenth of its
 /// life.
@@ -35,9 +35,16 @@ impl Lifetimes {
         Self(owners)
     }
 
+    /// The credential of a queue's owner that ends soon. `now`: since 1970.
+    pub(super) fn of(&self, queue: &QueueRecord, now: Duration) -> Option<Ending> {
+        let ends = [queue.source.as_str(), queue.destination.as_str()];
+        let now = i64::try_from(now.as_secs()).ok()?;
+        self.ending(&queue.owner, ends, Timestamp::from_second(now).ok()?)
+    }
+
     /// Of these endpoints the one whose credential ends first, if that is soon. An endpoint that
     /// the owner has stored none for needs none.
-    pub(super) fn ending(&self, owner: &str, ends: [&str; 2], now: Timestamp) -> Option<Ending> {
+    fn ending(&self, owner: &str, ends: [&str; 2], now: Timestamp) -> Option<Ending> {
         let owned = self.0.get(owner)?;
         let of = |endpoint: &str| {
             let fitting = owned.iter().filter(|one| matches(&one.endpoint, endpoint));

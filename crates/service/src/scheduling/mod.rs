@@ -5,15 +5,23 @@
 //! - [`Board`]: what leader, gateway and API of one process tell each other
 //! - `lifetimes`: credentials that end
 //! - `books`: the scheduler's leases and queues beside those of the database
+//! - `waiting`: what waits, and which jobs are to be read; `holders`: agents and their leases;
+//!   `said`: why jobs wait, and how fast they are
+//! - `convert`: values of the scheduler
 //!
-//! The leader looks when something wakes it, and every second whatever happens: units and queues
-//! are read from the database and told to [`godwit_scheduler`], which says what goes where. A
-//! leader that was replaced writes nothing, since each write names its epoch; the next begins from
-//! what the database says.
+//! The leader looks when something wakes it, and every second whatever happens: what changed of
+//! units and queues is read from the database and told to [`godwit_scheduler`], which says what
+//! goes where. What takes long is done in slices, a little with each look. A leader that was
+//! replaced writes nothing, since each write names its epoch; the next begins from what the
+//! database says.
 
 mod board;
 mod books;
+mod convert;
+mod holders;
 mod lifetimes;
+mod said;
+mod waiting;
 
 use std::time::{Duration, Instant};
 
@@ -109,7 +117,7 @@ async fn look(
                 tracing::info!(epoch = leadership.epoch, "this node leads");
                 *term = Some(Term {
                     leadership,
-                    books: Books::open(store).await?,
+                    books: Books::open(store, board).await?,
                     renewed: asked,
                     expired: asked,
                     maintained: asked,
@@ -131,13 +139,14 @@ async fn look(
             }
             board.work_came();
             board.metrics().lost(lost.len() as u64);
+            term.books.lost(&lost);
             for unit in lost {
                 tracing::warn!(agent = unit.agent, unit = unit.lease.unit, "lease lost");
             }
         }
     }
     let began = Instant::now();
-    term.books.look(store, board, term.leadership).await?;
+    let rest = term.books.look(store, board, term.leadership).await?;
     let took = began.elapsed();
     board.metrics().stepped(took);
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -148,5 +157,5 @@ async fn look(
             .maintain(term.leadership, Retention::default())
             .await?;
     }
-    Ok(LOOK)
+    Ok(rest.min(LOOK))
 }

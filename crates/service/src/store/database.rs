@@ -32,6 +32,9 @@ pub(super) enum Engine {
     Postgres,
 }
 
+/// A statement with its parameters.
+pub(super) type Statement = Query<'static, Any, AnyArguments>;
+
 /// A connection that rested for so long is tested before it is used.
 const TEST_AFTER: Duration = Duration::from_secs(1);
 
@@ -69,7 +72,7 @@ impl Engine {
     }
 
     /// A statement in the dialect of the engine.
-    pub(super) fn query(self, sql: &str) -> Query<'static, Any, AnyArguments> {
+    pub(super) fn query(self, sql: &str) -> Statement {
         sqlx::query(AssertSqlSafe(self.text(sql)))
     }
 
@@ -151,7 +154,7 @@ impl Database {
         })
     }
 
-    pub(super) fn query(&self, sql: &str) -> Query<'static, Any, AnyArguments> {
+    pub(super) fn query(&self, sql: &str) -> Statement {
         self.engine.query(sql)
     }
 
@@ -273,7 +276,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn query(&self, sql: &str) -> Query<'static, Any, AnyArguments> {
+    pub(super) fn query(&self, sql: &str) -> Statement {
         self.engine.query(sql)
     }
 

@@ -16,7 +16,7 @@ use super::{
     manifest,
     model::{JobFilter, JobRecord},
     order,
-    units::{self, Changes, PickedUnit, UNIT, UnitRow},
+    units::{self, Changes, MARK, PickedUnit, UNIT, UnitRow},
 };
 
 const JOB: &str = "number, id, owner, state, reason, options, total, finished, skipped, failed,
@@ -394,10 +394,12 @@ impl Store {
 
     /// Changes how a job is done, e.g. its priority. Units that run keep their options.
     pub async fn set_options(&self, id: Uuid, options: &JobOptions) -> Result<(), StoreError> {
-        let text = "UPDATE job SET options = $2, deadline = $3 WHERE id = $1 AND ended IS NULL";
+        let text = format!(
+            "UPDATE job SET options = $2, deadline = $3, {MARK} WHERE id = $1 AND ended IS NULL"
+        );
         let query = self
             .database
-            .query(text)
+            .query(&text)
             .bind(id.to_string())
             .bind(json(options)?);
         let query = query.bind(super::database::micros(options.deadline));

@@ -1,4 +1,4 @@
-//! Who leads, what waits, who gets it, and what becomes of leases that end without their agent.
+//! Who leads, who gets what waits, and what becomes of leases that end without their agent.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -10,17 +10,13 @@ use godwit_service_api::{
     event::JobEventKind,
     job::{JobOptions, JobState},
 };
-use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
     database::{Columns as _, Work, json},
     manifest::{Manifest, Outcomes},
-    model::{
-        GrantOrder, GrantedUnit, Held, JobNow, Leadership, LeasedUnit, LostUnit, QueueKey,
-        QueueRecord,
-    },
+    model::{GrantOrder, GrantedUnit, JobNow, Leadership, LostUnit, QueueKey},
     units::{self, Changes, UNIT, UNIT_COLUMNS, UnitRow, divided},
 };
 
@@ -63,60 +59,6 @@ impl Store {
         Ok(())
     }
 
-    /// All queues with units that wait.
-    pub async fn queues(&self) -> Result<Vec<QueueRecord>, StoreError> {
-        // The next unit of a queue is the one with the lowest number, as `grant` takes it. Bytes
-        // are summed as floats, which sizes that servers invent do not overflow.
-        let text = "SELECT q.job, q.link, job.id, job.owner, link.source, link.destination,
-                q.ready, q.waiting, q.files, q.bytes, COALESCE(next.files, 0),
-                COALESCE(next.bytes, 0), q.not_before, job.state,
-                CASE WHEN EXISTS (SELECT 1 FROM job_after WHERE job_after.job = q.job)
-                    THEN 1 ELSE 0 END
-            FROM (SELECT job, link,
-                    SUM(CASE WHEN not_before <= {now} THEN 1 ELSE 0 END) AS ready,
-                    SUM(CASE WHEN not_before > {now} THEN 1 ELSE 0 END) AS waiting,
-                    CAST(SUM(files) AS bigint) AS files,
-                    CAST(CASE WHEN SUM(CAST(bytes AS double precision)) > 9e15 THEN 9e15
-                        ELSE SUM(CAST(bytes AS double precision)) END AS bigint) AS bytes,
-                    MIN(CASE WHEN not_before <= {now} THEN id END) AS next,
-                    MIN(CASE WHEN not_before > {now} THEN not_before END) AS not_before
-                FROM unit WHERE agent IS NULL GROUP BY job, link) AS q
-            JOIN job ON job.number = q.job
-            JOIN link ON link.number = q.link
-            LEFT JOIN unit AS next ON next.id = q.next
-            WHERE job.state IN ('queued', 'active', 'paused')
-            ORDER BY q.job, q.link";
-        let query = self.database.query(text);
-        let rows = query.fetch_all(self.database.reader()).await?;
-        rows.iter()
-            .map(|row| {
-                let held = match (row.name(13)?, row.flag(14)?) {
-                    (JobState::Paused, _) => Some(Held::Paused),
-                    (_, true) => Some(Held::AfterJob),
-                    _ => None,
-                };
-                Ok(QueueRecord {
-                    key: QueueKey {
-                        job: row.int(0)?,
-                        link: row.int(1)?,
-                    },
-                    job: row.uuid(2)?,
-                    owner: row.text(3)?,
-                    source: row.text(4)?,
-                    destination: row.text(5)?,
-                    ready: row.count(6)?,
-                    waiting: row.count(7)?,
-                    files: row.count(8)?,
-                    bytes: row.count(9)?,
-                    next_files: row.small(10)?,
-                    next_bytes: row.count(11)?,
-                    not_before: row.maybe_time(12)?,
-                    held,
-                })
-            })
-            .collect()
-    }
-
     /// What each agent holds.
     pub async fn held_by_all(&self) -> Result<HashSet<(String, Lease)>, StoreError> {
         let text = "SELECT agent.name, unit.id, unit.epoch
@@ -141,44 +83,6 @@ impl Store {
         let query = self.database.query(text).bind(job.to_string());
         let rows = query.fetch_all(self.database.reader()).await?;
         rows.iter().map(|row| row.text(0)).collect()
-    }
-
-    /// All units that agents hold.
-    pub async fn leased(&self) -> Result<Vec<LeasedUnit>, StoreError> {
-        self.leased_since(Timestamp::UNIX_EPOCH).await
-    }
-
-    /// Units of agents that have polled since then.
-    pub async fn leased_since(&self, since: Timestamp) -> Result<Vec<LeasedUnit>, StoreError> {
-        let text = "SELECT agent.name, unit.id, unit.epoch, unit.job, unit.link, unit.files,
-            unit.bytes, job.id, job.owner, unit.concurrency, unit.parallelism
-            FROM unit JOIN agent ON agent.number = unit.agent JOIN job ON job.number = unit.job
-            WHERE unit.agent IS NOT NULL AND agent.seen >= $1 ORDER BY unit.id";
-        let query = self.database.query(text).bind(since.as_microsecond());
-        let rows = query.fetch_all(self.database.reader()).await?;
-        rows.iter()
-            .map(|row| {
-                Ok(LeasedUnit {
-                    agent: row.text(0)?,
-                    lease: Lease {
-                        unit: row.int(1)?,
-                        epoch: row.int(2)?,
-                    },
-                    queue: QueueKey {
-                        job: row.int(3)?,
-                        link: row.int(4)?,
-                    },
-                    files: row.small(5)?,
-                    bytes: row.count(6)?,
-                    job: row.uuid(7)?,
-                    owner: row.text(8)?,
-                    share: Share {
-                        concurrency: row.small(9)?,
-                        parallelism: row.small(10)?,
-                    },
-                })
-            })
-            .collect()
     }
 
     /// Gives units to agents. An order is passed over where its queue has nothing that may be
@@ -288,31 +192,45 @@ impl Store {
             .collect()
     }
 
-    /// Sets what the leader says of jobs; `None`: no more.
+    /// Sets what the leader says of jobs, of some hundreds at most; `None`: no more.
     pub async fn set_jobs_now(
         &self,
         leader: Leadership,
         jobs: &[(Uuid, Option<JobNow>)],
     ) -> Result<(), StoreError> {
-        let mut work = self.database.begin().await?;
+        // What a crash of the machine takes back, the next leader says again.
+        let mut work = self.database.begin_without_sync().await?;
         check_leader(&mut work, leader).await?;
-        for (id, now) in jobs {
-            let query = match now {
-                Some(now) => {
-                    let text = "INSERT INTO job_now (id, why, bytes, goodput)
-                        VALUES ($1, $2, $3, $4)
-                        ON CONFLICT (id) DO UPDATE SET why = $2, bytes = $3, goodput = $4";
-                    let query = work.query(text).bind(id.to_string());
-                    let query = query.bind(json(&now.why)?).bind(now.bytes as i64);
-                    query.bind(now.goodput)
-                }
-                None => {
-                    let query = work.query("DELETE FROM job_now WHERE id = $1");
-                    query.bind(id.to_string())
-                }
-            };
+        let gone = jobs.iter().filter(|(_, now)| now.is_none());
+        let gone: Vec<String> = gone.map(|(id, _)| id.to_string()).collect();
+        if !gone.is_empty() {
+            let text = "DELETE FROM job_now WHERE id IN (SELECT text FROM {texts} AS gone)";
+            let query = work.query(text).bind(json(&gone)?);
             query.execute(work.connection()).await?;
         }
+        let said = jobs
+            .iter()
+            .filter_map(|(id, now)| Some((id, now.as_ref()?)));
+        let said: Vec<_> = said.collect();
+        if said.is_empty() {
+            return work.commit().await;
+        }
+        let rows = (0..said.len()).map(|row| {
+            let [a, b, c, d] = [1, 2, 3, 4].map(|column| 4 * row + column);
+            format!("(${a}, ${b}, ${c}, ${d})")
+        });
+        let rows: Vec<String> = rows.collect();
+        let text = format!(
+            "INSERT INTO job_now (id, why, bytes, goodput) VALUES {} ON CONFLICT (id)
+            DO UPDATE SET why = excluded.why, bytes = excluded.bytes, goodput = excluded.goodput",
+            rows.join(", ")
+        );
+        let mut query = work.query(&text);
+        for (id, now) in said {
+            query = query.bind(id.to_string()).bind(json(&now.why)?);
+            query = query.bind(now.bytes as i64).bind(now.goodput);
+        }
+        query.execute(work.connection()).await?;
         work.commit().await
     }
 

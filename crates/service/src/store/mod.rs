@@ -8,7 +8,8 @@
 //! - `order`: files that wait for each other
 //! - `found`: what a listing may add to its job
 //! - `units`: what becomes of a unit and its files, within a transaction
-//! - `leases`: leader, queues, grants, expiry; `polls`: an agent's report
+//! - `leases`: leader, grants, expiry; `queues`: what waits; `agents`: who there is and what they
+//!   hold; `polls`: an agent's report
 //! - `site`: endpoints, shares, users, credentials, audit; `upkeep`: retention and deadlines;
 //!   `reports`: of ended jobs; `schedules`: jobs that come again and again
 //!
@@ -20,6 +21,7 @@
 //!   endpoints with two bits a file for what became of it; a *unit* is a part of a segment that an
 //!   agent takes at once, and its row lives only until it ended.
 
+pub mod agents;
 mod database;
 mod files;
 pub(crate) mod found;
@@ -30,6 +32,7 @@ pub mod model;
 mod order;
 pub mod policy;
 mod polls;
+mod queues;
 mod reports;
 mod schedules;
 mod site;

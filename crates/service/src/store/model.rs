@@ -93,7 +93,7 @@ pub struct QueueKey {
 }
 
 /// A queue with units that wait, for the leader.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct QueueRecord {
     /// Which.
     pub key: QueueKey,
@@ -121,6 +121,12 @@ pub struct QueueRecord {
     pub not_before: Option<Timestamp>,
     /// Why nothing of it may be taken: paused, or after another job.
     pub held: Option<Held>,
+    /// How the job is done.
+    pub options: JobOptions,
+    /// When the job was accepted.
+    pub created: Timestamp,
+    /// Some unit of the job has started.
+    pub started: bool,
 }
 
 /// Why nothing of a queue may be taken.
@@ -265,6 +271,8 @@ pub struct LostUnit {
 /// An agent as the database has it.
 #[derive(Clone, Debug)]
 pub struct AgentRecord {
+    /// Its number in the database.
+    pub number: i64,
     /// Unique.
     pub name: String,
     /// Of its state directory.

@@ -78,7 +78,7 @@ impl Store {
         if !agent.draining {
             polled.remove = leftovers(&mut work, poll, micros(self.lease)).await?;
         }
-        polled.more_work = changes.more_work;
+        polled.more_work = changes.have_more_work();
         polled.tally = changes.tally();
         polled.changed = changes.write(&mut work).await?;
         work.commit().await?;

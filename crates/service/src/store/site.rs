@@ -1,28 +1,22 @@
-//! Endpoints, links, shares, agents, users, credentials and the audit.
+//! Endpoints, links, shares, users, credentials and the audit.
 
 use godwit_service_api::{
     page::MAX_PAGE,
     site::{EndpointState, Limits},
 };
 use jiff::Timestamp;
-use sqlx::{
-    Any,
-    any::{AnyArguments, AnyRow},
-    query::Query,
-};
+use sqlx::any::AnyRow;
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
-    database::{Columns as _, json, micros, name},
+    database::{Columns as _, Statement, json, micros, name},
     model::{
-        AgentRecord, AuditRecord, CredentialEnd, CredentialRecord, EndpointRecord, LinkRecord,
-        LinkUse, PrincipalRecord, ShareRecord, TokenRecord,
+        AuditRecord, CredentialEnd, CredentialRecord, EndpointRecord, LinkRecord, LinkUse,
+        PrincipalRecord, ShareRecord, TokenRecord,
     },
     upkeep::DAY,
 };
-
-type Statement = Query<'static, Any, AnyArguments>;
 
 impl Store {
     async fn list<T>(
@@ -163,33 +157,6 @@ impl Store {
         };
         self.write(query).await?;
         Ok(())
-    }
-
-    /// All agents that have polled.
-    pub async fn agents(&self) -> Result<Vec<AgentRecord>, StoreError> {
-        self.agents_since(Timestamp::UNIX_EPOCH).await
-    }
-
-    /// Agents that have polled since then.
-    pub async fn agents_since(&self, since: Timestamp) -> Result<Vec<AgentRecord>, StoreError> {
-        let text = "SELECT name, incarnation, description,
-            CASE WHEN lease_until >= {now} THEN 1 ELSE 0 END, draining,
-            (SELECT COUNT(*) FROM unit WHERE unit.agent = agent.number), seen, report
-            FROM agent WHERE seen >= $1 ORDER BY name";
-        let read = |row: &AnyRow| {
-            Ok(AgentRecord {
-                name: row.text(0)?,
-                incarnation: row.uuid(1)?,
-                description: row.json(2)?,
-                alive: row.flag(3)?,
-                draining: row.flag(4)?,
-                units: row.small(5)?,
-                seen: row.time(6)?,
-                report: row.json(7)?,
-            })
-        };
-        let query = self.database.query(text).bind(since.as_microsecond());
-        self.list(query, read).await
     }
 
     /// Lets an agent have new work, or not.

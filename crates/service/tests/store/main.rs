@@ -6,6 +6,7 @@
 mod divided;
 mod fixture;
 mod jobs;
+mod marks;
 mod order;
 mod reports;
 mod schedules;

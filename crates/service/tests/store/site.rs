@@ -131,11 +131,13 @@ async fn tables_of_version_1_are_upgraded_with_their_rows(fixture) {
     fixture.execute("DROP TABLE schedule").await;
     fixture.execute("DROP TABLE schedule_run").await;
     fixture.execute("DROP TABLE mail_count").await;
+    fixture.execute("DROP INDEX job_changed").await;
+    fixture.execute("ALTER TABLE job DROP COLUMN changed").await;
     fixture.execute("DELETE FROM _sqlx_migrations WHERE version >= 2").await;
     let refused = Store::open(&fixture.url).await;
     assert!(matches!(refused, Err(StoreError::Schema(_))));
     let upgraded = Store::migrate(&fixture.url).await.unwrap();
-    assert_eq!(upgraded.schema_version().await.unwrap(), 11);
+    assert_eq!(upgraded.schema_version().await.unwrap(), 12);
     assert_eq!(upgraded.principal("alice").await.unwrap().max_jobs, None);
     let leader = lead(&upgraded).await;
     let mut agent = Agent::new("dtn1");

@@ -46,7 +46,7 @@ pub(in crate::store) async fn cancel_place(
     segment.set(place, Outcome::Odd);
     segment.write(work).await?;
     changes.job(unit.job).canceled += 1;
-    changes.more_work = true;
+    changes.more_work(unit.job);
     match rest.is_empty() {
         true => queue::delete(work, unit).await?,
         false => queue::give_back(work, unit, &rest, unit.losses).await?,

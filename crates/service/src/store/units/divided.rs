@@ -99,7 +99,7 @@ impl Part {
             ranges: ranges.len() as u64,
         };
         changes.event(self.job, event);
-        changes.more_work = true;
+        changes.more_work(self.job);
         Ok(true)
     }
 
@@ -148,7 +148,7 @@ impl Part {
         changes.add_bytes_done(self.job, bytes);
         if row.int(0)? == 0 && !job_row::is_final(work, self.job).await? {
             queue::insert_picked(work, unit, &PickedUnit::of(&[self.place])).await?;
-            changes.more_work = true;
+            changes.more_work(self.job);
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Part {
             };
             changes.event(self.job, event);
             changes.failed_with(error);
-            changes.more_work = true;
+            changes.more_work(self.job);
             queue::delete(work, unit).await?;
             let places = [self.place];
             let new = PickedUnit {
@@ -189,7 +189,7 @@ impl Part {
             most: if is_of_source(error) { most } else { 0 },
         };
         if let Some(attempts) = failures::fail(work, unit, &failure, changes).await? {
-            changes.more_work = true;
+            changes.more_work(self.job);
             return failures::retry(work, unit, attempts, &PickedUnit::of(&[self.place])).await;
         }
         Ok(())
@@ -234,6 +234,7 @@ impl Part {
         let query = work.query(text).bind(self.job).bind(self.segment);
         let query = query.bind(i64::from(self.place));
         query.execute(work.connection()).await?;
+        changes.job(self.job).requeued = true;
         leftovers::leave(work, self.job, &[temporary]).await
     }
 

@@ -108,7 +108,7 @@ pub(super) async fn fail_listing(
     match fail(work, unit, &failure, changes).await? {
         Some(attempts) => {
             retry(work, unit, attempts, &PickedUnit::of(&[unit.first])).await?;
-            changes.more_work = true;
+            changes.more_work(unit.job);
         }
         None => {
             let change = changes.job(unit.job);

@@ -17,6 +17,11 @@ use crate::store::{
     reports,
 };
 
+/// Has the leader read the queues of a job again. No mark comes twice, however coarse the clock is
+/// and wherever it is set.
+pub(in crate::store) const MARK: &str =
+    "changed = CASE WHEN changed < {now} THEN {now} ELSE changed + 1 END";
+
 /// Removes the rest of a job after [`Store::remove_parts`](crate::store::Store::remove_parts).
 pub(in crate::store) async fn remove_row(work: &mut Work, job: i64) -> Result<(), StoreError> {
     for text in [
@@ -68,8 +73,9 @@ pub(in crate::store) async fn set_state(
             true => "{now}",
             false => "NULL",
         };
-        let text =
-            format!("UPDATE job SET state = $2, reason = $3, ended = {ended} WHERE number = $1");
+        let text = format!(
+            "UPDATE job SET state = $2, reason = $3, ended = {ended}, {MARK} WHERE number = $1"
+        );
         let query = work.query(&text).bind(job).bind(state.as_str());
         query
             .bind(reason.clone())
@@ -101,7 +107,20 @@ async fn followers(work: &mut Work, job: i64) -> Result<Vec<i64>, StoreError> {
         .await?;
     let query = work.query("DELETE FROM job_after WHERE predecessor = $1");
     query.bind(job).execute(work.connection()).await?;
-    rows.iter().map(|row| row.int(0)).collect()
+    let followers = rows.iter().map(|row| row.int(0));
+    let followers = followers.collect::<Result<Vec<i64>, StoreError>>()?;
+    for follower in &followers {
+        mark(work, *follower).await?;
+    }
+    Ok(followers)
+}
+
+/// What waits of a job has changed.
+async fn mark(work: &mut Work, job: i64) -> Result<(), StoreError> {
+    let text = format!("UPDATE job SET {MARK} WHERE number = $1");
+    let query = work.query(&text).bind(job);
+    query.execute(work.connection()).await?;
+    Ok(())
 }
 
 /// Makes a job wait for others; it is canceled when one of them has ended otherwise than well.
@@ -142,11 +161,13 @@ pub(in crate::store) async fn reopen(
     files: u64,
     directories: bool,
 ) -> Result<(), StoreError> {
-    let text = "UPDATE job SET failed = failed - $2, total = total - $3, listings = listings + $3
-        WHERE number = $1 RETURNING state";
+    let text = format!(
+        "UPDATE job SET failed = failed - $2, total = total - $3, listings = listings + $3, {MARK}
+        WHERE number = $1 RETURNING state"
+    );
     let directories = if directories { files } else { 0 };
     let query = work
-        .query(text)
+        .query(&text)
         .bind(job)
         .bind(files as i64)
         .bind(directories as i64);
@@ -182,7 +203,7 @@ pub(super) async fn is_final(work: &mut Work, job: i64) -> Result<bool, StoreErr
 pub(in crate::store) struct Changes {
     jobs: BTreeMap<i64, JobChange>,
     /// Units became ready.
-    pub(in crate::store) more_work: bool,
+    more_work: bool,
     /// Attempts that failed, by the code of their error.
     errors: BTreeMap<String, u64>,
 }
@@ -198,6 +219,8 @@ pub(super) struct JobChange {
     pub(super) bytes_total: i64,
     pub(super) bytes_done: i64,
     pub(super) failures: usize,
+    /// Units that wait are others than before.
+    pub(super) requeued: bool,
     pub(super) events: Vec<JobEventKind>,
     pub(super) errors: BTreeMap<String, i64>,
 }
@@ -205,6 +228,17 @@ pub(super) struct JobChange {
 impl Changes {
     pub(super) fn job(&mut self, job: i64) -> &mut JobChange {
         self.jobs.entry(job).or_default()
+    }
+
+    /// Units of a job became ready, or wait for their next attempt.
+    pub(super) fn more_work(&mut self, job: i64) {
+        self.more_work = true;
+        self.job(job).requeued = true;
+    }
+
+    /// Units of any job did.
+    pub(in crate::store) fn have_more_work(&self) -> bool {
+        self.more_work
     }
 
     pub(in crate::store) fn event(&mut self, job: i64, event: JobEventKind) {
@@ -280,8 +314,14 @@ impl Changes {
             match order::next(order, &ends) {
                 _ if state.is_final() => {}
                 Next::Wait => {}
-                Next::File(index) => segments::release_file(work, job, index).await?,
+                Next::File(index) => {
+                    segments::release_file(work, job, index).await?;
+                    mark(work, job).await?;
+                }
                 Next::End(end) => set_state(work, job, end, None).await?,
+            }
+            if change.requeued {
+                mark(work, job).await?;
             }
             changed.push(row.uuid(0)?);
         }

@@ -54,7 +54,7 @@ pub(in crate::store) async fn lose(
         files: open.len() as u64,
     };
     changes.event(unit.job, event);
-    changes.more_work = true;
+    changes.more_work(unit.job);
     match policy::after_loss(&open, losses) {
         AfterLoss::Again if open.is_empty() => queue::delete(work, unit).await,
         AfterLoss::Again => queue::give_back(work, unit, &open, losses).await,

@@ -23,7 +23,7 @@ mod segments;
 
 pub(super) use self::{
     cancellation::cancel_place,
-    job_row::{Changes, add_events, remove_row, reopen, set_state, wait_for},
+    job_row::{Changes, MARK, add_events, remove_row, reopen, set_state, wait_for},
     losses::{lose, take_back},
     queue::{End, PickedUnit, insert_picked, take_first},
     results::{Batch, take_results},

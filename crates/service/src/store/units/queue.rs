@@ -148,7 +148,7 @@ pub(super) async fn release(
     if job_row::is_final(work, unit.job).await? {
         return delete(work, unit).await;
     }
-    changes.more_work = true;
+    changes.more_work(unit.job);
     give_back(work, unit, open, unit.losses).await
 }
 

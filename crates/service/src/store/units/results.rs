@@ -180,13 +180,13 @@ pub(in crate::store) async fn take_results(
     batch.segment = Some(segment);
     for (attempts, places) in retries {
         failures::retry(work, unit, attempts, &PickedUnit::of(&places)).await?;
-        changes.more_work = true;
+        changes.more_work(unit.job);
     }
     match end {
         Some(End { listed: true, .. }) if unit.directories => {
             segments::publish_staged(work, unit).await?;
             changes.job(unit.job).listings -= 1;
-            changes.more_work = true;
+            changes.more_work(unit.job);
             queue::delete(work, unit).await
         }
         Some(_) if unit.directories => queue::release(work, unit, &[unit.first], changes).await,
