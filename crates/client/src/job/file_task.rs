@@ -232,7 +232,16 @@ impl FileTask {
 
     /// The next piece that no worker has, for a session of `rate`.
     pub(crate) fn claim(&self, sizer: &PieceSizer, rate: SessionRate) -> Option<ByteRange> {
-        self.claim_of(&mut self.state.lock(), sizer, rate)
+        let mut state = self.state.lock();
+        match self.is_taken(&state) {
+            true => None,
+            false => self.claim_of(&mut state, sizer, rate),
+        }
+    }
+
+    /// Another session moves bytes of it, and no second one may.
+    fn is_taken(&self, state: &TaskState) -> bool {
+        state.busy > 0 && self.transfer.takes_turns()
     }
 
     fn claim_of(
@@ -270,13 +279,14 @@ impl FileTask {
 
     /// Bytes wait that no worker has taken.
     pub(crate) fn has_unclaimed(&self) -> bool {
-        !self.state.lock().unclaimed.is_empty()
+        let state = self.state.lock();
+        !state.unclaimed.is_empty() && !self.is_taken(&state)
     }
 
     /// There is, or will be, something for a further worker.
     pub(crate) fn has_work(&self) -> bool {
         let state = self.state.lock();
-        !state.unclaimed.is_empty()
+        !state.unclaimed.is_empty() && !self.is_taken(&state)
             || state.failure.is_none() && self.transfer.has_stealable_range(PIECE_BYTES_MIN)
     }
 

@@ -66,7 +66,6 @@ pub(crate) use self::{
         },
         rename::DisplacedFile,
     },
-    http::WINDOW_BYTES,
     third_party::{PassedRegion, ThirdPartyPlan},
     through_client::WindowMemory,
     transfer::{TransferOutcome, TransferPlan, prefetch::NextTransfer},

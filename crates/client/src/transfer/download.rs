@@ -34,9 +34,9 @@ use crate::{
         attributes::FileAttributes,
         durability::LocalDurability,
         files::{self, PartialFile, TempFile},
-        journal::SourceVersion,
+        journal::{SafeRanges, SourceVersion},
     },
-    session::{NextTransfer, SessionPair, TransferOutcome, TransferPlan, WINDOW_BYTES},
+    session::{NextTransfer, SessionPair, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
 };
 
@@ -61,8 +61,10 @@ pub(crate) struct Download {
     in_order: bool,
     /// What its checksum must be.
     expected: Option<Arc<(ChecksumAlgorithm, String)>>,
-    /// Bytes of it that an earlier run has left.
+    /// Bytes of its beginning that an earlier run has left.
     resumed_bytes: u64,
+    /// What is there of a file whose bytes come in any order; then it is no beginning.
+    safe: Option<Arc<SafeRanges>>,
     /// Which version of the source it is of.
     version: Mutex<Option<SourceVersion>>,
 }
@@ -167,16 +169,24 @@ impl Download {
             }
             DownloadTarget::StdoutSink(_) => false,
         };
-        let resumed_bytes = match &to {
+        let there = match &to {
             DownloadTarget::File { file, .. } if in_order && source_file.begun.is_some() => {
-                let there = file.metadata().map_err(Error::Local)?.size;
-                // An earlier run may have left gaps behind it.
-                match session.endpoint.is_http() {
-                    true => there.saturating_sub(WINDOW_BYTES),
-                    false => there,
-                }
+                file.metadata().map_err(Error::Local)?.size
             }
             _ => 0,
+        };
+        let target = || source_file.target();
+        let safe = from
+            .length
+            .filter(|_| in_order && session.endpoint.is_http());
+        let safe = safe.map(|size| {
+            let safe = SafeRanges::of_journal(journal, target(), size);
+            safe.keep(there.min(size));
+            Arc::new(safe)
+        });
+        let resumed_bytes = match &safe {
+            Some(_) => 0,
+            None => there,
         };
         if let (true, Some(version), Some(journal)) = (in_order, version, journal) {
             journal.record_source(&source_file.target(), version);
@@ -190,8 +200,14 @@ impl Download {
             in_order,
             expected: source_file.expected.clone(),
             resumed_bytes,
+            safe,
             version: Mutex::new(version),
         })
+    }
+
+    /// What is there is the beginning of the file.
+    fn is_beginning(&self) -> bool {
+        self.in_order && self.safe.is_none()
     }
 
     /// All of it, where its length is known.
@@ -201,7 +217,8 @@ impl Download {
 
     /// The server does not send what is behind the beginning, or not so.
     fn is_refused_in_order(&self, range: Option<ByteRange>, result: &Result<u64>) -> bool {
-        let goes_on = self.in_order && range.is_some_and(|range| range.start > 0);
+        let is_all = range.is_none() || range == self.whole();
+        let goes_on = self.in_order && !is_all;
         // After others the same REST is tried again. ProFTPD says 451 where it takes none.
         let is_of_command = matches!(
             result,
@@ -231,6 +248,9 @@ impl Download {
             *self.version.lock() = Some(now);
             if let Some(journal) = session.context.local.journal.get() {
                 journal.record_source(&source_file.target(), now);
+            }
+            if let Some(safe) = &self.safe {
+                safe.clear();
             }
         }
         // Without a time nothing tells that it is the same.
@@ -334,12 +354,20 @@ impl Download {
             may_be_cut: false,
             is_cut: way.cut.is_some(),
             began: None,
+            safe: self.safe.as_ref(),
         };
-        if let (true, DownloadTarget::File { target, .. }) = (self.in_order, &self.to)
+        if let (true, DownloadTarget::File { target, .. }) = (self.is_beginning(), &self.to)
             // A later run takes all that is there for the beginning.
             && let Err(error) = target.lock().cut(way.rest.unwrap_or(0))
         {
             return (Err(error), RangeSet::new());
+        }
+        if let (true, Some(safe)) = (
+            range.is_none_or(|range| Some(range) == self.whole()),
+            &self.safe,
+        ) {
+            // All of it is written anew.
+            safe.clear();
         }
         let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);
         let outcome = session
@@ -473,6 +501,11 @@ impl FileTransfer for Download {
         }
     }
 
+    /// Else one might write what another has found to be of an older version.
+    fn takes_turns(&self) -> bool {
+        self.safe.is_some()
+    }
+
     fn can_follow(&self, _: &SessionPair) -> bool {
         !self.in_order
     }
@@ -494,6 +527,9 @@ impl FileTransfer for Download {
     ) -> LocalFuture<'a, Result<Option<Vec<ByteRange>>>> {
         Box::pin(async move {
             let whole = self.whole();
+            if let Some(safe) = &self.safe {
+                return Ok((!safe.is_empty()).then(|| safe.missing()));
+            }
             if self.in_order {
                 let left = whole.and_then(|whole| ByteRange::new(self.resumed_bytes, whole.end));
                 let left = left.filter(|_| self.resumed_bytes > 0);
@@ -517,10 +553,11 @@ impl FileTransfer for Download {
     ) -> LocalFuture<'a, Result<u64>> {
         Box::pin(async move {
             let begins = |range: &Option<ByteRange>| range.is_none_or(|range| range.start == 0);
-            if self.in_order
-                && !todo.iter().any(begins)
-                && !self.is_unchanged(session, source_file).await?
-            {
+            let is_begun = match &self.safe {
+                Some(safe) => !safe.is_empty(),
+                None => !todo.iter().any(begins),
+            };
+            if self.in_order && is_begun && !self.is_unchanged(session, source_file).await? {
                 *todo = vec![None];
             }
             Ok(0)
@@ -546,6 +583,9 @@ impl FileTransfer for Download {
                 Err(error) => error,
             };
             match range.or_else(|| self.whole()) {
+                Some(range) if self.safe.is_some() => {
+                    RangeOutcome::failed_but(error, range, &from_start_of(range, &safe))
+                }
                 Some(whole) if self.in_order => {
                     let (moved, left) = self.after_failure(whole, &safe, &error);
                     RangeOutcome::failed(error, moved, vec![left])
@@ -637,11 +677,26 @@ impl FileTransfer for Download {
     }
 
     fn keep(&self) -> Option<Vec<u8>> {
+        if let Some(safe) = &self.safe {
+            safe.flush();
+        }
         match &self.to {
             DownloadTarget::File { target, .. } => target.lock().keep(),
             DownloadTarget::StdoutSink(_) => None,
         }
     }
+}
+
+/// The bytes of `range` in `safe`, counted from its start.
+fn from_start_of(range: ByteRange, safe: &RangeSet) -> RangeSet {
+    let shifted = safe.iter().filter_map(|safe| {
+        let (start, end) = (safe.start.max(range.start), safe.end.min(range.end));
+        ByteRange::new(
+            start.checked_sub(range.start)?,
+            end.checked_sub(range.start)?,
+        )
+    });
+    shifted.collect()
 }
 
 /// Of a file whose end is far away, so that a full disk is not news when it is full.

@@ -94,6 +94,10 @@ pub(crate) trait FileTransfer: Send + Sync {
         false
     }
     fn piece_size(&self) -> PieceSize;
+    /// One session at a time moves bytes of it.
+    fn takes_turns(&self) -> bool {
+        false
+    }
     /// A session that moves a piece of it is faster when it knows what comes next.
     fn can_follow(&self, session: &SessionPair) -> bool;
     /// What moves `range` (`None`: all of it) behind another transfer, where that can be.

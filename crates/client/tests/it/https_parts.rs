@@ -1,4 +1,4 @@
-//! Uploads over HTTPS in parts: over several connections, and resumed.
+//! Large files over HTTPS: over several connections, and resumed.
 
 use std::{
     fs::{self, File},
@@ -25,8 +25,11 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// What may be sent again: a part of each channel. Downloads and uploads promise it.
-const WINDOW_BYTES: u64 = 128 * MIB;
+/// 50 MB a second, at which a piece of each of several channels has about as many bytes together.
+const SLOWLY: &str = "--max-rate=400M";
+
+/// What may be moved again after a break: a piece of each channel, where the first was quick.
+const AGAIN_BYTES: u64 = 80 * MIB;
 
 /// Bytes that are nowhere alike in two places, and cheap to make.
 fn make(path: &Path, length: u64) {
@@ -46,7 +49,8 @@ struct CountingPath {
 #[derive(Default)]
 struct State {
     sent: AtomicU64,
-    /// All connections break when so many bytes have been sent; 0: never.
+    received: AtomicU64,
+    /// All connections break when so many bytes have gone one way; 0: never.
     breaks_at: AtomicU64,
     /// That have carried more than handshakes and requests without a body.
     lanes: AtomicU64,
@@ -69,14 +73,11 @@ impl CountingPath {
                 };
                 let both = [&client, &server].map(|one| one.try_clone().unwrap());
                 carried.open.lock().unwrap().extend(both);
-                let (back, mut to_client) =
-                    (server.try_clone().unwrap(), client.try_clone().unwrap());
-                thread::spawn(move || {
-                    drop(std::io::copy(&mut &back, &mut to_client));
-                    drop(to_client.shutdown(Shutdown::Both));
-                });
+                let (back, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 let state = Arc::clone(&carried);
-                thread::spawn(move || state.carry(client, server));
+                thread::spawn(move || state.carry(back, to_client, &state.received));
+                let state = Arc::clone(&carried);
+                thread::spawn(move || state.carry(client, server, &state.sent));
             }
         });
         Self { address, state }
@@ -85,28 +86,32 @@ impl CountingPath {
     fn sent(&self) -> u64 {
         self.state.sent.load(Ordering::Relaxed)
     }
+
+    fn received(&self) -> u64 {
+        self.state.received.load(Ordering::Relaxed)
+    }
 }
 
 impl State {
-    fn carry(&self, mut client: TcpStream, mut server: TcpStream) {
+    fn carry(&self, mut from: TcpStream, mut to: TcpStream, counter: &AtomicU64) {
         let (mut buffer, mut own) = (vec![0; 256 << 10], 0);
-        while let Ok(read @ 1..) = client.read(&mut buffer) {
-            if server.write_all(&buffer[..read]).is_err() {
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if to.write_all(&buffer[..read]).is_err() {
                 break;
             }
             if own < MIB && own + read as u64 >= MIB {
                 self.lanes.fetch_add(1, Ordering::Relaxed);
             }
             own += read as u64;
-            let sent = self.sent.fetch_add(read as u64, Ordering::Relaxed) + read as u64;
+            let all = counter.fetch_add(read as u64, Ordering::Relaxed) + read as u64;
             let at = self.breaks_at.load(Ordering::Relaxed);
-            if at != 0 && sent >= at && self.breaks_at.swap(0, Ordering::Relaxed) != 0 {
+            if at != 0 && all >= at && self.breaks_at.swap(0, Ordering::Relaxed) != 0 {
                 for open in self.open.lock().unwrap().drain(..) {
                     drop(open.shutdown(Shutdown::Both));
                 }
             }
         }
-        drop(server.shutdown(Shutdown::Both));
+        drop(to.shutdown(Shutdown::Both));
     }
 }
 
@@ -204,6 +209,15 @@ impl Sending {
     }
 }
 
+#[track_caller]
+fn wait_until(holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < deadline, "nothing arrives");
+        nap();
+    }
+}
+
 #[test]
 fn a_large_file_goes_over_several_connections() {
     let sending = Sending::new(48 * MIB + 5, 0);
@@ -220,11 +234,16 @@ fn a_large_file_goes_over_several_connections() {
 #[test]
 fn an_upload_whose_connections_break_goes_on() {
     let sending = Sending::new(192 * MIB, 170 * MIB);
-    let flags = ["--parallelism=2", "--retries=5", "--retry-pause=0.01"];
+    let flags = [
+        "--parallelism=2",
+        "--retries=5",
+        "--retry-pause=0.01",
+        SLOWLY,
+    ];
     sending.run(&flags).expect(0, &[]);
     sending.has_arrived();
-    // It goes on before the first byte that is not confirmed, and what TLS adds.
-    let most = 192 * MIB + WINDOW_BYTES + 6 * MIB;
+    // Parts that are not confirmed, and what TLS adds.
+    let most = 192 * MIB + AGAIN_BYTES + 6 * MIB;
     assert!(sending.path.sent() < most, "{}", sending.path.sent());
 }
 
@@ -232,20 +251,19 @@ fn an_upload_whose_connections_break_goes_on() {
 fn an_upload_whose_client_is_killed_goes_on() {
     let length = 208 * MIB;
     let sending = Sending::new(length, 0);
-    let mut killed = sending.command(&["--parallelism=4"]).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while sending.reached() < 176 * MIB {
-        assert!(Instant::now() < deadline, "nothing arrives");
-        nap();
-    }
+    let flags = ["--parallelism=4", SLOWLY];
+    let mut killed = sending.command(&flags).spawn().unwrap();
+    wait_until(|| sending.reached() >= 176 * MIB);
     killed.kill().unwrap();
     killed.wait().unwrap();
     let (sent, reached) = (sending.path.sent(), sending.reached());
     assert!(reached < length, "it has ended");
-    sending.run(&["--parallelism=4"]).expect(0, &[]);
+    sending
+        .run(&["--parallelism=4"])
+        .expect(0, &["bytes are there"]);
     sending.has_arrived();
     let again = sending.path.sent() - sent;
-    let most = length - reached + WINDOW_BYTES;
+    let most = length - reached + AGAIN_BYTES;
     // TLS and heads of requests.
     let most = most + most / 32;
     assert!(again <= most, "{again} bytes, at most {most}");
@@ -264,14 +282,103 @@ fn who_may_only_create_goes_on_when_connections_break() {
 fn who_may_only_create_begins_again_when_the_client_was_killed() {
     let sending = Sending::creating(96 * MIB, 0);
     let mut killed = sending.command(&["--parallelism=2"]).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while sending.path.sent() < 12 * MIB {
-        assert!(Instant::now() < deadline, "nothing arrives");
-        nap();
-    }
+    wait_until(|| sending.path.sent() >= 12 * MIB);
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(!sending.door.root("/f").exists(), "it has ended");
     sending.run(&["--parallelism=2"]).expect(0, &[]);
     sending.is_whole();
+}
+
+/// A file at a door, and the way to its copy.
+struct Fetching {
+    door: Door,
+    path: CountingPath,
+    here: tempfile::TempDir,
+}
+
+impl Fetching {
+    fn new(length: u64, breaks_at: u64) -> Self {
+        let door = Door::open();
+        make(&door.root("/f"), length);
+        Self {
+            path: CountingPath::to(door.address(), breaks_at),
+            door,
+            here: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn command(&self, options: &[&str]) -> std::process::Command {
+        let url = format!("https://jo@{}/f", self.path.address);
+        let (to, ca) = (self.here.path().join("data/f"), self.door.ca());
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        let first = ["cp", "--ca", text(&ca), "-v", "--concurrency=1"];
+        let mut command = godwit(&[&first[..], options, &[&url, text(&to)]].concat());
+        command.env("GODWIT_PASSWORD", "s3cret");
+        command.env("XDG_STATE_HOME", self.here.path().join("state"));
+        command
+    }
+
+    #[track_caller]
+    fn finish(&self, options: &[&str], said: &[&str]) {
+        let ran: Ran = self.command(options).output().unwrap().into();
+        ran.expect(0, said);
+        let data = self.here.path().join("data");
+        assert_eq!(tree(&data), ["f"]);
+        assert!(fs::read(data.join("f")).unwrap() == fs::read(self.door.root("/f")).unwrap());
+    }
+
+    /// Lets one run until so many bytes have come, and kills it.
+    fn killed_after(&self, bytes: u64) {
+        let mut killed = self.command(&["--parallelism=4", SLOWLY]).spawn().unwrap();
+        wait_until(|| self.path.received() >= bytes);
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_download_whose_connections_break_goes_on_in_all_gaps() {
+    let fetching = Fetching::new(192 * MIB, 100 * MIB);
+    let flags = ["--parallelism=4", "--retries=5", "--retry-pause=0.01"];
+    fetching.finish(&flags, &[]);
+    // What had come stays, wherever in the file it lies: the rest was on its way.
+    let most = 192 * MIB + 24 * MIB;
+    assert!(
+        fetching.path.received() < most,
+        "{}",
+        fetching.path.received()
+    );
+}
+
+#[test]
+fn a_download_that_was_killed_twice_goes_on_in_all_gaps() {
+    let length = 320 * MIB;
+    let fetching = Fetching::new(length, 0);
+    for bytes in [120 * MIB, 220 * MIB] {
+        fetching.killed_after(bytes);
+    }
+    fetching.finish(&["--parallelism=4"], &["bytes are there"]);
+    // Twice, what was not recorded yet, or was on its way in buffers of sockets.
+    let most = length + 2 * 48 * MIB + 12 * MIB;
+    assert!(
+        fetching.path.received() < most,
+        "{}",
+        fetching.path.received()
+    );
+}
+
+#[test]
+fn a_download_of_a_file_that_has_changed_begins_again() {
+    let fetching = Fetching::new(160 * MIB, 0);
+    fetching.killed_after(60 * MIB);
+    let file = File::options()
+        .write(true)
+        .open(fetching.door.root("/f"))
+        .unwrap();
+    file.write_all_at(b"new", 7).unwrap();
+    file.set_modified(SystemTime::now() + Duration::from_secs(5))
+        .unwrap();
+    // Where it has changed, an earlier run has brought what was there before.
+    fetching.finish(&["--parallelism=4"], &[]);
 }

@@ -7,7 +7,9 @@ use std::{
     path::Path,
 };
 
-use super::{HEAD, SourceVersion, leftovers::LeftoverDirectory};
+use godwit_proto::RangeSet;
+
+use super::{HEAD, PartialSource, SourceVersion, leftovers::LeftoverDirectory, safe_ranges};
 use crate::local::{compact_set::CompactSet, files};
 
 /// Longest line that is read: two paths, each byte of them encoded.
@@ -35,7 +37,7 @@ pub(crate) struct JournalContent {
     /// Partial files since then: target and temporary path.
     pub(crate) partials: HashMap<Vec<u8>, Vec<u8>>,
     /// The source version of each.
-    pub(crate) sources: HashMap<Vec<u8>, SourceVersion>,
+    pub(crate) sources: HashMap<Vec<u8>, PartialSource>,
     pub(crate) leftovers: HashSet<LeftoverDirectory>,
 }
 
@@ -99,7 +101,22 @@ impl JournalContent {
                     && self.of_this_boot
                     && self.partials.contains_key(target)
                 {
-                    (self.sources).insert(target.to_owned(), SourceVersion { size, changed });
+                    let version = SourceVersion { size, changed };
+                    let same = self.sources.remove(target);
+                    let same = same.filter(|source| source.version == version);
+                    let source = same.unwrap_or_else(|| PartialSource {
+                        version,
+                        safe: RangeSet::new(),
+                    });
+                    self.sources.insert(target.to_owned(), source);
+                }
+            }
+            [b"safe", target, safe, _] => {
+                if let (Some(source), Some(safe)) =
+                    (self.sources.get_mut(target), safe_ranges::ranges(safe))
+                    && self.of_this_boot
+                {
+                    source.safe = safe;
                 }
             }
             [b"parts", directory, run, _] if run.len() == RUN_DIGITS => {

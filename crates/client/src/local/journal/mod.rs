@@ -6,6 +6,7 @@
 //!   becomes .
 //!   part /data/a /data/.godwit-0123456789abcdef.part .
 //!   source /data/a 10240 1763730000 .
+//!   safe /data/a 0-4096,8192-10240 .
 //!   parts /data 89abcdef .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
@@ -19,13 +20,15 @@
 //! ([`godwit_proto::block_checksums`]), else it is removed: the journal does not say which bytes
 //! are safe, so nothing need be synced for it to be true. At a server without block checksums, a
 //! partial file is assumed to be the beginning of the source version in the `source` line: size and
-//! modification time. Each run first records its boot: a file that was complete before an earlier
+//! modification time. Over HTTP its bytes come in any order, and `safe` lines say which of that
+//! version are there ([`SafeRanges`]). Each run first records its boot: a file that was complete before an earlier
 //! boot may have been lost in a power failure, and is checked more closely. A `becomes` line
 //! records that a destination was no directory and becomes the copy of one: the next run must not
 //! copy into it. The journal is removed when the job is complete.
 
 mod format;
 mod leftovers;
+mod safe_ranges;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -37,14 +40,14 @@ use std::{
 };
 
 use godwit_engine::{host::line_log::LineLog, storage::digest::Digest};
-use godwit_proto::{ChecksumAlgorithm, temporary::temporary_name};
+use godwit_proto::{ChecksumAlgorithm, RangeSet, temporary::temporary_name};
 use parking_lot::{Mutex, MutexGuard};
 
 use self::format::{boot, decoded, encode, read};
 use super::{compact_set::CompactSet, directories, files};
 use crate::error::{Error, Result};
 
-pub(crate) use self::leftovers::LeftoverDirectory;
+pub(crate) use self::{leftovers::LeftoverDirectory, safe_ranges::SafeRanges};
 
 /// Partial files of more bytes than this are recorded and resumed. Chosen arbitrarily: a fault
 /// costs no more than a block of a smaller one.
@@ -72,7 +75,7 @@ pub(crate) struct Journal {
     /// Partial files of an earlier run, by target, until they are taken.
     partials: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     /// The source version of each, by target, if it was recorded since boot.
-    sources: HashMap<Vec<u8>, SourceVersion>,
+    sources: HashMap<Vec<u8>, PartialSource>,
     /// Directories with partial small files of an earlier run, until they are taken.
     leftovers: Mutex<HashSet<LeftoverDirectory>>,
     /// The prefix of this run's temporary names.
@@ -111,6 +114,14 @@ pub(crate) struct SourceVersion {
     pub(crate) size: u64,
     /// As in [`crate::transfer::source_file::SourceFile::changed`]; `None` if unknown.
     pub(crate) changed: Option<i64>,
+}
+
+/// What is recorded of the source of a partial file.
+#[derive(Clone, Debug)]
+pub(crate) struct PartialSource {
+    version: SourceVersion,
+    /// Bytes of it that are there, where they come in any order.
+    safe: RangeSet,
 }
 
 /// Identifies a complete file and the version of its source.
@@ -307,7 +318,15 @@ impl Journal {
     pub(crate) fn source_of(&self, target: &str) -> Option<SourceVersion> {
         let mut name = Vec::new();
         encode(target.as_bytes(), &mut name);
-        self.sources.get(&name).copied()
+        self.sources.get(&name).map(|source| source.version)
+    }
+
+    /// Which bytes of that version an earlier run has recorded as safe.
+    pub(crate) fn safe_of(&self, target: &str) -> RangeSet {
+        let mut name = Vec::new();
+        encode(target.as_bytes(), &mut name);
+        let source = self.sources.get(&name);
+        source.map(|source| source.safe.clone()).unwrap_or_default()
     }
 
     /// Records the source version of the file that [`Self::record_temp`] recorded.
@@ -320,6 +339,16 @@ impl Journal {
         encode(target.as_bytes(), &mut out.waiting);
         // Writing to a `Vec` never fails.
         let _ = writeln!(out.waiting, " {} {changed} .", source.size);
+        let _ = out.write(&self.file);
+    }
+
+    /// Records which bytes of the recorded version are safe, as one word of [`SafeRanges`].
+    fn record_safe(&self, target: &str, safe: &str) {
+        let mut out = self.out();
+        out.waiting.extend_from_slice(b"safe ");
+        encode(target.as_bytes(), &mut out.waiting);
+        // Writing to a `Vec` never fails.
+        let _ = writeln!(out.waiting, " {safe} .");
         let _ = out.write(&self.file);
     }
 

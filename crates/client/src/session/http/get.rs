@@ -291,6 +291,9 @@ async fn receive(
         job.region.totals.write_us.fetch_add(us, Ordering::Relaxed);
         at += chunk.len() as u64;
         job.region.written(lane, chunk.len() as u64);
+        if job.region.retires(lane) {
+            return Ok(false);
+        }
         if end.is_some_and(|end| at >= end) {
             let is_last = piece.end == end && end == job.region.end() && !job.is_cut;
             if is_last && exchange.answer.bytes().is_none() {

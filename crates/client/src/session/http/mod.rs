@@ -29,4 +29,4 @@ mod third_party;
 mod transfer;
 
 pub(super) use self::commands::HttpControl;
-pub(crate) use self::{lanes::Lanes, region::WINDOW_BYTES};
+pub(crate) use self::lanes::Lanes;

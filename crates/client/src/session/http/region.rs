@@ -1,12 +1,12 @@
 //! The bytes of a file that lanes fetch or send at the same time: who takes which of them next.
 //!
-//! Pieces are handed out in order, and none ends further than [`WINDOW_BYTES`] behind the first
-//! byte that is not there. So a file that was moved in part has all bytes but those of its last
-//! [`WINDOW_BYTES`]: a later run goes on there.
+//! A lane has one piece after the other, each of them one request. A request costs a round trip in
+//! which its connection rests, so a piece takes many of those; the last ones are shorter, so that
+//! all lanes end together, and one that has none left takes half of another's.
 
 use std::{
     collections::HashMap,
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -14,21 +14,28 @@ use godwit_proto::{ByteRange, RangeSet, Reply, error::TransferFailure};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::report::progress::RequestTotals;
+use crate::{local::journal::SafeRanges, report::progress::RequestTotals};
 
-/// Bytes at the end of a partial file among which some may be missing.
-pub(crate) const WINDOW_BYTES: u64 = 128 << 20;
-
-/// Bytes of a piece: a request costs a round trip, in which its connection rests.
-const PIECE_BYTES_MAX: u64 = 32 << 20;
+/// Bytes of a piece.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
 
-/// A piece takes its lane so long, as fast as that was with the piece before: no lane waits much
-/// longer for another.
-const PIECE_TIME: Duration = Duration::from_secs(1);
+/// Bytes of a piece that is sent: all of them are sent again where it breaks off.
+const SENT_BYTES_MAX: u64 = 256 << 20;
 
-/// A lane for fewer bytes is not worth its connection.
+/// A piece takes its lane so many round trips, as fast as that was with the piece before, and so
+/// long: of one that is sent, less is lost with it.
+const PIECE_ROUND_TRIPS: u32 = 100;
+const PIECE_TIME_MIN: Duration = Duration::from_secs(1);
+const PIECE_TIME_MAX: Duration = Duration::from_secs(20);
+const SENT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// A lane for fewer bytes is not worth its connection. A lane begins with so many: it is slow
+/// beside others.
 const LANE_BYTES_MIN: u64 = 4 << 20;
+
+/// What a lane moves in fewer round trips is not divided: to ask for it takes others one, and the
+/// lane that is cut short loses its connection.
+const DIVIDED_ROUND_TRIPS: u32 = 8;
 
 /// Why a lane has ended.
 #[derive(Debug)]
@@ -64,7 +71,9 @@ pub(super) struct Region {
     lanes: Notify,
     /// For the one that looks after them.
     pub(super) watcher: Notify,
-    pub(super) totals: std::sync::Arc<RequestTotals>,
+    pub(super) totals: Arc<RequestTotals>,
+    /// Where it is recorded which bytes are safe, and the byte of the file that is byte 0 here.
+    record: Option<(Arc<SafeRanges>, u64)>,
 }
 
 struct State {
@@ -82,6 +91,8 @@ struct State {
     wanted: usize,
     /// That run.
     running: Vec<usize>,
+    /// Of those, the ones that are about to end, as there was one too many.
+    leaving: Vec<usize>,
     /// The first answer has come.
     is_begun: bool,
     /// Parts can be asked for.
@@ -96,16 +107,17 @@ struct State {
     /// The server had no room for more lanes than these.
     crowded: Option<usize>,
     is_stopped: bool,
-    /// Bytes among which lanes work: [`WINDOW_BYTES`], or as many as the file takes.
+    /// Bytes among which lanes work: as many as the file takes before others are read from it.
     window: u64,
+    round_trip: Duration,
 }
 
 /// How fast a lane is.
 struct Pace {
     /// When its last piece began, and where.
     began: (Instant, u64),
-    /// Bytes of [`PIECE_TIME`] with the last one that is done.
-    bytes: Option<u64>,
+    /// Bytes a second of the last one that is done.
+    rate: Option<u64>,
 }
 
 /// Bytes for a lane.
@@ -128,13 +140,9 @@ pub(super) struct Fetched {
 }
 
 impl Region {
-    /// `room`: bytes that the file takes before others are read from it.
-    pub(super) fn new(
-        start: u64,
-        end: Option<u64>,
-        room: u64,
-        totals: std::sync::Arc<RequestTotals>,
-    ) -> Self {
+    /// `room`: bytes that the file takes before others are read from it; `round_trip`: to the
+    /// server.
+    pub(super) fn new(start: u64, end: Option<u64>, room: u64, round_trip: Duration) -> Self {
         Self {
             state: Mutex::new(State {
                 next: start,
@@ -144,6 +152,7 @@ impl Region {
                 returned: Vec::new(),
                 wanted: 1,
                 running: Vec::new(),
+                leaving: Vec::new(),
                 is_begun: false,
                 has_parts: false,
                 is_alone: false,
@@ -153,17 +162,25 @@ impl Region {
                 failure: None,
                 crowded: None,
                 is_stopped: false,
-                window: room.min(WINDOW_BYTES),
+                window: room,
+                round_trip: round_trip.min(PIECE_TIME_MIN),
             }),
             lanes: Notify::new(),
             watcher: Notify::new(),
-            totals,
+            totals: Arc::default(),
+            record: None,
         }
     }
 
+    /// `record`: which bytes are safe is recorded there, of which `offset` is byte 0 here.
+    pub(super) fn recorded_in(self, record: Option<&Arc<SafeRanges>>, offset: u64) -> Self {
+        let record = record.map(|record| (Arc::clone(record), offset));
+        Self { record, ..self }
+    }
+
     /// One that is sent to a server that takes parts.
-    pub(super) fn of_parts(end: u64, totals: std::sync::Arc<RequestTotals>) -> Self {
-        let mut region = Self::new(0, Some(end), WINDOW_BYTES, totals);
+    pub(super) fn of_parts(end: u64, round_trip: Duration) -> Self {
+        let mut region = Self::new(0, Some(end), u64::MAX, round_trip);
         let state = region.state.get_mut();
         state.is_begun = true;
         state.has_parts = true;
@@ -210,10 +227,10 @@ impl Region {
             room.as_mut().enable();
             {
                 let mut state = self.state.lock();
-                let is_one_too_many = state.running.len() > state.wanted;
                 if state.failure.is_some()
                     || state.is_stopped
-                    || is_one_too_many
+                    || state.has_one_too_many()
+                    || state.leaving.contains(&lane)
                     || !state.has_work()
                 {
                     return None;
@@ -224,6 +241,27 @@ impl Region {
             }
             room.await;
         }
+    }
+
+    /// Whether the lane is to end within its piece, as there is one too many: what is left of that
+    /// is for others.
+    pub(super) fn retires(&self, lane: usize) -> bool {
+        let mut state = self.state.lock();
+        if !state.has_one_too_many() || state.is_sent || !state.has_parts || state.is_alone {
+            return false;
+        }
+        let is_long = |(of, at, end): &(usize, u64, u64)| {
+            *of == lane && end.saturating_sub(*at) > LANE_BYTES_MIN
+        };
+        let Some(own) = state.active.iter().position(is_long) else {
+            return false;
+        };
+        let (_, at, end) = state.active.swap_remove(own);
+        state.returned.push((at, end));
+        state.leaving.push(lane);
+        drop(state);
+        self.lanes.notify_waiters();
+        true
     }
 
     /// Where the region ends, where that is known.
@@ -287,17 +325,33 @@ impl Region {
         state.safe.insert(ByteRange { start, end });
         self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
         drop(state);
+        self.record(start, end);
         self.lanes.notify_waiters();
+    }
+
+    fn record(&self, start: u64, end: u64) {
+        if let Some((record, offset)) = &self.record
+            && let Some(range) = ByteRange::new(start + offset, end + offset)
+        {
+            record.add(range);
+        }
     }
 
     /// The server has all of the lane's piece.
     pub(super) fn confirmed(&self, lane: usize) {
         let mut state = self.state.lock();
-        if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
-            let (_, start, end) = state.active.swap_remove(at);
+        let own = state.active.iter().position(|(of, ..)| *of == lane);
+        let own = own.map(|at| state.active.swap_remove(at));
+        if let Some((_, start, end)) = own {
             state.safe.insert(ByteRange { start, end });
+            if let Some(pace) = state.paces.get_mut(&lane) {
+                pace.done(end);
+            }
         }
         drop(state);
+        if let Some((_, start, end)) = own {
+            self.record(start, end);
+        }
         self.lanes.notify_waiters();
     }
 
@@ -324,6 +378,7 @@ impl Region {
         let own = state.active.iter().position(|(of, ..)| *of == lane);
         let own = own.map(|at| state.active.swap_remove(at));
         state.running.retain(|of| *of != lane);
+        state.leaving.retain(|of| *of != lane);
         match failure {
             Some(Failure::Crowded(_)) if !state.running.is_empty() => {
                 state.crowded = Some(state.running.len());
@@ -405,9 +460,9 @@ impl Pace {
     /// The piece that has begun ends at `end`.
     fn done(&mut self, end: u64) {
         let (began, start) = self.began;
-        let took = began.elapsed().as_millis().max(1);
-        let bytes = u128::from(end.saturating_sub(start)) * PIECE_TIME.as_millis() / took;
-        self.bytes = Some(u64::try_from(bytes).unwrap_or(u64::MAX));
+        let took = began.elapsed().as_micros().max(1);
+        let rate = u128::from(end.saturating_sub(start)) * 1_000_000 / took;
+        self.rate = Some(u64::try_from(rate).unwrap_or(u64::MAX));
     }
 }
 
@@ -436,9 +491,8 @@ impl State {
         usize::try_from(left / LANE_BYTES_MIN).unwrap_or(usize::MAX)
     }
 
-    fn piece_bytes(&self) -> u64 {
-        let lanes = self.wanted.max(1) as u64;
-        (self.window / 2 / lanes).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
+    fn has_one_too_many(&self) -> bool {
+        self.running.len() - self.leaving.len() > self.wanted
     }
 
     /// Of so many bytes, so that no lane is left without.
@@ -460,29 +514,40 @@ impl State {
         let piece = self.piece_for(lane)?;
         let began = (Instant::now(), piece.start);
         let pace = self.paces.entry(lane);
-        let pace = pace.or_insert(Pace { began, bytes: None });
+        let pace = pace.or_insert(Pace { began, rate: None });
         pace.began = began;
         Some(piece)
     }
 
-    /// Bytes of the lane's next piece.
-    fn bytes_for(&self, lane: usize) -> u64 {
-        let most = (self.window / 4).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
-        match self.paces.get(&lane).and_then(|pace| pace.bytes) {
-            Some(bytes) => bytes.clamp(PIECE_BYTES_MIN, most),
-            None if self.is_sent => self.piece_bytes(),
-            // One that begins beside others is slow.
-            None => self.piece_bytes().min(LANE_BYTES_MIN),
+    /// Bytes of the lane's next piece, of so many that no lane has.
+    fn bytes_for(&self, lane: usize, left: u64) -> u64 {
+        if self.wanted == 1 && !self.is_sent {
+            return left;
         }
+        let (time, most) = match self.is_sent {
+            true => (SENT_TIME_MAX, SENT_BYTES_MAX),
+            // Those of all lanes fit into it.
+            false => (PIECE_TIME_MAX, (self.window / 4).max(PIECE_BYTES_MIN)),
+        };
+        let time = (self.round_trip * PIECE_ROUND_TRIPS).clamp(PIECE_TIME_MIN, time);
+        let bytes = match self.paces.get(&lane).and_then(|pace| pace.rate) {
+            Some(rate) => in_time(rate, time).max(PIECE_BYTES_MIN),
+            None => LANE_BYTES_MIN,
+        };
+        bytes.min(most).min(self.share_of(left)).min(left)
     }
 
     fn piece_for(&mut self, lane: usize) -> Option<Piece> {
         let is_first = !self.is_begun;
         if let Some((start, end)) = self.returned.pop() {
-            self.active.push((lane, start, end));
+            let cut = start + self.bytes_for(lane, end - start);
+            if cut < end {
+                self.returned.push((cut, end));
+            }
+            self.active.push((lane, start, cut));
             return Some(Piece {
                 start,
-                end: Some(end),
+                end: Some(cut),
                 is_first,
                 is_rest: false,
             });
@@ -498,12 +563,7 @@ impl State {
                 is_rest: true,
             });
         };
-        let bytes = match self.wanted {
-            _ if self.is_sent => self.bytes_for(lane).min(self.share_of(end - start)),
-            1 => end - start,
-            _ => self.bytes_for(lane),
-        };
-        let bytes = bytes.min(end - start);
+        let bytes = self.bytes_for(lane, end - start);
         // A lane alone writes in order.
         let is_far = start + bytes > self.floor().saturating_add(self.window);
         if !self.active.is_empty() && (is_far || bytes == 0) {
@@ -526,7 +586,12 @@ impl State {
             let (_, from, to) = self.active[*at];
             to.saturating_sub(from)
         };
-        let is_large = |at: &usize| left(at) >= 2 * PIECE_BYTES_MIN;
+        let is_large = |at: &usize| {
+            let pace = self.paces.get(&self.active[*at].0);
+            let rate = pace.and_then(|pace| pace.rate).unwrap_or(0);
+            let quick = in_time(rate, self.round_trip * DIVIDED_ROUND_TRIPS);
+            left(at) >= quick.max(2 * PIECE_BYTES_MIN)
+        };
         let may = self.has_parts && !self.is_sent && !self.is_alone;
         let all = (0..self.active.len()).filter(|_| may);
         match self.end.is_some_and(|end| self.next < end) {
@@ -550,33 +615,44 @@ impl State {
         })
     }
 
-    /// A lane that was alone has all that is left: it keeps a piece of it.
+    /// A lane that was alone has all that is left: it keeps its share of that.
     fn shorten(&mut self) {
-        let bytes = self.piece_bytes();
         let (Some(_), Some(last)) = (self.end, self.active.iter().map(|a| a.2).max()) else {
             return;
         };
         if last != self.next || !self.has_parts || self.is_sent {
             return;
         }
-        for own in &mut self.active {
-            if own.2 == last && own.2 - own.1 > 2 * bytes {
-                own.2 = own.1 + bytes;
-                self.next = own.2;
-            }
+        let Some(own) = self.active.iter().position(|own| own.2 == last) else {
+            return;
+        };
+        let (_, at, end) = self.active[own];
+        let kept = self.share_of(end.saturating_sub(at));
+        if at + kept < end {
+            self.active[own].2 = at + kept;
+            self.next = at + kept;
         }
     }
 }
 
+/// Bytes that come at such a rate, bytes a second, in such a time.
+fn in_time(rate: u64, time: Duration) -> u64 {
+    let bytes = u128::from(rate) * time.as_micros() / 1_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
+
+    /// What a relay has room for.
+    const ROOM: u64 = 128 << 20;
+
     /// A region whose first lane has a piece of [`LANE_BYTES_MIN`], and lane 1 none.
-    async fn begun() -> Region {
-        let region = Region::new(0, Some(1 << 30), WINDOW_BYTES, Arc::default());
+    async fn begun(room: u64) -> Region {
+        let region = Region::new(0, Some(1 << 30), room, ROUND_TRIP);
         assert_eq!(region.want(2), [0]);
         assert_eq!(region.take(0).await.unwrap().end, Some(LANE_BYTES_MIN));
         region.begun(0, Some(Validator::Date(String::new())), true);
@@ -586,7 +662,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_lane_loses_the_later_half_of_its_piece_to_one_that_waits() {
-        let region = begun().await;
+        let region = begun(ROOM).await;
         let mut end = LANE_BYTES_MIN;
         let half = loop {
             let piece = region.take(1).await.unwrap();
@@ -598,7 +674,7 @@ mod tests {
             region.written(1, end - piece.start);
             region.done(1, false);
         };
-        assert!(end > WINDOW_BYTES - PIECE_BYTES_MAX);
+        assert!(end > ROOM - ROOM / 4);
         assert_eq!(
             (half.start, half.end),
             (LANE_BYTES_MIN / 2, Some(LANE_BYTES_MIN))
@@ -617,14 +693,15 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_are_as_large_as_their_lane_is_fast() {
-        let region = begun().await;
+        let region = begun(u64::MAX).await;
         let slow = Duration::from_millis(500);
         tokio::time::sleep(slow).await;
         region.written(0, LANE_BYTES_MIN);
         region.done(0, false);
         let piece = region.take(0).await.unwrap();
         let bytes = piece.end.unwrap() - piece.start;
-        assert!((PIECE_BYTES_MIN..=2 * LANE_BYTES_MIN).contains(&bytes));
+        // As much in 100 round trips, and half of it if this machine stood still.
+        assert!((5 * LANE_BYTES_MIN..=10 * LANE_BYTES_MIN).contains(&bytes));
         let quick = region.take(1).await.unwrap();
         region.written(1, quick.end.unwrap() - quick.start);
         region.done(1, false);
@@ -633,8 +710,43 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_lane_that_had_all_keeps_its_share_when_others_come() {
+        let region = Region::new(0, Some(1 << 30), u64::MAX, ROUND_TRIP);
+        assert_eq!(region.want(1), [0]);
+        assert_eq!(region.take(0).await.unwrap().end, Some(1 << 30));
+        region.begun(0, Some(Validator::Date(String::new())), true);
+        assert_eq!(region.want(4), [1, 2, 3]);
+        assert_eq!(region.end_of(0), Some(1 << 28));
+        assert_eq!(region.take(1).await.unwrap().start, 1 << 28);
+    }
+
+    #[tokio::test]
+    async fn a_lane_too_many_ends_within_its_piece_and_others_take_the_rest() {
+        let region = Region::new(0, Some(1 << 30), u64::MAX, ROUND_TRIP);
+        region.want(1);
+        region.take(0).await.unwrap();
+        region.begun(0, Some(Validator::Date(String::new())), true);
+        region.want(2);
+        region.take(1).await.unwrap();
+        region.written(0, 1 << 20);
+        assert!(!region.retires(0), "two are wanted");
+        region.want(1);
+        assert!(region.retires(0));
+        assert!(!region.retires(1), "one of them stays");
+        assert_eq!(region.take(0).await, None);
+        region.left(0, None);
+        region.written(1, LANE_BYTES_MIN);
+        region.done(1, false);
+        let rest = region.take(1).await.unwrap();
+        assert_eq!((rest.start, rest.end), (1 << 20, Some(1 << 29)));
+        // It may come back.
+        assert_eq!(region.want(2), [0]);
+        assert!(region.take(0).await.is_some());
+    }
+
+    #[tokio::test]
     async fn the_last_piece_is_divided_but_no_part_that_is_sent() {
-        let region = Region::new(0, Some(8 << 20), WINDOW_BYTES, Arc::default());
+        let region = Region::new(0, Some(8 << 20), u64::MAX, ROUND_TRIP);
         region.want(2);
         assert_eq!(region.take(0).await.unwrap().end, Some(4 << 20));
         region.begun(0, Some(Validator::Date(String::new())), true);
@@ -652,7 +764,7 @@ mod tests {
             (6 << 20, Some(8 << 20), true)
         );
         assert_eq!(region.end_of(1), Some(6 << 20));
-        let sent = Region::of_parts(8 << 20, Arc::default());
+        let sent = Region::of_parts(8 << 20, ROUND_TRIP);
         sent.want(2);
         for lane in [0, 1] {
             assert!(sent.take(lane).await.is_some());
@@ -661,39 +773,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_are_confirmed_before_others_are_sent_far_behind_them() {
-        let region = Region::of_parts(1 << 30, Arc::default());
-        assert_eq!(region.want(4), [0, 1, 2, 3]);
-        let first = region.take(0).await.unwrap();
-        assert_eq!((first.start, first.end), (0, Some(WINDOW_BYTES / 8)));
-        let mut end = first.end.unwrap();
-        while end < WINDOW_BYTES {
-            let piece = region.take(1).await.unwrap();
-            assert_eq!(piece.start, end);
-            end = piece.end.unwrap();
-            region.confirmed(1);
-        }
-        assert_eq!(end, WINDOW_BYTES);
-        let waits = region.state.lock().hand_out(1);
-        assert_eq!(waits, None, "the first is not confirmed");
-        region.confirmed(0);
-        assert_eq!(region.take(1).await.unwrap().start, end);
-    }
-
-    #[tokio::test]
     async fn a_part_that_is_sent_is_not_shortened_for_others() {
-        let region = Region::of_parts(1 << 30, Arc::default());
+        let region = Region::of_parts(1 << 30, ROUND_TRIP);
         assert_eq!(region.want(1), [0]);
+        region.take(0).await.unwrap();
+        region.confirmed(0);
         let alone = region.take(0).await.unwrap();
-        assert_eq!(alone.end, Some(PIECE_BYTES_MAX), "one request is bounded");
+        let bytes = alone.end.unwrap() - alone.start;
+        assert_eq!(bytes, SENT_BYTES_MAX, "one request is bounded");
         assert_eq!(region.want(4), [1, 2, 3]);
         assert_eq!(region.end_of(0), alone.end);
-        assert_eq!(region.take(1).await.unwrap().start, PIECE_BYTES_MAX);
+        assert_eq!(Some(region.take(1).await.unwrap().start), alone.end);
     }
 
     #[tokio::test]
     async fn nothing_is_sent_behind_what_could_not_be_read() {
-        let region = Region::of_parts(1 << 30, Arc::default());
+        let region = Region::of_parts(1 << 30, ROUND_TRIP);
         region.want(2);
         let first = region.take(0).await.unwrap();
         region.take(1).await.unwrap();
@@ -708,7 +803,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_one_lane_could_not_send_another_sends() {
-        let region = Region::of_parts(64 << 20, Arc::default());
+        let region = Region::of_parts(64 << 20, ROUND_TRIP);
         region.want(2);
         let first = region.take(0).await.unwrap();
         let second = region.take(1).await.unwrap();

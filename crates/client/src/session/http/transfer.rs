@@ -167,10 +167,10 @@ impl Session {
 
     async fn get(&mut self, plan: &TransferPlan<'_>, path: &FtpPath, sink: Sink) -> Ended {
         let wanted = Wanted::of(plan, sink);
-        let totals = Arc::<RequestTotals>::default();
         let room = wanted.sink.room(wanted.start);
+        let region = Region::new(wanted.start, wanted.end, room, self.round_trip);
         let job = Arc::new(GetJob {
-            region: Region::new(wanted.start, wanted.end, room, Arc::clone(&totals)),
+            region: region.recorded_in(plan.safe, wanted.remote),
             target: HttpServer::target(path, false),
             remote: wanted.remote,
             is_to_the_end: !wanted.is_cut,
@@ -346,7 +346,9 @@ impl Session {
         path: &FtpPath,
         length: u64,
     ) -> bool {
-        let is_large = restart_of(plan) > 0 || length > PARTED_BYTES_MIN;
+        // What is there of it already has come in parts.
+        let goes_on = restart_of(plan) > 0 || plan.safe.is_some_and(|safe| !safe.is_empty());
+        let is_large = goes_on || length > PARTED_BYTES_MIN;
         if is_large && !server.takes_parts.load(Ordering::Relaxed) {
             let name = self.endpoint.name();
             let text = "an upload goes in one stream, and begins again if it breaks off";
@@ -367,7 +369,8 @@ impl Session {
         (file, base, length): (FileRef, u64, u64),
     ) -> Ended {
         let remote = restart_of(plan);
-        if remote == 0 {
+        let size = plan.safe.map_or(remote + length, |safe| safe.size());
+        if plan.safe.map_or(remote == 0, |safe| safe.is_empty()) {
             let Some(control) = self.http() else {
                 return Ended::refused(not_offered("STOR"));
             };
@@ -381,11 +384,11 @@ impl Session {
             began(None);
         }
         let job = Arc::new(PartsJob {
-            region: Region::of_parts(length, Arc::default()),
+            region: Region::of_parts(length, self.round_trip).recorded_in(plan.safe, remote),
             target: HttpServer::target(path, false),
             remote,
             base,
-            size: remote + length,
+            size,
             file,
             rate: Arc::clone(&self.context.rate),
             cancel: CancellationToken::new(),

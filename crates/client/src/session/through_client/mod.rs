@@ -175,6 +175,7 @@ impl Session {
             may_be_cut: false,
             is_cut: passed.cut.is_some(),
             began: None,
+            safe: None,
         };
         let fetched = Box::pin(self.transfer(transfer, job)).await;
         fetched.result?;
@@ -225,6 +226,7 @@ impl Session {
             may_be_cut: false,
             is_cut: false,
             began: None,
+            safe: None,
         };
         Box::pin(self.transfer(transfer, job)).await
     }

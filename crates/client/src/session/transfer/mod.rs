@@ -9,7 +9,7 @@ pub(crate) mod live_requests;
 pub(crate) mod prefetch;
 pub(super) mod state;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use godwit_engine::{
     control::Event as Spoken,
@@ -31,6 +31,7 @@ use super::{NextTransfer, Prefetched, Session};
 use crate::{
     endpoint::capabilities::Lack,
     error::{Error, Result, most_informative},
+    local::journal::SafeRanges,
     report::{
         events::{ChannelState, Event},
         progress::{LocalView, RunningTransfer},
@@ -85,6 +86,8 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) is_cut: bool,
     /// Told once the server has begun.
     pub(crate) began: Option<&'a Began<'a>>,
+    /// Which bytes of the file are at its destination, where only this side keeps account.
+    pub(crate) safe: Option<&'a Arc<SafeRanges>>,
 }
 
 impl<'a> TransferPlan<'a> {
@@ -109,6 +112,7 @@ impl<'a> TransferPlan<'a> {
             may_be_cut: false,
             is_cut: false,
             began: None,
+            safe: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
     io::{self, Read},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -48,7 +48,7 @@ use crate::{
     error::{Error, Result},
     local::{
         attributes::FileAttributes,
-        journal::{Journal, SourceVersion},
+        journal::{Journal, SafeRanges, SourceVersion},
     },
     session::{DisplacedFile, Found, NextTransfer, SessionPair, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
@@ -90,8 +90,8 @@ pub(crate) struct Upload {
     /// What the server has under the temporary name is the beginning of the file:
     /// [`resume::is_in_order`].
     in_order: bool,
-    /// What comes before has arrived, as far as this command knows: [`Self::missing_in_order`].
-    confirmed: AtomicU64,
+    /// What the server has of a file that it takes in parts; then it is no beginning.
+    safe: Option<Arc<SafeRanges>>,
     /// An attempt before has left bytes under the temporary name, and this one goes on with them.
     was_there: AtomicBool,
     /// Which version of the source is sent.
@@ -195,9 +195,18 @@ impl Upload {
             true => may_exist.or_else(|| temporary_beside(&source_file.remote, naming)),
             false => None,
         };
+        let in_order = in_order && part.is_none() && temp_path.is_some();
+        let safe = length.filter(|_| in_order && session.endpoint.is_http());
+        let safe = safe.map(|size| {
+            let safe = SafeRanges::of_journal(journal, url.clone(), size);
+            if !goes_on {
+                safe.keep(0);
+            }
+            Arc::new(safe)
+        });
         Ok(Self {
-            in_order: in_order && part.is_none() && length.is_some() && temp_path.is_some(),
-            confirmed: AtomicU64::new(0),
+            in_order: in_order && length.is_some(),
+            safe,
             was_there: AtomicBool::new(false),
             version,
             rename_to: temp_path.is_some().then(|| source_file.remote.clone()),
@@ -266,6 +275,11 @@ impl Upload {
         matches!(self.from, UploadSource::Server(_))
     }
 
+    fn bytes_of(&self, ranges: &[Option<ByteRange>]) -> u64 {
+        let bytes = |range: &Option<ByteRange>| self.region(*range).map_or(0, ByteRange::len);
+        ranges.iter().map(bytes).sum()
+    }
+
     fn region(&self, range: Option<ByteRange>) -> Option<ByteRange> {
         range.or_else(|| self.length.and_then(|l| ByteRange::new(0, l)))
     }
@@ -304,9 +318,6 @@ impl Upload {
             break outcome;
         };
         if let Err(error) = result {
-            if let (Some(range), Some(report)) = (range, &report) {
-                self.record_confirmed(range, &report.safe);
-            }
             return match range {
                 Some(range) if self.can_split(session) => {
                     RangeOutcome::failed_but(error, range, &safe)
@@ -368,6 +379,10 @@ impl Upload {
                 began();
             }
         };
+        if let (false, Some(safe)) = (goes_on, &self.safe) {
+            // All of it is written anew.
+            safe.clear();
+        }
         let plan = TransferPlan {
             doing: &doing,
             direction: Direction::Put,
@@ -382,6 +397,7 @@ impl Upload {
             is_cut: false,
             may_be_cut: tail.is_some() && self.can_be_cut(session),
             began: Some(&began),
+            safe: self.safe.as_ref(),
         };
         self.mark_started();
         let outcome = session.transfer(plan, |_: Mode| self.job(range)).await;
@@ -551,6 +567,11 @@ impl FileTransfer for Upload {
         self.can_split(session) && (!self.is_relayed() || session.can_call_off())
     }
 
+    /// Each of them would send all that is not there.
+    fn takes_turns(&self) -> bool {
+        self.safe.is_some()
+    }
+
     /// What another server sends cannot be stolen from.
     fn piece_size(&self) -> PieceSize {
         match self.is_relayed() {
@@ -619,6 +640,14 @@ impl FileTransfer for Upload {
             if self.in_order && !source_file.is_unchanged()? {
                 let what = source_file.source();
                 return Err(Error::Changed { what });
+            }
+            if self.in_order {
+                // Whatever ranges there were.
+                let before = self.bytes_of(todo);
+                if let Some(missing) = self.missing_of(session, None).await? {
+                    *todo = missing.into_iter().rev().map(Some).collect();
+                }
+                return Ok(before.saturating_sub(self.bytes_of(todo)));
             }
             let mut resumed_bytes = 0;
             let mut left = Vec::new();
@@ -737,6 +766,9 @@ impl FileTransfer for Upload {
 
     fn keep(&self) -> Option<Vec<u8>> {
         let lies = self.leftover()?.as_bytes().to_vec();
+        if let Some(safe) = &self.safe {
+            safe.flush();
+        }
         self.nothing_begun();
         Some(lies)
     }
