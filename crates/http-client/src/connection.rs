@@ -49,6 +49,7 @@ pub struct Connection {
     /// What reads and writes.
     driver: JoinHandle<()>,
     origin: Origin,
+    local: SocketAddr,
     peer: SocketAddr,
     tls: Option<String>,
     limits: Limits,
@@ -60,7 +61,7 @@ impl Connection {
     pub(crate) async fn new(
         wire: Box<dyn Wire>,
         origin: Origin,
-        peer: SocketAddr,
+        (local, peer): (SocketAddr, SocketAddr),
         tls: Option<String>,
         limits: Limits,
     ) -> Result<Self, Error> {
@@ -82,6 +83,7 @@ impl Connection {
             sender,
             driver,
             origin,
+            local,
             peer,
             tls,
             limits,
@@ -93,6 +95,12 @@ impl Connection {
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// The address of this end.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.local
     }
 
     /// The address that it was found at.

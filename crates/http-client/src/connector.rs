@@ -91,8 +91,10 @@ impl Connector {
     ) -> Result<Connection, Error> {
         let tcp = self.tcp(origin, addresses).await;
         let tcp = tcp.map_err(|cause| failure(Step::Connect, origin, cause))?;
-        let peer = tcp.peer_addr();
-        let peer = peer.map_err(|error| failure(Step::Connect, origin, error.into()))?;
+        let ends = tcp
+            .local_addr()
+            .and_then(|here| Ok((here, tcp.peer_addr()?)));
+        let ends = ends.map_err(|error| failure(Step::Connect, origin, error.into()))?;
         // Requests and last chunks are to leave at once. It is no failure that they do not.
         let _ = tcp.set_nodelay(true);
         let (wire, tls): (Box<dyn Wire>, _) = match origin.scheme {
@@ -106,7 +108,7 @@ impl Connector {
                 (Box::new(stream), Some(protocol))
             }
         };
-        Connection::new(wire, origin.clone(), peer, tls, self.limits).await
+        Connection::new(wire, origin.clone(), ends, tls, self.limits).await
     }
 
     async fn tcp(&self, origin: &Origin, addresses: &[SocketAddr]) -> Result<TcpStream, Cause> {

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godwit_engine::data::{Monitor, Progress, Sample, TcpTotals, TransferBatch};
+use godwit_engine::data::{
+    KernelSampler, Monitor, MoverClock, Progress, Sample, TcpTotals, TransferBatch,
+};
 use godwit_tune::{Bottleneck, Setting};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::{Mutex, MutexGuard};
@@ -84,7 +86,6 @@ pub(crate) enum LocalView {
 }
 
 /// What requests of HTTP have moved of a transfer.
-#[derive(Default)]
 pub(crate) struct RequestTotals {
     pub(crate) bytes: AtomicU64,
     /// Connections that carry it now.
@@ -92,15 +93,50 @@ pub(crate) struct RequestTotals {
     /// Time spent in reading the file and in writing it.
     pub(crate) read_us: AtomicU64,
     pub(crate) write_us: AtomicU64,
+    /// Of its connections.
+    pub(crate) sampler: KernelSampler,
+    /// Of the threads that have carried it.
+    clocks: Mutex<Vec<Arc<MoverClock>>>,
+    began: Instant,
 }
 
 impl RequestTotals {
+    /// `sends`: it goes to the server.
+    pub(crate) fn new(sends: bool) -> Self {
+        Self {
+            bytes: AtomicU64::default(),
+            channels: AtomicU32::default(),
+            read_us: AtomicU64::default(),
+            write_us: AtomicU64::default(),
+            sampler: KernelSampler::new(sends),
+            clocks: Mutex::default(),
+            began: Instant::now(),
+        }
+    }
+
+    /// The transfer is over: its connections may carry another one.
+    pub(crate) fn close(&self) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let clocks = self.clocks.lock();
+        self.sampler.close(bytes, &clocks, self.began.elapsed());
+    }
+
+    /// The calling thread carries it.
+    pub(crate) fn runs_here(&self) {
+        let clock = Arc::<MoverClock>::default();
+        clock.runs_here();
+        self.clocks.lock().push(clock);
+    }
+
     fn sample(&self) -> Sample {
         let mut sample = Sample {
             bytes: self.bytes.load(Ordering::Relaxed),
             channels: self.channels.load(Ordering::Relaxed),
             ..Sample::default()
         };
+        self.sampler.look(sample.bytes, &self.clocks.lock());
+        // Its threads sleep while nothing comes, too: only they know what storage takes.
+        self.sampler.fill(&mut sample);
         sample.storage.read_us = self.read_us.load(Ordering::Relaxed);
         sample.storage.write_us = self.write_us.load(Ordering::Relaxed);
         sample

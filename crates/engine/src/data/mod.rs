@@ -46,7 +46,11 @@ pub use self::{
     mover::Mover,
     notification_batch::notify,
     params::{ChannelLimiter, ChannelParams},
-    sampling::sample::{Interval, MoverTotals, Progress, Sample, StorageTotals, TcpTotals},
+    sampling::{
+        cpu_time::MoverClock,
+        kernel_sampler::KernelSampler,
+        sample::{Interval, MoverTotals, Progress, Sample, StorageTotals, TcpTotals},
+    },
     security::{ChannelSecurity, GsiSecurity},
     set::{
         ChannelSet,

@@ -96,6 +96,13 @@ impl LaneSink {
 
 /// Fetches pieces until none is left. Why it has ended early.
 pub(super) async fn run(wire: &mut Wire, job: &GetJob, lane: usize) -> Option<Failure> {
+    if !job.region.is_begun() {
+        // Whatever fails is found out when something is asked for.
+        tokio::select! {
+            () = wire.connect_ahead() => {}
+            () = job.cancel.cancelled() => return None,
+        }
+    }
     while let Some(piece) = job.region.take(lane).await {
         let fetched = tokio::select! {
             fetched = fetch(wire, job, lane, piece) => fetched,

@@ -12,7 +12,10 @@ use super::{
     region::Failure,
     server::{HttpServer, Wire},
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    report::progress::RequestTotals,
+};
 
 /// What a lane is to do.
 #[derive(Clone)]
@@ -20,6 +23,16 @@ pub(super) enum Work {
     Get(Arc<GetJob>),
     Put(Arc<PutJob>),
     Parts(Arc<PartsJob>),
+}
+
+impl Work {
+    fn totals(&self) -> &Arc<RequestTotals> {
+        match self {
+            Self::Get(job) => &job.region.totals,
+            Self::Put(job) => job.totals(),
+            Self::Parts(job) => &job.region.totals,
+        }
+    }
 }
 
 /// The lanes of a session. They stay for its next transfer.
@@ -78,11 +91,14 @@ fn open(server: &Arc<HttpServer>) -> Result<mpsc::UnboundedSender<(usize, Work)>
             while let Some((lane, work)) = works.recv().await {
                 // Where it panics, the transfer must not wait for it.
                 let end = Leaving { lane, work: &work };
+                work.totals().runs_here();
+                wire.watched_by(work.totals());
                 let failure = match &work {
                     Work::Get(job) => get::run(&mut wire, job, lane).await,
                     Work::Put(job) => put::run(&mut wire, job).await,
                     Work::Parts(job) => parts::run(&mut wire, job, lane).await,
                 };
+                wire.unwatched();
                 end.with(failure);
             }
         });

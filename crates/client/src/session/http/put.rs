@@ -85,6 +85,10 @@ impl PutJob {
         }
     }
 
+    pub(super) fn totals(&self) -> &Arc<RequestTotals> {
+        &self.outflow.totals
+    }
+
     /// The lane has ended.
     pub(super) fn left(&self, failure: Option<Failure>) {
         let mut state = self.state.lock();

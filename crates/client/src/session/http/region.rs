@@ -37,6 +37,9 @@ const LANE_BYTES_MIN: u64 = 4 << 20;
 /// lane that is cut short loses its connection.
 const DIVIDED_ROUND_TRIPS: u32 = 8;
 
+/// Time until a lane that waits looks again, where no other gets on.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Why a lane has ended.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -117,7 +120,7 @@ struct Pace {
     /// When its last piece began, and where.
     began: (Instant, u64),
     /// Bytes a second of the last one that is done.
-    rate: Option<u64>,
+    rate: Option<f64>,
 }
 
 /// Bytes for a lane.
@@ -167,7 +170,7 @@ impl Region {
             }),
             lanes: Notify::new(),
             watcher: Notify::new(),
-            totals: Arc::default(),
+            totals: Arc::new(RequestTotals::new(false)),
             record: None,
         }
     }
@@ -180,7 +183,10 @@ impl Region {
 
     /// One that is sent to a server that takes parts.
     pub(super) fn of_parts(end: u64, round_trip: Duration) -> Self {
-        let mut region = Self::new(0, Some(end), u64::MAX, round_trip);
+        let mut region = Self {
+            totals: Arc::new(RequestTotals::new(true)),
+            ..Self::new(0, Some(end), u64::MAX, round_trip)
+        };
         let state = region.state.get_mut();
         state.is_begun = true;
         state.has_parts = true;
@@ -199,11 +205,6 @@ impl Region {
             state.shorten();
         }
         let is_over = state.failure.is_some() || state.is_stopped || !state.has_work();
-        // The others ask for the version that the first has got.
-        let wanted = match state.is_begun {
-            true => wanted,
-            false => 1,
-        };
         let missing = match is_over {
             true => 0,
             false => wanted.saturating_sub(state.running.len()),
@@ -229,7 +230,7 @@ impl Region {
                 let mut state = self.state.lock();
                 if state.failure.is_some()
                     || state.is_stopped
-                    || state.has_one_too_many()
+                    || state.is_one_too_many(lane)
                     || state.leaving.contains(&lane)
                     || !state.has_work()
                 {
@@ -239,7 +240,8 @@ impl Region {
                     return Some(piece);
                 }
             }
-            room.await;
+            // A lane that others wait for may have come to a stop.
+            let _ = tokio::time::timeout(LOOK_INTERVAL, room).await;
         }
     }
 
@@ -247,13 +249,11 @@ impl Region {
     /// is for others.
     pub(super) fn retires(&self, lane: usize) -> bool {
         let mut state = self.state.lock();
-        if !state.has_one_too_many() || state.is_sent || !state.has_parts || state.is_alone {
+        if !state.is_one_too_many(lane) {
             return false;
         }
-        let is_long = |(of, at, end): &(usize, u64, u64)| {
-            *of == lane && end.saturating_sub(*at) > LANE_BYTES_MIN
-        };
-        let Some(own) = state.active.iter().position(is_long) else {
+        let own = state.active.iter().position(|(of, ..)| *of == lane);
+        let Some(own) = own.filter(|own| state.may_divide(&state.active[*own])) else {
             return false;
         };
         let (_, at, end) = state.active.swap_remove(own);
@@ -262,6 +262,11 @@ impl Region {
         drop(state);
         self.lanes.notify_waiters();
         true
+    }
+
+    /// The first answer has come.
+    pub(super) fn is_begun(&self) -> bool {
+        self.state.lock().is_begun
     }
 
     /// Where the region ends, where that is known.
@@ -298,6 +303,7 @@ impl Region {
             state.wanted = 1;
         }
         drop(state);
+        self.lanes.notify_waiters();
         self.watcher.notify_one();
     }
 
@@ -460,9 +466,8 @@ impl Pace {
     /// The piece that has begun ends at `end`.
     fn done(&mut self, end: u64) {
         let (began, start) = self.began;
-        let took = began.elapsed().as_micros().max(1);
-        let rate = u128::from(end.saturating_sub(start)) * 1_000_000 / took;
-        self.rate = Some(u64::try_from(rate).unwrap_or(u64::MAX));
+        let took = began.elapsed().as_secs_f64().max(1e-6);
+        self.rate = Some(end.saturating_sub(start).max(1) as f64 / took);
     }
 }
 
@@ -471,9 +476,13 @@ impl State {
     fn has_work(&self) -> bool {
         !self.returned.is_empty()
             || match (self.end, self.is_begun) {
-                (Some(end), true) => self.next < end || self.divisible().is_some(),
+                (Some(end), true) => {
+                    self.next < end || self.active.iter().any(|own| self.may_divide(own))
+                }
                 (None, true) => false,
-                (_, false) => self.active.is_empty(),
+                // The others ask for the version that the first has got, and connect meanwhile.
+                (Some(_), false) => true,
+                (None, false) => self.active.is_empty(),
             }
     }
 
@@ -491,8 +500,26 @@ impl State {
         usize::try_from(left / LANE_BYTES_MIN).unwrap_or(usize::MAX)
     }
 
-    fn has_one_too_many(&self) -> bool {
-        self.running.len() - self.leaving.len() > self.wanted
+    /// More lanes run than are wanted, and this is one of the slowest: the others have found their
+    /// windows.
+    fn is_one_too_many(&self, lane: usize) -> bool {
+        let stays = |of: &&usize| !self.leaving.contains(of);
+        let staying = self.running.iter().filter(stays);
+        let more = staying.clone().count().saturating_sub(self.wanted);
+        if more == 0 || self.is_sent {
+            return more > 0;
+        }
+        let rate = |of: usize| {
+            let own = self.active.iter().find(|(lane, ..)| *lane == of);
+            let rate = match own {
+                Some((_, at, _)) => self.rate_of(of, *at),
+                None => self.paces.get(&of).and_then(|pace| pace.rate),
+            };
+            // Of two that are new, the one that came later.
+            (rate.unwrap_or(0.0), usize::MAX - of)
+        };
+        let own = rate(lane);
+        staying.filter(|of| rate(**of) < own).count() < more
     }
 
     /// Of so many bytes, so that no lane is left without.
@@ -511,6 +538,9 @@ impl State {
     /// The next piece for a lane, which is timed from now on. `None`: nothing before others have
     /// got on.
     fn hand_out(&mut self, lane: usize) -> Option<Piece> {
+        if !self.is_begun && !self.active.is_empty() {
+            return None;
+        }
         let piece = self.piece_for(lane)?;
         let began = (Instant::now(), piece.start);
         let pace = self.paces.entry(lane);
@@ -579,40 +609,62 @@ impl State {
         })
     }
 
-    /// Who has a piece of which another lane may take the later half: the lane that all wait for,
-    /// and near the end of the file the one with most bytes left. A part that is sent stays whole.
-    fn divisible(&self) -> Option<usize> {
-        let left = |at: &usize| {
-            let (_, from, to) = self.active[*at];
-            to.saturating_sub(from)
-        };
-        let is_large = |at: &usize| {
-            let pace = self.paces.get(&self.active[*at].0);
-            let rate = pace.and_then(|pace| pace.rate).unwrap_or(0);
-            let quick = in_time(rate, self.round_trip * DIVIDED_ROUND_TRIPS);
-            left(at) >= quick.max(2 * PIECE_BYTES_MIN)
-        };
+    /// Whether others may take of a lane's piece. A part that is sent stays whole.
+    fn may_divide(&self, own: &(usize, u64, u64)) -> bool {
+        let left = own.2.saturating_sub(own.1);
         let may = self.has_parts && !self.is_sent && !self.is_alone;
-        let all = (0..self.active.len()).filter(|_| may);
-        match self.end.is_some_and(|end| self.next < end) {
-            true => all.min_by_key(|at| self.active[*at].1).filter(is_large),
-            false => all.max_by_key(left).filter(is_large),
-        }
+        may && left >= 2 * PIECE_BYTES_MIN
     }
 
-    /// Takes the later half of what a slower lane has left: else all would wait for it.
+    /// Takes of what a slower lane has left as much as both move until they end at the same time:
+    /// near the end of the file of the lane that would end last, before of the one that all wait
+    /// for.
     fn divide(&mut self, lane: usize) -> Option<Piece> {
-        let slow = self.divisible()?;
-        let (_, from, to) = &mut self.active[slow];
-        let (start, end) = (*from + (*to - *from) / 2, *to);
-        *to = start;
-        self.active.push((lane, start, end));
+        let time = |at: &usize| {
+            let (of, from, to) = self.active[*at];
+            let rate = self.rate_of(of, from)?;
+            Some((to - from) as f64 / rate)
+        };
+        let soon = (self.round_trip * DIVIDED_ROUND_TRIPS).as_secs_f64();
+        let is_slow = |at: &usize| time(at).is_none_or(|time| time > soon);
+        let all = (0..self.active.len()).filter(|at| self.may_divide(&self.active[*at]));
+        let slow = match self.end.is_some_and(|end| self.next < end) {
+            true => all.min_by_key(|at| self.active[*at].1).filter(is_slow),
+            false => all.filter(is_slow).max_by(|one, other| {
+                let time = |at| time(at).unwrap_or(f64::INFINITY);
+                time(one).total_cmp(&time(other))
+            }),
+        }?;
+        let (of, from, to) = self.active[slow];
+        let own = self.paces.get(&lane).and_then(|pace| pace.rate);
+        let kept = match (self.rate_of(of, from), own) {
+            (Some(slow), Some(own)) => slow / (slow + own),
+            _ => 0.5,
+        };
+        let most = to - from - PIECE_BYTES_MIN;
+        let kept = whole((to - from) as f64 * kept);
+        let start = from + kept.clamp(PIECE_BYTES_MIN, most);
+        self.active[slow].2 = start;
+        self.active.push((lane, start, to));
         Some(Piece {
             start,
-            end: Some(end),
+            end: Some(to),
             is_first: false,
-            is_rest: Some(end) == self.end,
+            is_rest: Some(to) == self.end,
         })
+    }
+
+    /// Bytes a second that a lane moves now, of which `at` is the next byte; `None` before that
+    /// can be told.
+    fn rate_of(&self, lane: usize, at: u64) -> Option<f64> {
+        let pace = self.paces.get(&lane)?;
+        let (began, start) = pace.began;
+        let since = began.elapsed();
+        match since > 2 * self.round_trip {
+            // Never 0: there may be more in a moment.
+            true => Some(at.saturating_sub(start).max(1) as f64 / since.as_secs_f64()),
+            false => pace.rate,
+        }
     }
 
     /// A lane that was alone has all that is left: it keeps its share of that.
@@ -636,9 +688,18 @@ impl State {
 }
 
 /// Bytes that come at such a rate, bytes a second, in such a time.
-fn in_time(rate: u64, time: Duration) -> u64 {
-    let bytes = u128::from(rate) * time.as_micros() / 1_000_000;
-    u64::try_from(bytes).unwrap_or(u64::MAX)
+fn in_time(rate: f64, time: Duration) -> u64 {
+    whole(rate * time.as_secs_f64())
+}
+
+/// Whole bytes of so many.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it saturates"
+)]
+fn whole(bytes: f64) -> u64 {
+    bytes as u64
 }
 
 #[cfg(test)]
@@ -653,10 +714,10 @@ mod tests {
     /// A region whose first lane has a piece of [`LANE_BYTES_MIN`], and lane 1 none.
     async fn begun(room: u64) -> Region {
         let region = Region::new(0, Some(1 << 30), room, ROUND_TRIP);
-        assert_eq!(region.want(2), [0]);
+        assert_eq!(region.want(2), [0, 1]);
         assert_eq!(region.take(0).await.unwrap().end, Some(LANE_BYTES_MIN));
+        assert_eq!(region.state.lock().hand_out(1), None, "of which version?");
         region.begun(0, Some(Validator::Date(String::new())), true);
-        assert_eq!(region.want(2), [1]);
         region
     }
 
@@ -728,20 +789,20 @@ mod tests {
         region.begun(0, Some(Validator::Date(String::new())), true);
         region.want(2);
         region.take(1).await.unwrap();
-        region.written(0, 1 << 20);
-        assert!(!region.retires(0), "two are wanted");
+        region.written(1, 1 << 20);
+        assert!(!region.retires(1), "two are wanted");
         region.want(1);
-        assert!(region.retires(0));
-        assert!(!region.retires(1), "one of them stays");
-        assert_eq!(region.take(0).await, None);
-        region.left(0, None);
-        region.written(1, LANE_BYTES_MIN);
-        region.done(1, false);
-        let rest = region.take(1).await.unwrap();
-        assert_eq!((rest.start, rest.end), (1 << 20, Some(1 << 29)));
+        assert!(!region.retires(0), "one of them stays");
+        assert!(region.retires(1), "the one that came later");
+        assert_eq!(region.take(1).await, None);
+        region.left(1, None);
+        region.written(0, 1 << 29);
+        region.done(0, false);
+        let rest = region.take(0).await.unwrap();
+        assert_eq!(rest.start, (1 << 29) + (1 << 20));
         // It may come back.
-        assert_eq!(region.want(2), [0]);
-        assert!(region.take(0).await.is_some());
+        assert_eq!(region.want(2), [1]);
+        assert!(region.take(1).await.is_some());
     }
 
     #[tokio::test]
@@ -769,7 +830,7 @@ mod tests {
         for lane in [0, 1] {
             assert!(sent.take(lane).await.is_some());
         }
-        assert!(sent.state.lock().divisible().is_none());
+        assert_eq!(sent.state.lock().divide(0), None);
     }
 
     #[tokio::test]

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use godwit_engine::control::{ControlError, ProtocolTrace};
+use godwit_engine::{
+    control::{ControlError, ProtocolTrace},
+    host::tcp_diag::AddressPair,
+};
 use godwit_gsi::{
     cert::Credential,
     ftps::Authorities,
@@ -26,7 +29,9 @@ use godwit_http_client::{
 use godwit_proto::FtpPath;
 use tokio::time::{Instant, timeout};
 
-use crate::{context::RunContext, endpoint::Endpoint, error::Error};
+use crate::{
+    context::RunContext, endpoint::Endpoint, error::Error, report::progress::RequestTotals,
+};
 
 /// A connection that has rested for longer is not used again: servers close those, and a request
 /// that comes then is lost.
@@ -376,6 +381,9 @@ impl Exchange {
 pub(super) struct Wire {
     pub(super) server: Arc<HttpServer>,
     kept: Vec<KeptConnection>,
+    /// Who looks at the connection that is used now.
+    watcher: Option<Arc<RequestTotals>>,
+    watched: Option<AddressPair>,
 }
 
 /// A connection without a request.
@@ -390,7 +398,35 @@ impl Wire {
         Self {
             server,
             kept: Vec::new(),
+            watcher: None,
+            watched: None,
         }
+    }
+
+    /// The connections of the requests that follow are seen in `totals`.
+    pub(super) fn watched_by(&mut self, totals: &Arc<RequestTotals>) {
+        self.unwatched();
+        self.watcher = Some(Arc::clone(totals));
+    }
+
+    pub(super) fn unwatched(&mut self) {
+        if let (Some(watcher), Some(left)) = (self.watcher.take(), self.watched.take()) {
+            watcher.sampler.left(left);
+        }
+    }
+
+    fn watch(&mut self, connection: &Connection, is_fresh: bool) {
+        let ends = AddressPair {
+            local: connection.local(),
+            remote: connection.peer(),
+        };
+        let Some(watcher) = self.watcher.as_ref().filter(|_| self.watched != Some(ends)) else {
+            return;
+        };
+        if let Some(left) = self.watched.replace(ends) {
+            watcher.sampler.left(left);
+        }
+        watcher.sampler.joined(ends, is_fresh);
     }
 
     /// Sends a request to `target`, and to where it is redirected: `request` makes it for each. One
@@ -462,6 +498,7 @@ impl Wire {
                         false,
                     ),
                 };
+            self.watch(&connection, !is_kept);
             // A query may be a secret.
             let shown = url
                 .target()
@@ -485,6 +522,19 @@ impl Wire {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Connects, so that the next request finds a connection.
+    pub(super) async fn connect_ahead(&mut self) {
+        let origin = self.server.origin.clone();
+        let connection = match self.take_kept(&origin, true).await {
+            Some(connection) => connection,
+            None => match self.server.connect(&origin, true).await {
+                Ok(connection) => connection,
+                Err(_) => return,
+            },
+        };
+        self.keep(connection, true);
     }
 
     async fn take_kept(&mut self, origin: &Origin, with_credentials: bool) -> Option<Connection> {
@@ -511,15 +561,19 @@ impl Wire {
         };
         let is_read = timeout(UNWANTED_LIMIT, read).await.unwrap_or(false);
         if is_read && exchange.connection.is_reusable().await {
-            if self.kept.len() >= KEPT_MAX {
-                self.kept.remove(0);
-            }
-            self.kept.push(KeptConnection {
-                connection: exchange.connection,
-                with_credentials: exchange.with_credentials,
-                since: Instant::now(),
-            });
+            self.keep(exchange.connection, exchange.with_credentials);
         }
+    }
+
+    fn keep(&mut self, connection: Connection, with_credentials: bool) {
+        if self.kept.len() >= KEPT_MAX {
+            self.kept.remove(0);
+        }
+        self.kept.push(KeptConnection {
+            connection,
+            with_credentials,
+            since: Instant::now(),
+        });
     }
 }
 

@@ -242,6 +242,7 @@ impl Session {
                 () = given_up(cancel, plan.may_block) => break,
             }
         }
+        region.totals.close();
         drop(running);
         if !region.is_over() {
             self.data.lanes.close();
@@ -294,7 +295,7 @@ impl Session {
             // The rest of a file would be the whole of it.
             return Ended::refused(not_offered("REST"));
         }
-        let totals = Arc::<RequestTotals>::default();
+        let totals = Arc::new(RequestTotals::new(true));
         let target = HttpServer::target(path, false);
         let rate = Arc::clone(&self.context.rate);
         let job = PutJob::new(target, source, length, rate, Arc::clone(&totals));
@@ -333,6 +334,7 @@ impl Session {
                 }
             }
         }
+        totals.close();
         drop(running);
         ended.bytes = totals.bytes.load(Ordering::Relaxed);
         ended

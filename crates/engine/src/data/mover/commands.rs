@@ -93,7 +93,7 @@ impl MoverShared {
             inbox: Mutex::default(),
             came: Condvar::new(),
             waker: Waker::new(poll.registry(), INBOX)?,
-            clock: Arc::new(MoverClock::new()),
+            clock: Arc::new(MoverClock::default()),
         })
     }
 

@@ -20,7 +20,8 @@ use std::{
 use crate::data::sampling::sample::MoverTotals;
 
 /// The clock of one mover thread. The thread writes it, any thread reads it.
-pub(crate) struct MoverClock {
+#[derive(Debug)]
+pub struct MoverClock {
     started: Instant,
     /// The kernel's number for the thread, once it runs.
     thread: OnceLock<i32>,
@@ -30,17 +31,19 @@ pub(crate) struct MoverClock {
     waited: AtomicU64,
 }
 
-impl MoverClock {
-    pub(crate) fn new() -> Self {
+impl Default for MoverClock {
+    fn default() -> Self {
         Self {
             started: Instant::now(),
             thread: OnceLock::new(),
             waited: AtomicU64::new(0),
         }
     }
+}
 
+impl MoverClock {
     /// To be called on the thread.
-    pub(crate) fn runs_here(&self) {
+    pub fn runs_here(&self) {
         self.thread
             .get_or_init(|| rustix::thread::gettid().as_raw_nonzero().get());
     }
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_counted_while_it_lasts_and_after() {
-        let clock = Arc::new(MoverClock::new());
+        let clock = Arc::new(MoverClock::default());
         let (begun, beginning) = mpsc::channel();
         let (end, ending) = mpsc::channel::<()>();
         let thread = std::thread::spawn({

@@ -23,7 +23,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// % of a processor.
 const PAUSE_FACTOR: u32 = 50;
 
-pub(crate) struct KernelSampler {
+/// What the kernel knows of the connections of one transfer.
+
+pub struct KernelSampler {
     sending: bool,
     /// Connections that came and went since the last look. Apart from `seen`, so that a mover never
     /// waits for a look.
@@ -63,7 +65,9 @@ enum Kernel {
 }
 
 impl KernelSampler {
-    pub(crate) fn new(sending: bool) -> Self {
+    /// Of a transfer that has no connections yet. `sending`: bytes leave this host.
+    #[must_use]
+    pub fn new(sending: bool) -> Self {
         Self {
             sending,
             news: Mutex::default(),
@@ -72,12 +76,12 @@ impl KernelSampler {
     }
 
     /// A connection carries the transfer from now on. `fresh`: and has carried nothing before.
-    pub(crate) fn joined(&self, addresses: AddressPair, fresh: bool) {
+    pub fn joined(&self, addresses: AddressPair, fresh: bool) {
         self.note(addresses, Change::Joined { fresh });
     }
 
     /// A connection carries it no more.
-    pub(crate) fn left(&self, addresses: AddressPair) {
+    pub fn left(&self, addresses: AddressPair) {
         self.note(addresses, Change::Left);
     }
 
@@ -92,7 +96,7 @@ impl KernelSampler {
 
     /// Looks, unless it was done lately. `bytes`: how many bytes have been moved, read before the
     /// call.
-    pub(crate) fn look(&self, bytes: u64, clocks: &[Arc<MoverClock>]) {
+    pub fn look(&self, bytes: u64, clocks: &[Arc<MoverClock>]) {
         let mut seen = self.seen.lock();
         // A look that came before the first connection has found nothing to rest on.
         let rested = !seen.tcp.is_known()
@@ -104,7 +108,7 @@ impl KernelSampler {
     }
 
     /// The last look, before the connections are free for other transfers.
-    pub(crate) fn close(&self, bytes: u64, clocks: &[Arc<MoverClock>], elapsed: Duration) {
+    pub fn close(&self, bytes: u64, clocks: &[Arc<MoverClock>], elapsed: Duration) {
         let mut seen = self.seen.lock();
         if seen.looked.is_some() || elapsed >= PAUSE_MIN {
             // A receiver's connections tell of the present only.
@@ -137,7 +141,7 @@ impl KernelSampler {
     }
 
     /// Fills in what the last look has found.
-    pub(crate) fn fill(&self, sample: &mut Sample) {
+    pub fn fill(&self, sample: &mut Sample) {
         let seen = self.seen.lock();
         if let Kernel::Answers(_) = seen.kernel {
             if self.sending {
