@@ -21,10 +21,10 @@
 //! are safe, so nothing need be synced for it to be true. At a server without block checksums, a
 //! partial file is assumed to be the beginning of the source version in the `source` line: size and
 //! modification time. Over HTTP its bytes come in any order, and `safe` lines say which of that
-//! version are there ([`SafeRanges`]). Each run first records its boot: a file that was complete before an earlier
-//! boot may have been lost in a power failure, and is checked more closely. A `becomes` line
-//! records that a destination was no directory and becomes the copy of one: the next run must not
-//! copy into it. The journal is removed when the job is complete.
+//! version are there ([`SafeRanges`]). Each run first records its boot: a file that was complete
+//! before an earlier boot may have been lost in a power failure, and is checked more closely. A
+//! `becomes` line records that a destination was no directory and becomes the copy of one: the next
+//! run must not copy into it. The journal is removed when the job is complete.
 
 mod format;
 mod leftovers;

@@ -24,7 +24,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_FACTOR: u32 = 50;
 
 /// What the kernel knows of the connections of one transfer.
-
 pub struct KernelSampler {
     sending: bool,
     /// Connections that came and went since the last look. Apart from `seen`, so that a mover never

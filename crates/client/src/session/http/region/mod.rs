@@ -1,0 +1,386 @@
+//! The bytes of a file that lanes fetch or send at the same time: who takes which of them next.
+//!
+//! A lane has one piece after the other, each of them one request. A request costs a round trip in
+//! which its connection rests, so a piece takes many of those; the last ones are shorter, so that
+//! all lanes end together, and one that has none left takes half of another's.
+
+mod pieces;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use godwit_proto::{ByteRange, RangeSet, Reply, error::TransferFailure};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use self::pieces::State;
+use crate::{local::journal::SafeRanges, report::progress::RequestTotals};
+
+/// Time until a lane that waits looks again whether another has become slow.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Why a lane has ended.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Transfer(TransferFailure),
+    /// `true`: bytes of the transfer have come before.
+    Refused(Reply, bool),
+    /// The file is another one than that of the first answer.
+    Changed,
+    /// The server has no room for this connection, and may have for fewer.
+    Crowded(Box<Failure>),
+}
+
+impl Failure {
+    pub(super) fn lost(why: impl Into<String>) -> Self {
+        Self::Transfer(TransferFailure::ConnectionLost(why.into()))
+    }
+}
+
+/// By what a server is asked for the same version of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Validator {
+    /// A strong `ETag`.
+    Tag(String),
+    /// `Last-Modified`.
+    Date(String),
+}
+
+/// Bytes of the file from the first of the transfer on, and the lanes that fetch them.
+pub(super) struct Region {
+    state: Mutex<State>,
+    /// For lanes that wait.
+    lanes: Notify,
+    /// For the one that looks after them.
+    pub(super) watcher: Notify,
+    pub(super) totals: Arc<RequestTotals>,
+    /// Where it is recorded which bytes are safe, and the byte of the file that is byte 0 here.
+    record: Option<(Arc<SafeRanges>, u64)>,
+}
+
+/// Bytes for a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) start: u64,
+    /// `None`: to the end, wherever that is.
+    pub(super) end: Option<u64>,
+    /// No answer has come before.
+    pub(super) is_first: bool,
+    /// Nothing of the region lies behind it.
+    pub(super) is_rest: bool,
+}
+
+/// What became of a transfer.
+pub(super) struct Fetched {
+    pub(super) safe: RangeSet,
+    pub(super) failure: Option<Failure>,
+    pub(super) is_stopped: bool,
+}
+
+impl Region {
+    /// `room`: bytes that the file takes before others are read from it; `round_trip`: to the
+    /// server.
+    pub(super) fn new(start: u64, end: Option<u64>, room: u64, round_trip: Duration) -> Self {
+        Self {
+            state: Mutex::new(State::new(start, end, room, round_trip)),
+            lanes: Notify::new(),
+            watcher: Notify::new(),
+            totals: Arc::new(RequestTotals::new(false)),
+            record: None,
+        }
+    }
+
+    /// `record`: which bytes are safe is recorded there, of which `offset` is byte 0 here.
+    pub(super) fn recorded_in(self, record: Option<&Arc<SafeRanges>>, offset: u64) -> Self {
+        let record = record.map(|record| (Arc::clone(record), offset));
+        Self { record, ..self }
+    }
+
+    /// One that is sent to a server that takes parts.
+    pub(super) fn of_parts(end: u64, round_trip: Duration) -> Self {
+        let mut region = Self {
+            totals: Arc::new(RequestTotals::new(true)),
+            ..Self::new(0, Some(end), u64::MAX, round_trip)
+        };
+        let state = region.state.get_mut();
+        state.is_begun = true;
+        state.has_parts = true;
+        state.is_sent = true;
+        region
+    }
+
+    /// So many lanes are wanted from now on. Which of them are to be sent here that are not.
+    pub(super) fn want(&self, lanes: usize) -> Vec<usize> {
+        let mut state = self.state.lock();
+        let most = state.crowded.unwrap_or(usize::MAX);
+        // Those that run go on to the end.
+        let useful = state.useful_lanes().max(state.running.len());
+        let wanted = lanes.min(most).min(useful).max(1);
+        let grows = wanted > state.wanted;
+        state.wanted = wanted;
+        if grows {
+            state.shorten();
+        }
+        let is_over = state.failure.is_some() || state.is_stopped || !state.has_work();
+        let missing = match is_over {
+            true => 0,
+            false => wanted.saturating_sub(state.running.len()),
+        };
+        let free: Vec<_> = (0..)
+            .filter(|lane| !state.running.contains(lane))
+            .take(missing)
+            .collect();
+        state.running.extend(&free);
+        self.count(&state);
+        drop(state);
+        self.lanes.notify_waiters();
+        free
+    }
+
+    /// The next piece for a lane that has none; `None`: it is to end.
+    pub(super) async fn take(&self, lane: usize) -> Option<Piece> {
+        loop {
+            let room = self.lanes.notified();
+            tokio::pin!(room);
+            room.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                if state.failure.is_some()
+                    || state.is_stopped
+                    || state.is_one_too_many(lane)
+                    || state.leaving.contains(&lane)
+                    || !state.has_work()
+                {
+                    return None;
+                }
+                if let Some(piece) = state.hand_out(lane) {
+                    return Some(piece);
+                }
+            }
+            let _ = tokio::time::timeout(LOOK_INTERVAL, room).await;
+        }
+    }
+
+    /// Whether the lane is to end within its piece, as there is one too many: what is left of that
+    /// is for others.
+    pub(super) fn retires(&self, lane: usize) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_one_too_many(lane) {
+            return false;
+        }
+        let own = state.active.iter().position(|(of, ..)| *of == lane);
+        let Some(own) = own.filter(|own| state.may_divide(&state.active[*own])) else {
+            return false;
+        };
+        let (_, at, end) = state.active.swap_remove(own);
+        state.returned.push((at, end));
+        state.leaving.push(lane);
+        drop(state);
+        self.lanes.notify_waiters();
+        true
+    }
+
+    /// The first answer has come.
+    pub(super) fn is_begun(&self) -> bool {
+        self.state.lock().is_begun
+    }
+
+    /// Where the region ends, where that is known.
+    pub(super) fn end(&self) -> Option<u64> {
+        self.state.lock().end
+    }
+
+    /// Where the lane's piece ends now: others may have taken of it.
+    pub(super) fn end_of(&self, lane: usize) -> Option<u64> {
+        let state = self.state.lock();
+        state.end?;
+        let own = state.active.iter().find(|(of, ..)| *of == lane);
+        own.map(|(_, _, end)| *end)
+    }
+
+    /// What the file's version is asked for by; `None` before the first answer, and where the
+    /// server tells none.
+    pub(super) fn validator(&self) -> Option<Validator> {
+        self.state.lock().validator.clone()
+    }
+
+    /// The first answer: parts can be asked for, or the lane has all of it.
+    pub(super) fn begun(&self, lane: usize, validator: Option<Validator>, has_parts: bool) {
+        let mut state = self.state.lock();
+        state.validator = validator;
+        state.is_begun = true;
+        state.has_parts = has_parts;
+        let end = state.end.unwrap_or(u64::MAX);
+        if !has_parts {
+            if let Some(own) = state.active.iter_mut().find(|(of, ..)| *of == lane) {
+                own.2 = end;
+            }
+            state.next = end;
+            state.wanted = 1;
+        }
+        drop(state);
+        self.lanes.notify_waiters();
+        self.watcher.notify_one();
+    }
+
+    /// The first answer is a part, and its server does not tell of which version: the lane is to
+    /// ask for all of it.
+    pub(super) fn begin_alone(&self, lane: usize) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
+            let (_, start, _) = state.active.swap_remove(at);
+            state.next = start;
+        }
+        state.is_alone = true;
+        state.wanted = 1;
+    }
+
+    /// So many bytes more of the lane's piece are written.
+    pub(super) fn written(&self, lane: usize, bytes: u64) {
+        let mut state = self.state.lock();
+        let Some(own) = state.active.iter_mut().find(|(of, ..)| *of == lane) else {
+            return;
+        };
+        let start = own.1;
+        own.1 += bytes;
+        let end = own.1;
+        state.safe.insert(ByteRange { start, end });
+        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let has_window = state.window < u64::MAX;
+        drop(state);
+        self.record(start, end);
+        if has_window {
+            self.lanes.notify_waiters();
+        }
+    }
+
+    fn record(&self, start: u64, end: u64) {
+        if let Some((record, offset)) = &self.record
+            && let Some(range) = ByteRange::new(start + offset, end + offset)
+        {
+            record.add(range);
+        }
+    }
+
+    /// The server has all of the lane's piece.
+    pub(super) fn confirmed(&self, lane: usize) {
+        let mut state = self.state.lock();
+        let own = state.active.iter().position(|(of, ..)| *of == lane);
+        let own = own.map(|at| state.active.swap_remove(at));
+        if let Some((_, start, end)) = own {
+            state.safe.insert(ByteRange { start, end });
+            if let Some(pace) = state.paces.get_mut(&lane) {
+                pace.done(end);
+            }
+        }
+        drop(state);
+        if let Some((_, start, end)) = own {
+            self.record(start, end);
+        }
+        self.lanes.notify_waiters();
+    }
+
+    /// The lane has all of its piece. `ends`: it was the last, of a file of unknown length.
+    pub(super) fn done(&self, lane: usize, ends: bool) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
+            let (_, at_byte, _) = state.active.swap_remove(at);
+            if let Some(pace) = state.paces.get_mut(&lane) {
+                pace.done(at_byte);
+            }
+            if ends {
+                state.end = Some(at_byte);
+                state.next = at_byte;
+            }
+        }
+        drop(state);
+        self.lanes.notify_waiters();
+    }
+
+    /// The lane ends; `failure`: why it could not do its piece.
+    pub(super) fn left(&self, lane: usize, failure: Option<Failure>) {
+        let mut state = self.state.lock();
+        let own = state.active.iter().position(|(of, ..)| *of == lane);
+        let own = own.map(|at| state.active.swap_remove(at));
+        state.running.retain(|of| *of != lane);
+        state.leaving.retain(|of| *of != lane);
+        match failure {
+            Some(Failure::Crowded(_)) if !state.running.is_empty() => {
+                state.crowded = Some(state.running.len());
+                state.wanted = state.running.len();
+                state.returned.extend(
+                    own.map(|(_, at, end)| (at, end))
+                        .filter(|(at, end)| at < end),
+                );
+            }
+            Some(Failure::Crowded(failure)) => drop(state.failure.get_or_insert(*failure)),
+            Some(failure) => drop(state.failure.get_or_insert(failure)),
+            None => {}
+        }
+        self.count(&state);
+        drop(state);
+        self.lanes.notify_waiters();
+        self.watcher.notify_one();
+    }
+
+    /// The transfer has failed: no lane begins another piece.
+    pub(super) fn fail(&self, failure: Failure) {
+        self.state.lock().failure.get_or_insert(failure);
+        self.lanes.notify_waiters();
+        self.watcher.notify_one();
+    }
+
+    /// No lane begins another piece.
+    pub(super) fn stop(&self) {
+        self.state.lock().is_stopped = true;
+        self.lanes.notify_waiters();
+        self.watcher.notify_one();
+    }
+
+    /// The server turned a lane away, and has room for these; once.
+    pub(super) fn take_crowded(&self) -> Option<u32> {
+        let state = self.state.lock();
+        state.crowded.and_then(|lanes| u32::try_from(lanes).ok())
+    }
+
+    /// Lanes that run.
+    pub(super) fn running(&self) -> usize {
+        self.state.lock().running.len()
+    }
+
+    /// One more than the highest number of those.
+    pub(super) fn highest(&self) -> usize {
+        let state = self.state.lock();
+        state.running.iter().max().map_or(0, |lane| lane + 1)
+    }
+
+    /// A lane has ended because of a failure.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.lock().failure.is_some()
+    }
+
+    /// Once no lane runs: whether that is the end.
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.state.lock();
+        let is_idle = state.running.is_empty();
+        is_idle && (state.failure.is_some() || state.is_stopped || !state.has_work())
+    }
+
+    pub(super) fn finish(&self) -> Fetched {
+        let mut state = self.state.lock();
+        Fetched {
+            safe: std::mem::take(&mut state.safe),
+            failure: state.failure.take(),
+            is_stopped: state.is_stopped,
+        }
+    }
+
+    fn count(&self, state: &State) {
+        let lanes = u32::try_from(state.running.len()).unwrap_or(u32::MAX);
+        self.totals.channels.store(lanes, Ordering::Relaxed);
+    }
+}

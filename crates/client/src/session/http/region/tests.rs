@@ -1,0 +1,182 @@
+//! Tests of who fetches or sends what.
+
+use std::time::Duration;
+
+use super::{
+    pieces::{HALF_BYTES_MIN, LANE_BYTES_MIN, SENT_BYTES_MAX},
+    *,
+};
+
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+
+/// What a relay has room for.
+const ROOM: u64 = 128 << 20;
+
+/// A region whose first lane has a piece of [`LANE_BYTES_MIN`], and lane 1 none.
+async fn begun(room: u64) -> Region {
+    let region = Region::new(0, Some(1 << 30), room, ROUND_TRIP);
+    assert_eq!(region.want(2), [0, 1]);
+    assert_eq!(region.take(0).await.unwrap().end, Some(LANE_BYTES_MIN));
+    assert_eq!(region.state.lock().hand_out(1), None, "of which version?");
+    region.begun(0, Some(Validator::Date(String::new())), true);
+    region
+}
+
+#[tokio::test]
+async fn a_slow_lane_loses_the_later_half_of_its_piece_to_one_that_waits() {
+    let region = begun(ROOM).await;
+    let mut end = LANE_BYTES_MIN;
+    let half = loop {
+        let piece = region.take(1).await.unwrap();
+        if piece.start < LANE_BYTES_MIN {
+            break piece;
+        }
+        assert_eq!(piece.start, end);
+        end = piece.end.unwrap();
+        region.written(1, end - piece.start);
+        region.done(1, false);
+    };
+    assert!(end > ROOM - ROOM / 4);
+    assert_eq!(
+        (half.start, half.end),
+        (LANE_BYTES_MIN / 2, Some(LANE_BYTES_MIN))
+    );
+    assert!(!half.is_rest && region.end_of(0) == Some(half.start));
+    region.written(1, half.end.unwrap() - half.start);
+    region.done(1, false);
+    // What is small is waited for.
+    region.written(0, half.start - HALF_BYTES_MIN);
+    let waits = tokio::time::timeout(Duration::from_millis(20), region.take(1));
+    assert!(waits.await.is_err());
+    region.written(0, HALF_BYTES_MIN);
+    region.done(0, false);
+    assert_eq!(region.take(1).await.unwrap().start, end);
+}
+
+#[tokio::test]
+async fn pieces_are_as_large_as_their_lane_is_fast() {
+    let region = begun(u64::MAX).await;
+    let slow = Duration::from_millis(500);
+    tokio::time::sleep(slow).await;
+    region.written(0, LANE_BYTES_MIN);
+    region.done(0, false);
+    let piece = region.take(0).await.unwrap();
+    let bytes = piece.end.unwrap() - piece.start;
+    // As much in 100 round trips, and half of it if this machine stood still.
+    assert!((5 * LANE_BYTES_MIN..=10 * LANE_BYTES_MIN).contains(&bytes));
+    let quick = region.take(1).await.unwrap();
+    region.written(1, quick.end.unwrap() - quick.start);
+    region.done(1, false);
+    let piece = region.take(1).await.unwrap();
+    assert!(piece.end.unwrap() - piece.start > bytes);
+}
+
+#[tokio::test]
+async fn a_lane_that_had_all_keeps_its_share_when_others_come() {
+    let region = Region::new(0, Some(1 << 30), u64::MAX, ROUND_TRIP);
+    assert_eq!(region.want(1), [0]);
+    assert_eq!(region.take(0).await.unwrap().end, Some(1 << 30));
+    region.begun(0, Some(Validator::Date(String::new())), true);
+    assert_eq!(region.want(4), [1, 2, 3]);
+    assert_eq!(region.end_of(0), Some(1 << 28));
+    assert_eq!(region.take(1).await.unwrap().start, 1 << 28);
+}
+
+#[tokio::test]
+async fn a_lane_too_many_ends_within_its_piece_and_others_take_the_rest() {
+    let region = Region::new(0, Some(1 << 30), u64::MAX, ROUND_TRIP);
+    region.want(1);
+    region.take(0).await.unwrap();
+    region.begun(0, Some(Validator::Date(String::new())), true);
+    region.want(2);
+    region.take(1).await.unwrap();
+    region.written(1, 1 << 20);
+    assert!(!region.retires(1), "two are wanted");
+    region.want(1);
+    assert!(!region.retires(0), "one of them stays");
+    assert!(region.retires(1), "the one that came later");
+    assert_eq!(region.take(1).await, None);
+    region.left(1, None);
+    region.written(0, 1 << 29);
+    region.done(0, false);
+    let rest = region.take(0).await.unwrap();
+    assert_eq!(rest.start, (1 << 29) + (1 << 20));
+    // It may come back.
+    assert_eq!(region.want(2), [1]);
+    assert!(region.take(1).await.is_some());
+}
+
+#[tokio::test]
+async fn the_last_piece_is_divided_but_no_part_that_is_sent() {
+    let region = Region::new(0, Some(8 << 20), u64::MAX, ROUND_TRIP);
+    region.want(2);
+    assert_eq!(region.take(0).await.unwrap().end, Some(4 << 20));
+    region.begun(0, Some(Validator::Date(String::new())), true);
+    region.want(2);
+    let last = region.take(1).await.unwrap();
+    assert_eq!(
+        (last.start, last.end, last.is_rest),
+        (4 << 20, Some(8 << 20), true)
+    );
+    region.written(0, 4 << 20);
+    region.done(0, false);
+    let half = region.take(0).await.unwrap();
+    assert_eq!(
+        (half.start, half.end, half.is_rest),
+        (6 << 20, Some(8 << 20), true)
+    );
+    assert_eq!(region.end_of(1), Some(6 << 20));
+    let sent = Region::of_parts(8 << 20, ROUND_TRIP);
+    sent.want(2);
+    for lane in [0, 1] {
+        assert!(sent.take(lane).await.is_some());
+    }
+    assert_eq!(sent.state.lock().divide(0), None);
+}
+
+#[tokio::test]
+async fn a_part_that_is_sent_is_not_shortened_for_others() {
+    let region = Region::of_parts(1 << 30, ROUND_TRIP);
+    assert_eq!(region.want(1), [0]);
+    region.take(0).await.unwrap();
+    region.confirmed(0);
+    let alone = region.take(0).await.unwrap();
+    let bytes = alone.end.unwrap() - alone.start;
+    assert_eq!(bytes, SENT_BYTES_MAX, "one request is bounded");
+    assert_eq!(region.want(4), [1, 2, 3]);
+    assert_eq!(region.end_of(0), alone.end);
+    assert_eq!(Some(region.take(1).await.unwrap().start), alone.end);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_behind_what_could_not_be_read() {
+    let region = Region::of_parts(1 << 30, ROUND_TRIP);
+    region.want(2);
+    let first = region.take(0).await.unwrap();
+    region.take(1).await.unwrap();
+    region.fail(Failure::lost("it cannot be read"));
+    region.left(0, None);
+    region.confirmed(1);
+    assert_eq!(region.take(1).await, None);
+    let moved = region.finish();
+    assert!(moved.failure.is_some());
+    assert_eq!(moved.safe.iter().next().map(|range| range.start), first.end);
+}
+
+#[tokio::test]
+async fn what_one_lane_could_not_send_another_sends() {
+    let region = Region::of_parts(64 << 20, ROUND_TRIP);
+    region.want(2);
+    let first = region.take(0).await.unwrap();
+    let second = region.take(1).await.unwrap();
+    let lost = Failure::lost("no room");
+    region.left(1, Some(Failure::Crowded(Box::new(lost))));
+    region.confirmed(0);
+    let again = region.take(0).await.unwrap();
+    assert_eq!((again.start, again.end), (second.start, second.end));
+    assert_eq!(region.take_crowded(), Some(1));
+    region.confirmed(0);
+    let safe = region.finish().safe;
+    let bytes: u64 = safe.iter().map(|range| range.len()).sum();
+    assert_eq!(bytes, second.end.unwrap() - first.start);
+}
