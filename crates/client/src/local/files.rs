@@ -228,6 +228,11 @@ impl TempFile {
         Some(path.into_os_string().into_vec())
     }
 
+    /// Where it is until it gets its final name; `None` if it has that.
+    pub(crate) fn temp_path(&self) -> Option<&Path> {
+        self.temporary.as_ref().map(|temporary| &*temporary.0)
+    }
+
     /// Keeps the first `length` bytes under the temporary name.
     pub(crate) fn cut(&self, length: u64) -> Result<()> {
         let Some(TempPath(path)) = &self.temporary else {

@@ -121,11 +121,12 @@ impl RequestTotals {
         self.sampler.close(bytes, &clocks, self.began.elapsed());
     }
 
-    /// The calling thread carries it.
-    pub(crate) fn runs_here(&self) {
-        let clock = Arc::<MoverClock>::default();
-        clock.runs_here();
-        self.clocks.lock().push(clock);
+    /// The thread of this clock carries it.
+    pub(crate) fn carried_by(&self, clock: &Arc<MoverClock>) {
+        let mut clocks = self.clocks.lock();
+        if !clocks.iter().any(|own| Arc::ptr_eq(own, clock)) {
+            clocks.push(Arc::clone(clock));
+        }
     }
 
     fn sample(&self) -> Sample {
@@ -137,6 +138,8 @@ impl RequestTotals {
         self.sampler.look(sample.bytes, &self.clocks.lock());
         // Its threads sleep while nothing comes, too: only they know what storage takes.
         self.sampler.fill(&mut sample);
+        // Parts that are called back count no more: it would not follow.
+        (sample.acknowledged, sample.age) = (None, Duration::ZERO);
         sample.storage.read_us = self.read_us.load(Ordering::Relaxed);
         sample.storage.write_us = self.write_us.load(Ordering::Relaxed);
         sample

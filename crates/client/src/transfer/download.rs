@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::Path,
     sync::Arc,
 };
@@ -34,7 +34,7 @@ use crate::{
         attributes::FileAttributes,
         durability::LocalDurability,
         files::{self, PartialFile, TempFile},
-        journal::{SafeRanges, SourceVersion},
+        journal::{Order, SafeRanges, SourceVersion},
     },
     session::{NextTransfer, SessionPair, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
@@ -121,7 +121,8 @@ impl Download {
     ) -> Result<Self> {
         let journal = session.context.local.journal.get();
         let goes_on = version.is_some_and(|version| {
-            let noted = journal.and_then(|journal| journal.source_of(&source_file.target()));
+            let order = order_of(session);
+            let noted = journal.and_then(|journal| journal.source_of(&source_file.target(), order));
             version.changed.is_some() && noted == Some(version)
         });
         let url = source_file.endpoint.url(&source_file.remote);
@@ -176,20 +177,26 @@ impl Download {
             _ => 0,
         };
         let target = || source_file.target();
-        let safe = from
-            .length
-            .filter(|_| in_order && session.endpoint.is_http());
-        let safe = safe.map(|size| {
-            let safe = SafeRanges::of_journal(journal, target(), size);
-            safe.keep(there.min(size));
-            Arc::new(safe)
-        });
+        let safe = match &to {
+            DownloadTarget::File { target: file, .. } if order_of(session) == Order::Any => {
+                let path = file
+                    .lock()
+                    .temp_path()
+                    .map(|path| path.as_os_str().as_bytes().to_vec());
+                let of = path.zip(from.length).filter(|_| in_order);
+                of.map(|(path, size)| {
+                    let safe = SafeRanges::of_journal(journal, target(), path, size, there);
+                    Arc::new(safe)
+                })
+            }
+            _ => None,
+        };
         let resumed_bytes = match &safe {
             Some(_) => 0,
             None => there,
         };
         if let (true, Some(version), Some(journal)) = (in_order, version, journal) {
-            journal.record_source(&source_file.target(), version);
+            journal.record_source(&source_file.target(), version, order_of(session));
         }
         Ok(Self {
             from,
@@ -203,6 +210,15 @@ impl Download {
             safe,
             version: Mutex::new(version),
         })
+    }
+
+    /// The bytes of a part of the file are there.
+    fn has_come(&self, range: Option<ByteRange>) -> bool {
+        let part = range.filter(|range| Some(*range) != self.whole());
+        match (&self.safe, part) {
+            (Some(safe), Some(part)) => safe.gaps(part).is_empty(),
+            _ => false,
+        }
     }
 
     /// What is there is the beginning of the file.
@@ -247,7 +263,7 @@ impl Download {
         if now != before {
             *self.version.lock() = Some(now);
             if let Some(journal) = session.context.local.journal.get() {
-                journal.record_source(&source_file.target(), now);
+                journal.record_source(&source_file.target(), now, order_of(session));
             }
             if let Some(safe) = &self.safe {
                 safe.clear();
@@ -572,6 +588,10 @@ impl FileTransfer for Download {
         _: &'a dyn Fn(),
     ) -> LocalFuture<'a, RangeOutcome> {
         Box::pin(async move {
+            if self.has_come(range) {
+                // With all of the file, by another way.
+                return RangeOutcome::whole(0);
+            }
             let (mut result, mut safe) = self.fetch(session, range, next).await;
             if self.is_refused_in_order(range, &result) && session.is_usable() {
                 // From the first byte on it needs no REST.
@@ -584,7 +604,22 @@ impl FileTransfer for Download {
             };
             match range.or_else(|| self.whole()) {
                 Some(range) if self.safe.is_some() => {
-                    RangeOutcome::failed_but(error, range, &from_start_of(range, &safe))
+                    let mut safe = from_start_of(range, &safe);
+                    // All of it is here, and the server called it a failure: a little that comes
+                    // well is a success.
+                    let proof = range.len().min(PROOF_BYTES);
+                    if let (true, Some(own)) = (safe.covered() == range.len(), &self.safe) {
+                        let start = range.len() - proof;
+                        safe.remove(ByteRange {
+                            start,
+                            end: range.len(),
+                        });
+                        own.forget(ByteRange {
+                            start: range.start + start,
+                            end: range.end,
+                        });
+                    }
+                    RangeOutcome::failed_but(error, range, &safe)
                 }
                 Some(whole) if self.in_order => {
                     let (moved, left) = self.after_failure(whole, &safe, &error);
@@ -697,6 +732,14 @@ fn from_start_of(range: ByteRange, safe: &RangeSet) -> RangeSet {
         )
     });
     shifted.collect()
+}
+
+/// In which order bytes come from the server.
+fn order_of(session: &SessionPair) -> Order {
+    match session.endpoint.is_http() {
+        true => Order::Any,
+        false => Order::Ascending,
+    }
 }
 
 /// Of a file whose end is far away, so that a full disk is not news when it is full.

@@ -9,7 +9,7 @@ use std::{
 
 use godwit_proto::RangeSet;
 
-use super::{HEAD, PartialSource, SourceVersion, leftovers::LeftoverDirectory, safe_ranges};
+use super::{HEAD, Order, PartialSource, SourceVersion, leftovers::LeftoverDirectory, safe_ranges};
 use crate::local::{compact_set::CompactSet, files};
 
 /// Longest line that is read: two paths, each byte of them encoded.
@@ -93,7 +93,7 @@ impl JournalContent {
                 self.sources.remove(target);
                 self.partials.insert(target.to_owned(), path.to_owned());
             }
-            [b"source", target, size, changed, _] => {
+            [keyword @ (b"source" | b"version"), target, size, changed, _] => {
                 let size = number(size, 10).and_then(|size| u64::try_from(size).ok());
                 let changed = number(changed, 10).and_then(|at| i64::try_from(at).ok());
                 // A file written before this boot may have lost any of its bytes.
@@ -102,21 +102,29 @@ impl JournalContent {
                     && self.partials.contains_key(target)
                 {
                     let version = SourceVersion { size, changed };
+                    let order = match keyword {
+                        b"source" => Order::Ascending,
+                        _ => Order::Any,
+                    };
                     let same = self.sources.remove(target);
-                    let same = same.filter(|source| source.version == version);
+                    let same = same.filter(|of| of.version == version && of.order == order);
                     let source = same.unwrap_or_else(|| PartialSource {
                         version,
+                        order,
                         safe: RangeSet::new(),
                     });
                     self.sources.insert(target.to_owned(), source);
                 }
             }
-            [b"safe", target, safe, _] => {
-                if let (Some(source), Some(safe)) =
-                    (self.sources.get_mut(target), safe_ranges::ranges(safe))
-                    && self.of_this_boot
+            [b"safe", target, path, ranges, _] => {
+                // Another run may have begun the same file elsewhere.
+                let is_of_it = self.partials.get(target).is_some_and(|of| of == path);
+                let source = self.sources.get_mut(target);
+                let ranges = safe_ranges::parse_ranges(ranges);
+                if let (Some(source), Some(ranges), true) =
+                    (source, ranges, is_of_it && self.of_this_boot)
                 {
-                    source.safe = safe;
+                    source.safe = ranges;
                 }
             }
             [b"parts", directory, run, _] if run.len() == RUN_DIGITS => {

@@ -6,7 +6,8 @@
 //!   becomes .
 //!   part /data/a /data/.godwit-0123456789abcdef.part .
 //!   source /data/a 10240 1763730000 .
-//!   safe /data/a 0-4096,8192-10240 .
+//!   version /data/b 20480 1763730000 .
+//!   safe /data/b /data/.godwit-0123456789abcdee.part 0-4096,8192-10240 .
 //!   parts /data 89abcdef .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
@@ -20,11 +21,12 @@
 //! ([`godwit_proto::block_checksums`]), else it is removed: the journal does not say which bytes
 //! are safe, so nothing need be synced for it to be true. At a server without block checksums, a
 //! partial file is assumed to be the beginning of the source version in the `source` line: size and
-//! modification time. Over HTTP its bytes come in any order, and `safe` lines say which of that
-//! version are there ([`SafeRanges`]). Each run first records its boot: a file that was complete
-//! before an earlier boot may have been lost in a power failure, and is checked more closely. A
-//! `becomes` line records that a destination was no directory and becomes the copy of one: the next
-//! run must not copy into it. The journal is removed when the job is complete.
+//! modification time. Over HTTP the bytes come in any order: there the version is in a `version`
+//! line, and `safe` lines say which bytes of it the partial file has ([`SafeRanges`]). Each run
+//! first records its boot: a file that was complete before an earlier boot may have been lost in a
+//! power failure, and is checked more closely. A `becomes` line records that a destination was no
+//! directory and becomes the copy of one: the next run must not copy into it. The journal is
+//! removed when the job is complete.
 
 mod format;
 mod leftovers;
@@ -116,10 +118,20 @@ pub(crate) struct SourceVersion {
     pub(crate) changed: Option<i64>,
 }
 
+/// In which order the bytes of a file come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// What is there is the beginning.
+    Ascending,
+    /// [`SafeRanges`] say what is there.
+    Any,
+}
+
 /// What is recorded of the source of a partial file.
 #[derive(Clone, Debug)]
 pub(crate) struct PartialSource {
     version: SourceVersion,
+    order: Order,
     /// Bytes of it that are there, where they come in any order.
     safe: RangeSet,
 }
@@ -314,11 +326,13 @@ impl Journal {
         let _ = out.write(&self.file);
     }
 
-    /// The source version of that partial file; `None` if it was not recorded.
-    pub(crate) fn source_of(&self, target: &str) -> Option<SourceVersion> {
+    /// The source version of that partial file, if it was recorded as one whose bytes come in such
+    /// an order.
+    pub(crate) fn source_of(&self, target: &str, order: Order) -> Option<SourceVersion> {
         let mut name = Vec::new();
         encode(target.as_bytes(), &mut name);
-        self.sources.get(&name).map(|source| source.version)
+        let source = self.sources.get(&name).filter(|of| of.order == order)?;
+        Some(source.version)
     }
 
     /// Which bytes of that version an earlier run has recorded as safe.
@@ -330,25 +344,31 @@ impl Journal {
     }
 
     /// Records the source version of the file that [`Self::record_temp`] recorded.
-    pub(crate) fn record_source(&self, target: &str, source: SourceVersion) {
+    pub(crate) fn record_source(&self, target: &str, source: SourceVersion, order: Order) {
         let Some(changed) = source.changed else {
             return;
         };
         let mut out = self.out();
-        out.waiting.extend_from_slice(b"source ");
+        out.waiting.extend_from_slice(match order {
+            Order::Ascending => b"source ",
+            Order::Any => b"version ",
+        });
         encode(target.as_bytes(), &mut out.waiting);
         // Writing to a `Vec` never fails.
         let _ = writeln!(out.waiting, " {} {changed} .", source.size);
         let _ = out.write(&self.file);
     }
 
-    /// Records which bytes of the recorded version are safe, as one word of [`SafeRanges`].
-    fn record_safe(&self, target: &str, safe: &str) {
+    /// Records which bytes of the recorded version are safe at that temporary path, as
+    /// [`SafeRanges`] says it.
+    fn record_safe(&self, target: &str, path: &[u8], ranges: &str) {
         let mut out = self.out();
         out.waiting.extend_from_slice(b"safe ");
         encode(target.as_bytes(), &mut out.waiting);
+        out.waiting.push(b' ');
+        encode(path, &mut out.waiting);
         // Writing to a `Vec` never fails.
-        let _ = writeln!(out.waiting, " {safe} .");
+        let _ = writeln!(out.waiting, " {ranges} .");
         let _ = out.write(&self.file);
     }
 

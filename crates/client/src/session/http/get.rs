@@ -35,6 +35,8 @@ pub(super) struct GetJob {
     pub(super) is_to_the_end: bool,
     /// More may come than is wanted.
     pub(super) is_cut: bool,
+    /// Bytes of the whole file, where some of it are there already.
+    pub(super) size: Option<u64>,
     pub(super) sink: LaneSink,
     pub(super) rate: Arc<RateLimit>,
     /// All lanes let go at once.
@@ -96,10 +98,11 @@ impl LaneSink {
 
 /// Fetches pieces until none is left. Why it has ended early.
 pub(super) async fn run(wire: &mut Wire, job: &GetJob, lane: usize) -> Option<Failure> {
-    if !job.region.is_begun() {
+    if job.region.is_awaited() {
         // Whatever fails is found out when something is asked for.
         tokio::select! {
             () = wire.connect_ahead() => {}
+            () = job.region.is_through() => return None,
             () = job.cancel.cancelled() => return None,
         }
     }
@@ -148,7 +151,6 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
     };
     let mut exchange = match wire.send(&job.target, request).await {
         Ok(exchange) => exchange,
-        Err(error) if piece.is_first => return Err(unreached(error)),
         Err(error) => return Err(Failure::Crowded(Box::new(unreached(error)))),
     };
     let has_parts = check_head(&mut exchange, job, piece, range.is_some()).await?;
@@ -157,12 +159,13 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
         job.region.begin_alone(lane);
         return Ok(());
     }
+    if validator.is_some() && told != validator {
+        return Err(Failure::Changed);
+    }
     if piece.is_first {
         // Nothing would tell that a further part is of another version.
         let has_parts = has_parts && told.is_some();
         job.region.begun(lane, told, has_parts);
-    } else if validator.is_some() && told != validator {
-        return Err(Failure::Changed);
     }
     if receive(&mut exchange, job, lane, piece).await? {
         wire.done(exchange).await;
@@ -201,7 +204,8 @@ async fn check_head(
             };
             let end = piece.end.map(|end| job.remote + end);
             let ends_there = size.is_none_or(|size| Some(size) == end);
-            if size.is_some() && job.is_to_the_end && piece.is_rest && !ends_there {
+            let is_of_size = job.size.is_none() || size.is_none() || size == job.size;
+            if !is_of_size || size.is_some() && job.is_to_the_end && piece.is_rest && !ends_there {
                 return Err(Failure::Changed);
             }
             if range.start != from || end.is_some_and(|end| range.end != end) {
@@ -238,7 +242,7 @@ async fn check_head(
         status => {
             let text = exchange.reason().await;
             let refused = Failure::Refused(refusal(status, &text, Failed::Status), !piece.is_first);
-            let is_busy = matches!(status.as_u16(), 429 | 503) && !piece.is_first;
+            let is_busy = matches!(status.as_u16(), 429 | 503);
             Err(match is_busy {
                 true => Failure::Crowded(Box::new(refused)),
                 false => refused,

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, thread};
 
+use godwit_engine::data::MoverClock;
 use tokio::sync::mpsc;
 
 use super::{
@@ -88,10 +89,12 @@ fn open(server: &Arc<HttpServer>) -> Result<mpsc::UnboundedSender<(usize, Work)>
     let run = move || {
         runtime.block_on(async {
             let mut wire = Wire::new(server);
+            let clock = Arc::<MoverClock>::default();
+            clock.runs_here();
             while let Some((lane, work)) = works.recv().await {
                 // Where it panics, the transfer must not wait for it.
                 let end = Leaving { lane, work: &work };
-                work.totals().runs_here();
+                work.totals().carried_by(&clock);
                 wire.watched_by(work.totals());
                 let failure = match &work {
                     Work::Get(job) => get::run(&mut wire, job, lane).await,

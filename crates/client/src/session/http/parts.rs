@@ -48,7 +48,12 @@ pub(super) async fn run(wire: &mut Wire, job: &Arc<PartsJob>, lane: usize) -> Op
         let sent = tokio::select! {
             biased;
             () = job.cancel.cancelled() => return None,
-            sent = send(wire, job, piece, asks_first) => sent,
+            () = job.region.recalled(lane) => {
+                // Its connection is gone with the request.
+                job.region.give_back(lane);
+                continue;
+            }
+            sent = send(wire, job, (lane, piece), asks_first) => sent,
         };
         match sent {
             Ok(()) => job.region.confirmed(lane),
@@ -62,7 +67,7 @@ pub(super) async fn run(wire: &mut Wire, job: &Arc<PartsJob>, lane: usize) -> Op
 async fn send(
     wire: &mut Wire,
     job: &Arc<PartsJob>,
-    piece: Piece,
+    (lane, piece): (usize, Piece),
     asks_first: bool,
 ) -> Result<(), Failure> {
     let limit = wire.server.limits.answer.saturating_mul(WORK_FACTOR);
@@ -77,11 +82,12 @@ async fn send(
     })?;
     let totals = Arc::clone(&job.region.totals);
     let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals));
+    let mut unconfirmed = Unconfirmed(Some(Arc::clone(&outflow)));
     let request = |target: &str| {
         let (sender, body) = channel(Some(end - piece.start));
         outflow.take_back();
         let own = (Arc::clone(job), Arc::clone(&outflow));
-        tokio::spawn(feed(own, piece.start, end, sender));
+        tokio::spawn(feed(own, (lane, piece.start), end, sender));
         let request = Request::new(Method::PUT, target)
             .with(header::CONTENT_RANGE, range.clone())
             .with_body(body)
@@ -94,19 +100,17 @@ async fn send(
     let sent = wire.send(&job.target, request).await;
     let mut exchange = sent.map_err(|error| {
         let failure = unreached(error);
-        let is_begun = outflow.has_sent();
-        outflow.take_back();
-        match is_begun {
+        match outflow.has_sent() {
             true => failure,
             false => Failure::Crowded(Box::new(failure)),
         }
     })?;
     let status = exchange.answer.status;
     if status.is_success() {
+        unconfirmed.0 = None;
         wire.done(exchange).await;
         return Ok(());
     }
-    outflow.take_back();
     let text = exchange.reason().await;
     let refused = Failure::Refused(refusal(status, &text, Failed::Status), true);
     Err(match matches!(status.as_u16(), 429 | 503) {
@@ -115,10 +119,22 @@ async fn send(
     })
 }
 
+/// Takes back what was sent, unless the server has confirmed it: also where the piece is called
+/// back.
+struct Unconfirmed(Option<Arc<Outflow>>);
+
+impl Drop for Unconfirmed {
+    fn drop(&mut self) {
+        if let Some(outflow) = &self.0 {
+            outflow.take_back();
+        }
+    }
+}
+
 /// Reads the piece into the body of a request, once the server wants it.
 async fn feed(
     (job, outflow): (Arc<PartsJob>, Arc<Outflow>),
-    start: u64,
+    (lane, start): (usize, u64),
     end: u64,
     mut sender: ChunkSender,
 ) {
@@ -126,7 +142,9 @@ async fn feed(
         return;
     }
     let at = job.base + start;
-    if let Err(failure) = outflow.file(&job.file, at, end - start, &sender).await {
+    let on_sent = |bytes| job.region.sent(lane, bytes);
+    let fed = outflow.file(&job.file, at, end - start, &sender, on_sent);
+    if let Err(failure) = fed.await {
         // First: no piece may be handed out behind those that lanes let go.
         job.region
             .fail(Failure::Transfer(TransferFailure::Storage(failure)));

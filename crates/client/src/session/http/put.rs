@@ -152,7 +152,8 @@ async fn feed(job: Arc<PutJob>, mut sender: ChunkSender) {
     let fed = match &job.source {
         LaneSource::File { file, base } => {
             let length = job.length.unwrap_or(0);
-            job.outflow.file(file, *base, length, &sender).await
+            let outflow = &job.outflow;
+            outflow.file(file, *base, length, &sender, |_| {}).await
         }
         LaneSource::Stream(stream) => {
             let taken = stream.lock().take();
@@ -249,6 +250,7 @@ impl Outflow {
         base: u64,
         length: u64,
         sender: &ChunkSender,
+        on_sent: impl Fn(u64),
     ) -> Result<(), StorageFailure> {
         let mut at = 0;
         while at < length {
@@ -273,6 +275,7 @@ impl Outflow {
                 return Ok(());
             }
             at += read as u64;
+            on_sent(read as u64);
         }
         Ok(())
     }

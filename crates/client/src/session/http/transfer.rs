@@ -171,6 +171,7 @@ impl Session {
         let region = Region::new(wanted.start, wanted.end, room, self.round_trip);
         let job = Arc::new(GetJob {
             region: region.recorded_in(plan.safe, wanted.remote),
+            size: plan.safe.map(|safe| safe.size()),
             target: HttpServer::target(path, false),
             remote: wanted.remote,
             is_to_the_end: !wanted.is_cut,
@@ -219,7 +220,7 @@ impl Session {
                 cancel.cancel();
                 ended.failure = Some(Failure::lost(error.to_string()));
             }
-            if let (Some(before), false) = (region.take_crowded(), told_crowded) {
+            if let (Some(before), false) = (region.crowded(), told_crowded) {
                 told_crowded = true;
                 self.context.target.channels_refused(&self.endpoint, before);
             }
@@ -291,8 +292,8 @@ impl Session {
             let file = (Arc::clone(file), *base, length);
             return Box::pin(self.put_parts(plan, path, file)).await;
         }
-        if restart_of(plan) > 0 {
-            // The rest of a file would be the whole of it.
+        if matches!(plan.ahead, Some(Command::Rest(_))) {
+            // A part of a file would be the whole of it.
             return Ended::refused(not_offered("REST"));
         }
         let totals = Arc::new(RequestTotals::new(true));

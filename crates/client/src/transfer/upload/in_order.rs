@@ -74,6 +74,16 @@ impl Upload {
 
     /// The server has what is before this range, or behind it.
     pub(crate) fn goes_on_in_order(&self, range: Option<ByteRange>) -> bool {
-        self.in_order && range.is_some() && range != self.region(None)
+        let is_part = range.is_some() && range != self.region(None);
+        self.in_order && is_part && (self.safe.is_some() || range.is_some_and(|r| r.start > 0))
+    }
+
+    /// The server has this part of the file.
+    pub(crate) fn has_arrived(&self, range: Option<ByteRange>) -> bool {
+        let part = range.filter(|range| Some(*range) != self.region(None));
+        match (&self.safe, part) {
+            (Some(safe), Some(part)) => safe.gaps(part).is_empty(),
+            _ => false,
+        }
     }
 }

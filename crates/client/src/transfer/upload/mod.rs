@@ -48,7 +48,7 @@ use crate::{
     error::{Error, Result},
     local::{
         attributes::FileAttributes,
-        journal::{Journal, SafeRanges, SourceVersion},
+        journal::{Journal, Order, SafeRanges, SourceVersion},
     },
     session::{DisplacedFile, Found, NextTransfer, SessionPair, TransferOutcome, TransferPlan},
     spec::{Part, Verify},
@@ -181,7 +181,11 @@ impl Upload {
         });
         let journal = session.context.local.journal.get();
         let is_of_version = || {
-            let noted = journal.and_then(|journal| journal.source_of(&url));
+            let order = match session.endpoint.is_http() {
+                true => Order::Any,
+                false => Order::Ascending,
+            };
+            let noted = journal.and_then(|journal| journal.source_of(&url, order));
             noted.is_some() && noted == version
         };
         let may_exist = partial_beside(source_file).filter(|_| !in_order || is_of_version());
@@ -198,11 +202,10 @@ impl Upload {
         let in_order = in_order && part.is_none() && temp_path.is_some();
         let safe = length.filter(|_| in_order && session.endpoint.is_http());
         let safe = safe.map(|size| {
-            let safe = SafeRanges::of_journal(journal, url.clone(), size);
-            if !goes_on {
-                safe.keep(0);
-            }
-            Arc::new(safe)
+            let place = temp_path.iter().flat_map(|path| path.as_bytes()).copied();
+            let there = if goes_on { size } else { 0 };
+            let (url, place) = (url.clone(), place.collect());
+            Arc::new(SafeRanges::of_journal(journal, url, place, size, there))
         });
         Ok(Self {
             in_order: in_order && length.is_some(),
@@ -505,7 +508,11 @@ impl Upload {
         {
             journal.record_temp(&self.url, self.temp_path.as_bytes(), self.length);
             if let Some(version) = self.version.filter(|_| self.in_order) {
-                journal.record_source(&self.url, version);
+                let order = match self.safe {
+                    Some(_) => Order::Any,
+                    None => Order::Ascending,
+                };
+                journal.record_source(&self.url, version, order);
             }
         }
     }
@@ -676,6 +683,10 @@ impl FileTransfer for Upload {
         began: &'a dyn Fn(),
     ) -> LocalFuture<'a, RangeOutcome> {
         Box::pin(async move {
+            if self.has_arrived(range) {
+                // With another attempt.
+                return RangeOutcome::whole(0);
+            }
             let outcome = self.send_region(session, range, next, began).await;
             if outcome.result.is_ok() {
                 self.stored(&session.context, &session.endpoint);

@@ -17,7 +17,7 @@ use godwit_proto::{ByteRange, RangeSet, Reply, error::TransferFailure};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use self::pieces::State;
+use self::pieces::{Active, State};
 use crate::{local::journal::SafeRanges, report::progress::RequestTotals};
 
 /// Time until a lane that waits looks again whether another has become slow.
@@ -48,6 +48,21 @@ pub(super) enum Validator {
     Tag(String),
     /// `Last-Modified`.
     Date(String),
+}
+
+impl Validator {
+    /// Of its text: tags are in quotes.
+    fn of(text: String) -> Self {
+        match text.starts_with('"') {
+            true => Self::Tag(text),
+            false => Self::Date(text),
+        }
+    }
+
+    fn text(&self) -> String {
+        let (Self::Tag(text) | Self::Date(text)) = self;
+        text.clone()
+    }
 }
 
 /// Bytes of the file from the first of the transfer on, and the lanes that fetch them.
@@ -94,8 +109,11 @@ impl Region {
         }
     }
 
-    /// `record`: which bytes are safe is recorded there, of which `offset` is byte 0 here.
-    pub(super) fn recorded_in(self, record: Option<&Arc<SafeRanges>>, offset: u64) -> Self {
+    /// `record`: which bytes are safe is recorded there, of which `offset` is byte 0 here. They are
+    /// of the version that it names.
+    pub(super) fn recorded_in(mut self, record: Option<&Arc<SafeRanges>>, offset: u64) -> Self {
+        let version = record.and_then(|record| record.version());
+        self.state.get_mut().validator = version.map(Validator::of);
         let record = record.map(|record| (Arc::clone(record), offset));
         Self { record, ..self }
     }
@@ -118,7 +136,10 @@ impl Region {
         let mut state = self.state.lock();
         let most = state.crowded.unwrap_or(usize::MAX);
         // Those that run go on to the end.
-        let useful = state.useful_lanes().max(state.running.len());
+        let useful = match state.is_alone {
+            true => 1,
+            false => state.useful_lanes().max(state.running.len()),
+        };
         let wanted = lanes.min(most).min(useful).max(1);
         let grows = wanted > state.wanted;
         state.wanted = wanted;
@@ -149,16 +170,22 @@ impl Region {
             room.as_mut().enable();
             {
                 let mut state = self.state.lock();
+                if state.is_one_too_many(lane) {
+                    state.leaving.push(lane);
+                }
                 if state.failure.is_some()
                     || state.is_stopped
-                    || state.is_one_too_many(lane)
                     || state.leaving.contains(&lane)
                     || !state.has_work()
                 {
                     return None;
                 }
+                let recalled = state.recalled.len();
                 if let Some(piece) = state.hand_out(lane) {
                     return Some(piece);
+                }
+                if state.recalled.len() > recalled {
+                    self.lanes.notify_waiters();
                 }
             }
             let _ = tokio::time::timeout(LOOK_INTERVAL, room).await;
@@ -172,21 +199,39 @@ impl Region {
         if !state.is_one_too_many(lane) {
             return false;
         }
-        let own = state.active.iter().position(|(of, ..)| *of == lane);
+        let own = state.position(lane);
         let Some(own) = own.filter(|own| state.may_divide(&state.active[*own])) else {
             return false;
         };
-        let (_, at, end) = state.active.swap_remove(own);
-        state.returned.push((at, end));
+        let own = state.active.swap_remove(own);
+        state.returned.push((own.at, own.end));
         state.leaving.push(lane);
         drop(state);
         self.lanes.notify_waiters();
         true
     }
 
-    /// The first answer has come.
-    pub(super) fn is_begun(&self) -> bool {
-        self.state.lock().is_begun
+    /// Whether lanes wait for the first answer.
+    pub(super) fn is_awaited(&self) -> bool {
+        let state = self.state.lock();
+        !state.is_begun && state.wanted > 1
+    }
+
+    /// Waits until no lane finds anything to do.
+    pub(super) async fn is_through(&self) {
+        loop {
+            let change = self.lanes.notified();
+            tokio::pin!(change);
+            change.as_mut().enable();
+            let is_through = {
+                let state = self.state.lock();
+                state.failure.is_some() || state.is_stopped || !state.has_work()
+            };
+            if is_through {
+                return;
+            }
+            change.await;
+        }
     }
 
     /// Where the region ends, where that is known.
@@ -198,8 +243,8 @@ impl Region {
     pub(super) fn end_of(&self, lane: usize) -> Option<u64> {
         let state = self.state.lock();
         state.end?;
-        let own = state.active.iter().find(|(of, ..)| *of == lane);
-        own.map(|(_, _, end)| *end)
+        let own = state.position(lane);
+        own.map(|own| state.active[own].end)
     }
 
     /// What the file's version is asked for by; `None` before the first answer, and where the
@@ -211,13 +256,16 @@ impl Region {
     /// The first answer: parts can be asked for, or the lane has all of it.
     pub(super) fn begun(&self, lane: usize, validator: Option<Validator>, has_parts: bool) {
         let mut state = self.state.lock();
+        if let Some((record, _)) = &self.record {
+            record.set_version(validator.as_ref().map(Validator::text));
+        }
         state.validator = validator;
         state.is_begun = true;
         state.has_parts = has_parts;
         let end = state.end.unwrap_or(u64::MAX);
         if !has_parts {
-            if let Some(own) = state.active.iter_mut().find(|(of, ..)| *of == lane) {
-                own.2 = end;
+            if let Some(own) = state.position(lane) {
+                state.active[own].end = end;
             }
             state.next = end;
             state.wanted = 1;
@@ -231,23 +279,27 @@ impl Region {
     /// ask for all of it.
     pub(super) fn begin_alone(&self, lane: usize) {
         let mut state = self.state.lock();
-        if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
-            let (_, start, _) = state.active.swap_remove(at);
-            state.next = start;
+        if let Some(own) = state.position(lane) {
+            state.next = state.active.swap_remove(own).start;
         }
+        let returned = std::mem::take(&mut state.returned);
+        let first = returned.iter().map(|(start, _)| *start).min();
+        state.next = state.next.min(first.unwrap_or(u64::MAX));
         state.is_alone = true;
         state.wanted = 1;
+        drop(state);
+        self.lanes.notify_waiters();
     }
 
     /// So many bytes more of the lane's piece are written.
     pub(super) fn written(&self, lane: usize, bytes: u64) {
         let mut state = self.state.lock();
-        let Some(own) = state.active.iter_mut().find(|(of, ..)| *of == lane) else {
+        let Some(own) = state.position(lane) else {
             return;
         };
-        let start = own.1;
-        own.1 += bytes;
-        let end = own.1;
+        let start = state.active[own].at;
+        let end = start + bytes;
+        state.active[own].at = end;
         state.safe.insert(ByteRange { start, end });
         self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
         let has_window = state.window < u64::MAX;
@@ -269,32 +321,67 @@ impl Region {
     /// The server has all of the lane's piece.
     pub(super) fn confirmed(&self, lane: usize) {
         let mut state = self.state.lock();
-        let own = state.active.iter().position(|(of, ..)| *of == lane);
-        let own = own.map(|at| state.active.swap_remove(at));
-        if let Some((_, start, end)) = own {
+        let own = state.position(lane);
+        let own = own.map(|own| state.active.swap_remove(own));
+        state.recalled.retain(|of| *of != lane);
+        if let Some(Active { start, end, .. }) = own {
             state.safe.insert(ByteRange { start, end });
             if let Some(pace) = state.paces.get_mut(&lane) {
-                pace.done(end);
+                pace.done(end - start);
             }
         }
         drop(state);
-        if let Some((_, start, end)) = own {
+        if let Some(Active { start, end, .. }) = own {
             self.record(start, end);
         }
+        self.lanes.notify_waiters();
+    }
+
+    /// So many bytes more of the lane's piece are on their way.
+    pub(super) fn sent(&self, lane: usize, bytes: u64) {
+        let mut state = self.state.lock();
+        if let Some(own) = state.position(lane) {
+            let own = &mut state.active[own];
+            own.at = own.end.min(own.at + bytes);
+        }
+    }
+
+    /// Waits until the lane is to give back what it sends.
+    pub(super) async fn recalled(&self, lane: usize) {
+        loop {
+            let change = self.lanes.notified();
+            tokio::pin!(change);
+            change.as_mut().enable();
+            if self.state.lock().recalled.contains(&lane) {
+                return;
+            }
+            change.await;
+        }
+    }
+
+    /// The lane sends its piece no more: all of it is for others.
+    pub(super) fn give_back(&self, lane: usize) {
+        let mut state = self.state.lock();
+        state.recalled.retain(|of| *of != lane);
+        if let Some(own) = state.position(lane) {
+            let own = state.active.swap_remove(own);
+            state.returned.push((own.start, own.end));
+        }
+        drop(state);
         self.lanes.notify_waiters();
     }
 
     /// The lane has all of its piece. `ends`: it was the last, of a file of unknown length.
     pub(super) fn done(&self, lane: usize, ends: bool) {
         let mut state = self.state.lock();
-        if let Some(at) = state.active.iter().position(|(of, ..)| *of == lane) {
-            let (_, at_byte, _) = state.active.swap_remove(at);
+        if let Some(own) = state.position(lane) {
+            let own = state.active.swap_remove(own);
             if let Some(pace) = state.paces.get_mut(&lane) {
-                pace.done(at_byte);
+                pace.done(own.at - own.start);
             }
             if ends {
-                state.end = Some(at_byte);
-                state.next = at_byte;
+                state.end = Some(own.at);
+                state.next = own.at;
             }
         }
         drop(state);
@@ -304,18 +391,21 @@ impl Region {
     /// The lane ends; `failure`: why it could not do its piece.
     pub(super) fn left(&self, lane: usize, failure: Option<Failure>) {
         let mut state = self.state.lock();
-        let own = state.active.iter().position(|(of, ..)| *of == lane);
-        let own = own.map(|at| state.active.swap_remove(at));
+        let own = state.position(lane);
+        let own = own.map(|own| state.active.swap_remove(own));
+        state.recalled.retain(|of| *of != lane);
         state.running.retain(|of| *of != lane);
         state.leaving.retain(|of| *of != lane);
         match failure {
             Some(Failure::Crowded(_)) if !state.running.is_empty() => {
                 state.crowded = Some(state.running.len());
                 state.wanted = state.running.len();
-                state.returned.extend(
-                    own.map(|(_, at, end)| (at, end))
-                        .filter(|(at, end)| at < end),
-                );
+                let own = own.map(|own| match state.is_sent {
+                    // Nothing of it is confirmed.
+                    true => (own.start, own.end),
+                    false => (own.at, own.end),
+                });
+                state.returned.extend(own.filter(|(at, end)| at < end));
             }
             Some(Failure::Crowded(failure)) => drop(state.failure.get_or_insert(*failure)),
             Some(failure) => drop(state.failure.get_or_insert(failure)),
@@ -341,8 +431,8 @@ impl Region {
         self.watcher.notify_one();
     }
 
-    /// The server turned a lane away, and has room for these; once.
-    pub(super) fn take_crowded(&self) -> Option<u32> {
+    /// The server turned a lane away, and has room for these.
+    pub(super) fn crowded(&self) -> Option<u32> {
         let state = self.state.lock();
         state.crowded.and_then(|lanes| u32::try_from(lanes).ok())
     }

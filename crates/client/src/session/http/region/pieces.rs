@@ -12,7 +12,8 @@ use super::{Failure, Piece, Validator};
 /// Bytes of a piece.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
 
-/// Of what one lane takes of another's piece.
+/// A lane takes at least so many bytes of another's piece, and leaves it as many: no less than a
+/// chunk that the other may be writing.
 pub(super) const HALF_BYTES_MIN: u64 = 256 << 10;
 
 /// Bytes of a piece that is sent: all of them are sent again where it breaks off.
@@ -35,17 +36,22 @@ const LAST_ROUND_TRIPS: u32 = 16;
 /// lane that is cut short loses its connection.
 const DIVIDED_ROUND_TRIPS: u32 = 8;
 
+/// A part is called back if that saves this factor in time: what was sent of it is sent again.
+const RECALLED_FACTOR: f64 = 2.0;
+
 /// The bytes and lanes of a region.
 pub(super) struct State {
     /// First byte that no lane has.
     pub(super) next: u64,
     /// `None`: as many as the server sends.
     pub(super) end: Option<u64>,
-    /// That lanes fetch now: the number of the lane, its next byte, and where it ends.
-    pub(super) active: Vec<(usize, u64, u64)>,
+    /// That lanes move now.
+    pub(super) active: Vec<Active>,
     /// What is known of lanes that have had a piece.
     pub(super) paces: HashMap<usize, Pace>,
-    /// That were given back.
+    /// Lanes that are to give back what they send: others are quicker.
+    pub(super) recalled: Vec<usize>,
+    /// Ranges that their lanes have given back.
     pub(super) returned: Vec<(u64, u64)>,
     /// Lanes that may run.
     pub(super) wanted: usize,
@@ -72,22 +78,36 @@ pub(super) struct State {
     pub(super) round_trip: Duration,
 }
 
+/// Bytes that a lane moves.
+#[derive(Clone, Copy)]
+pub(super) struct Active {
+    pub(super) lane: usize,
+    pub(super) start: u64,
+    /// The next byte that it moves.
+    pub(super) at: u64,
+    pub(super) end: u64,
+}
+
+impl Active {
+    fn left(&self) -> u64 {
+        self.end.saturating_sub(self.at)
+    }
+}
+
 /// How fast a lane is.
 pub(super) struct Pace {
-    /// When its last piece began, and where.
-    began: (Instant, u64),
+    /// When its last piece began.
+    began: Instant,
     /// Bytes a second of the last one that is done, and how long it took.
     rate: Option<f64>,
     took: Duration,
 }
 
 impl Pace {
-    /// The piece that has begun ends at `end`.
-    pub(super) fn done(&mut self, end: u64) {
-        let (began, start) = self.began;
-        self.took = began.elapsed();
-        let took = self.took.as_secs_f64().max(1e-6);
-        self.rate = Some(end.saturating_sub(start).max(1) as f64 / took);
+    /// The piece that has begun is moved: so many bytes.
+    pub(super) fn done(&mut self, bytes: u64) {
+        self.took = self.began.elapsed();
+        self.rate = Some(bytes.max(1) as f64 / self.took.as_secs_f64().max(1e-6));
     }
 }
 
@@ -97,6 +117,7 @@ impl State {
             next: start,
             end,
             active: Vec::new(),
+            recalled: Vec::new(),
             paces: HashMap::new(),
             returned: Vec::new(),
             wanted: 1,
@@ -121,7 +142,8 @@ impl State {
         !self.returned.is_empty()
             || match (self.end, self.is_begun) {
                 (Some(end), true) => {
-                    self.next < end || self.active.iter().any(|own| self.may_divide(own))
+                    let helps = |own: &Active| self.may_divide(own) || self.may_be_recalled(own);
+                    self.next < end || self.active.iter().any(helps)
                 }
                 (None, true) => false,
                 // The others ask for the version that the first has got, and connect meanwhile.
@@ -132,15 +154,11 @@ impl State {
 
     /// More would have nothing to do.
     pub(super) fn useful_lanes(&self) -> usize {
-        let Some(end) = self.end.filter(|_| !self.is_alone) else {
+        if self.end.is_none() || self.is_alone {
             return 1;
-        };
-        let left = self
-            .active
-            .iter()
-            .map(|(_, at, end)| end.saturating_sub(*at));
-        let left: u64 = left.sum();
-        let left = left + end.saturating_sub(self.next);
+        }
+        let left: u64 = self.active.iter().map(Active::left).sum();
+        let left = left + self.unassigned();
         usize::try_from(left / LANE_BYTES_MIN).unwrap_or(usize::MAX)
     }
 
@@ -163,7 +181,7 @@ impl State {
         running.filter(|lane| !self.leaving.contains(lane))
     }
 
-    /// Of so many bytes, so that no lane is left without.
+    /// A lane's share of so many bytes: no lane is left without.
     fn share_of(&self, left: u64) -> u64 {
         let lanes = self.wanted.max(1) as u64;
         left.div_ceil(lanes).max(LANE_BYTES_MIN)
@@ -171,7 +189,7 @@ impl State {
 
     /// The first byte that is not here.
     fn floor(&self) -> u64 {
-        let active = self.active.iter().map(|(_, at, _)| *at);
+        let active = self.active.iter().map(|own| own.at);
         let returned = self.returned.iter().map(|(at, _)| *at);
         active.chain(returned).min().unwrap_or(self.next)
     }
@@ -183,7 +201,7 @@ impl State {
             return None;
         }
         let piece = self.piece_for(lane)?;
-        let began = (Instant::now(), piece.start);
+        let began = Instant::now();
         let pace = self.paces.entry(lane);
         let pace = pace.or_insert(Pace {
             began,
@@ -227,7 +245,7 @@ impl State {
                 (time.min(left), self.window / 4)
             }
         };
-        let bytes = whole(rate * time.as_secs_f64()).min(most);
+        let bytes = saturating_bytes(rate * time.as_secs_f64()).min(most);
         bytes.max(PIECE_BYTES_MIN).min(row)
     }
 
@@ -245,17 +263,17 @@ impl State {
             if cut < end {
                 self.returned.push((cut, end));
             }
-            self.active.push((lane, start, cut));
+            self.begin(lane, start, cut);
             return Some(Piece {
                 start,
                 end: Some(cut),
                 is_first,
-                is_rest: false,
+                is_rest: Some(cut) == self.end,
             });
         }
         let start = self.next;
         let Some(end) = self.end else {
-            self.active.push((lane, start, u64::MAX));
+            self.begin(lane, start, u64::MAX);
             self.next = u64::MAX;
             return Some(Piece {
                 start,
@@ -268,10 +286,11 @@ impl State {
         // A lane alone writes in order.
         let is_far = start + bytes > self.floor().saturating_add(self.window);
         if !self.active.is_empty() && (is_far || bytes == 0) {
+            self.recall(lane);
             return self.divide(lane);
         }
         self.next = start + bytes;
-        self.active.push((lane, start, self.next));
+        self.begin(lane, start, self.next);
         Some(Piece {
             start,
             end: Some(self.next),
@@ -280,89 +299,142 @@ impl State {
         })
     }
 
+    pub(super) fn position(&self, lane: usize) -> Option<usize> {
+        self.active.iter().position(|own| own.lane == lane)
+    }
+
+    fn begin(&mut self, lane: usize, start: u64, end: u64) {
+        self.active.push(Active {
+            lane,
+            start,
+            at: start,
+            end,
+        });
+    }
+
     /// Whether others may take of a lane's piece. A part that is sent stays whole.
-    pub(super) fn may_divide(&self, own: &(usize, u64, u64)) -> bool {
-        let left = own.2.saturating_sub(own.1);
+    pub(super) fn may_divide(&self, own: &Active) -> bool {
         let may = self.has_parts && !self.is_sent && !self.is_alone;
-        may && left >= 2 * HALF_BYTES_MIN
+        may && own.left() >= 2 * HALF_BYTES_MIN
     }
 
     /// Takes of what a slower lane has left as much as both move until they end at the same time:
     /// near the end of the file of the lane that would end last, before of the one that all wait
     /// for.
     pub(super) fn divide(&mut self, lane: usize) -> Option<Piece> {
-        let time = |at: &usize| {
-            let (of, from, to) = self.active[*at];
-            let rate = self.rate_of(of, from)?;
-            Some((to - from) as f64 / rate)
-        };
         let soon = (self.round_trip * DIVIDED_ROUND_TRIPS).as_secs_f64();
-        let is_slow = |at: &usize| time(at).is_none_or(|time| time > soon);
-        let all = (0..self.active.len()).filter(|at| self.may_divide(&self.active[*at]));
+        let is_slow = |own: &Active| self.may_divide(own) && self.time_left(own) > soon;
+        let slow = (0..self.active.len()).filter(|at| is_slow(&self.active[*at]));
         let slow = match self.end.is_some_and(|end| self.next < end) {
-            true => all.min_by_key(|at| self.active[*at].1).filter(is_slow),
-            false => all.filter(is_slow).max_by(|one, other| {
-                let time = |at| time(at).unwrap_or(f64::INFINITY);
+            true => slow.min_by_key(|at| self.active[*at].at),
+            false => slow.max_by(|one, other| {
+                let time = |at: &usize| self.time_left(&self.active[*at]);
                 time(one).total_cmp(&time(other))
             }),
         }?;
-        let (of, from, to) = self.active[slow];
+        let Active { at, end, .. } = self.active[slow];
         let own = self.paces.get(&lane).and_then(|pace| pace.rate);
-        let kept = match (self.rate_of(of, from), own) {
+        let kept = match (self.rate_of(&self.active[slow]), own) {
             (Some(slow), Some(own)) => slow / (slow + own),
             _ => 0.5,
         };
-        let most = to - from - HALF_BYTES_MIN;
-        let kept = whole((to - from) as f64 * kept);
-        let start = from + kept.clamp(HALF_BYTES_MIN, most);
-        self.active[slow].2 = start;
-        self.active.push((lane, start, to));
+        let kept = saturating_bytes((end - at) as f64 * kept);
+        let start = at + kept.clamp(HALF_BYTES_MIN, end - at - HALF_BYTES_MIN);
+        if start >= self.floor().saturating_add(self.window) {
+            return None;
+        }
+        self.active[slow].end = start;
+        self.begin(lane, start, end);
         Some(Piece {
             start,
-            end: Some(to),
+            end: Some(end),
             is_first: false,
-            is_rest: Some(to) == self.end,
+            is_rest: Some(end) == self.end,
         })
+    }
+
+    /// Whether lanes that have nothing else to do may send a part in place of the lane that does.
+    fn may_be_recalled(&self, own: &Active) -> bool {
+        self.is_sent && own.end - own.start > PIECE_BYTES_MIN
+    }
+
+    /// Calls the part back that would be sent last, if all of it is sent sooner by those that have
+    /// nothing to do, of which `lane` is one.
+    fn recall(&mut self, lane: usize) {
+        let idle = self.staying().count().saturating_sub(self.active.len());
+        let Some(rate) = self.paces.get(&lane).and_then(|pace| pace.rate) else {
+            return;
+        };
+        let round_trips = (self.round_trip * DIVIDED_ROUND_TRIPS).as_secs_f64();
+        let time = |own: &Active, lanes: usize| {
+            round_trips + (own.end - own.start) as f64 / (rate * lanes.max(1) as f64)
+        };
+        let time_left = |own: &Active| {
+            let since = self.paces.get(&own.lane).map(|pace| pace.began.elapsed());
+            let is_overdue = since.is_some_and(|since| since.as_secs_f64() > 2.0 * time(own, 1));
+            match own.left() {
+                // All of it waits in buffers, of which nothing is known.
+                0 if is_overdue => f64::INFINITY,
+                0 => 0.0,
+                _ => self.time_left(own),
+            }
+        };
+        let is_late = |own: &&Active| {
+            let may = self.may_be_recalled(own) && !self.recalled.contains(&own.lane);
+            may && time_left(own) > RECALLED_FACTOR * time(own, idle)
+        };
+        let late = self.active.iter().filter(is_late);
+        let last = late.max_by(|one, other| time_left(one).total_cmp(&time_left(other)));
+        if let Some(lane) = last.map(|own| own.lane) {
+            self.recalled.push(lane);
+        }
+    }
+
+    /// Seconds until a piece is moved, as fast as its lane is now; infinite before that can be told.
+    fn time_left(&self, own: &Active) -> f64 {
+        match self.rate_of(own) {
+            Some(rate) => own.left() as f64 / rate,
+            None => f64::INFINITY,
+        }
     }
 
     /// Bytes a second that a lane moves now, or has moved before.
     fn rate_now(&self, lane: usize) -> Option<f64> {
-        let own = self.active.iter().find(|(of, ..)| *of == lane);
-        match own {
-            Some((_, at, _)) if !self.is_sent => self.rate_of(lane, *at),
-            _ => self.paces.get(&lane).and_then(|pace| pace.rate),
+        match self.active.iter().find(|own| own.lane == lane) {
+            Some(own) => self.rate_of(own),
+            None => self.paces.get(&lane).and_then(|pace| pace.rate),
         }
     }
 
-    /// Bytes a second that a lane moves now, of which `at` is the next byte; `None` before that
-    /// can be told.
-    fn rate_of(&self, lane: usize, at: u64) -> Option<f64> {
-        let pace = self.paces.get(&lane)?;
-        let (began, start) = pace.began;
-        let since = began.elapsed();
+    /// Bytes a second that a lane moves now; `None` before that can be told.
+    fn rate_of(&self, own: &Active) -> Option<f64> {
+        let pace = self.paces.get(&own.lane)?;
+        let since = pace.began.elapsed();
         match since > 2 * self.round_trip {
             // Never 0: there may be more in a moment.
-            true => Some(at.saturating_sub(start).max(1) as f64 / since.as_secs_f64()),
+            true => Some((own.at - own.start).max(1) as f64 / since.as_secs_f64()),
             false => pace.rate,
         }
     }
 
     /// A lane that was alone has all that is left: it keeps its share of that.
     pub(super) fn shorten(&mut self) {
-        let (Some(_), Some(last)) = (self.end, self.active.iter().map(|a| a.2).max()) else {
+        let (Some(_), Some(last)) = (self.end, self.active.iter().map(|own| own.end).max()) else {
             return;
         };
         if last != self.next || !self.has_parts || self.is_sent {
             return;
         }
-        let Some(own) = self.active.iter().position(|own| own.2 == last) else {
+        let Some(own) = self.active.iter().position(|own| own.end == last) else {
             return;
         };
-        let (_, at, end) = self.active[own];
-        let kept = self.share_of(end.saturating_sub(at));
-        if at + kept < end {
-            self.active[own].2 = at + kept;
-            self.next = at + kept;
+        // With a window, others may go no further ahead of it.
+        let kept = self.share_of(self.active[own].left());
+        let kept = kept.min(self.window / 2).max(PIECE_BYTES_MIN);
+        let cut = self.active[own].at + kept;
+        if cut < last {
+            self.active[own].end = cut;
+            self.next = cut;
         }
     }
 }
@@ -373,6 +445,6 @@ impl State {
     clippy::cast_sign_loss,
     reason = "it saturates"
 )]
-fn whole(bytes: f64) -> u64 {
+fn saturating_bytes(bytes: f64) -> u64 {
     bytes as u64
 }

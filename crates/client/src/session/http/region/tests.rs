@@ -174,9 +174,63 @@ async fn what_one_lane_could_not_send_another_sends() {
     region.confirmed(0);
     let again = region.take(0).await.unwrap();
     assert_eq!((again.start, again.end), (second.start, second.end));
-    assert_eq!(region.take_crowded(), Some(1));
+    assert_eq!(region.crowded(), Some(1));
     region.confirmed(0);
     let safe = region.finish().safe;
     let bytes: u64 = safe.iter().map(|range| range.len()).sum();
     assert_eq!(bytes, second.end.unwrap() - first.start);
+}
+
+#[tokio::test]
+async fn a_part_that_is_sent_slowly_is_sent_by_those_that_have_nothing_to_do() {
+    let region = Region::of_parts(8 << 20, Duration::from_millis(1));
+    region.want(2);
+    let first = region.take(0).await.unwrap();
+    let second = region.take(1).await.unwrap();
+    assert_eq!(second.end, Some(8 << 20));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    region.sent(0, 1000);
+    region.sent(1, second.end.unwrap() - second.start);
+    region.confirmed(1);
+    let (again, ()) = tokio::join!(region.take(1), async {
+        region.recalled(0).await;
+        region.give_back(0);
+    });
+    assert_eq!(again.unwrap().start, first.start);
+    let shown = region.state.lock().safe.iter().collect::<Vec<_>>();
+    assert_eq!(shown.len(), 1, "nothing of it was confirmed");
+}
+
+#[tokio::test]
+async fn lanes_that_come_later_stay_within_the_window() {
+    let region = Region::new(0, Some(1 << 40), ROOM, ROUND_TRIP);
+    assert_eq!(region.want(1), [0]);
+    assert_eq!(region.take(0).await.unwrap().end, Some(1 << 40));
+    region.begun(0, Some(Validator::Date(String::new())), true);
+    assert_eq!(region.want(4), [1, 2, 3]);
+    for lane in [1, 2, 3] {
+        let piece = region.take(lane).await.unwrap();
+        assert!(piece.end.unwrap() <= ROOM, "{piece:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_fetched_later_is_asked_for_by_the_version_of_what_is_there() {
+    let safe = Arc::new(SafeRanges::of_journal(
+        None,
+        String::new(),
+        Vec::new(),
+        10,
+        0,
+    ));
+    let region = || Region::new(0, Some(10), u64::MAX, ROUND_TRIP).recorded_in(Some(&safe), 0);
+    let first = region();
+    assert_eq!(first.validator(), None);
+    first.want(1);
+    first.take(0).await.unwrap();
+    let tag = Validator::Tag("\"a\"".to_owned());
+    first.begun(0, Some(tag.clone()), true);
+    assert_eq!(region().validator(), Some(tag));
+    safe.clear();
+    assert_eq!(region().validator(), None, "all of it is fetched anew");
 }
