@@ -342,8 +342,8 @@ fn a_download_whose_connections_break_goes_on_in_all_gaps() {
     let fetching = Fetching::new(192 * MIB, 100 * MIB);
     let flags = ["--parallelism=4", "--retries=5", "--retry-pause=0.01"];
     fetching.finish(&flags, &[]);
-    // What had come stays, wherever in the file it lies: the rest was on its way.
-    let most = 192 * MIB + 24 * MIB;
+    // What had come stays, wherever in the file it lies: the rest was in buffers of sockets.
+    let most = 192 * MIB + 48 * MIB;
     assert!(
         fetching.path.received() < most,
         "{}",
