@@ -40,7 +40,7 @@ pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
 
 /// What the client wants.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Wish {
     caveats: Vec<String>,
     validity: Option<String>,
@@ -119,6 +119,9 @@ fn accesses(caveats: &[String]) -> Result<Vec<Access>, String> {
         return Ok(vec![Access::Read, Access::Create, Access::Modify]);
     }
     let mut found = Vec::new();
+    if caveats.len() > 1 {
+        return Err("one caveat of activities is known here, and no second one".to_owned());
+    }
     for caveat in caveats {
         let activities = caveat.strip_prefix("activity:");
         // Others would restrict what is given.
@@ -138,6 +141,10 @@ fn accesses(caveats: &[String]) -> Result<Vec<Access>, String> {
             }
         }
     }
+    if found.contains(&Access::Modify) && !found.contains(&Access::Create) {
+        // Who may change what is there may also create it here.
+        return Err("DELETE and MANAGE are given with UPLOAD alone".to_owned());
+    }
     Ok(found)
 }
 
@@ -154,7 +161,10 @@ mod tests {
         assert_eq!(read(&["activity:DOWNLOAD,LIST"]), Some(vec![Access::Read]));
         let writing = Some(vec![Access::Create, Access::Modify]);
         assert_eq!(read(&["activity:UPLOAD,DELETE,LIST"]), writing);
-        assert_eq!(read(&["activity:UPLOAD", "activity:MANAGE"]), writing);
+        assert_eq!(read(&["activity:UPLOAD,MANAGE"]), writing);
+        let two = ["activity:DOWNLOAD,UPLOAD", "activity:DOWNLOAD"];
+        assert_eq!(read(&two), None, "each would restrict the others");
+        assert_eq!(read(&["activity:DELETE"]), None);
         assert_eq!(read(&["activity:LIST"]), Some(vec![]));
         assert_eq!(read(&[]).unwrap().len(), 3);
         for caveats in [["path:/d"], ["activity:FLY"], ["activity:"], [""]] {

@@ -21,7 +21,7 @@ use super::{CredentialError, SECRET_BYTES_MAX, Vault, named_id, view};
 use crate::store::StoreError;
 
 /// Endpoints that a delegated proxy is for: those that ask for one.
-const ENDPOINTS: &str = "gsiftp://*,https://*,davs://*";
+pub(crate) const ENDPOINTS: &str = "gsiftp://*,https://*,davs://*";
 
 /// What clients of FTS sign: they know no other keys.
 const KEY: KeyKind = KeyKind::Rsa(2048);

@@ -28,7 +28,10 @@ use crate::{
     store::{
         Store, StoreError,
         agents::Which,
-        model::{GrantOrder, GrantedUnit, JobFilter, Leadership, LeasedUnit, LostUnit, QueueKey},
+        model::{
+            AgentRecord, GrantOrder, GrantedUnit, JobFilter, Leadership, LeasedUnit, LostUnit,
+            QueueKey,
+        },
     },
 };
 
@@ -229,8 +232,12 @@ impl Books {
         let within = self.polls_read.map(|at| asked - at + OVERLAP);
         let which = within.map_or(Which::All, Which::Within);
         let agents = store.some_agents(which).await?;
-        // After the agents: one that polls between has a lease that is not looked for.
-        let leased = store.leased_by(which).await?;
+        // Of just those agents: what another one holds, whose poll has become too old meanwhile, has
+        // not ended. One that polls between has a lease that is not looked for.
+        let leased = match within {
+            None => store.leased().await?,
+            Some(_) => store.leased_by(&numbers(&agents)).await?,
+        };
         let names: HashSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
         self.leases_are(store, &leased, |agent| names.contains(agent))
             .await?;
@@ -249,9 +256,7 @@ impl Books {
         let is_full = agents.len() as i64 == AGENTS_IN_TURN;
         let last = agents.last().filter(|_| is_full);
         let last = last.map(|agent| agent.number);
-        let leased = store
-            .leased_by(Which::Between(turn, last.unwrap_or(i64::MAX)))
-            .await?;
+        let leased = store.leased_by(&numbers(&agents)).await?;
         let names: HashSet<String> = agents.iter().map(|agent| agent.name.clone()).collect();
         self.leases_are(store, &leased, |agent| names.contains(agent))
             .await?;
@@ -556,6 +561,10 @@ async fn options_of(
         options.extend(found.into_iter().map(|job| (job.id, job.options)));
     }
     Ok(options)
+}
+
+fn numbers(agents: &[AgentRecord]) -> Vec<i64> {
+    agents.iter().map(|agent| agent.number).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use godwit_scheduler::matches;
 use godwit_service_api::why::{Why, WhyCode};
 use jiff::Timestamp;
 
-use crate::store::model::{CredentialEnd, QueueRecord};
+use crate::{
+    credentials::delegation::ENDPOINTS as DELEGATED_TO,
+    store::model::{CredentialEnd, QueueRecord},
+};
 
 /// Nothing starts that a credential may not outlast: so long before its end, or a tenth of its
 /// life.
@@ -47,7 +50,13 @@ impl Lifetimes {
     fn ending(&self, owner: &str, ends: [&str; 2], now: Timestamp) -> Option<Ending> {
         let owned = self.0.get(owner)?;
         let of = |endpoint: &str| {
-            let fitting = owned.iter().filter(|one| matches(&one.endpoint, endpoint));
+            // Servers of HTTP may be for everybody: a delegated proxy is shown there where there is
+            // one, and none is waited for.
+            let is_waited_for = |one: &&CredentialEnd| {
+                one.endpoint != DELEGATED_TO || endpoint.starts_with("gsiftp://")
+            };
+            let fitting = owned.iter().filter(is_waited_for);
+            let fitting = fitting.filter(|one| matches(&one.endpoint, endpoint));
             // One that does not end is the best.
             let best = fitting.max_by_key(|one| one.expires.unwrap_or(Timestamp::MAX))?;
             Some((best.expires?, best.created, endpoint.to_owned()))
@@ -103,6 +112,19 @@ mod tests {
             ending.as_ref().is_some_and(|ending| ending.holds),
             ending.is_some(),
         )
+    }
+
+    #[test]
+    fn a_delegated_proxy_that_has_ended_holds_no_copy_over_https() {
+        let ended = lifetimes(&[(DELEGATED_TO, Some(10))]);
+        let now = Timestamp::from_second(20).unwrap();
+        let web = ["https://a.example.org", "davs://b.example.org"];
+        assert!(ended.ending("jo", web, now).is_none());
+        assert!(
+            ended
+                .ending("jo", [A, B], now)
+                .is_some_and(|ending| ending.holds)
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use godwit_service_api::agent::{Lease, Share};
 
 use super::{
     Store, StoreError,
-    database::{Columns as _, Statement},
+    database::{Columns as _, Statement, json},
     leases::micros,
     model::{AgentRecord, LeasedUnit, QueueKey},
 };
@@ -20,8 +20,6 @@ pub enum Which {
     Within(Duration),
     /// Those whose numbers come after this one, at most so many.
     After(i64, i64),
-    /// Those whose numbers come after the first and not after the second.
-    Between(i64, i64),
 }
 
 impl Which {
@@ -31,7 +29,6 @@ impl Which {
             Which::All => "TRUE",
             Which::Within(_) => "agent.seen >= (SELECT {now} - $1)",
             Which::After(..) => "agent.number > $1",
-            Which::Between(..) => "agent.number > $1 AND agent.number <= $2",
         }
     }
 
@@ -40,14 +37,13 @@ impl Which {
             Which::All => query,
             Which::Within(time) => query.bind(micros(time)),
             Which::After(number, _) => query.bind(number),
-            Which::Between(after, last) => query.bind(after).bind(last),
         }
     }
 
     fn limit(self) -> i64 {
         match self {
             Which::After(_, limit) => limit,
-            Which::All | Which::Within(_) | Which::Between(..) => i64::MAX,
+            Which::All | Which::Within(_) => i64::MAX,
         }
     }
 }
@@ -89,19 +85,30 @@ impl Store {
 
     /// All units that agents hold.
     pub async fn leased(&self) -> Result<Vec<LeasedUnit>, StoreError> {
-        self.leased_by(Which::All).await
+        self.leased_where("IS NOT NULL", None).await
     }
 
-    /// Units that some agents hold.
-    pub async fn leased_by(&self, which: Which) -> Result<Vec<LeasedUnit>, StoreError> {
-        let fitting = which.text();
+    /// Units that the agents of these numbers hold.
+    pub async fn leased_by(&self, agents: &[i64]) -> Result<Vec<LeasedUnit>, StoreError> {
+        self.leased_where("IN {list}", Some(json(agents)?)).await
+    }
+
+    async fn leased_where(
+        &self,
+        fitting: &str,
+        list: Option<String>,
+    ) -> Result<Vec<LeasedUnit>, StoreError> {
         let text = format!(
             "SELECT agent.name, unit.id, unit.epoch, unit.job, unit.link, unit.files,
             unit.bytes, job.id, job.owner, unit.concurrency, unit.parallelism
             FROM unit JOIN agent ON agent.number = unit.agent JOIN job ON job.number = unit.job
-            WHERE unit.agent IS NOT NULL AND {fitting} ORDER BY unit.id"
+            WHERE unit.agent {fitting} ORDER BY unit.id"
         );
-        let query = which.bind(self.database.query(&text));
+        let query = self.database.query(&text);
+        let query = match list {
+            Some(list) => query.bind(list),
+            None => query,
+        };
         let rows = query.fetch_all(self.database.reader()).await?;
         let units = rows.iter().map(|row| {
             Ok(LeasedUnit {

@@ -9,7 +9,9 @@ use std::{
 
 use godwit_proto::RangeSet;
 
-use super::{HEAD, Order, PartialSource, SourceVersion, leftovers::LeftoverDirectory, safe_ranges};
+use super::{
+    HEAD, Order, PartialSource, SourceVersion, UNNAMED, leftovers::LeftoverDirectory, safe_ranges,
+};
 use crate::local::{compact_set::CompactSet, files};
 
 /// Longest line that is read: two paths, each byte of them encoded.
@@ -112,11 +114,12 @@ impl JournalContent {
                         version,
                         order,
                         safe: RangeSet::new(),
+                        name: None,
                     });
                     self.sources.insert(target.to_owned(), source);
                 }
             }
-            [b"safe", target, path, ranges, _] => {
+            [b"safe", target, path, name, ranges, _] => {
                 // Another run may have begun the same file elsewhere.
                 let is_of_it = self.partials.get(target).is_some_and(|of| of == path);
                 let source = self.sources.get_mut(target);
@@ -125,6 +128,8 @@ impl JournalContent {
                     (source, ranges, is_of_it && self.of_this_boot)
                 {
                     source.safe = ranges;
+                    source.name = String::from_utf8(decoded(name)).ok();
+                    source.name.take_if(|name| name == UNNAMED);
                 }
             }
             [b"parts", directory, run, _] if run.len() == RUN_DIGITS => {

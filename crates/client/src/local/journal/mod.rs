@@ -7,7 +7,7 @@
 //!   part /data/a /data/.godwit-0123456789abcdef.part .
 //!   source /data/a 10240 1763730000 .
 //!   version /data/b 20480 1763730000 .
-//!   safe /data/b /data/.godwit-0123456789abcdee.part 0-4096,8192-10240 .
+//!   safe /data/b /data/.godwit-0123456789abcdee.part "5f3a" 0-4096,8192-10240 .
 //!   parts /data 89abcdef .
 //!   10240 1763730000000000000 /data/a ftp://host/data/a .
 //! ```
@@ -22,7 +22,7 @@
 //! are safe, so nothing need be synced for it to be true. At a server without block checksums, a
 //! partial file is assumed to be the beginning of the source version in the `source` line: size and
 //! modification time. Over HTTP the bytes come in any order: there the version is in a `version`
-//! line, and `safe` lines say which bytes of it the partial file has ([`SafeRanges`]). Each run
+//! line, and `safe` lines say which bytes of it the partial file has, after what the server calls it ([`SafeRanges`]). Each run
 //! first records its boot: a file that was complete before an earlier boot may have been lost in a
 //! power failure, and is checked more closely. A `becomes` line records that a destination was no
 //! directory and becomes the copy of one: the next run must not copy into it. The journal is
@@ -54,6 +54,9 @@ pub(crate) use self::{leftovers::LeftoverDirectory, safe_ranges::SafeRanges};
 /// Partial files of more bytes than this are recorded and resumed. Chosen arbitrarily: a fault
 /// costs no more than a block of a smaller one.
 pub(crate) const RESUME_BYTES_MIN: u64 = 1 << 20;
+
+/// Of a version that the server has no name for.
+const UNNAMED: &str = "-";
 
 const HEAD: &str = "godwit-journal 1";
 
@@ -132,8 +135,9 @@ pub(crate) enum Order {
 pub(crate) struct PartialSource {
     version: SourceVersion,
     order: Order,
-    /// Bytes of it that are there, where they come in any order.
+    /// Bytes of it that are there, where they come in any order, and what the server calls it.
     safe: RangeSet,
+    name: Option<String>,
 }
 
 /// Identifies a complete file and the version of its source.
@@ -335,12 +339,13 @@ impl Journal {
         Some(source.version)
     }
 
-    /// Which bytes of that version an earlier run has recorded as safe.
-    pub(crate) fn safe_of(&self, target: &str) -> RangeSet {
+    /// Which bytes of that version an earlier run has recorded as safe, and what the server called
+    /// it.
+    fn safe_of(&self, target: &str) -> Option<(RangeSet, Option<String>)> {
         let mut name = Vec::new();
         encode(target.as_bytes(), &mut name);
-        let source = self.sources.get(&name);
-        source.map(|source| source.safe.clone()).unwrap_or_default()
+        let source = self.sources.get(&name)?;
+        Some((source.safe.clone(), source.name.clone()))
     }
 
     /// Records the source version of the file that [`Self::record_temp`] recorded.
@@ -360,13 +365,15 @@ impl Journal {
     }
 
     /// Records which bytes of the recorded version are safe at that temporary path, as
-    /// [`SafeRanges`] says it.
-    fn record_safe(&self, target: &str, path: &[u8], ranges: &str) {
+    /// [`SafeRanges`] says it. `version`: what the server calls it.
+    fn record_safe(&self, target: &str, path: &[u8], version: Option<&str>, ranges: &str) {
         let mut out = self.out();
         out.waiting.extend_from_slice(b"safe ");
         encode(target.as_bytes(), &mut out.waiting);
         out.waiting.push(b' ');
         encode(path, &mut out.waiting);
+        out.waiting.push(b' ');
+        encode(version.unwrap_or(UNNAMED).as_bytes(), &mut out.waiting);
         // Writing to a `Vec` never fails.
         let _ = writeln!(out.waiting, " {ranges} .");
         let _ = out.write(&self.file);

@@ -22,6 +22,9 @@ const RECORDS: u64 = 4096;
 const UNRECORDED_TIME: Duration = Duration::from_secs(5);
 const UNRECORDED_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Bytes of what a server calls a version. A longer one is not remembered.
+const VERSION_BYTES_MAX: usize = 1000;
+
 /// Ranges of a record. What lies in further ones is moved again.
 const RANGES_MAX: usize = 1000;
 
@@ -60,10 +63,10 @@ impl SafeRanges {
         size: u64,
         there: u64,
     ) -> Self {
-        let safe = journal.map(|journal| journal.safe_of(&target));
-        let safe = safe.unwrap_or_default();
+        let safe = journal.and_then(|journal| journal.safe_of(&target));
+        let (safe, version) = safe.unwrap_or_default();
         let account = Account {
-            version: None,
+            version,
             is_recorded: !safe.is_empty(),
             safe,
             unrecorded: 0,
@@ -103,13 +106,14 @@ impl SafeRanges {
         })
     }
 
-    /// What the server calls the version that the bytes are of, which this process has moved.
+    /// What the server calls the version that the bytes are of, where it has told.
     pub(crate) fn version(&self) -> Option<String> {
         self.account.lock().version.clone()
     }
 
     /// The bytes that come are of this version.
     pub(crate) fn set_version(&self, version: Option<String>) {
+        let version = version.filter(|version| version.len() <= VERSION_BYTES_MAX);
         self.account.lock().version = version;
     }
 
@@ -168,7 +172,8 @@ impl SafeRanges {
         account.recorded_at = Instant::now();
         account.record_bytes = ranges.len();
         if let Some(journal) = &self.journal {
-            journal.record_safe(&self.target, &self.temp_path, &ranges);
+            let version = account.version.as_deref();
+            journal.record_safe(&self.target, &self.temp_path, version, &ranges);
         }
     }
 }
@@ -252,7 +257,9 @@ mod tests {
         }
 
         fn recorded(&self) -> Vec<ByteRange> {
-            self.open().safe_of("t").iter().collect()
+            let safe = self.open().safe_of("t");
+            safe.map(|(safe, _)| safe.iter().collect())
+                .unwrap_or_default()
         }
     }
 
@@ -267,6 +274,7 @@ mod tests {
         let safe = account(&place.begun(), VERSION.size);
         assert!(safe.is_empty());
         safe.add(range(0, 10));
+        safe.set_version(Some("\"a b\"".to_owned()));
         safe.add(range(1 << 30, 2 << 30));
         safe.add(range(10, 20));
         drop(safe);
@@ -274,6 +282,7 @@ mod tests {
         assert_eq!(place.recorded(), recorded, "small ones wait");
         let journal = place.open();
         let safe = account(&journal, VERSION.size);
+        assert_eq!(safe.version().as_deref(), Some("\"a b\""));
         assert_eq!(
             safe.missing(),
             [range(10, 1 << 30), range(2 << 30, 1 << 40)]
@@ -310,8 +319,8 @@ mod tests {
         let begun = || {
             let _ = fs::remove_file(place.file());
             let journal = place.begun();
-            journal.record_safe("t", PART.as_bytes(), "0-10,20-30");
-            assert_eq!(place.open().safe_of("t").covered(), 20);
+            journal.record_safe("t", PART.as_bytes(), None, "0-10,20-30");
+            assert_eq!(place.recorded(), [range(0, 10), range(20, 30)]);
             journal
         };
         let other = SourceVersion {
@@ -324,7 +333,7 @@ mod tests {
         assert_eq!(place.recorded(), []);
         // Of another run at the same time, which has a partial file of its own.
         let journal = begun();
-        journal.record_safe("t", b"/d/.godwit-00000000000000ff.part", "0-1000");
+        journal.record_safe("t", b"/d/.godwit-00000000000000ff.part", None, "0-1000");
         assert_eq!(place.recorded(), [range(0, 10), range(20, 30)]);
         drop(journal);
         let text = fs::read_to_string(place.file()).unwrap();

@@ -82,18 +82,16 @@ impl Session {
             }
             Ok::<_, super::server::HttpError>((status, body.unwrap_or_default()))
         };
-        let (status, why) = match asked.await {
-            Ok((status, body)) => match token_in(status, &body) {
-                Some(token) => return Some(token),
-                None => (status, String::new()),
-            },
-            Err(error) => (StatusCode::NOT_IMPLEMENTED, error.to_string()),
-        };
-        // It knows what is asked for, and gives this user none here, or none now.
-        if matches!(status.as_u16(), 401 | 403 | 404 | 409 | 429 | 502..=504) {
+        // What was lost on its way may come the next time.
+        let (status, body) = asked.await.ok()?;
+        if let Some(token) = token_in(status, &body) {
+            return Some(token);
+        }
+        // Others know what is asked for, and give this user none here, or none now.
+        if !matches!(status.as_u16(), 200 | 400 | 405 | 415 | 501) {
             return None;
         }
-        let reply = refusal(status, &why, Failed::Status);
+        let reply = refusal(status, "", Failed::Status);
         self.lesson(
             Lack::IssuedTokens,
             &reply,

@@ -48,11 +48,6 @@ pub(super) async fn run(wire: &mut Wire, job: &Arc<PartsJob>, lane: usize) -> Op
         let sent = tokio::select! {
             biased;
             () = job.cancel.cancelled() => return None,
-            () = job.region.recalled(lane) => {
-                // Its connection is gone with the request.
-                job.region.give_back(lane);
-                continue;
-            }
             sent = send(wire, job, (lane, piece), asks_first) => sent,
         };
         match sent {
@@ -113,14 +108,15 @@ async fn send(
     }
     let text = exchange.reason().await;
     let refused = Failure::Refused(refusal(status, &text, Failed::Status), true);
-    Err(match matches!(status.as_u16(), 429 | 503) {
-        true => Failure::Crowded(Box::new(refused)),
-        false => refused,
+    Err(match status.as_u16() {
+        429 | 503 => Failure::Crowded(Box::new(refused)),
+        // A request that was given up has come to the server late, and writes these bytes.
+        409 => Failure::lost(format!("the server answers {status}: {text}")),
+        _ => refused,
     })
 }
 
-/// Takes back what was sent, unless the server has confirmed it: also where the piece is called
-/// back.
+/// Takes back what was sent, unless the server has confirmed it.
 struct Unconfirmed(Option<Arc<Outflow>>);
 
 impl Drop for Unconfirmed {

@@ -180,12 +180,8 @@ impl Region {
                 {
                     return None;
                 }
-                let recalled = state.recalled.len();
                 if let Some(piece) = state.hand_out(lane) {
                     return Some(piece);
-                }
-                if state.recalled.len() > recalled {
-                    self.lanes.notify_waiters();
                 }
             }
             let _ = tokio::time::timeout(LOOK_INTERVAL, room).await;
@@ -269,6 +265,8 @@ impl Region {
             }
             state.next = end;
             state.wanted = 1;
+        } else if state.wanted > 1 {
+            state.shorten();
         }
         drop(state);
         self.lanes.notify_waiters();
@@ -323,7 +321,6 @@ impl Region {
         let mut state = self.state.lock();
         let own = state.position(lane);
         let own = own.map(|own| state.active.swap_remove(own));
-        state.recalled.retain(|of| *of != lane);
         if let Some(Active { start, end, .. }) = own {
             state.safe.insert(ByteRange { start, end });
             if let Some(pace) = state.paces.get_mut(&lane) {
@@ -344,31 +341,6 @@ impl Region {
             let own = &mut state.active[own];
             own.at = own.end.min(own.at + bytes);
         }
-    }
-
-    /// Waits until the lane is to give back what it sends.
-    pub(super) async fn recalled(&self, lane: usize) {
-        loop {
-            let change = self.lanes.notified();
-            tokio::pin!(change);
-            change.as_mut().enable();
-            if self.state.lock().recalled.contains(&lane) {
-                return;
-            }
-            change.await;
-        }
-    }
-
-    /// The lane sends its piece no more: all of it is for others.
-    pub(super) fn give_back(&self, lane: usize) {
-        let mut state = self.state.lock();
-        state.recalled.retain(|of| *of != lane);
-        if let Some(own) = state.position(lane) {
-            let own = state.active.swap_remove(own);
-            state.returned.push((own.start, own.end));
-        }
-        drop(state);
-        self.lanes.notify_waiters();
     }
 
     /// The lane has all of its piece. `ends`: it was the last, of a file of unknown length.
@@ -393,7 +365,6 @@ impl Region {
         let mut state = self.state.lock();
         let own = state.position(lane);
         let own = own.map(|own| state.active.swap_remove(own));
-        state.recalled.retain(|of| *of != lane);
         state.running.retain(|of| *of != lane);
         state.leaving.retain(|of| *of != lane);
         match failure {

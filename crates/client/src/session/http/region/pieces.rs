@@ -36,9 +36,6 @@ const LAST_ROUND_TRIPS: u32 = 16;
 /// lane that is cut short loses its connection.
 const DIVIDED_ROUND_TRIPS: u32 = 8;
 
-/// A part is called back if that saves this factor in time: what was sent of it is sent again.
-const RECALLED_FACTOR: f64 = 2.0;
-
 /// The bytes and lanes of a region.
 pub(super) struct State {
     /// First byte that no lane has.
@@ -49,8 +46,6 @@ pub(super) struct State {
     pub(super) active: Vec<Active>,
     /// What is known of lanes that have had a piece.
     pub(super) paces: HashMap<usize, Pace>,
-    /// Lanes that are to give back what they send: others are quicker.
-    pub(super) recalled: Vec<usize>,
     /// Ranges that their lanes have given back.
     pub(super) returned: Vec<(u64, u64)>,
     /// Lanes that may run.
@@ -117,7 +112,6 @@ impl State {
             next: start,
             end,
             active: Vec::new(),
-            recalled: Vec::new(),
             paces: HashMap::new(),
             returned: Vec::new(),
             wanted: 1,
@@ -142,8 +136,7 @@ impl State {
         !self.returned.is_empty()
             || match (self.end, self.is_begun) {
                 (Some(end), true) => {
-                    let helps = |own: &Active| self.may_divide(own) || self.may_be_recalled(own);
-                    self.next < end || self.active.iter().any(helps)
+                    self.next < end || self.active.iter().any(|own| self.may_divide(own))
                 }
                 (None, true) => false,
                 // The others ask for the version that the first has got, and connect meanwhile.
@@ -286,7 +279,6 @@ impl State {
         // A lane alone writes in order.
         let is_far = start + bytes > self.floor().saturating_add(self.window);
         if !self.active.is_empty() && (is_far || bytes == 0) {
-            self.recall(lane);
             return self.divide(lane);
         }
         self.next = start + bytes;
@@ -351,43 +343,6 @@ impl State {
             is_first: false,
             is_rest: Some(end) == self.end,
         })
-    }
-
-    /// Whether lanes that have nothing else to do may send a part in place of the lane that does.
-    fn may_be_recalled(&self, own: &Active) -> bool {
-        self.is_sent && own.end - own.start > PIECE_BYTES_MIN
-    }
-
-    /// Calls the part back that would be sent last, if all of it is sent sooner by those that have
-    /// nothing to do, of which `lane` is one.
-    fn recall(&mut self, lane: usize) {
-        let idle = self.staying().count().saturating_sub(self.active.len());
-        let Some(rate) = self.paces.get(&lane).and_then(|pace| pace.rate) else {
-            return;
-        };
-        let round_trips = (self.round_trip * DIVIDED_ROUND_TRIPS).as_secs_f64();
-        let time = |own: &Active, lanes: usize| {
-            round_trips + (own.end - own.start) as f64 / (rate * lanes.max(1) as f64)
-        };
-        let time_left = |own: &Active| {
-            let since = self.paces.get(&own.lane).map(|pace| pace.began.elapsed());
-            let is_overdue = since.is_some_and(|since| since.as_secs_f64() > 2.0 * time(own, 1));
-            match own.left() {
-                // All of it waits in buffers, of which nothing is known.
-                0 if is_overdue => f64::INFINITY,
-                0 => 0.0,
-                _ => self.time_left(own),
-            }
-        };
-        let is_late = |own: &&Active| {
-            let may = self.may_be_recalled(own) && !self.recalled.contains(&own.lane);
-            may && time_left(own) > RECALLED_FACTOR * time(own, idle)
-        };
-        let late = self.active.iter().filter(is_late);
-        let last = late.max_by(|one, other| time_left(one).total_cmp(&time_left(other)));
-        if let Some(lane) = last.map(|own| own.lane) {
-            self.recalled.push(lane);
-        }
     }
 
     /// Seconds until a piece is moved, as fast as its lane is now; infinite before that can be told.

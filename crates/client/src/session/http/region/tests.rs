@@ -182,26 +182,6 @@ async fn what_one_lane_could_not_send_another_sends() {
 }
 
 #[tokio::test]
-async fn a_part_that_is_sent_slowly_is_sent_by_those_that_have_nothing_to_do() {
-    let region = Region::of_parts(8 << 20, Duration::from_millis(1));
-    region.want(2);
-    let first = region.take(0).await.unwrap();
-    let second = region.take(1).await.unwrap();
-    assert_eq!(second.end, Some(8 << 20));
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    region.sent(0, 1000);
-    region.sent(1, second.end.unwrap() - second.start);
-    region.confirmed(1);
-    let (again, ()) = tokio::join!(region.take(1), async {
-        region.recalled(0).await;
-        region.give_back(0);
-    });
-    assert_eq!(again.unwrap().start, first.start);
-    let shown = region.state.lock().safe.iter().collect::<Vec<_>>();
-    assert_eq!(shown.len(), 1, "nothing of it was confirmed");
-}
-
-#[tokio::test]
 async fn lanes_that_come_later_stay_within_the_window() {
     let region = Region::new(0, Some(1 << 40), ROOM, ROUND_TRIP);
     assert_eq!(region.want(1), [0]);
