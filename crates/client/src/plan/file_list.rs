@@ -235,7 +235,7 @@ impl Planner {
             .filter_map(CopyPath::path_there)
             .collect();
         let server = endpoint.name();
-        let look = async |session: &mut Session| session.stat_all(&paths, false).await;
+        let look = async |session: &mut Session| session.stat_destinations(&paths).await;
         let found = self
             .retrying
             .attempt(Operation::on(&endpoint, &server), look)

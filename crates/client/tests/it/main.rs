@@ -15,6 +15,7 @@ mod copies;
 mod degraded;
 mod direct_io;
 mod errors;
+mod existing;
 mod fake;
 mod filters;
 mod following;

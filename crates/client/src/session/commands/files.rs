@@ -218,6 +218,12 @@ impl ControlSession {
     }
 }
 
+/// Nothing is there, by the reply to MLST.
+fn is_missing(reply: &Reply) -> bool {
+    use FailureKind::{NotADirectory, NotFound};
+    matches!(failure_kind(reply), Some(NotFound | NotADirectory))
+}
+
 /// What may have to list a directory.
 impl Session {
     /// Makes a directory; one that exists already is fine.
@@ -260,6 +266,15 @@ impl Session {
         paths: &[FtpPath],
         listed: bool,
     ) -> Result<Vec<Result<Found>>> {
+        self.stat_each(paths, listed, |_| false).await
+    }
+
+    async fn stat_each(
+        &mut self,
+        paths: &[FtpPath],
+        listed: bool,
+        is_missing: impl Fn(&Reply) -> bool,
+    ) -> Result<Vec<Result<Found>>> {
         let mut found = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER_MAX) {
             let mut replies = Vec::new();
@@ -273,6 +288,7 @@ impl Session {
                     Some(reply) if reply.code.is_success() && !found_in(reply.body()).is_link() => {
                         Ok(found_in(reply.body()))
                     }
+                    Some(reply) if is_missing(&reply) => Ok(Found::Missing),
                     // Whatever else it is, it is asked again with the words for it.
                     _ => match self.stat_or_list_parent(path, listed).await {
                         Err(error) if !self.is_usable() => return Err(error),
@@ -282,6 +298,15 @@ impl Session {
             }
         }
         Ok(found)
+    }
+
+    /// The same of destinations, most of which are free: a server that says so is not asked again
+    /// for each of them.
+    pub(crate) async fn stat_destinations(
+        &mut self,
+        paths: &[FtpPath],
+    ) -> Result<Vec<Result<Found>>> {
+        self.stat_each(paths, false, is_missing).await
     }
 
     /// Removes files, all asked for at once, also after the user's interrupt. Those that could not
