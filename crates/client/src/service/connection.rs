@@ -183,9 +183,13 @@ impl Connection {
         Self::with_limit(target, READ_LIMIT)?.with_credential_of(target)
     }
 
-    /// For lists of files, which are answered when all of them has come in.
-    pub(super) fn for_lists(target: &ServiceTarget) -> Result<Self, ServiceError> {
-        Self::with_limit(target, LIST_LIMIT)?.with_credential_of(target)
+    /// The same for lists of files, which are answered when all of them has come in.
+    pub(super) fn for_lists(&self, target: &ServiceTarget) -> Result<Self, ServiceError> {
+        let credential = self.credential.clone();
+        Ok(Connection {
+            credential,
+            ..Self::with_limit(target, LIST_LIMIT)?
+        })
     }
 
     /// Without a token.
@@ -243,6 +247,14 @@ impl Connection {
         match &target.token_file {
             Some(path) => Ok(self.with_token(Password::new(first_line(path)?))),
             None => Ok(self),
+        }
+    }
+
+    /// What the user has to know of the login, and has not been told.
+    pub(super) fn take_warnings(&self) -> Vec<String> {
+        match &self.credential {
+            Credential::Login(login) => login.take_warnings(),
+            Credential::Nothing | Credential::Token(_) => Vec::new(),
         }
     }
 

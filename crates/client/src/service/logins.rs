@@ -243,37 +243,56 @@ impl LoginFile {
 /// A login that requests use.
 pub(super) struct StoredLogin {
     file: LoginFile,
-    login: Mutex<Login>,
+    used: Mutex<UsedLogin>,
+    /// What the user has to know.
+    warnings: parking_lot::Mutex<Vec<String>>,
+}
+
+struct UsedLogin {
+    login: Login,
+    /// The access token of the login that is in the file in its place, if any is: it was renewed,
+    /// and the new one could not be written. An issuer that sees the refresh token of the old one
+    /// again may withdraw both.
+    spent: Option<Password>,
 }
 
 impl StoredLogin {
     /// The login of this file, if there is one.
     pub(super) fn open(file: LoginFile) -> Result<Option<Self>, LoginError> {
-        let login = file.read()?.map(Mutex::new);
-        Ok(login.map(|login| Self { file, login }))
+        let login = file.read()?;
+        Ok(login.map(|login| Self {
+            file,
+            used: Mutex::new(UsedLogin { login, spent: None }),
+            warnings: parking_lot::Mutex::default(),
+        }))
+    }
+
+    /// What the user has to know, and has not been told.
+    pub(super) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock())
     }
 
     /// A token, renewed where the one before ends soon.
     pub(super) async fn token(&self) -> Result<Password, LoginError> {
-        let mut login = self.login.lock().await;
-        let left = login.tokens.expires.duration_since(Timestamp::now());
+        let mut used = self.used.lock().await;
+        let left = used.login.tokens.expires.duration_since(Timestamp::now());
         if left < LEFT_MIN {
-            match self.renewed(&login).await {
-                Ok(renewed) => *login = renewed,
+            match self.renew(&mut used).await {
+                Ok(()) => {}
                 Err(_) if left.is_positive() => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(login.tokens.access.clone())
+        Ok(used.login.tokens.access.clone())
     }
 
     /// Another token, after the service has refused this one.
     pub(super) async fn token_after(&self, refused: &Password) -> Result<Password, LoginError> {
-        let mut login = self.login.lock().await;
-        if login.tokens.access == *refused {
-            *login = self.renewed(&login).await?;
+        let mut used = self.used.lock().await;
+        if used.login.tokens.access == *refused {
+            self.renew(&mut used).await?;
         }
-        Ok(login.tokens.access.clone())
+        Ok(used.login.tokens.access.clone())
     }
 
     /// Says that another login is needed.
@@ -281,26 +300,64 @@ impl StoredLogin {
         self.file.needed(why)
     }
 
-    async fn renewed(&self, before: &Login) -> Result<Login, LoginError> {
+    async fn renew(&self, used: &mut UsedLogin) -> Result<(), LoginError> {
         let _lock = self.file.lock().await?;
-        let login = self.file.read()?;
-        let mut login = login.ok_or_else(|| self.file.needed("you have logged out"))?;
-        if login.tokens.access != before.tokens.access {
-            // Another process has renewed it.
-            return Ok(login);
+        let kept = match (self.file.read()?, &used.spent) {
+            (Some(kept), Some(spent)) => Some(kept).filter(|kept| kept.tokens.access != *spent),
+            (Some(kept), None) => Some(kept),
+            (None, Some(_)) => None,
+            (None, None) => return Err(self.file.needed("you have logged out")),
+        };
+        if let Some(kept) = kept
+            && kept.tokens.access != used.login.tokens.access
+        {
+            // Another process has renewed it, or the user has logged in again.
+            *used = UsedLogin {
+                login: kept,
+                spent: None,
+            };
+            return Ok(());
         }
-        let Some(refresh) = &login.tokens.refresh else {
+        let Some(refresh) = &used.login.tokens.refresh else {
             return Err(self.file.needed("the login has ended"));
         };
-        let issuer = Issuer::find(&login.issuer, self.file.is_local()).await?;
-        login.tokens = match issuer.renew(refresh).await {
+        let issuer = Issuer::find(&used.login.issuer, self.file.is_local()).await?;
+        let tokens = match issuer.renew(refresh).await {
             Err(error @ IssuerError::Refused { .. }) => {
                 return Err(self.file.needed(format!("the login has ended ({error})")));
             }
             renewed => renewed?,
         };
-        self.file.write(&login)?;
-        Ok(login)
+        let before = std::mem::replace(&mut used.login.tokens, tokens);
+        match self.file.write(&used.login) {
+            Ok(()) => {
+                used.spent = None;
+                self.warnings.lock().clear();
+            }
+            // What the issuer has given is good, and was given once.
+            Err(error) => {
+                if used.spent.is_none() {
+                    self.warn_unwritten(&error);
+                }
+                used.spent.get_or_insert(before.access);
+            }
+        }
+        Ok(())
+    }
+
+    /// The renewed login is not in its file. That must not show a spent refresh token to the issuer
+    /// in the next command.
+    fn warn_unwritten(&self, error: &LoginError) {
+        let service = text(&self.file.service);
+        let path = self.file.path.display();
+        let old = match self.file.remove() {
+            Ok(_) => String::new(),
+            Err(_) => format!("remove {path}, whose login is spent, and "),
+        };
+        self.warnings.lock().push(format!(
+            "the renewed login cannot be written, and ends with this command ({error}); {old}log \
+             in again with: godwit login --service {service}"
+        ));
     }
 }
 

@@ -210,40 +210,54 @@ pub async fn run(
     observer: &dyn Observer,
     stop: &CancellationToken,
 ) -> Result<Exit, ServiceError> {
+    let target = &request.target;
+    let connection = match &request.command {
+        ServiceCommand::Login { .. } | ServiceCommand::Logout => Connection::anonymous(target)?,
+        _ => Connection::new(target)?,
+    };
+    let ended = run_at(&connection, request, observer, stop).await;
+    for text in connection.take_warnings() {
+        observer.on_event(&Event::Warning { text });
+    }
+    ended
+}
+
+async fn run_at(
+    connection: &Connection,
+    request: ServiceRequest,
+    observer: &dyn Observer,
+    stop: &CancellationToken,
+) -> Result<Exit, ServiceError> {
     let print = |text: String| {
         text.lines()
             .for_each(|line| observer.on_output(line.as_bytes()))
     };
     let (json, target) = (request.json, &request.target);
-    let connection = match &request.command {
-        ServiceCommand::Login { .. } | ServiceCommand::Logout => Connection::anonymous(target)?,
-        _ => Connection::new(target)?,
-    };
     match request.command {
         ServiceCommand::Login { issuer } => {
             let issuer = issuer.as_deref();
-            login::login(&connection, target, issuer, json, &print, stop).await?;
+            login::login(connection, target, issuer, json, &print, stop).await?;
         }
-        ServiceCommand::Logout => login::logout(&connection, target, observer).await?,
+        ServiceCommand::Logout => login::logout(connection, target, observer).await?,
         ServiceCommand::Submit(submission) => {
             let watch = submission.watch;
             if submission.list.is_some() || delegation::is_wanted(&submission.files) {
-                delegate(&connection, submission.proxy.as_deref(), observer).await;
+                delegate(connection, submission.proxy.as_deref(), observer).await;
             }
             connection.check_login().await?;
-            let lists = Connection::for_lists(target)?;
+            let lists = connection.for_lists(target)?;
             let job = submit::submit(&lists, *submission).await?;
             match watch {
-                true => return watch::watch(&connection, job.id, json, observer, stop).await,
+                true => return watch::watch(connection, job.id, json, observer, stop).await,
                 false => print(show::accepted(&job, json)),
             }
         }
         ServiceCommand::Clone(again) => {
-            delegate(&connection, again.proxy.as_deref(), observer).await;
-            let lists = Connection::for_lists(target)?;
+            delegate(connection, again.proxy.as_deref(), observer).await;
+            let lists = connection.for_lists(target)?;
             let job = submit::again(&lists, &again).await?;
             match again.watch {
-                true => return watch::watch(&connection, job.id, json, observer, stop).await,
+                true => return watch::watch(connection, job.id, json, observer, stop).await,
                 false => print(show::accepted(&job, json)),
             }
         }
@@ -261,7 +275,7 @@ pub async fn run(
         ServiceCommand::Job {
             id, watch: true, ..
         } => {
-            return watch::watch(&connection, id, json, observer, stop).await;
+            return watch::watch(connection, id, json, observer, stop).await;
         }
         ServiceCommand::Job {
             id,
@@ -293,10 +307,10 @@ pub async fn run(
         }
         ServiceCommand::Wait { ids, limit } => {
             let limit = limit.unwrap_or(Duration::MAX);
-            return watch::wait(&connection, &ids, limit, json, observer, stop).await;
+            return watch::wait(connection, &ids, limit, json, observer, stop).await;
         }
         ServiceCommand::Schedule(command) => {
-            schedule::run(&connection, command, json, &print).await?;
+            schedule::run(connection, command, json, &print).await?;
         }
         ServiceCommand::Change { ids, change } => {
             for id in ids {

@@ -2,9 +2,9 @@
 //! touches files.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -175,34 +175,27 @@ pub fn first_pair(pairs: &[(PathBuf, PathBuf)]) -> Option<&(PathBuf, PathBuf)> {
 }
 
 /// Writes a file that only its owner can read, whole or not at all: a reader never sees half a
-/// proxy.
+/// proxy. Until then it has a name beside it that nobody can guess.
 ///
 /// # Errors
 /// When the system refuses; the error names the file.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<(), CredentialError> {
-    let failed = |error: std::io::Error| CredentialError::File {
+    let written = || {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        // With O_EXCL and mode 0600; it is removed unless it gets its name.
+        let mut fresh = tempfile::Builder::new()
+            .prefix(&name)
+            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+        fresh.write_all(content)?;
+        fresh.as_file().sync_all()?;
+        fresh.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    written().map_err(|error: std::io::Error| CredentialError::File {
         path: path.to_owned(),
         reason: error.to_string(),
-    };
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".new{}", std::process::id()));
-    let fresh = PathBuf::from(name);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&fresh)
-        .and_then(|mut file| {
-            file.write_all(content)?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&fresh, path));
-    written.map_err(|error| {
-        if error.kind() != ErrorKind::AlreadyExists {
-            // The partial file is of no use, and the first error says more than a second.
-            let _ = fs::remove_file(&fresh);
-        }
-        failed(error)
     })
 }
 

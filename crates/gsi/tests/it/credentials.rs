@@ -79,6 +79,31 @@ fn a_file_of_somebody_else_is_refused() {
 }
 
 #[test]
+fn private_files_are_written_whole_by_several_at_a_time_and_leave_nothing_else() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("proxy");
+    // Of a process with our number that was killed, before names were random.
+    let left = folder
+        .path()
+        .join(format!("proxy.new{}", std::process::id()));
+    fs::write(&left, "left").expect("writes");
+    std::thread::scope(|scope| {
+        for byte in 0..8_u8 {
+            let path = &path;
+            let content = vec![byte; 10_000];
+            scope.spawn(move || files::write_private(path, &content).expect("writes"));
+        }
+    });
+    let content = fs::read(&path).expect("reads");
+    assert!(content.len() == 10_000 && content.iter().all(|byte| *byte == content[0]));
+    let mode = fs::metadata(&path).expect("metadata").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(files::write_private(&folder.path().join("no/proxy"), b"").is_err());
+    assert_eq!(fs::read_dir(&folder).expect("lists").count(), 2);
+}
+
+#[test]
 fn errors_of_files_name_the_file() {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("proxy");

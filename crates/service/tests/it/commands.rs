@@ -24,20 +24,31 @@ use crate::{harness::Served, site::Site};
 
 /// What a command printed.
 #[derive(Default)]
-pub(crate) struct Printed(Mutex<Vec<String>>);
+pub(crate) struct Printed {
+    lines: Mutex<Vec<String>>,
+    warnings: Mutex<Vec<String>>,
+}
 
 impl Printed {
     pub(crate) fn into_lines(self) -> Vec<String> {
-        self.0.into_inner()
+        self.lines.into_inner()
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().clone()
     }
 }
 
 impl Observer for Printed {
-    fn on_event(&self, _event: &Event) {}
+    fn on_event(&self, event: &Event) {
+        if let Event::Warning { text } = event {
+            self.warnings.lock().push(text.clone());
+        }
+    }
 
     fn on_output(&self, line: &[u8]) {
         let line = String::from_utf8(line.to_vec()).unwrap();
-        self.0.lock().push(line);
+        self.lines.lock().push(line);
     }
 }
 

@@ -43,6 +43,8 @@ struct Issuer {
     life: Mutex<u64>,
     /// The refresh token that it takes next; `None`: none.
     refresh: Mutex<Option<String>>,
+    /// What happens before it gives a token.
+    before: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     forms: Mutex<Vec<(&'static str, HashMap<String, String>)>>,
 }
 
@@ -58,6 +60,7 @@ impl Issuer {
             audience: Mutex::default(),
             life: Mutex::new(3600),
             refresh: Mutex::default(),
+            before: Mutex::default(),
             forms: Mutex::default(),
         });
         let router = Router::new()
@@ -158,6 +161,9 @@ async fn token(State(issuer): Shared, body: String) -> Response {
     if !is_good {
         return refuse("invalid_grant");
     }
+    if let Some(before) = issuer.before.lock().take() {
+        before();
+    }
     let audience = issuer
         .audience
         .lock()
@@ -188,6 +194,8 @@ struct Stand {
     issuer: Arc<Issuer>,
     site: Site,
     logins: TempDir,
+    /// Of the last command.
+    warnings: Mutex<Vec<String>>,
 }
 
 impl Stand {
@@ -208,6 +216,7 @@ impl Stand {
             issuer,
             site,
             logins,
+            warnings: Mutex::default(),
         }
     }
 
@@ -245,7 +254,14 @@ impl Stand {
         };
         let printed = Printed::default();
         let exit = service::run(request, &printed, &CancellationToken::default()).await;
+        *self.warnings.lock() = printed.warnings();
         (exit, printed.into_lines())
+    }
+
+    /// With its warnings.
+    async fn warned(&self, command: ServiceCommand) -> (Result<Exit, ServiceError>, Vec<String>) {
+        let (exit, _) = self.run(command).await;
+        (exit, self.warnings.lock().clone())
     }
 
     async fn run(&self, command: ServiceCommand) -> (Result<Exit, ServiceError>, Vec<String>) {
@@ -379,6 +395,64 @@ async fn a_login_is_renewed_before_its_end_and_after_a_refusal() {
         "{said}"
     );
     assert!(!said.contains("s3cret"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_login_that_cannot_be_written_is_used_and_no_spent_token_is_shown_again() {
+    let stand = Stand::start().await;
+    *stand.issuer.life.lock() = 30;
+    stand.login().await.0.unwrap();
+    let (path, _) = stand.file();
+    // Between the question to the issuer and the write the folder goes.
+    let is_gone = |stand: &Stand| {
+        let folder = stand.folder();
+        let gone = move || std::fs::remove_dir_all(folder).unwrap();
+        *stand.issuer.before.lock() = Some(Box::new(gone));
+    };
+    is_gone(&stand);
+    let (exit, warnings) = stand.warned(jobs()).await;
+    assert_eq!(exit.unwrap(), Exit::Done);
+    assert_eq!(warnings.len(), 1);
+    let said = &warnings[0];
+    assert!(said.contains("godwit login"), "{said}");
+    assert!(
+        !said.contains("s3cret") && !said.contains("remove"),
+        "{said}"
+    );
+    assert!(!path.exists());
+
+    // The next request of the same command renews with what the issuer gave last, and keeps that.
+    stand.login().await.0.unwrap();
+    let file = json!({"source": "gsiftp://a/f", "destination": "gsiftp://b/f"});
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let (_, kept) = stand.file();
+        let token = kept["access_token"].as_str().unwrap();
+        let job = json!({"files": [file], "options": {"paused": true}});
+        ids.push(stand.site.with(token).submit(job).await.parse().unwrap());
+    }
+    is_gone(&stand);
+    let change = service::Change::Resume;
+    let (exit, warnings) = stand.warned(ServiceCommand::Change { ids, change }).await;
+    assert_eq!((exit.unwrap(), warnings), (Exit::Done, Vec::new()));
+    assert!(path.exists());
+
+    // A file that cannot be removed is left to the user.
+    let (folder, aside) = (stand.folder(), stand.logins.path().join("aside"));
+    *stand.issuer.before.lock() = Some(Box::new(move || {
+        std::fs::rename(&folder, aside).unwrap();
+        std::fs::write(&folder, "no folder").unwrap();
+    }));
+    let (exit, warnings) = stand.warned(jobs()).await;
+    assert_eq!(exit.unwrap(), Exit::Done);
+    let remedy = format!("remove {}", path.display());
+    assert!(warnings[0].contains(&remedy), "{warnings:?}");
+
+    let mut shown = stand.issuer.asked("token");
+    shown.retain(|form| form["grant_type"] == "refresh_token");
+    let shown: Vec<&String> = shown.iter().map(|form| &form["refresh_token"]).collect();
+    let distinct: std::collections::HashSet<_> = shown.iter().collect();
+    assert_eq!((shown.len(), distinct.len()), (4, 4), "{shown:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
