@@ -24,6 +24,7 @@ pub(super) const SENT_BYTES_MAX: u64 = 256 << 20;
 const PIECE_ROUND_TRIPS: u32 = 100;
 pub(super) const PIECE_TIME_MIN: Duration = Duration::from_secs(1);
 const PIECE_TIME_MAX: Duration = Duration::from_secs(20);
+const SENT_TIME_MIN: Duration = Duration::from_millis(100);
 const SENT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A lane for fewer bytes is not worth its connection. A lane begins with so many.
@@ -229,7 +230,7 @@ impl State {
             // What turns out to be slower than it began cannot be divided.
             true => {
                 let end = (left / 2).max(self.round_trip * LAST_ROUND_TRIPS);
-                let time = time.min(SENT_TIME_MAX).min(*took * 2).max(PIECE_TIME_MIN);
+                let time = time.min(SENT_TIME_MAX).min(*took * 2).max(SENT_TIME_MIN);
                 (time.min(end), SENT_BYTES_MAX)
             }
             // Those of all lanes fit into the window.
