@@ -22,11 +22,11 @@
 //! are safe, so nothing need be synced for it to be true. At a server without block checksums, a
 //! partial file is assumed to be the beginning of the source version in the `source` line: size and
 //! modification time. Over HTTP the bytes come in any order: there the version is in a `version`
-//! line, and `safe` lines say which bytes of it the partial file has, after what the server calls it ([`SafeRanges`]). Each run
-//! first records its boot: a file that was complete before an earlier boot may have been lost in a
-//! power failure, and is checked more closely. A `becomes` line records that a destination was no
-//! directory and becomes the copy of one: the next run must not copy into it. The journal is
-//! removed when the job is complete.
+//! line, and `safe` lines say which bytes of it the partial file has, after what the server calls
+//! it ([`SafeRanges`]). Each run first records its boot: a file that was complete before an earlier
+//! boot may have been lost in a power failure, and is checked more closely. A `becomes` line
+//! records that a destination was no directory and becomes the copy of one: the next run must not
+//! copy into it. The journal is removed when the job is complete.
 
 mod format;
 mod leftovers;

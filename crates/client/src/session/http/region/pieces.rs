@@ -346,7 +346,7 @@ impl State {
         })
     }
 
-    /// Seconds until a piece is moved, as fast as its lane is now; infinite before that can be told.
+    /// Seconds until a piece is moved, as fast as its lane is now; infinite before that is known.
     fn time_left(&self, own: &Active) -> f64 {
         match self.rate_of(own) {
             Some(rate) => own.left() as f64 / rate,
