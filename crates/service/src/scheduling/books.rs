@@ -232,8 +232,8 @@ impl Books {
         let within = self.polls_read.map(|at| asked - at + OVERLAP);
         let which = within.map_or(Which::All, Which::Within);
         let agents = store.some_agents(which).await?;
-        // Of just those agents: what another holds, whose poll has become too old meanwhile, has not
-        // ended. One that polls between has a lease that is not looked for.
+        // Of just those agents: what another holds has not ended because its poll has become too
+        // old meanwhile. One that polls between has a lease that is not looked for.
         let leased = match within {
             None => store.leased().await?,
             Some(_) => store.leased_by(&numbers(&agents)).await?,
