@@ -1,11 +1,12 @@
 //! What of a file is at its destination already, since an earlier run or an earlier attempt has put
 //! it there: both ends compute checksums of parts of it, and what agrees is not moved again. No
-//! record of the safe bytes is needed.
+//! record of the safe bytes is needed then.
 //!
 //! A server that can do neither, but has REST STREAM and SIZE, is sent and sends files in order:
 //! an existing part of one is its beginning ([`is_in_order`]). The client relies on that beginning
 //! where this command has moved it, or where the journal of an earlier one names the same
-//! [`SourceVersion`] of the source; else the file begins at its first byte.
+//! [`SourceVersion`] of the source; else the file begins at its first byte. Over HTTP bytes come in
+//! any order, and the journal has an account of them ([`crate::local::journal::SafeRanges`]).
 
 use godwit_engine::storage::{FileRef, digest};
 use godwit_proto::{
