@@ -1,15 +1,13 @@
 //! One file from a server.
 
-use std::{
-    io::{self, Write},
-    os::{fd::AsFd, unix::ffi::OsStrExt},
-    path::Path,
-    sync::Arc,
-};
+mod resumed;
+mod stdout;
+
+use std::{os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 use godwit_engine::{
     data::{Sink, TransferJob, TransferReport},
-    storage::{FileRef, digest::Digest},
+    storage::FileRef,
 };
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, RangeSet, RestartPoint,
@@ -19,6 +17,10 @@ use godwit_proto::{
 };
 use parking_lot::Mutex;
 
+use self::{
+    resumed::{PROOF_BYTES, order_of},
+    stdout::{StdoutSink, StdoutWriter},
+};
 use super::{
     FileTransfer, LocalFuture, PieceSize,
     range_outcome::RangeOutcome,
@@ -43,10 +45,6 @@ use crate::{
 /// Bytes of a file for which room is looked for. Chosen arbitrarily: those of a smaller one are
 /// here soon enough to see.
 const SHORTAGE_CHECK_BYTES_MIN: u64 = 64 << 20;
-
-/// Bytes of a range that are fetched again where all of it is here and only the server's word is
-/// missing. Chosen arbitrarily.
-const PROOF_BYTES: u64 = 64 << 10;
 
 /// A get that has begun: its destination is open.
 pub(crate) struct Download {
@@ -212,92 +210,9 @@ impl Download {
         })
     }
 
-    /// The bytes of a part of the file are there.
-    fn has_come(&self, range: Option<ByteRange>) -> bool {
-        let part = range.filter(|range| Some(*range) != self.whole());
-        match (&self.safe, part) {
-            (Some(safe), Some(part)) => safe.gaps(part).is_empty(),
-            _ => false,
-        }
-    }
-
-    /// What is there is the beginning of the file.
-    fn is_beginning(&self) -> bool {
-        self.in_order && self.safe.is_none()
-    }
-
     /// All of it, where its length is known.
     fn whole(&self) -> Option<ByteRange> {
         self.from.length.and_then(|l| ByteRange::new(0, l))
-    }
-
-    /// The server does not send what is behind the beginning, or not so.
-    fn is_refused_in_order(&self, range: Option<ByteRange>, result: &Result<u64>) -> bool {
-        let is_all = range.is_none() || range == self.whole();
-        let goes_on = self.in_order && !is_all;
-        // After others the same REST is tried again. ProFTPD says 451 where it takes none.
-        let is_of_command = matches!(
-            result,
-            Err(Error::Refused { reply, started: false, .. })
-                if !matches!(reply.code.get(), 421 | 425 | 426 | 450)
-        );
-        goes_on && is_of_command
-    }
-
-    /// Before more is fetched of a file of which an attempt has brought its beginning: whether the
-    /// source is still the same. One of another size is not what was asked for; of another time, it
-    /// begins at its first byte.
-    async fn is_unchanged(
-        &self,
-        session: &mut SessionPair,
-        source_file: &SourceFile,
-    ) -> Result<bool> {
-        let now = resume::version(session, &self.from.path).await?;
-        let (Some(now), Some(before)) = (now, *self.version.lock()) else {
-            return Ok(false);
-        };
-        if now.size != before.size {
-            let what = source_file.source();
-            return Err(Error::Changed { what });
-        }
-        if now != before {
-            *self.version.lock() = Some(now);
-            if let Some(journal) = session.context.local.journal.get() {
-                journal.record_source(&source_file.target(), now, order_of(session));
-            }
-            if let Some(safe) = &self.safe {
-                safe.clear();
-            }
-        }
-        // Without a time nothing tells that it is the same.
-        Ok(now == before && now.changed.is_some())
-    }
-
-    /// What is to be fetched after an attempt at `range` of a file in order has failed, and how
-    /// many bytes it has brought.
-    fn after_failure(
-        &self,
-        range: ByteRange,
-        safe: &RangeSet,
-        error: &Error,
-    ) -> (u64, Option<ByteRange>) {
-        // The server has passed over the REST.
-        let is_elsewhere = matches!(
-            error,
-            Error::Transfer {
-                failure: TransferFailure::Protocol(_),
-                ..
-            }
-        );
-        if is_elsewhere {
-            return (0, None);
-        }
-        let first_gap = safe.gaps(range).into_iter().next();
-        // All of it is here, and the server called it a failure: a little that comes well is a
-        // success.
-        let proof = range.end - range.len().min(PROOF_BYTES);
-        let start = first_gap.map_or(proof, |gap| gap.start);
-        (start - range.start, ByteRange::new(start, range.end))
     }
 
     /// Fetches bytes of the region, `None` for all of it. On failure tells which of them are there
@@ -604,22 +519,7 @@ impl FileTransfer for Download {
             };
             match range.or_else(|| self.whole()) {
                 Some(range) if self.safe.is_some() => {
-                    let mut safe = from_start_of(range, &safe);
-                    // All of it is here, and the server called it a failure: a little that comes
-                    // well is a success.
-                    let proof = range.len().min(PROOF_BYTES);
-                    if let (true, Some(own)) = (safe.covered() == range.len(), &self.safe) {
-                        let start = range.len() - proof;
-                        safe.remove(ByteRange {
-                            start,
-                            end: range.len(),
-                        });
-                        own.forget(ByteRange {
-                            start: range.start + start,
-                            end: range.end,
-                        });
-                    }
-                    RangeOutcome::failed_but(error, range, &safe)
+                    self.after_failure_in_any_order(range, &safe, error)
                 }
                 Some(whole) if self.in_order => {
                     let (moved, left) = self.after_failure(whole, &safe, &error);
@@ -722,26 +622,6 @@ impl FileTransfer for Download {
     }
 }
 
-/// The bytes of `range` in `safe`, counted from its start.
-fn from_start_of(range: ByteRange, safe: &RangeSet) -> RangeSet {
-    let shifted = safe.iter().filter_map(|safe| {
-        let (start, end) = (safe.start.max(range.start), safe.end.min(range.end));
-        ByteRange::new(
-            start.checked_sub(range.start)?,
-            end.checked_sub(range.start)?,
-        )
-    });
-    shifted.collect()
-}
-
-/// In which order bytes come from the server.
-fn order_of(session: &SessionPair) -> Order {
-    match session.endpoint.is_http() {
-        true => Order::Any,
-        false => Order::Ascending,
-    }
-}
-
 /// Of a file whose end is far away, so that a full disk is not news when it is full.
 fn warn_of_shortage(session: &SessionPair, path: &Path, file: &FileRef, length: Option<u64>) {
     let Some(length) = length.filter(|length| *length >= SHORTAGE_CHECK_BYTES_MIN) else {
@@ -768,47 +648,5 @@ fn cannot_reach_us(error: &Error) -> bool {
                 && error.refusal() != Some(FailureKind::NotFound)
         }
         _ => false,
-    }
-}
-
-/// Standard output, with the checksum of what went there.
-struct StdoutSink {
-    /// Unbuffered: payload goes to the descriptor as it comes, and nothing is left behind at the
-    /// end.
-    file: std::fs::File,
-    digest: Mutex<Option<(ChecksumAlgorithm, Digest)>>,
-}
-
-impl StdoutSink {
-    fn new(algorithm: Option<ChecksumAlgorithm>) -> Result<Self> {
-        let descriptor = io::stdout()
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|e| Error::local("open standard output", &e))?;
-        Ok(Self {
-            file: descriptor.into(),
-            digest: Mutex::new(algorithm.map(|a| (a, Digest::new(a)))),
-        })
-    }
-
-    /// Once: the digest is used up.
-    fn checksum(&self) -> Option<(ChecksumAlgorithm, String)> {
-        self.digest.lock().take().map(|(a, d)| (a, d.finish()))
-    }
-}
-
-struct StdoutWriter(Arc<StdoutSink>);
-
-impl Write for StdoutWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = (&self.0.file).write(bytes)?;
-        if let Some((_, digest)) = &mut *self.0.digest.lock() {
-            digest.update(&bytes[..written]);
-        }
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
