@@ -297,7 +297,7 @@ impl Download {
             range.is_none_or(|range| Some(range) == self.whole()),
             &self.safe,
         ) {
-            // All of it is written anew.
+            // All of it is written again.
             safe.clear();
         }
         let (base, stream_start, limit) = (way.base, way.stream_start, way.limit);

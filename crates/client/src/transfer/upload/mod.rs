@@ -383,7 +383,7 @@ impl Upload {
             }
         };
         if let (false, Some(safe)) = (goes_on, &self.safe) {
-            // All of it is written anew.
+            // All of it is written again.
             safe.clear();
         }
         let plan = TransferPlan {

@@ -212,5 +212,5 @@ async fn what_is_fetched_later_is_asked_for_by_the_version_of_what_is_there() {
     first.begun(0, Some(tag.clone()), true);
     assert_eq!(region().validator(), Some(tag));
     safe.clear();
-    assert_eq!(region().validator(), None, "all of it is fetched anew");
+    assert_eq!(region().validator(), None, "all of it is fetched again");
 }
