@@ -175,7 +175,7 @@ pub fn first_pair(pairs: &[(PathBuf, PathBuf)]) -> Option<&(PathBuf, PathBuf)> {
 }
 
 /// Writes a file that only its owner can read, whole or not at all: a reader never sees half a
-/// proxy. Until then it has a name beside it that nobody can guess.
+/// proxy. Until it is whole it has a random name in the same directory.
 ///
 /// # Errors
 /// When the system refuses; the error names the file.

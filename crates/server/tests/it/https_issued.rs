@@ -76,7 +76,7 @@ fn nobody_gets_more_from_a_token_than_the_login_has() {
     assert_eq!(refused(SAM, "/f", &activity("DOWNLOAD")), 403);
     let of_sam = token(&site, SAM, "/sam/g", &json!({}));
     assert_eq!(ask(&site, "DELETE", "/sam/g", &of_sam, b"").status(), 403);
-    // Tokens, its own and those of others, and nobody: a new one would outlive the old.
+    // No token gets another one, which would outlive it; nor does a request without a login.
     assert_eq!(refused(&of_sam, "/sam/g", &activity("DOWNLOAD")), 403);
     let foreign = bearer(&site, "storage.read:/");
     assert_eq!(refused(&foreign, "/f", &activity("DOWNLOAD")), 403);

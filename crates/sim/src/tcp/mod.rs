@@ -10,7 +10,7 @@
 //! | `rto` | the retransmission timeout | RFC 6298 |
 //! | `receiver` | acknowledgements | RFC 1122, RFC 2018 |
 //!
-//! A connection opens without a handshake: whoever opens it lets that round trip pass first.
+//! A connection opens without a handshake: the caller lets that round trip pass before.
 //! Sequence numbers have 32 bits and do not wrap: a flow ends after 4 x 10^9 packets.
 
 mod cubic;

@@ -342,7 +342,7 @@ async fn the_next_leader_says_what_is_so_and_no_more() {
     site.poll(None).await;
     site.settle().await;
     site.check().await;
-    // While nobody leads.
+    // While no process leads.
     site.store.cancel(jobs[0], "by a test").await.unwrap();
     site.submit(
         "jo",
