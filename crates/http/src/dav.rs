@@ -9,6 +9,13 @@ pub const PROPFIND_BYTES_MAX: usize = 64 * 1024;
 /// The word of a `DAV` header of a server that stores parts of files: PUT with `Content-Range`.
 pub const PARTS: &str = "godwit-parts";
 
+/// The word of one whose parts may end before their range does: their bodies come in chunks
+/// (RFC 9112 §7.1), and the answer says which bytes it has stored.
+pub const OPEN_PARTS: &str = "godwit-open-parts";
+
+/// The header that says so, in the form of a `Content-Range`.
+pub const STORED_HEADER: &str = "godwit-stored";
+
 /// Properties that a request may name.
 const NAMES_MAX: usize = 256;
 

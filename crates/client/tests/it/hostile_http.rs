@@ -34,6 +34,15 @@ impl FakeHttp {
         bodies: bool,
         answer: impl Fn(&Heard, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
+        Self::offering("1", bodies, answer)
+    }
+
+    /// `dav`: the words of that header.
+    pub(crate) fn offering(
+        dav: &'static str,
+        bodies: bool,
+        answer: impl Fn(&Heard, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let heard = Arc::<Mutex<Vec<Heard>>>::default();
@@ -47,7 +56,10 @@ impl FakeHttp {
                     while let Some(request) = read_request(&mut lines, bodies) {
                         kept.lock().unwrap().push(request.clone());
                         match request.0.as_str() {
-                            "OPTIONS" => send(&mut stream, "200 OK", "DAV: 1\r\n", b""),
+                            "OPTIONS" => {
+                                let dav = format!("DAV: {dav}\r\n");
+                                send(&mut stream, "200 OK", &dav, b"");
+                            }
                             _ => answer(&request, &mut stream),
                         }
                     }
@@ -88,8 +100,21 @@ fn read_request(lines: &mut BufReader<TcpStream>, bodies: bool) -> Option<Heard>
         .lines()
         .find_map(|l| l.strip_prefix("content-length: "));
     let length = length.filter(|_| bodies);
-    let length: usize = length.map_or(0, |text| text.trim().parse().unwrap());
+    let mut length: usize = length.map_or(0, |text| text.trim().parse().unwrap());
     std::io::Read::read_exact(lines, &mut vec![0; length]).ok()?;
+    if bodies && headers.contains("transfer-encoding: chunked") {
+        loop {
+            let mut line = String::new();
+            lines.read_line(&mut line).ok()?;
+            let chunk = usize::from_str_radix(line.trim(), 16).ok()?;
+            std::io::Read::read_exact(lines, &mut vec![0; chunk + 2]).ok()?;
+            length += chunk;
+            if chunk == 0 {
+                break;
+            }
+        }
+        headers += &format!("chunked-length: {length}\n");
+    }
     Some((method, path, headers))
 }
 

@@ -40,7 +40,7 @@ fn make(path: &Path, length: u64) {
     }
 }
 
-/// Carries connections to a server, counts what clients send, and breaks them.
+/// Carries connections to a server, counts what clients send, breaks them and slows one down.
 struct CountingPath {
     address: SocketAddr,
     state: Arc<State>,
@@ -52,6 +52,12 @@ struct State {
     received: AtomicU64,
     /// All connections break when so many bytes have gone one way; 0: never.
     breaks_at: AtomicU64,
+    /// The first connection that has sent so many bytes sends slowly from then on; 0: none.
+    slows_at: AtomicU64,
+    /// What that has sent.
+    slow: AtomicU64,
+    /// Answers come so much later, milliseconds.
+    delay: AtomicU64,
     /// That have carried more than handshakes and requests without a body.
     lanes: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
@@ -75,9 +81,9 @@ impl CountingPath {
                 carried.open.lock().unwrap().extend(both);
                 let (back, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 let state = Arc::clone(&carried);
-                thread::spawn(move || state.carry(back, to_client, &state.received));
+                thread::spawn(move || state.carry(back, to_client, false));
                 let state = Arc::clone(&carried);
-                thread::spawn(move || state.carry(client, server, &state.sent));
+                thread::spawn(move || state.carry(client, server, true));
             }
         });
         Self { address, state }
@@ -93,9 +99,18 @@ impl CountingPath {
 }
 
 impl State {
-    fn carry(&self, mut from: TcpStream, mut to: TcpStream, counter: &AtomicU64) {
+    fn carry(&self, mut from: TcpStream, mut to: TcpStream, is_sent: bool) {
+        let counter = match is_sent {
+            true => &self.sent,
+            false => &self.received,
+        };
         let (mut buffer, mut own) = (vec![0; 256 << 10], 0);
+        let mut is_slow = false;
         while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if !is_sent {
+                let delay = self.delay.load(Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(delay));
+            }
             if to.write_all(&buffer[..read]).is_err() {
                 break;
             }
@@ -103,6 +118,15 @@ impl State {
                 self.lanes.fetch_add(1, Ordering::Relaxed);
             }
             own += read as u64;
+            let slows_at = self.slows_at.load(Ordering::Relaxed);
+            if is_sent && slows_at != 0 && own >= slows_at {
+                is_slow |= self.slows_at.swap(0, Ordering::Relaxed) != 0;
+            }
+            if is_slow {
+                self.slow.store(own, Ordering::Relaxed);
+                buffer.resize(SLOW_BYTES, 0);
+                thread::sleep(SLOW_PAUSE);
+            }
             let all = counter.fetch_add(read as u64, Ordering::Relaxed) + read as u64;
             let at = self.breaks_at.load(Ordering::Relaxed);
             if at != 0 && all >= at && self.breaks_at.swap(0, Ordering::Relaxed) != 0 {
@@ -114,6 +138,10 @@ impl State {
         drop(to.shutdown(Shutdown::Both));
     }
 }
+
+/// A connection that is slow carries so many bytes, then pauses.
+const SLOW_BYTES: usize = 64 << 10;
+const SLOW_PAUSE: Duration = Duration::from_millis(50);
 
 /// A source, a door and the way to it.
 struct Sending {
@@ -267,6 +295,26 @@ fn an_upload_whose_client_is_killed_goes_on() {
     // TLS and heads of requests.
     let most = most + most / 32;
     assert!(again <= most, "{again} bytes, at most {most}");
+}
+
+#[test]
+fn what_a_slow_connection_has_not_sent_others_send() {
+    let sending = Sending::new(256 * MIB, 0);
+    let state = &sending.path.state;
+    // So long a way has parts of seconds.
+    state.delay.store(50, Ordering::Relaxed);
+    state.slows_at.store(6 * MIB, Ordering::Relaxed);
+    sending
+        .run(&["--parallelism=4", "--verify=crc32c", "--max-rate=600M"])
+        .expect(0, &[]);
+    sending.has_arrived();
+    let slow = state.slow.load(Ordering::Relaxed);
+    assert!(slow >= 6 * MIB, "no connection became slow");
+    // Its first part, what it sends while the others end, and buffers of sockets: its second part
+    // is a fourth of the file.
+    assert!(slow < 40 * MIB, "{slow} bytes on the slow connection");
+    // Nothing was sent twice.
+    assert!(sending.path.sent() < 256 * MIB + 8 * MIB);
 }
 
 #[test]

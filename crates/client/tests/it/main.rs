@@ -40,6 +40,7 @@ mod many;
 mod metrics_file;
 mod names;
 mod panics;
+mod part_servers;
 mod plain_resume;
 mod proxy;
 mod rates;

@@ -5,9 +5,14 @@
 //! it. So a file that lacks parts has no final name: MOVE gives that, and not while a part is
 //! written. What was answered with success is as durable as the settings want.
 //!
+//! A part with a `Content-Length` has all its bytes. One in chunks is open: its range says how far
+//! it may go, and it ends with its last chunk, so that a client can have another connection send
+//! what a slow one has not sent yet. The answer says which bytes are stored.
+//!
 //! A part that somebody else still writes is taken over, so that a client can go on at once when
 //! its connection has died and the server does not know that yet. Of two requests that write the
-//! same bytes, the one that came first is refused.
+//! same bytes, the one that came first is refused. A part with a length writes all its bytes from
+//! the beginning, an open one those that have come.
 
 use std::{
     collections::BTreeMap,
@@ -19,18 +24,19 @@ use std::{
 };
 
 use godwit_engine::storage::{FileKind, Metadata, WriteMode};
-use godwit_http::{range::ContentRange, target::Target};
+use godwit_http::{dav::STORED_HEADER, range::ContentRange, target::Target};
 use godwit_proto::{ByteRange, temporary};
 use hyper::{
     HeaderMap, StatusCode,
     body::{Body as _, Incoming},
-    header,
+    header::{self, HeaderName},
 };
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    answer::{HttpAnswer, Rejected, check_change, empty},
-    put::{Receipt, WRITE_BYTES, check_headers, current, failed, receive},
+    answer::{HttpAnswer, Rejected, check_change, empty, set},
+    put::{Receipt, WRITE_BYTES, check_headers, current, failed},
+    received::next_bytes,
     record::Transfer,
     session::HttpSession,
 };
@@ -61,6 +67,7 @@ pub(super) async fn put_part(
     body: &mut Incoming,
 ) -> Result<HttpAnswer, Rejected> {
     session.check_writes()?;
+    // HTTP/1.1 has no third way to say where a body ends.
     let part = StoredPart::of(target, headers, body.size_hint().exact())?;
     let (storage, path) = (session.storage(), target.path.clone());
     let found = blocking(move || current(&*storage, &path, Some(part.range.len()))).await?;
@@ -71,6 +78,7 @@ pub(super) async fn put_part(
     let file = blocking(move || storage.open_write(&path, WriteMode::Existing)).await?;
     let unique = file.as_opened()?.unique;
     let place = Arc::new(Place::take(unique, part).await?);
+    place.claim(part.first_claim()).await?;
     // It may have got its final name before: from here on it keeps this one.
     let (storage, path) = (session.storage(), target.path.clone());
     if found.unique != unique || blocking(move || storage.stat(&path)).await?.unique != unique {
@@ -80,19 +88,57 @@ pub(super) async fn put_part(
     let receipt = Receipt::new(Arc::clone(&file), part.range.start, WRITE_BYTES, []);
     let mut receipt = receipt.keeping(Arc::clone(&place) as _);
     let stored = async {
-        tokio::select! {
-            received = receive(session, body, &mut receipt, &mut transfer) => received?,
+        let end = tokio::select! {
+            end = receive(session, body, (&place, part), &mut receipt, &mut transfer) => end?,
             () = place.taken_over() => {
                 return Err(taken());
             }
-        }
+        };
         receipt.finish().await?;
         let committer = &session.committer;
-        Ok(committer.commit(Some(file), Vec::new()).await?)
+        committer.commit(Some(file), Vec::new()).await?;
+        Ok(ByteRange { end, ..part.range })
     };
-    let stored: Result<(), Rejected> = stored.await;
+    let stored: Result<ByteRange, Rejected> = stored.await;
     transfer.end(stored.as_ref().err().map(failed));
-    stored.map(|()| empty(StatusCode::NO_CONTENT))
+    stored.map(|range| {
+        let mut answer = empty(StatusCode::NO_CONTENT);
+        let stored = ContentRange {
+            range: Some(range),
+            size: Some(part.size),
+        };
+        let name = HeaderName::from_static(STORED_HEADER);
+        set(&mut answer, name, stored.to_string());
+        answer
+    })
+}
+
+/// Takes the body; where it has ended. One that breaks off has no end.
+async fn receive(
+    session: &HttpSession,
+    body: &mut Incoming,
+    (place, part): (&Place, StoredPart),
+    receipt: &mut Receipt,
+    transfer: &mut Transfer,
+) -> Result<u64, Rejected> {
+    let bad = |text: &str| Rejected::new(StatusCode::BAD_REQUEST, text);
+    let mut at = part.range.start;
+    while let Some(bytes) = next_bytes(body, session.data_limit).await? {
+        let end = at + bytes.len() as u64;
+        if end > part.range.end {
+            return Err(bad("the body has more bytes than Content-Range"));
+        }
+        if part.is_open {
+            place.claim(end).await?;
+        }
+        transfer.moved(bytes.len());
+        receipt.take(&bytes).await?;
+        at = end;
+    }
+    match at > part.range.start {
+        true => Ok(at),
+        false => Err(bad("a part has at least one byte")),
+    }
 }
 
 /// Lets parts wait until the file has got another name. Refused while one is written.
@@ -121,6 +167,8 @@ fn written() -> MutexGuard<'static, BTreeMap<FileId, Vec<Active>>> {
 #[derive(Clone, Copy, Debug)]
 struct StoredPart {
     range: ByteRange,
+    /// The body may end before the range does.
+    is_open: bool,
     /// Of the whole file.
     size: u64,
     /// Later requests have higher numbers.
@@ -150,13 +198,8 @@ impl StoredPart {
             let text = "no file can have so many bytes";
             return Err(Rejected::new(StatusCode::PAYLOAD_TOO_LARGE, text));
         }
-        match bytes {
-            Some(bytes) if bytes == range.len() => {}
-            Some(_) => return bad("Content-Length and Content-Range disagree"),
-            None => {
-                let text = "a part has a Content-Length";
-                return Err(Rejected::new(StatusCode::LENGTH_REQUIRED, text));
-            }
+        if bytes.is_some_and(|bytes| bytes != range.len()) {
+            return bad("Content-Length and Content-Range disagree");
         }
         let name = target.path.file_name();
         if !name.is_some_and(temporary::is_temporary) {
@@ -165,9 +208,18 @@ impl StoredPart {
         }
         Ok(Self {
             range,
+            is_open: bytes.is_none(),
             size,
             arrival: ARRIVED.fetch_add(1, Ordering::Relaxed),
         })
+    }
+
+    /// Where the bytes end that it writes in any case.
+    fn first_claim(self) -> u64 {
+        match self.is_open {
+            true => self.range.start + 1,
+            false => self.range.end,
+        }
     }
 
     /// The file that it may go into.
@@ -193,6 +245,8 @@ impl StoredPart {
 struct Active {
     /// `None`: no part, the file gets another name.
     part: Option<StoredPart>,
+    /// Where the bytes end that are its own until it lets go.
+    claimed: u64,
     stop: Stop,
 }
 
@@ -204,51 +258,56 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Waits for earlier requests that write some of the same bytes, and tells them to stop.
+    /// A place without bytes, once the file does not get another name.
     async fn take(file: FileId, part: StoredPart) -> Result<Self, Rejected> {
-        let taking = async {
-            loop {
-                let before = match Self::try_take(file, part)? {
-                    Ok(place) => return Ok(place),
-                    Err(before) => before,
-                };
-                for stop in before {
-                    stop.closed().await;
+        let_go(|| {
+            let mut all = written();
+            let active = all.entry(file).or_default();
+            for other in active.iter() {
+                match other.part {
+                    None => return Ok(Err(vec![Arc::clone(&other.stop)])),
+                    Some(written) if written.size != part.size => {
+                        return Err(conflict("other parts of the file say another size"));
+                    }
+                    Some(_) => {}
                 }
             }
-        };
-        let late = |_| Err(taken());
-        timeout(LETTING_GO_LIMIT, taking).await.unwrap_or_else(late)
+            Ok(Ok(Self::add(active, file, Some(part))))
+        })
+        .await
     }
 
-    /// `Err`: those that have to let go first.
-    fn try_take(file: FileId, part: StoredPart) -> Result<Result<Self, Vec<Stop>>, Rejected> {
-        let mut all = written();
-        let active = all.entry(file).or_default();
-        let mut before = Vec::new();
-        for other in active.iter() {
-            let Some(written) = other.part else {
-                before.push(Arc::clone(&other.stop));
-                continue;
+    /// Makes the part's bytes up to `end` its own. Waits for earlier requests that write some of
+    /// them, and tells them to stop. A later request has them before this one.
+    async fn claim(&self, end: u64) -> Result<(), Rejected> {
+        let_go(|| {
+            let mut all = written();
+            let active = all.entry(self.file).or_default();
+            let is_own = |other: &Active| Arc::ptr_eq(&other.stop, &self.stop);
+            let own = active.iter().position(is_own);
+            let Some((own, part)) = own.and_then(|own| Some((own, active[own].part?))) else {
+                return Err(taken());
             };
-            if written.size != part.size {
-                return Err(conflict("other parts of the file say another size"));
-            }
-            let (range, others) = (part.range, written.range);
-            if others.start < range.end && range.start < others.end {
-                if part.arrival < written.arrival {
-                    return Err(taken());
+            let start = active[own].claimed;
+            let mut before = Vec::new();
+            for other in active.iter().filter(|other| !is_own(other)) {
+                let Some(written) = other.part else {
+                    continue;
+                };
+                if written.range.start < end && start < other.claimed {
+                    if part.arrival < written.arrival {
+                        return Err(taken());
+                    }
+                    before.push(Arc::clone(&other.stop));
                 }
-                before.push(Arc::clone(&other.stop));
             }
-        }
-        if before.is_empty() {
-            return Ok(Ok(Self::add(active, file, Some(part))));
-        }
-        for stop in &before {
-            stop.send_replace(true);
-        }
-        Ok(Err(before))
+            if !before.is_empty() {
+                return Ok(Err(before));
+            }
+            active[own].claimed = end;
+            Ok(Ok(()))
+        })
+        .await
     }
 
     fn add(active: &mut Vec<Active>, file: FileId, part: Option<StoredPart>) -> Self {
@@ -256,6 +315,7 @@ impl Place {
         let stop = Arc::new(stop);
         active.push(Active {
             part,
+            claimed: part.map_or(0, |part| part.range.start),
             stop: Arc::clone(&stop),
         });
         Self {
@@ -284,6 +344,28 @@ impl Drop for Place {
     }
 }
 
+/// Tries until no other has to let go first; `Err` within: those that have to.
+async fn let_go<T>(
+    mut attempt: impl FnMut() -> Result<Result<T, Vec<Stop>>, Rejected>,
+) -> Result<T, Rejected> {
+    let trying = async {
+        loop {
+            let before = match attempt()? {
+                Ok(done) => return Ok(done),
+                Err(before) => before,
+            };
+            for stop in &before {
+                stop.send_replace(true);
+            }
+            for stop in before {
+                stop.closed().await;
+            }
+        }
+    };
+    let late = |_| Err(taken());
+    timeout(LETTING_GO_LIMIT, trying).await.unwrap_or_else(late)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,23 +373,64 @@ mod tests {
     fn part(start: u64, arrival: u64) -> StoredPart {
         StoredPart {
             range: ByteRange::new(start, start + 10).unwrap(),
+            is_open: false,
             size: 100,
             arrival,
         }
     }
 
+    async fn claimed(file: FileId, part: StoredPart) -> Result<Place, Rejected> {
+        let place = Place::take(file, part).await?;
+        place.claim(part.first_claim()).await?;
+        Ok(place)
+    }
+
     #[tokio::test]
     async fn a_later_request_takes_over_and_an_earlier_one_does_not() {
         const FILE: FileId = (u64::MAX, 1);
-        let second = Place::take(FILE, part(0, 2)).await.unwrap();
-        let _beside = Place::take(FILE, part(10, 1)).await.unwrap();
-        let first = Place::take(FILE, part(5, 1)).await;
+        let second = claimed(FILE, part(0, 2)).await.unwrap();
+        let _beside = claimed(FILE, part(10, 1)).await.unwrap();
+        let first = claimed(FILE, part(5, 1)).await;
         assert_eq!(first.err().unwrap().status, StatusCode::CONFLICT);
         assert!(!*second.stopped.borrow());
-        let third = tokio::spawn(Place::take(FILE, part(0, 3)));
+        let third = tokio::spawn(claimed(FILE, part(0, 3)));
         second.taken_over().await;
         drop(second);
         third.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_open_part_shares_its_range_until_it_comes_to_bytes_of_another() {
+        const FILE: FileId = (u64::MAX, 3);
+        let open = |start, arrival| StoredPart {
+            is_open: true,
+            ..part(start, arrival)
+        };
+        // Whichever arrives first, they meet at byte 5.
+        for [whole, rest] in [[1, 2], [4, 3]] {
+            let whole = claimed(FILE, open(0, whole)).await.unwrap();
+            let rest = claimed(FILE, open(5, rest)).await.unwrap();
+            rest.claim(10).await.unwrap();
+            whole.claim(5).await.unwrap();
+            assert!(!*whole.stopped.borrow() && !*rest.stopped.borrow());
+        }
+        let whole = claimed(FILE, open(0, 5)).await.unwrap();
+        whole.claim(6).await.unwrap();
+        let rest = tokio::spawn(claimed(FILE, open(5, 6)));
+        whole.taken_over().await;
+        drop(whole);
+        let rest = rest.await.unwrap().unwrap();
+        // What comes later may be in place of a request whose client is gone.
+        let again = claimed(FILE, open(0, 7)).await.unwrap();
+        assert!(!*rest.stopped.borrow());
+        let goes_on = tokio::spawn(async move { again.claim(6).await });
+        rest.taken_over().await;
+        drop(rest);
+        goes_on.await.unwrap().unwrap();
+        let _later = claimed(FILE, open(5, 9)).await.unwrap();
+        let earlier = claimed(FILE, open(0, 8)).await.unwrap();
+        let refused = earlier.claim(6).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::CONFLICT);
     }
 
     #[tokio::test]

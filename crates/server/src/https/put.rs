@@ -170,7 +170,7 @@ async fn metadata(file: &FileRef) -> Result<Metadata, StorageFailure> {
 }
 
 /// Takes the body. The next bytes arrive while a thread writes those before.
-pub(super) async fn receive(
+async fn receive(
     session: &HttpSession,
     body: &mut Incoming,
     receipt: &mut Receipt,

@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godwit_http::{digest::Form, target::Target};
+use godwit_http::{
+    dav::{OPEN_PARTS, PARTS},
+    digest::Form,
+    target::Target,
+};
 use hyper::{
     Method, Request, StatusCode,
     body::{Body as _, Incoming},
@@ -108,7 +112,7 @@ async fn of_method(
 fn options() -> HttpAnswer {
     let mut answer = empty(StatusCode::OK);
     set(&mut answer, header::ALLOW, METHODS);
-    let classes = format!("1, {}", godwit_http::dav::PARTS);
+    let classes = format!("1, {PARTS}, {OPEN_PARTS}");
     set(&mut answer, header::HeaderName::from_static("dav"), classes);
     // RFC 3230 §4.3.1: in an answer it says which checksums there are.
     let digests = header::HeaderName::from_static("want-digest");

@@ -1,16 +1,21 @@
 //! PUT of parts: several connections write one file.
 
-use std::{fs, io::Write as _, thread};
+use std::{fs, io::Write as _, net::TcpStream, thread};
+
+use openssl::ssl::SslStream;
 
 use crate::{
     harness::{eventually, pattern},
-    https::{KIM, SAM, ask, bearer, connect, names, read_answer},
+    https::{Answer, KIM, SAM, ask, bearer, connect, names, read_answer},
     tls::{Site, Wishes},
 };
 
 /// A temporary name as clients of ours choose it.
 const PART: &str = "/.godwit-0123456789abcdef.part";
 const MIB: usize = 1 << 20;
+
+/// The first bytes of a part that the server writes before more have come.
+const WRITTEN: usize = 64 << 10;
 
 fn site() -> Site {
     Site::new(Wishes {
@@ -29,6 +34,38 @@ fn file(site: &Site) -> Vec<u8> {
     fs::read(site.server.path(PART.trim_start_matches('/'))).unwrap()
 }
 
+/// A part in chunks, on a connection of its own.
+struct OpenPart(SslStream<TcpStream>);
+
+impl OpenPart {
+    fn begin(site: &Site, range: &str) -> Self {
+        let coding = "Transfer-Encoding: chunked\r\n";
+        let range = format!("Content-Range: {range}\r\n");
+        let head = format!("PUT {PART} HTTP/1.1\r\nHost: a\r\n{coding}{range}{KIM}\r\n");
+        let mut part = Self(connect(site, None));
+        part.send(head.as_bytes());
+        part
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    fn chunk(&mut self, bytes: &[u8]) {
+        let head = format!("{:x}\r\n", bytes.len());
+        self.send(&[head.as_bytes(), bytes, b"\r\n"].concat());
+    }
+
+    fn end(&mut self) -> Answer {
+        self.send(b"0\r\n\r\n");
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Answer {
+        read_answer(&mut self.0, false).expect("an answer")
+    }
+}
+
 fn rename(site: &Site) -> u16 {
     let head = format!("{KIM}Destination: https://localhost/whole\r\n");
     ask(site, "MOVE", PART, &head, b"").status()
@@ -39,7 +76,7 @@ fn parts_come_over_several_connections_in_any_order() {
     let site = site();
     let content = pattern(8 * MIB + 17, 5);
     let offered = ask(&site, "OPTIONS", "/", "", b"").is(200);
-    assert_eq!(offered.header("dav"), "1, godwit-parts");
+    assert_eq!(offered.header("dav"), "1, godwit-parts, godwit-open-parts");
     ask(&site, "PUT", PART, KIM, b"").is(201);
     thread::scope(|scope| {
         for lane in 0..3 {
@@ -89,9 +126,6 @@ fn parts_that_make_no_sense_are_refused() {
         assert_eq!(put(&site, range, b"abcd"), status, "{range}");
     }
     assert_eq!(file(&site), b"01234567");
-    let chunked = format!("{KIM}Transfer-Encoding: chunked\r\nContent-Range: bytes 0-3/8\r\n");
-    let body = b"4\r\nabcd\r\n0\r\n\r\n";
-    ask(&site, "PUT", PART, &chunked, body).is(411);
     let head = format!("{KIM}Content-Range: bytes 0-3/8\r\n");
     site.server.write("f", b"01234567");
     for (path, status) in [
@@ -178,4 +212,114 @@ fn clients_that_may_not_write_a_file_do_not_stop_its_parts() {
     writer.write_all(&[7]).unwrap();
     read_answer(&mut writer, false).unwrap().is(204);
     assert!(file(&site) == [7; MIB]);
+}
+
+#[test]
+fn an_open_part_ends_with_its_last_chunk() {
+    let site = site();
+    let content = pattern(3 * MIB, 9);
+    ask(&site, "PUT", PART, KIM, b"").is(201);
+    let all = format!("bytes 0-{}/{}", 3 * MIB - 1, 3 * MIB);
+    let mut part = OpenPart::begin(&site, &all);
+    for chunk in content[..MIB].chunks(100_000) {
+        part.chunk(chunk);
+    }
+    // The least that a chunk can have.
+    for byte in &content[MIB..MIB + 1000] {
+        part.chunk(std::slice::from_ref(byte));
+    }
+    let cut = MIB + 1000;
+    let stored = format!("bytes 0-{}/{}", cut - 1, 3 * MIB);
+    assert_eq!(part.end().is(204).header("godwit-stored"), stored);
+    assert!(file(&site) == content[..cut]);
+    let rest = format!("bytes {cut}-{}/{}", 3 * MIB - 1, 3 * MIB);
+    let mut part = OpenPart::begin(&site, &rest);
+    part.chunk(&content[cut..]);
+    assert_eq!(part.end().is(204).header("godwit-stored"), rest);
+    // One of a length says it, too.
+    let head = format!("{KIM}Content-Range: bytes 0-3/{}\r\n", 3 * MIB);
+    let answer = ask(&site, "PUT", PART, &head, &content[..4]).is(204);
+    assert!(answer.header("godwit-stored").starts_with("bytes 0-3/"));
+    assert_eq!(rename(&site), 201);
+    assert!(site.server.read("whole") == content);
+}
+
+#[test]
+fn an_open_part_that_is_malformed_or_breaks_off_is_not_stored() {
+    let site = site();
+    ask(&site, "PUT", PART, KIM, b"").is(201);
+    let range = "bytes 0-3/8";
+    let long_extension = format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(20_000));
+    let extensions = format!("1;{}\r\na\r\n", "x".repeat(4_000)).repeat(5);
+    for (body, what) in [
+        ("5\r\nabcde\r\n0\r\n\r\n", "more than its range"),
+        ("2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n", "the same in two chunks"),
+        ("0\r\n\r\n", "no byte"),
+        ("2\r\nabcd", "a chunk that is longer than it says"),
+        ("x\r\nab\r\n0\r\n\r\n", "no number"),
+        ("-1\r\nab\r\n0\r\n\r\n", "a sign"),
+        (
+            "10000000000000002\r\nab\r\n0\r\n\r\n",
+            "a number of 65 bits",
+        ),
+        ("ffffffffffffffff\r\nabcde", "all that can be said"),
+        ("2\nab\n0\n\n", "other ends of lines"),
+        (&long_extension, "a long extension"),
+        (&extensions, "extensions that are long together"),
+    ] {
+        let mut part = OpenPart::begin(&site, range);
+        part.send(body.as_bytes());
+        let answer = read_answer(&mut part.0, false);
+        let status = answer.map(|answer| answer.status());
+        assert!(matches!(status, None | Some(400)), "{what}: {status:?}");
+    }
+    // The connection ends where the last chunk is missing: there is nobody to be answered.
+    let range = format!("bytes 0-{}/{MIB}", MIB - 1);
+    let mut part = OpenPart::begin(&site, &range);
+    part.chunk(&[1; WRITTEN]);
+    eventually("bytes of the part", || file(&site).len() == WRITTEN);
+    part.0.shutdown().unwrap();
+    let answer = read_answer(&mut part.0, false);
+    assert!(answer.is_none_or(|answer| answer.status() == 400));
+    // Another part may have the bytes, and the file its name.
+    let mut part = OpenPart::begin(&site, &range);
+    part.chunk(&[2; MIB]);
+    part.end().is(204);
+    assert_eq!(rename(&site), 201);
+    assert!(site.server.read("whole") == [2; MIB]);
+}
+
+#[test]
+fn one_connection_sends_what_another_leaves_of_its_open_part() {
+    let site = site();
+    let content = pattern(2 * MIB, 3);
+    let size = content.len();
+    ask(&site, "PUT", PART, KIM, b"").is(201);
+    let range = |from: usize| format!("bytes {from}-{}/{size}", size - 1);
+    let mut slow = OpenPart::begin(&site, &range(0));
+    slow.chunk(&content[..MIB]);
+    eventually("bytes of the part", || file(&site).len() >= WRITTEN);
+    let cut = MIB + MIB / 2;
+    let mut other = OpenPart::begin(&site, &range(cut));
+    other.chunk(&content[cut..]);
+    other.end().is(204);
+    // The first goes on to where the other has begun, however late.
+    slow.chunk(&content[MIB..cut]);
+    let stored = format!("bytes 0-{}/{size}", cut - 1);
+    assert_eq!(slow.end().is(204).header("godwit-stored"), stored);
+    assert!(file(&site) == content);
+    // But no further, as long as the other writes.
+    let mut first = OpenPart::begin(&site, &range(0));
+    first.chunk(&[1; WRITTEN]);
+    eventually("the first part", || file(&site)[..WRITTEN] == [1; WRITTEN]);
+    let begin = 2 * WRITTEN;
+    let mut second = OpenPart::begin(&site, &range(begin));
+    second.chunk(&[2; WRITTEN]);
+    eventually("the second part", || {
+        file(&site)[begin..][..WRITTEN] == [2; WRITTEN]
+    });
+    first.chunk(&[3; 2 * WRITTEN]);
+    first.answer().is(409);
+    second.end().is(204);
+    assert!(file(&site)[begin..][..WRITTEN] == [2; WRITTEN]);
 }

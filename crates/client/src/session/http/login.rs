@@ -8,7 +8,10 @@ use std::{
 };
 
 use godwit_gsi::cert::Credential;
-use godwit_http::{dav::PARTS, digest::Form};
+use godwit_http::{
+    dav::{OPEN_PARTS, PARTS},
+    digest::Form,
+};
 use godwit_http_client::{HeaderValue, Method, Request, Scheme, StatusCode, header};
 use godwit_proto::{ChecksumAlgorithm, feature::Features, pi::transfer::ServerState};
 
@@ -78,6 +81,8 @@ pub(in crate::session) async fn open(
     }
     let takes_parts = offered.takes_parts;
     server.takes_parts.store(takes_parts, Ordering::Relaxed);
+    let takes_open_parts = offered.takes_open_parts;
+    (server.takes_open_parts).store(takes_open_parts, Ordering::Relaxed);
     // Files are sent whole, and never gone on with.
     let of_whole_files = [Lack::RestStor, Lack::Append];
     let of_whole_files = of_whole_files.into_iter().filter(|_| !takes_parts);
@@ -105,6 +110,7 @@ struct Offered {
     tls: String,
     dav: Dav,
     takes_parts: bool,
+    takes_open_parts: bool,
     /// Empty: the server does not tell.
     program: String,
     /// Where the server tells.
@@ -136,14 +142,16 @@ async fn ask(wire: &mut Wire) -> std::result::Result<(StatusCode, Offered, Strin
         allowed.split(',').any(|word| word.trim() == method)
     };
     let speaks_dav = exchange.answer.header("dav").is_some() || allows("PROPFIND");
+    let classes = exchange.answer.header("dav").unwrap_or_default();
+    let is_class = |class: &str| classes.split(',').any(|word| word.trim() == class);
     let offered = Offered {
         tls: exchange.tls().unwrap_or_default().to_owned(),
         dav: match speaks_dav {
             true => Dav::Yes,
             false => Dav::Unknown,
         },
-        takes_parts: (exchange.answer.header("dav"))
-            .is_some_and(|told| told.split(',').any(|word| word.trim() == PARTS)),
+        takes_parts: is_class(PARTS),
+        takes_open_parts: is_class(OPEN_PARTS),
         program: exchange
             .header(header::SERVER)
             .unwrap_or_default()

@@ -1,16 +1,17 @@
 //! What a lane does for a transfer to a server that takes parts: PUT of one piece after the other.
 //!
 //! The pieces go into a file with a temporary name, which an empty PUT has made. The server has
-//! those that it has confirmed; it may have others.
+//! those that it has confirmed; it may have others. Where it takes open parts, a piece ends where
+//! the region says when the lane gets there, and the answer is compared with that.
 
 use std::sync::Arc;
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
-use godwit_http::range::ContentRange;
+use godwit_http::{dav::STORED_HEADER, range::ContentRange};
 use godwit_http_client::{
-    HeaderValue, Method, Request,
+    Buffers, HeaderValue, Method, Request,
     body::{ChunkSender, channel},
-    header,
+    header, printable,
 };
 use godwit_proto::{ByteRange, error::TransferFailure};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,8 @@ use super::{
 /// A transfer to the server, in pieces.
 pub(super) struct PartsJob {
     pub(super) region: Region,
+    /// The server takes parts that end before their ranges do.
+    pub(super) are_open: bool,
     /// Path, as it is in requests.
     pub(super) target: String,
     /// Byte of the file at the server that is byte 0 of the region.
@@ -40,15 +43,26 @@ pub(super) struct PartsJob {
     pub(super) cancel: CancellationToken,
 }
 
+impl PartsJob {
+    /// What a request says that it sends of the file.
+    fn range(&self, start: u64, end: u64) -> ContentRange {
+        ContentRange {
+            range: ByteRange::new(self.remote + start, self.remote + end),
+            size: Some(self.size),
+        }
+    }
+}
+
 /// Sends pieces until none is left. Why it has ended early.
 pub(super) async fn run(wire: &mut Wire, job: &Arc<PartsJob>, lane: usize) -> Option<Failure> {
     // What refuses one part refuses the next: the others need not ask first.
     let mut asks_first = true;
+    let buffers = Buffers::default();
     while let Some(piece) = job.region.take(lane).await {
         let sent = tokio::select! {
             biased;
             () = job.cancel.cancelled() => return None,
-            sent = send(wire, job, (lane, piece), asks_first) => sent,
+            sent = send(wire, job, (lane, piece), asks_first, &buffers) => sent,
         };
         match sent {
             Ok(()) => job.region.confirmed(lane),
@@ -64,27 +78,25 @@ async fn send(
     job: &Arc<PartsJob>,
     (lane, piece): (usize, Piece),
     asks_first: bool,
+    buffers: &Buffers,
 ) -> Result<(), Failure> {
     let limit = wire.server.limits.answer.saturating_mul(WORK_FACTOR);
-    let end = piece.end.unwrap_or(piece.start);
-    let range = ContentRange {
-        range: ByteRange::new(job.remote + piece.start, job.remote + end),
-        size: Some(job.size),
-    };
-    let range = HeaderValue::try_from(range.to_string()).map_err(|error| {
-        // Digits and signs are a header.
-        Failure::lost(error.to_string())
-    })?;
+    let start = piece.start;
     let totals = Arc::clone(&job.region.totals);
-    let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals));
+    let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals, buffers));
     let mut unconfirmed = Unconfirmed(Some(Arc::clone(&outflow)));
     let request = |target: &str| {
-        let (sender, body) = channel(Some(end - piece.start));
+        // Others may have taken of it since an earlier attempt.
+        let end = job.region.sent(lane, start);
+        let (sender, body) = channel((!job.are_open).then_some(end - start));
         outflow.take_back();
         let own = (Arc::clone(job), Arc::clone(&outflow));
-        tokio::spawn(feed(own, (lane, piece.start), end, sender));
+        tokio::spawn(feed(own, (lane, start), end, sender));
+        let range = HeaderValue::try_from(job.range(start, end).to_string());
+        // Digits and signs are a header. Without one, this would be the whole file.
+        let range = range.unwrap_or(HeaderValue::from_static("none"));
         let request = Request::new(Method::PUT, target)
-            .with(header::CONTENT_RANGE, range.clone())
+            .with(header::CONTENT_RANGE, range)
             .with_body(body)
             .answered_within(limit);
         match asks_first {
@@ -102,6 +114,16 @@ async fn send(
     })?;
     let status = exchange.answer.status;
     if status.is_success() {
+        if job.are_open {
+            let end = job.region.end_of(lane).unwrap_or(start);
+            let stored = exchange.answer.header(STORED_HEADER);
+            let sent = job.range(start, end);
+            if stored.and_then(ContentRange::parse) != Some(sent) {
+                let stored = printable(stored.unwrap_or("nothing").as_bytes());
+                let text = format!("the server says it has stored {stored}, and not {sent}");
+                return Err(Failure::lost(text));
+            }
+        }
         unconfirmed.0 = None;
         wire.done(exchange).await;
         return Ok(());
@@ -138,7 +160,7 @@ async fn feed(
         return;
     }
     let at = job.base + start;
-    let on_sent = |bytes| job.region.sent(lane, bytes);
+    let on_sent = |bytes| job.region.sent(lane, start + bytes) - start;
     let fed = outflow.file(&job.file, at, end - start, &sender, on_sent);
     if let Err(failure) = fed.await {
         // First: no piece may be handed out behind those that lanes let go.

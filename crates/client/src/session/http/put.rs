@@ -11,7 +11,7 @@ use std::{
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
 use godwit_http_client::{
-    Bytes, Method, Request,
+    Buffers, Bytes, Method, Request,
     body::{ChunkSender, channel},
 };
 use godwit_proto::error::{StorageFailure, TransferFailure};
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     get::{FILE_PAUSE, unreached},
-    region::Failure,
+    region::{Failure, HALF_BYTES_MIN},
     replies::{Failed, refusal},
     server::Wire,
 };
@@ -32,6 +32,8 @@ use crate::report::progress::RequestTotals;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 256 << 10;
+
+const _: () = assert!(CHUNK_BYTES as u64 <= HALF_BYTES_MIN, "others take what is read");
 
 /// A server may write or hash for so many times the limit of other answers once it has all bytes.
 pub(super) const WORK_FACTOR: u32 = 10;
@@ -78,7 +80,7 @@ impl PutJob {
             target,
             source,
             length,
-            outflow: Outflow::new(rate, totals),
+            outflow: Outflow::new(rate, totals, &Buffers::default()),
             cancel: CancellationToken::new(),
             watcher: Notify::new(),
             state: Mutex::default(),
@@ -153,7 +155,7 @@ async fn feed(job: Arc<PutJob>, mut sender: ChunkSender) {
         LaneSource::File { file, base } => {
             let length = job.length.unwrap_or(0);
             let outflow = &job.outflow;
-            outflow.file(file, *base, length, &sender, |_| {}).await
+            outflow.file(file, *base, length, &sender, |_| length).await
         }
         LaneSource::Stream(stream) => {
             let taken = stream.lock().take();
@@ -200,7 +202,7 @@ async fn feed_stream(
         }
     });
     while let Some(chunk) = read.recv().await {
-        if !job.outflow.pass_on(sender, chunk).await {
+        if !job.outflow.pass_on(sender, chunk.into()).await {
             return Ok(());
         }
     }
@@ -222,14 +224,20 @@ pub(super) struct Outflow {
     totals: Arc<RequestTotals>,
     /// Of this request.
     sent: AtomicU64,
+    buffers: Buffers,
 }
 
 impl Outflow {
-    pub(super) fn new(rate: Arc<RateLimit>, totals: Arc<RequestTotals>) -> Self {
+    pub(super) fn new(
+        rate: Arc<RateLimit>,
+        totals: Arc<RequestTotals>,
+        buffers: &Buffers,
+    ) -> Self {
         Self {
             rate,
             totals,
             sent: AtomicU64::new(0),
+            buffers: buffers.clone(),
         }
     }
 
@@ -243,24 +251,26 @@ impl Outflow {
         self.totals.bytes.fetch_sub(sent, Ordering::Relaxed);
     }
 
-    /// Sends so many bytes of a file.
+    /// Sends so many bytes of a file, or less: `on_sent` is told how many of them are on their way,
+    /// and answers how many it are all together.
     pub(super) async fn file(
         &self,
         file: &FileRef,
         base: u64,
-        length: u64,
+        mut length: u64,
         sender: &ChunkSender,
-        on_sent: impl Fn(u64),
+        on_sent: impl Fn(u64) -> u64,
     ) -> Result<(), StorageFailure> {
         let mut at = 0;
         while at < length {
             let left = usize::try_from(length - at);
-            let mut buffer = vec![0; left.map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES))];
+            let bytes = left.map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+            let mut buffer = self.buffers.take(bytes);
             while file.readable_at(base + at) == 0 {
                 sleep(FILE_PAUSE).await;
             }
             let began = Instant::now();
-            let read = file.read_at(base + at, &mut buffer)?;
+            let read = file.read_at(base + at, &mut buffer.room()[..bytes])?;
             let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(0);
             self.totals.read_us.fetch_add(us, Ordering::Relaxed);
             if read == 0 {
@@ -270,23 +280,23 @@ impl Outflow {
                     text: format!("the file ends {} bytes too early", length - at),
                 });
             }
-            buffer.truncate(read);
-            if !self.pass_on(sender, buffer).await {
+            buffer.add(read);
+            if !self.pass_on(sender, buffer.into_chunk()).await {
                 return Ok(());
             }
             at += read as u64;
-            on_sent(read as u64);
+            length = on_sent(at);
         }
         Ok(())
     }
 
     /// `false`: the request is over.
-    async fn pass_on(&self, sender: &ChunkSender, chunk: Vec<u8>) -> bool {
+    async fn pass_on(&self, sender: &ChunkSender, chunk: Bytes) -> bool {
         while let Err(until) = self.rate.grant() {
             sleep_until(until.into()).await;
         }
         let bytes = chunk.len() as u64;
-        let is_taken = sender.send(Bytes::from(chunk)).await.is_ok();
+        let is_taken = sender.send(chunk).await.is_ok();
         if is_taken {
             self.rate.spend(bytes);
             self.sent.fetch_add(bytes, Ordering::Relaxed);

@@ -145,6 +145,8 @@ pub(super) struct HttpServer {
     dav: AtomicU8,
     /// Files are sent to it in parts.
     pub(super) takes_parts: AtomicBool,
+    /// Those may end before their ranges do.
+    pub(super) takes_open_parts: AtomicBool,
     /// It encodes no paths in bodies and headers, and decodes none in headers.
     is_literal: AtomicBool,
     log: Option<ProtocolTrace>,
@@ -216,6 +218,7 @@ impl HttpServer {
             shows_certificate: credential.is_some(),
             dav: AtomicU8::new(Dav::Unknown as u8),
             takes_parts: AtomicBool::new(false),
+            takes_open_parts: AtomicBool::new(false),
             is_literal: AtomicBool::new(false),
             log,
             limits,

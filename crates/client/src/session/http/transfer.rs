@@ -290,7 +290,8 @@ impl Session {
             && self.sends_parts(&server, plan, path, length)
         {
             let file = (Arc::clone(file), *base, length);
-            return Box::pin(self.put_parts(plan, path, file)).await;
+            let are_open = server.takes_open_parts.load(Ordering::Relaxed);
+            return Box::pin(self.put_parts(plan, path, file, are_open)).await;
         }
         if matches!(plan.ahead, Some(Command::Rest(_))) {
             // A part of a file would be the whole of it.
@@ -370,6 +371,7 @@ impl Session {
         plan: &TransferPlan<'_>,
         path: &FtpPath,
         (file, base, length): (FileRef, u64, u64),
+        are_open: bool,
     ) -> Ended {
         let remote = restart_of(plan);
         let size = plan.safe.map_or(remote + length, |safe| safe.size());
@@ -386,8 +388,10 @@ impl Session {
         if let Some(began) = plan.began {
             began(None);
         }
+        let region = Region::of_parts(length, self.round_trip, are_open);
         let job = Arc::new(PartsJob {
-            region: Region::of_parts(length, self.round_trip).recorded_in(plan.safe, remote),
+            region: region.recorded_in(plan.safe, remote),
+            are_open,
             target: HttpServer::target(path, false),
             remote,
             base,

@@ -17,6 +17,7 @@ use godwit_proto::{ByteRange, RangeSet, Reply, error::TransferFailure};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub(super) use self::pieces::HALF_BYTES_MIN;
 use self::pieces::{Active, State};
 use crate::{local::journal::SafeRanges, report::progress::RequestTotals};
 
@@ -118,8 +119,8 @@ impl Region {
         Self { record, ..self }
     }
 
-    /// One that is sent to a server that takes parts.
-    pub(super) fn of_parts(end: u64, round_trip: Duration) -> Self {
+    /// One that is sent to a server that takes parts. `are_open`: they may end before their end.
+    pub(super) fn of_parts(end: u64, round_trip: Duration, are_open: bool) -> Self {
         let mut region = Self {
             totals: Arc::new(RequestTotals::new(true)),
             ..Self::new(0, Some(end), u64::MAX, round_trip)
@@ -128,6 +129,7 @@ impl Region {
         state.is_begun = true;
         state.has_parts = true;
         state.is_sent = true;
+        state.can_cut = are_open;
         region
     }
 
@@ -334,13 +336,26 @@ impl Region {
         self.lanes.notify_waiters();
     }
 
-    /// So many bytes more of the lane's piece are on their way.
-    pub(super) fn sent(&self, lane: usize, bytes: u64) {
+    /// The bytes of the lane's piece before `at` are on their way. Where it ends now: others may
+    /// have taken of it, and it ends here if the rest is for others.
+    pub(super) fn sent(&self, lane: usize, at: u64) -> u64 {
         let mut state = self.state.lock();
-        if let Some(own) = state.position(lane) {
-            let own = &mut state.active[own];
-            own.at = own.end.min(own.at + bytes);
+        let Some(own) = state.position(lane) else {
+            return at;
+        };
+        state.active[own].at = at;
+        let Active { start, end, .. } = state.active[own];
+        let leaves = state.is_one_too_many(lane);
+        let ends = leaves || state.is_late(lane);
+        if !ends || at == start || !state.may_divide(&state.active[own]) {
+            return end;
         }
+        state.active[own].end = at;
+        state.returned.push((at, end));
+        state.leaving.extend(leaves.then_some(lane));
+        drop(state);
+        self.lanes.notify_waiters();
+        at
     }
 
     /// The lane has all of its piece. `ends`: it was the last, of a file of unknown length.

@@ -13,14 +13,14 @@ use super::{Failure, Piece, Validator};
 const PIECE_BYTES_MIN: u64 = 1 << 20;
 
 /// A lane takes at least so many bytes of another's piece, and leaves it as many: no less than a
-/// chunk that the other may be writing.
-pub(super) const HALF_BYTES_MIN: u64 = 256 << 10;
+/// chunk that the other may be writing or sending.
+pub(in crate::session::http) const HALF_BYTES_MIN: u64 = 256 << 10;
 
 /// Bytes of a piece that is sent: all of them are sent again where it breaks off.
 pub(super) const SENT_BYTES_MAX: u64 = 256 << 20;
 
 /// A piece takes its lane so many round trips, as fast as that was with the piece before, and so
-/// long: of one that is sent, less is lost with it.
+/// long: of one that is sent, less is lost with it. Where it can, it ends when it takes longer.
 const PIECE_ROUND_TRIPS: u32 = 100;
 pub(super) const PIECE_TIME_MIN: Duration = Duration::from_secs(1);
 const PIECE_TIME_MAX: Duration = Duration::from_secs(20);
@@ -30,12 +30,14 @@ const SENT_TIME_MAX: Duration = Duration::from_secs(5);
 /// A lane for fewer bytes is not worth its connection. A lane begins with so many.
 pub(super) const LANE_BYTES_MIN: u64 = 4 << 20;
 
-/// The last pieces that are sent take so many, so that no lane is waited for much longer.
+/// The last pieces that are sent take so many, where they cannot be divided, so that no lane is
+/// waited for much longer.
 const LAST_ROUND_TRIPS: u32 = 16;
 
-/// What a lane moves in fewer round trips is not divided: to ask for it takes others one, and the
-/// lane that is cut short loses its connection.
+/// What a lane moves in fewer round trips is not divided: to ask for it takes others one, and a
+/// lane whose answer is cut short loses its connection. One that sends does not.
 const DIVIDED_ROUND_TRIPS: u32 = 8;
+const DIVIDED_SENT_ROUND_TRIPS: u32 = 3;
 
 /// The bytes and lanes of a region.
 pub(super) struct State {
@@ -61,8 +63,10 @@ pub(super) struct State {
     pub(super) has_parts: bool,
     /// Parts may be of several versions: one lane fetches all of it in one answer.
     pub(super) is_alone: bool,
-    /// Pieces are sent: one counts when the server has confirmed it, and stays as long as it is.
+    /// Pieces are sent: one counts when the server has confirmed it.
     pub(super) is_sent: bool,
+    /// A piece may end before all of it is moved.
+    pub(super) can_cut: bool,
     pub(super) validator: Option<Validator>,
     pub(super) safe: RangeSet,
     pub(super) failure: Option<Failure>,
@@ -93,7 +97,7 @@ impl Active {
 /// How fast a lane is.
 pub(super) struct Pace {
     /// When its last piece began.
-    began: Instant,
+    pub(super) began: Instant,
     /// Bytes a second of the last one that is done, and how long it took.
     rate: Option<f64>,
     took: Duration,
@@ -122,6 +126,7 @@ impl State {
             has_parts: false,
             is_alone: false,
             is_sent: false,
+            can_cut: true,
             validator: None,
             safe: RangeSet::new(),
             failure: None,
@@ -160,7 +165,7 @@ impl State {
     /// windows.
     pub(super) fn is_one_too_many(&self, lane: usize) -> bool {
         let more = self.staying().count().saturating_sub(self.wanted);
-        if more == 0 || self.is_sent {
+        if more == 0 || !self.can_cut {
             return more > 0;
         }
         // Of two that are new, the one that came later.
@@ -225,22 +230,29 @@ impl State {
         let all: f64 = self.staying().filter_map(|lane| self.rate_now(lane)).sum();
         let left = Duration::try_from_secs_f64(self.unassigned() as f64 / all.max(1.0));
         let left = left.unwrap_or(Duration::MAX);
-        let time = self.round_trip * PIECE_ROUND_TRIPS;
-        let (time, most) = match self.is_sent {
+        let (time, most) = match (self.is_sent, self.can_cut) {
             // What turns out to be slower than it began cannot be divided.
-            true => {
+            (true, false) => {
                 let end = (left / 2).max(self.round_trip * LAST_ROUND_TRIPS);
-                let time = time.min(SENT_TIME_MAX).min(*took * 2).max(SENT_TIME_MIN);
+                let time = self.sent_time().min((*took * 2).max(SENT_TIME_MIN));
                 (time.min(end), SENT_BYTES_MAX)
             }
+            (true, true) => (self.sent_time().min(left), SENT_BYTES_MAX),
             // Those of all lanes fit into the window.
-            false => {
+            (false, _) => {
+                let time = self.round_trip * PIECE_ROUND_TRIPS;
                 let time = time.clamp(PIECE_TIME_MIN, PIECE_TIME_MAX);
                 (time.min(left), self.window / 4)
             }
         };
         let bytes = saturating_bytes(rate * time.as_secs_f64()).min(most);
         bytes.max(PIECE_BYTES_MIN).min(row)
+    }
+
+    /// How long a piece takes that is sent.
+    fn sent_time(&self) -> Duration {
+        let time = self.round_trip * PIECE_ROUND_TRIPS;
+        time.clamp(SENT_TIME_MIN, SENT_TIME_MAX)
     }
 
     /// Bytes that no lane has, of a region whose end is known.
@@ -305,17 +317,27 @@ impl State {
         });
     }
 
-    /// Whether others may take of a lane's piece. A part that is sent stays whole.
+    /// Whether others may take of a lane's piece.
     pub(super) fn may_divide(&self, own: &Active) -> bool {
-        let may = self.has_parts && !self.is_sent && !self.is_alone;
+        let may = self.has_parts && self.can_cut && !self.is_alone;
         may && own.left() >= 2 * HALF_BYTES_MIN
+    }
+
+    /// Whether the lane's piece, which is sent, takes much longer than any should.
+    pub(super) fn is_late(&self, lane: usize) -> bool {
+        let pace = self.paces.get(&lane);
+        pace.is_some_and(|pace| pace.began.elapsed() > 2 * SENT_TIME_MAX)
     }
 
     /// Takes of what a slower lane has left as much as both move until they end at the same time:
     /// near the end of the file of the lane that would end last, before of the one that all wait
     /// for.
     pub(super) fn divide(&mut self, lane: usize) -> Option<Piece> {
-        let soon = (self.round_trip * DIVIDED_ROUND_TRIPS).as_secs_f64();
+        let soon = match self.is_sent {
+            true => DIVIDED_SENT_ROUND_TRIPS,
+            false => DIVIDED_ROUND_TRIPS,
+        };
+        let soon = (self.round_trip * soon).as_secs_f64();
         let is_slow = |own: &Active| self.may_divide(own) && self.time_left(own) > soon;
         let slow = (0..self.active.len()).filter(|at| is_slow(&self.active[*at]));
         let slow = match self.end.is_some_and(|end| self.next < end) {

@@ -9,6 +9,8 @@ use super::{
 
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
+const MIB: u64 = 1 << 20;
+
 /// What a relay has room for.
 const ROOM: u64 = 128 << 20;
 
@@ -20,6 +22,10 @@ async fn begun(room: u64) -> Region {
     assert_eq!(region.state.lock().hand_out(1), None, "of which version?");
     region.begun(0, Some(Validator::Date(String::new())), true);
     region
+}
+
+fn bytes_of(ranges: &RangeSet) -> u64 {
+    ranges.iter().map(|range| range.len()).sum()
 }
 
 #[tokio::test]
@@ -107,7 +113,7 @@ async fn a_lane_too_many_ends_within_its_piece_and_others_take_the_rest() {
 }
 
 #[tokio::test]
-async fn the_last_piece_is_divided_but_no_part_that_is_sent() {
+async fn the_last_piece_is_divided_but_no_part_that_says_its_length() {
     let region = Region::new(0, Some(8 << 20), u64::MAX, ROUND_TRIP);
     region.want(2);
     assert_eq!(region.take(0).await.unwrap().end, Some(4 << 20));
@@ -126,7 +132,7 @@ async fn the_last_piece_is_divided_but_no_part_that_is_sent() {
         (6 << 20, Some(8 << 20), true)
     );
     assert_eq!(region.end_of(1), Some(6 << 20));
-    let sent = Region::of_parts(8 << 20, ROUND_TRIP);
+    let sent = Region::of_parts(8 << 20, ROUND_TRIP, false);
     sent.want(2);
     for lane in [0, 1] {
         assert!(sent.take(lane).await.is_some());
@@ -135,8 +141,8 @@ async fn the_last_piece_is_divided_but_no_part_that_is_sent() {
 }
 
 #[tokio::test]
-async fn a_part_that_is_sent_is_not_shortened_for_others() {
-    let region = Region::of_parts(1 << 30, ROUND_TRIP);
+async fn a_part_that_says_its_length_is_not_shortened_for_others() {
+    let region = Region::of_parts(1 << 30, ROUND_TRIP, false);
     assert_eq!(region.want(1), [0]);
     region.take(0).await.unwrap();
     region.confirmed(0);
@@ -149,8 +155,59 @@ async fn a_part_that_is_sent_is_not_shortened_for_others() {
 }
 
 #[tokio::test]
+async fn of_an_open_part_a_lane_that_waits_sends_the_later_half() {
+    let region = Region::of_parts(8 << 20, ROUND_TRIP, true);
+    region.want(2);
+    let slow = region.take(0).await.unwrap();
+    region.take(1).await.unwrap();
+    assert_eq!(region.sent(0, 1 << 20), slow.end.unwrap());
+    assert_eq!(region.sent(1, 8 << 20), 8 << 20);
+    region.confirmed(1);
+    let half = region.take(1).await.unwrap();
+    let cut = half.start;
+    assert_eq!(half.end, slow.end);
+    // Of what was not sent yet.
+    assert_eq!(cut, (1 << 20) + (3 << 20) / 2);
+    assert_eq!(region.sent(0, 2 << 20), cut);
+    // A connection that was closed before the request came: what others have is not sent again.
+    assert_eq!(region.sent(0, 0), cut);
+    assert_eq!(region.sent(0, cut), cut);
+    region.confirmed(0);
+    assert_eq!(bytes_of(&region.finish().safe), cut + (4 << 20));
+}
+
+#[tokio::test]
+async fn an_open_part_ends_where_its_lane_is_one_too_many_or_is_late() {
+    let region = Region::of_parts(1 << 30, ROUND_TRIP, true);
+    region.want(2);
+    let first = region.take(0).await.unwrap();
+    let second = region.take(1).await.unwrap();
+    let (start, end) = (second.start, second.end.unwrap());
+    assert_eq!(region.sent(1, start + MIB), end);
+    region.want(1);
+    assert_eq!(region.sent(1, start), end, "a part has bytes");
+    assert_eq!(region.sent(1, start + 2 * MIB), start + 2 * MIB);
+    assert_eq!(region.sent(0, MIB), first.end.unwrap(), "one of them stays");
+    region.confirmed(1);
+    assert_eq!(region.take(1).await, None);
+    region.left(1, None);
+    region.confirmed(0);
+    let rest = region.take(0).await.unwrap();
+    assert_eq!((rest.start, rest.end), (start + 2 * MIB, Some(end)));
+    region.sent(0, end);
+    region.confirmed(0);
+    let long = region.take(0).await.unwrap();
+    region.state.lock().paces.get_mut(&0).unwrap().began -= Duration::from_secs(11);
+    let cut = long.start + MIB;
+    assert_eq!(region.sent(0, cut), cut);
+    region.confirmed(0);
+    assert_eq!(region.take(0).await.unwrap().start, cut);
+    assert_eq!(bytes_of(&region.finish().safe), cut);
+}
+
+#[tokio::test]
 async fn nothing_is_sent_behind_what_could_not_be_read() {
-    let region = Region::of_parts(1 << 30, ROUND_TRIP);
+    let region = Region::of_parts(1 << 30, ROUND_TRIP, false);
     region.want(2);
     let first = region.take(0).await.unwrap();
     region.take(1).await.unwrap();
@@ -165,7 +222,7 @@ async fn nothing_is_sent_behind_what_could_not_be_read() {
 
 #[tokio::test]
 async fn what_one_lane_could_not_send_another_sends() {
-    let region = Region::of_parts(64 << 20, ROUND_TRIP);
+    let region = Region::of_parts(64 << 20, ROUND_TRIP, false);
     region.want(2);
     let first = region.take(0).await.unwrap();
     let second = region.take(1).await.unwrap();
@@ -176,9 +233,7 @@ async fn what_one_lane_could_not_send_another_sends() {
     assert_eq!((again.start, again.end), (second.start, second.end));
     assert_eq!(region.crowded(), Some(1));
     region.confirmed(0);
-    let safe = region.finish().safe;
-    let bytes: u64 = safe.iter().map(|range| range.len()).sum();
-    assert_eq!(bytes, second.end.unwrap() - first.start);
+    assert_eq!(bytes_of(&region.finish().safe), second.end.unwrap() - first.start);
 }
 
 #[tokio::test]

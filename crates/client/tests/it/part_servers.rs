@@ -1,0 +1,111 @@
+//! Uploads in parts to servers that know less of them than ours, or say something wrong.
+
+use std::{fs, net::TcpStream};
+
+use crate::{
+    harness::{Ran, bytes, godwit, text},
+    hostile_http::{FakeHttp, Heard, multistatus, send},
+};
+
+const LENGTH: usize = 40 << 20;
+
+/// The number after `name: ` in the headers of a request.
+fn number(heard: &Heard, name: &str) -> Option<usize> {
+    let value = heard.2.lines().find_map(|line| line.strip_prefix(name))?;
+    value.strip_prefix(": ")?.trim().parse().ok()
+}
+
+/// The bytes that a part is to have.
+fn range(heard: &Heard) -> Option<(usize, usize)> {
+    let mut lines = heard.2.lines();
+    let value = lines.find_map(|line| line.strip_prefix("content-range: bytes "))?;
+    let (first, rest) = value.split_once('-')?;
+    let (last, size) = rest.split_once('/')?;
+    assert_eq!(size.trim().parse(), Ok(LENGTH));
+    Some((first.parse().unwrap(), last.parse::<usize>().unwrap() + 1))
+}
+
+/// A server that answers parts with what `stored` makes of their first byte and their length.
+fn server(dav: &'static str, stored: fn(usize, usize) -> String) -> FakeHttp {
+    let answer = move |heard: &Heard, stream: &mut TcpStream| match heard.0.as_str() {
+        "PROPFIND" if heard.1 == "/" => multistatus(stream, &["/"], 0),
+        "PROPFIND" if heard.1 == "/f" => send(stream, "404 Not Found", "", b""),
+        "PROPFIND" => multistatus(stream, &[&heard.1], LENGTH),
+        "PUT" => match range(heard) {
+            None => send(stream, "201 Created", "", b""),
+            Some((first, _)) => {
+                let length = number(heard, "content-length").or(number(heard, "chunked-length"));
+                let headers = stored(first, length.unwrap());
+                send(stream, "204 No Content", &headers, b"");
+            }
+        },
+        "MOVE" => send(stream, "201 Created", "", b""),
+        _ => send(stream, "405 Method Not Allowed", "", b""),
+    };
+    FakeHttp::offering(dav, true, answer)
+}
+
+fn upload(server: &FakeHttp) -> Ran {
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("f");
+    fs::write(&from, bytes(LENGTH, 3)).unwrap();
+    let flags = [
+        "cp",
+        "-v",
+        "--parallelism=4",
+        "--no-verify",
+        "--retries=1",
+        "--retry-pause=0.01",
+    ];
+    let command = [&flags[..], &[text(&from), &server.url("/f")]].concat();
+    let mut command = godwit(&command);
+    command.env("XDG_STATE_HOME", here.path().join("state"));
+    command.output().unwrap().into()
+}
+
+/// Each byte of the file once, by what `length` says of a part.
+#[track_caller]
+fn covers(server: &FakeHttp, length: &str) {
+    let heard = server.heard("PUT");
+    let parts = heard.iter().filter(|heard| range(heard).is_some());
+    let part = |heard: &Heard| (range(heard).unwrap().0, number(heard, length).unwrap());
+    let mut parts: Vec<_> = parts.map(part).collect();
+    parts.sort_unstable();
+    let end = parts.iter().fold(0, |end, (first, length)| {
+        assert_eq!(*first, end, "{parts:?}");
+        first + length
+    });
+    assert_eq!(end, LENGTH);
+}
+
+#[test]
+fn a_server_without_open_parts_gets_parts_that_say_their_length() {
+    let server = server("1, godwit-parts", |_, _| String::new());
+    upload(&server).expect(0, &[]);
+    covers(&server, "content-length");
+}
+
+#[test]
+fn a_server_with_open_parts_gets_chunks() {
+    let stored = |first, length| {
+        format!("Godwit-Stored: bytes {first}-{}/{LENGTH}\r\n", first + length - 1)
+    };
+    let server = server("1, godwit-parts, godwit-open-parts", stored);
+    upload(&server).expect(0, &[]);
+    covers(&server, "chunked-length");
+}
+
+#[test]
+fn a_server_that_says_nothing_or_stores_less_has_not_stored_an_open_part() {
+    const OPEN: &str = "1, godwit-parts, godwit-open-parts";
+    let silent = server(OPEN, |_, _| String::new());
+    let less = server(OPEN, |first, length| {
+        format!("Godwit-Stored: bytes {first}-{}/{LENGTH}\r\n", first + length - 2)
+    });
+    for (server, said) in [(silent, "nothing"), (less, "bytes ")] {
+        let said = format!("the server says it has stored {said}");
+        let ran = upload(&server);
+        ran.expect(4, &[&said]);
+        assert!(server.heard("MOVE").is_empty());
+    }
+}
