@@ -15,6 +15,7 @@ use std::{
 };
 
 use godwit_server::TokenSettings;
+use rustix::net::sockopt;
 use serde_json::json;
 
 use crate::{
@@ -30,6 +31,9 @@ const SLOWLY: &str = "--max-rate=400M";
 
 /// What may be moved again after a break: a piece of each channel, where the first was quick.
 const AGAIN_BYTES: u64 = 80 * MIB;
+
+/// Bytes that a socket on the way holds.
+const SOCKET_BYTES: usize = 256 << 10;
 
 /// Bytes that are nowhere alike in two places, and cheap to make.
 fn make(path: &Path, length: u64) {
@@ -77,6 +81,11 @@ impl CountingPath {
                 let Ok(server) = TcpStream::connect(server) else {
                     continue;
                 };
+                for one in [&client, &server] {
+                    // What they hold was counted, and is lost with them.
+                    sockopt::set_socket_send_buffer_size(one, SOCKET_BYTES).unwrap();
+                    sockopt::set_socket_recv_buffer_size(one, SOCKET_BYTES).unwrap();
+                }
                 let both = [&client, &server].map(|one| one.try_clone().unwrap());
                 carried.open.lock().unwrap().extend(both);
                 let (back, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());

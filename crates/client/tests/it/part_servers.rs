@@ -57,8 +57,8 @@ fn upload(server: &FakeHttp) -> Ran {
         "--retries=1",
         "--retry-pause=0.01",
     ];
-    let command = [&flags[..], &[text(&from), &server.url("/f")]].concat();
-    let mut command = godwit(&command);
+    let to = server.url("/f");
+    let mut command = godwit(&[&flags[..], &[text(&from), &to]].concat());
     command.env("XDG_STATE_HOME", here.path().join("state"));
     command.output().unwrap().into()
 }
@@ -88,7 +88,10 @@ fn a_server_without_open_parts_gets_parts_that_say_their_length() {
 #[test]
 fn a_server_with_open_parts_gets_chunks() {
     let stored = |first, length| {
-        format!("Godwit-Stored: bytes {first}-{}/{LENGTH}\r\n", first + length - 1)
+        format!(
+            "Godwit-Stored: bytes {first}-{}/{LENGTH}\r\n",
+            first + length - 1
+        )
     };
     let server = server("1, godwit-parts, godwit-open-parts", stored);
     upload(&server).expect(0, &[]);
@@ -100,7 +103,10 @@ fn a_server_that_says_nothing_or_stores_less_has_not_stored_an_open_part() {
     const OPEN: &str = "1, godwit-parts, godwit-open-parts";
     let silent = server(OPEN, |_, _| String::new());
     let less = server(OPEN, |first, length| {
-        format!("Godwit-Stored: bytes {first}-{}/{LENGTH}\r\n", first + length - 2)
+        format!(
+            "Godwit-Stored: bytes {first}-{}/{LENGTH}\r\n",
+            first + length - 2
+        )
     });
     for (server, said) in [(silent, "nothing"), (less, "bytes ")] {
         let said = format!("the server says it has stored {said}");

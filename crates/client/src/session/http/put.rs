@@ -33,7 +33,10 @@ use crate::report::progress::RequestTotals;
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-const _: () = assert!(CHUNK_BYTES as u64 <= HALF_BYTES_MIN, "others take what is read");
+const _: () = assert!(
+    CHUNK_BYTES as u64 <= HALF_BYTES_MIN,
+    "others take what is read"
+);
 
 /// A server may write or hash for so many times the limit of other answers once it has all bytes.
 pub(super) const WORK_FACTOR: u32 = 10;
@@ -228,11 +231,7 @@ pub(super) struct Outflow {
 }
 
 impl Outflow {
-    pub(super) fn new(
-        rate: Arc<RateLimit>,
-        totals: Arc<RequestTotals>,
-        buffers: &Buffers,
-    ) -> Self {
+    pub(super) fn new(rate: Arc<RateLimit>, totals: Arc<RequestTotals>, buffers: &Buffers) -> Self {
         Self {
             rate,
             totals,

@@ -233,7 +233,10 @@ async fn what_one_lane_could_not_send_another_sends() {
     assert_eq!((again.start, again.end), (second.start, second.end));
     assert_eq!(region.crowded(), Some(1));
     region.confirmed(0);
-    assert_eq!(bytes_of(&region.finish().safe), second.end.unwrap() - first.start);
+    assert_eq!(
+        bytes_of(&region.finish().safe),
+        second.end.unwrap() - first.start
+    );
 }
 
 #[tokio::test]
