@@ -62,6 +62,7 @@ python3-venv                 environments for the tests of the Python package
 man-db                       shows the manuals
 dpkg-dev                     says what a package depends on
 mmdebstrap                   makes a clean system to install the package in
+buildah                      builds images of containers
 LIST
 }
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes a Debian package and a tarball of the programs, with all that belongs to them.
+# Makes Debian packages and a tarball of the programs, with all that belongs to them.
 #
 #   scripts/package.sh [--out DIR]                    build in release mode, then pack into DIR (target/package)
 #   scripts/package.sh --binaries DIR [--out DIR]     pack the programs that lie in DIR, whatever they were built as
 #
-# The package is for the release of Debian that this runs on: what it depends on is what its programs were linked with here. The
+# The packages are for the release of Debian that this runs on: what they depend on is what their programs were linked with here. The
 # programs of the tarball bring OpenSSL with them (unless --binaries says otherwise) and need the C library and libgcc alone.
 set -eu
 
@@ -30,13 +30,8 @@ for tool in dpkg-deb dpkg-shlibdeps strip objdump; do
     }
 done
 
-programs="godwit godwitd godwit-service godwit-lab"
-units="godwitd.service godwitd.socket godwit-service.service godwit-agent.service"
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+. scripts/staging.sh
 architecture=$(dpkg --print-architecture)
-# Files are as old as what they were made from, so that who packs the same gets the same.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-export SOURCE_DATE_EPOCH
 
 if [ -n "$binaries" ]; then
     dynamic=$binaries
@@ -59,77 +54,112 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# What both have, in a tree whose programs lie in $3/bin.
-stage() {
-    tree=$1 from=$2 prefix=$3
-    install -d "$tree$prefix/bin" "$tree$prefix/share" "$tree/etc/godwit" "$tree/etc/logrotate.d"
-    for program in $programs; do
-        strip -o "$tree$prefix/bin/$program" "$from/$program"
-    done
-    cp -R "$work/share/." "$tree$prefix/share/"
-    install -m 644 packaging/godwitd.toml packaging/service.toml packaging/agent.conf "$tree/etc/godwit/"
-    install -m 644 packaging/logrotate "$tree/etc/logrotate.d/godwitd"
-    install -d "$tree$prefix/share/doc/godwit/examples"
-    install -m 644 packaging/sysctl.conf packaging/grafana/godwit.json packaging/prometheus/godwit.rules.yml \
-        "$tree$prefix/share/doc/godwit/examples/"
+write_share "$dynamic/godwit-dist" "$work/share"
+
+all="$work/all"
+stage "$all" "$dynamic" /usr "$work/share"
+install -d "$all/lib/systemd/system"
+for unit in $units; do
+    install -m 644 "packaging/$unit" "$all/lib/systemd/system/"
+done
+write_copyright "$all"
+(cd "$all" && find . -type f) | sed 's|^\.||' | sort >"$work/files"
+while read -r file; do
+    tree="$work/debian/$(part_of "$file")"
+    install -d "$tree$(dirname "$file")"
+    mv "$all$file" "$tree$file"
+done <"$work/files"
+# So that dpkg-shlibdeps takes the folder for a source package.
+printf 'Source: godwit\n\nPackage: godwit\nArchitecture: any\n' >"$work/debian/control"
+
+# What the programs of package $1 were linked with, as packages of this system.
+linked_with() {
+    (cd "$work" && dpkg-shlibdeps -O debian/"$1"/usr/bin/* | sed -n 's/^shlibs:Depends=//p')
 }
 
-"$dynamic/godwit-dist" "$work/share"
-find "$work/share/man" -type f -exec gzip -9n {} +
+# The maintainer's scripts of package $1, whose units are $2 and whose state is in $3.
+scripts_of() {
+    for script in postinst prerm postrm; do
+        sed -e "s|@UNITS@|$2|" -e "s|@STATE@|$3|" "packaging/debian/$script" >"$work/debian/$1/DEBIAN/$script"
+        chmod 755 "$work/debian/$1/DEBIAN/$script"
+    done
+}
 
-deb="$work/deb"
-stage "$deb" "$dynamic" /usr
-install -d "$deb/lib/systemd/system" "$deb/DEBIAN"
-for unit in $units; do
-    install -m 644 "packaging/$unit" "$deb/lib/systemd/system/"
-done
-{
-    echo "godwit $version, $(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml | head -n 1). Libraries it holds: THIRD-PARTY.txt."
-    echo
-    cat LICENSE
-} >"$deb/usr/share/doc/godwit/copyright"
-# What the programs were linked with, as packages of this system.
-mkdir -p "$work/debian"
-printf 'Source: godwit\n\nPackage: godwit\nArchitecture: any\n' >"$work/debian/control"
-depends=$(cd "$work" && dpkg-shlibdeps -O deb/usr/bin/* | sed -n 's/^shlibs:Depends=//p')
-cat >"$deb/DEBIAN/control" <<CONTROL
-Package: godwit
-Version: $version
-Architecture: $architecture
-Maintainer: The godwit developers <godwit@example.org>
-Installed-Size: $(du -sk "$deb" | cut -f1)
-Depends: $depends
-Suggests: ca-certificates, openssh-client
-Section: net
-Priority: optional
-Description: GridFTP client, server, transfer service and lab
+# Packs package $1 with the fields of standard input.
+pack() {
+    tree="$work/debian/$1"
+    install -d "$tree/DEBIAN"
+    {
+        echo "Package: $1"
+        echo "Version: $version"
+        echo "Architecture: $architecture"
+        echo "Maintainer: The godwit developers <godwit@example.org>"
+        echo "Installed-Size: $(du -sk "$tree" | cut -f1)"
+        echo "Section: net"
+        echo "Priority: optional"
+        cat
+    } >"$tree/DEBIAN/control"
+    if [ -d "$tree/etc" ]; then
+        (cd "$tree" && find etc -type f -printf '/%p\n' | sort) >"$tree/DEBIAN/conffiles"
+    fi
+    dpkg-deb --root-owner-group --build "$tree" "$out/$1_${version}_$architecture.deb" >/dev/null
+    say "$out/$1_${version}_$architecture.deb needs $(sed -n 's/^Depends: //p' "$tree/DEBIAN/control")"
+}
+
+install -d "$work/debian/godwit/DEBIAN" "$work/debian/godwit-service/DEBIAN" "$work/debian/godwit-agent/DEBIAN"
+scripts_of godwit godwitd.service ""
+scripts_of godwit-service godwit-service.service ""
+scripts_of godwit-agent godwit-agent.service godwit-agent
+# The socket goes first, or a client would start the server again.
+sed -i 's/systemctl stop godwitd/systemctl stop godwitd.socket godwitd/' "$work/debian/godwit/DEBIAN/prerm"
+pack godwit <<CONTROL
+Depends: $(linked_with godwit)
+Suggests: ca-certificates, openssh-client, godwit-service, godwit-agent
+Description: GridFTP client, server and lab
  Moves large data over long fat networks: godwit copies and compares files
  and trees, tunes itself while data flows and verifies every file; godwitd
  serves them, with grid identities, TLS, passwords, tokens or ssh;
- godwit-service queues transfers of many users and has agents do them;
  godwit-lab emulates networks and measures. They work with the servers and
  clients of the Grid Community Toolkit.
 CONTROL
-(cd "$deb" && find etc -type f -printf '/%p\n' | sort) >"$deb/DEBIAN/conffiles"
-install -m 755 packaging/debian/postinst packaging/debian/prerm "$deb/DEBIAN/"
-package="$out/godwit_${version}_$architecture.deb"
-dpkg-deb --root-owner-group --build "$deb" "$package" >/dev/null
-say "$package needs $depends"
+pack godwit-service-common <<CONTROL
+Depends: $(linked_with godwit-service-common)
+Suggests: ca-certificates
+Description: program of the transfer service and its agents
+ godwit-service queues transfers of many users and has agents do them. This
+ package has the program and its manuals; godwit-service and godwit-agent
+ have the units that start it.
+CONTROL
+pack godwit-service <<CONTROL
+Depends: godwit-service-common (= $version)
+Suggests: postgresql, godwit
+Description: transfer service: queue, scheduler and API
+ The unit and the settings of a process that serves users and agents. It is
+ installed, not started: database, keys and certificate come first.
+CONTROL
+pack godwit-agent <<CONTROL
+Depends: godwit-service-common (= $version)
+Suggests: ca-certificates
+Description: agent of a transfer service, for data movers
+ The unit and the flags of an agent, which asks the service for work and
+ does it. It is installed, not started: its token comes first.
+CONTROL
 
 name="godwit-$version-$(uname -m)-linux"
 tree="$work/$name"
-stage "$tree" "$static" ""
+stage "$tree" "$static" "" "$work/share"
 install -d "$tree/lib/systemd/system"
 for unit in $units; do
     sed 's|/usr/bin/|/usr/local/bin/|' packaging/$unit >"$tree/lib/systemd/system/$unit"
 done
 install -m 644 LICENSE "$tree/"
-needed=$(for program in $programs; do objdump -p "$tree/bin/$program"; done | awk '$1 == "NEEDED" { print $2 }' | sort -u | xargs)
+files=$(for program in $programs; do echo "$tree/bin/$program"; done)
+# shellcheck disable=SC2086 # one word a file is meant
+needed=$(needed_libraries $files) libc=$(needed_libc $files)
 if [ -z "$binaries" ] && echo "$needed" | grep -q libssl; then
     say "the programs of the tarball were to hold OpenSSL, and need $needed" >&2
     exit 4
 fi
-libc=$(for program in $programs; do objdump -T "$tree/bin/$program"; done | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
 cat >"$tree/README" <<README
 godwit $version for Linux ($(uname -m)), $libc or newer. The programs need these libraries of the system and no others:
 $needed

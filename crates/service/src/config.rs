@@ -47,8 +47,8 @@ Examples:
   On each data mover:
       godwit-service agent --service https://transfer.example.org:8447 --token-file agent.token
 
-Exit status: 0 ended by a signal, or all is well; 1 the doctor found something; 2 wrong usage or
-settings; 4 failed.";
+Exit status: 0 ended by a signal, or all is well; 1 doctor or probe found something; 2 wrong usage
+or settings; 4 failed.";
 
 /// The command line of `godwit-service`.
 #[derive(Clone, Debug, Parser)]
@@ -74,6 +74,8 @@ pub enum Verb {
     Agent(Box<AgentOptions>),
     /// Check database, key, mail relay, clocks, agents and endpoints
     Doctor(Box<Settings>),
+    /// Say whether `serve` or an agent on this host works, for health checks
+    Probe(ProbeOptions),
     /// Create the tables of a database, or bring them up to this version
     Migrate {
         /// Settings of the service.
@@ -94,6 +96,22 @@ pub enum Verb {
         #[command(flatten)]
         settings: Box<Settings>,
     },
+}
+
+/// Which process is asked.
+#[derive(Clone, Debug, Args)]
+pub struct ProbeOptions {
+    /// Loopback address of `serve`, which is asked by HTTPS, then by HTTP [default: 127.0.0.1:8447]
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<SocketAddr>,
+
+    /// Directory of an agent, which is looked at in place of `serve`
+    #[arg(long, value_name = "DIR", conflicts_with = "address")]
+    pub state: Option<PathBuf>,
+
+    /// The agent only has to run: the service need not have answered it
+    #[arg(long, requires = "state")]
+    pub process_only: bool,
 }
 
 /// Settings of the service: a file, and flags that override it.

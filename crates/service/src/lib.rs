@@ -2,7 +2,7 @@
 //!
 //! # Map
 //! - [`config`]: flags and file; [`serve`]: a process of the service; `tls`: its connections;
-//!   [`doctor`]: checks its parts
+//!   [`doctor`]: checks its parts; [`probe`]: whether a process works
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
 //! - [`fts`]: the same in the interface of FTS3
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
@@ -29,6 +29,7 @@ pub mod fts;
 pub mod gateway;
 mod metrics;
 mod mock;
+pub mod probe;
 mod problem;
 mod rendered;
 mod reports;

@@ -13,6 +13,7 @@ use godwit_service::{
     ServiceError, agent,
     config::{Arguments, ServeSettings, Verb},
     doctor::{self, Verdict},
+    probe,
     serve::{self, Server},
     store::Store,
 };
@@ -20,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
 
-/// The doctor found something.
+/// The doctor or a probe found something.
 const EXIT_FOUND: u8 = 1;
 /// Wrong usage or settings, as `clap` has it, too.
 const EXIT_USAGE: u8 = 2;
@@ -80,6 +81,7 @@ async fn run(verb: Verb) -> Result<ExitCode, ServiceError> {
             Ok(ExitCode::SUCCESS)
         }
         Verb::Doctor(settings) => Ok(examine(&settings.resolve()?).await),
+        Verb::Probe(options) => Ok(report(probe::ask(&options).await?)),
         Verb::Migrate {
             settings,
             operator_token,
@@ -151,6 +153,17 @@ async fn examine(settings: &ServeSettings) -> ExitCode {
         true => ExitCode::from(EXIT_FOUND),
         false => ExitCode::SUCCESS,
     }
+}
+
+fn report(found: Result<String, String>) -> ExitCode {
+    let status = match found {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(EXIT_FOUND),
+    };
+    let (Ok(line) | Err(line)) = found;
+    // Nobody may read it.
+    let _ = writeln!(io::stdout(), "{line}");
+    status
 }
 
 async fn migrate(database: &str, operator_token: Option<&Path>) -> Result<ExitCode, ServiceError> {

@@ -8,6 +8,8 @@
 )]
 
 mod book;
+mod chart;
+mod images;
 mod package;
 mod page;
 mod pages;

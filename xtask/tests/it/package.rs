@@ -20,6 +20,14 @@ use crate::{
 /// system.
 const LIMIT: u32 = 600;
 
+/// The packages.
+const DEBS: [&str; 4] = [
+    "godwit",
+    "godwit-service-common",
+    "godwit-service",
+    "godwit-agent",
+];
+
 /// Names a directory with a package and a tarball that were made before, to be tried in place of
 /// what is packed here.
 const PACKAGES: &str = "GODWIT_PACKAGES";
@@ -42,16 +50,27 @@ static PACKED: LazyLock<TempDir> = LazyLock::new(|| {
     folder
 });
 
-fn packed(extension: &str) -> PathBuf {
+/// Where the packages are.
+pub(crate) fn packed_folder() -> &'static Path {
+    PACKED.path()
+}
+
+/// A package by the beginning of its file's name.
+fn packed_deb(name: &str) -> PathBuf {
+    packed(&format!("{name}_"), ".deb")
+}
+
+fn packed(name: &str, extension: &str) -> PathBuf {
     let mut files = fs::read_dir(PACKED.path()).unwrap();
     let file = files.find_map(|file| {
         let path = file.unwrap().path();
-        path.to_str()?.ends_with(extension).then_some(path)
+        let file = path.file_name()?.to_str()?;
+        (file.starts_with(name) && file.ends_with(extension)).then_some(path)
     });
     file.unwrap()
 }
 
-fn can_pack() -> bool {
+pub(crate) fn can_pack() -> bool {
     let ours = [
         "godwit",
         "godwitd",
@@ -68,15 +87,20 @@ fn both_hold_programs_manuals_units_and_settings() {
     if !can_pack() {
         return;
     }
-    let deb = said(
-        Command::new("dpkg-deb")
-            .arg("--contents")
-            .arg(packed(".deb")),
-    );
+    let debs = DEBS.map(|name| {
+        let contents = said(
+            Command::new("dpkg-deb")
+                .arg("--contents")
+                .arg(packed_deb(name)),
+        );
+        (name, contents)
+    });
+    let deb = debs.iter().map(|(_, contents)| contents.as_str());
+    let deb = deb.collect::<String>();
     let tar = said(
         Command::new("tar")
             .arg("-tvzf")
-            .arg(packed("-linux.tar.gz")),
+            .arg(packed("", "-linux.tar.gz")),
     );
     for (path, in_tar) in [
         ("./usr/bin/godwit", "bin/godwit"),
@@ -137,7 +161,36 @@ fn both_hold_programs_manuals_units_and_settings() {
     }
     let odd = |line: &&str| !line.contains(" root/root ");
     assert_eq!(deb.lines().find(odd), None);
-    let control = said(Command::new("dpkg-deb").arg("--field").arg(packed(".deb")));
+    for (name, files) in [
+        (
+            "godwit",
+            &["usr/bin/godwit", "systemd/system/godwitd.socket"][..],
+        ),
+        (
+            "godwit-service-common",
+            &["usr/bin/godwit-service", "man8/godwit-service-agent.8.gz"],
+        ),
+        (
+            "godwit-service",
+            &["etc/godwit/service.toml", "system/godwit-service.service"],
+        ),
+        (
+            "godwit-agent",
+            &["etc/godwit/agent.conf", "system/godwit-agent.service"],
+        ),
+    ] {
+        for file in files {
+            let holds = |(_, contents): &&(&str, String)| {
+                contents
+                    .lines()
+                    .any(|line| line.ends_with(&format!("/{file}")))
+            };
+            let holding: Vec<_> = debs.iter().filter(holds).map(|(name, _)| *name).collect();
+            assert_eq!(holding, [name], "{file}");
+        }
+    }
+    let mut field = Command::new("dpkg-deb");
+    let control = said(field.arg("--field").arg(packed_deb("godwit")));
     let depends = control
         .lines()
         .find(|line| line.starts_with("Depends: "))
@@ -203,7 +256,7 @@ fn the_service_accepts_its_settings_and_the_flags_of_its_units() {
 
 /// Why there is no clean system.
 #[derive(Debug)]
-enum Unmade {
+pub(crate) enum Unmade {
     /// There is no network here, or not the right to it.
     Outside(String),
     Failed(String),
@@ -241,6 +294,74 @@ fn clean_system(root: &Path, mirror: &[&str]) -> Result<(), Unmade> {
     })
 }
 
+/// Made once; who changes it copies it.
+static CLEAN: LazyLock<(TempDir, Result<PathBuf, Unmade>)> = LazyLock::new(|| {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path().join("root");
+    let made = clean_system(&root, &[]).map(|()| root);
+    (folder, made)
+});
+
+/// A small Debian, to be read only.
+pub(crate) fn clean_root() -> Result<&'static Path, &'static Unmade> {
+    CLEAN.1.as_deref()
+}
+
+/// A copy of it, or a skip that is told.
+fn copied_root(folder: &TempDir) -> Option<PathBuf> {
+    let clean = match clean_root() {
+        Ok(clean) => clean,
+        Err(Unmade::Outside(why)) => {
+            skip(why);
+            return None;
+        }
+        Err(Unmade::Failed(why)) => panic!("{why}"),
+    };
+    let root = folder.path().join("root");
+    said(Command::new("cp").arg("-a").arg(clean).arg(&root));
+    Some(root)
+}
+
+/// Runs a command in `root` as its administrator would.
+fn in_root(root: &Path, script: &str) -> String {
+    let mut chroot = within(LIMIT, "chroot");
+    chroot
+        .arg(root)
+        .args(["env", "-i", "HOME=/root", "DEBIAN_FRONTEND=noninteractive"]);
+    chroot.args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "bash", "-ec"]);
+    said(chroot.arg(format!("cd && {script}")))
+}
+
+#[test]
+fn an_agent_is_installed_alone_and_purged_but_for_what_its_operator_has_put_there() {
+    if !can_pack() || !am_root() || !have(&[], &[("mmdebstrap", "mmdebstrap")]) {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let Some(root) = copied_root(&folder) else {
+        return;
+    };
+    for name in ["godwit-service-common", "godwit-agent"] {
+        let package = packed_deb(name);
+        fs::copy(
+            &package,
+            root.join("root").join(package.file_name().unwrap()),
+        )
+        .unwrap();
+    }
+    in_root(&root, "apt install ./*.deb && godwit-service agent --help");
+    // systemd makes these when it starts the unit.
+    let state = root.join("var/lib/private/godwit-agent");
+    fs::create_dir_all(&state).unwrap();
+    fs::write(root.join("etc/godwit/agent-token"), "hush").unwrap();
+    assert!(!root.join("etc/godwit/service.toml").exists());
+    in_root(&root, "apt remove godwit-agent");
+    assert!(state.exists() && root.join("etc/godwit/agent.conf").exists());
+    in_root(&root, "apt purge godwit-agent");
+    assert!(!state.exists() && !root.join("etc/godwit/agent.conf").exists());
+    assert!(root.join("etc/godwit/agent-token").exists());
+}
+
 #[test]
 fn a_clean_system_is_done_without_for_want_of_a_network_alone() {
     if !am_root() || !have(&[], &[("mmdebstrap", "mmdebstrap")]) {
@@ -263,14 +384,11 @@ fn a_clean_system_installs_the_package_and_starts_by_the_book() {
         return;
     }
     let folder = TempDir::new().unwrap();
-    let root = folder.path().join("root");
-    match clean_system(&root, &[]) {
-        Ok(()) => {}
-        Err(Unmade::Outside(why)) => return skip(&why),
-        Err(Unmade::Failed(why)) => panic!("{why}"),
-    }
+    let Some(root) = copied_root(&folder) else {
+        return;
+    };
     let home = root.join("root");
-    let package = packed(".deb");
+    let package = packed_deb("godwit");
     fs::copy(&package, home.join(package.file_name().unwrap())).unwrap();
     let start = tree().join("docs/start.md");
     let acts = read(&start);
@@ -279,13 +397,7 @@ fn a_clean_system_installs_the_package_and_starts_by_the_book() {
         _ => None,
     });
     for command in &installation.unwrap().commands {
-        let mut chroot = within(LIMIT, "chroot");
-        chroot
-            .arg(&root)
-            .args(["env", "-i", "HOME=/root", "DEBIAN_FRONTEND=noninteractive"]);
-        chroot.args(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "bash", "-c"]);
-        chroot.arg(format!("cd && {}", command.text));
-        said(&mut chroot);
+        in_root(&root, &command.text);
     }
     stage::play(&start, Some(&root));
 }

@@ -71,6 +71,7 @@ fn each_command_has_a_page_that_man_shows_without_a_warning() {
             "godwit-service-doctor.8",
             "godwit-service-enroll.8",
             "godwit-service-migrate.8",
+            "godwit-service-probe.8",
             "godwit-service-serve.8",
             "godwit-service.8",
             "godwitd-passwd.8",

@@ -7,6 +7,7 @@
 //! - [`plan`]: what a grant asks of the client; [`listing`]: one level of a directory
 //! - [`results`]: results on disk until the service has acknowledged them
 //! - [`deaths`]: units that the process died with
+//! - [`beat`]: that it runs, for health checks
 //! - [`removal`]: temporary files that no unit writes any more
 //! - [`link`]: one poll over HTTP; [`file_error`]: errors as the service keeps them
 //!
@@ -18,6 +19,7 @@
 //! begins files that are not complete from zero: partial files bear random names that only the
 //! journal has.
 
+mod beat;
 mod deaths;
 mod file_error;
 mod held;
@@ -48,8 +50,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
+pub(crate) use self::beat::{BEAT_FILE, BEAT_PERIOD};
 pub use self::link::{Authentication, LinkError};
 use self::{
+    beat::Beat,
     deaths::Deaths,
     held::UnitTable,
     link::Link,
@@ -216,6 +220,7 @@ struct Agent {
     renewed: Option<Timestamp>,
     /// Until the first answer: an earlier process held what it grants, and may have begun it.
     has_run_before: bool,
+    beat: Beat,
     /// The service said so.
     drains: bool,
     /// Polls that failed, one after the other.
@@ -275,6 +280,7 @@ impl Agent {
             lease_until: Instant::now(),
             renewed: None,
             has_run_before,
+            beat: Beat::new(&state),
             drains: false,
             failures: 0,
             _lock: lock,
@@ -311,6 +317,7 @@ impl Agent {
     /// Time until the next poll.
     fn on_answer(&mut self, (sent, reported): (Instant, usize), answer: PollResponse) -> Duration {
         self.failures = 0;
+        self.beat.answered(Instant::now());
         self.removed.drain(..reported);
         if !answer.remove.is_empty() {
             removal::start(answer.remove, &self.settings, self.gone.clone());
@@ -370,6 +377,7 @@ impl Agent {
         self.held.seal();
         self.store_results();
         self.results.retry_writes();
+        self.beat.tick(Instant::now());
     }
 
     fn store_results(&mut self) {
