@@ -140,6 +140,11 @@ pub struct Claims {
     /// What may be done with it, words with a blank between (RFC 8693 §4.2).
     #[serde(default)]
     pub scope: String,
+    /// What the client gave the issuer for this login (OpenID Connect Core §2).
+    pub nonce: Option<String>,
+    /// The client that it was issued to, where several services may take it (the same).
+    #[serde(rename = "azp")]
+    pub authorized_party: Option<String>,
     /// Version of the WLCG profile that it keeps to.
     #[serde(rename = "wlcg.ver")]
     pub wlcg_version: Option<String>,

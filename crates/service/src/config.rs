@@ -290,6 +290,8 @@ pub struct ServeSettings {
     pub metrics: Option<SocketAddr>,
     /// TLS; `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
+    /// Browsers reach it by TLS, its own or that of a balancer.
+    pub secure_cookies: bool,
     /// How long leases of agents last.
     pub lease: Duration,
     /// Files of more bytes are copied by several agents.
@@ -452,6 +454,9 @@ impl Options {
                  loopback address, or add --allow-remote-metrics"
             )));
         }
+        for issuer in &self.issuer {
+            issuer.check().map_err(ServiceError::Usage)?;
+        }
         let per_second = f64::from(self.requests_per_second.unwrap_or(50).max(1));
         let endpoints = match (&personal, self.allow_endpoint.is_empty()) {
             // The agent reaches what its user could reach without it.
@@ -467,6 +472,7 @@ impl Options {
             listen,
             fts: self.fts,
             metrics: self.metrics,
+            secure_cookies: tls.is_some() || self.plain_http,
             tls,
             lease: Duration::from_secs(self.lease_seconds.unwrap_or(LEASE_SECONDS)),
             divide_above: self.divide_above.unwrap_or(DIVIDE_ABOVE).max(1),
@@ -697,7 +703,13 @@ mod tests {
         assert_eq!(settings.personal.unwrap().data, Path::new("/flag"));
         assert_eq!(settings.api.max_jobs, Some(7));
         assert_eq!(settings.issuers[0].issuer, "https://i");
-        fs::write(&path, "max-job = 7\n").unwrap();
-        assert!(resolve(&["--config", path.to_str().unwrap()]).is_err());
+        for wrong in [
+            "max-job = 7\n".to_owned(),
+            format!("{text}redirect-url = \"https://h/login/return\"\n"),
+            format!("{text}client-id = \"c\"\nredirect-url = \"https://h/back\"\n"),
+        ] {
+            fs::write(&path, wrong).unwrap();
+            assert!(resolve(&["--config", path.to_str().unwrap()]).is_err());
+        }
     }
 }

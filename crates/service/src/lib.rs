@@ -4,6 +4,7 @@
 //! - [`config`]: flags and file; [`serve`]: a process of the service; `tls`: its connections;
 //!   [`doctor`]: checks its parts; [`probe`]: whether a process works
 //! - [`api`]: what users ask for over HTTP; [`accounts`]: who they are
+//! - `web`: the same for people with browsers
 //! - [`fts`]: the same in the interface of FTS3
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
 //! - `metrics`: figures of a process for operators
@@ -39,6 +40,7 @@ pub mod serve;
 pub mod store;
 mod timetable;
 mod tls;
+mod web;
 
 pub use error::ServiceError;
 

@@ -43,12 +43,14 @@ pub(crate) enum Interface {
     Api,
     Fts,
     Agents,
+    Web,
 }
 
-const INTERFACES: [(Interface, &str); 3] = [
+const INTERFACES: [(Interface, &str); 4] = [
     (Interface::Api, "api"),
     (Interface::Fts, "fts"),
     (Interface::Agents, "agents"),
+    (Interface::Web, "web"),
 ];
 
 const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];

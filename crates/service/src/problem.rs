@@ -8,7 +8,7 @@ use axum::{
 use godwit_service_api::problem::{MEDIA_TYPE, Problem};
 
 use crate::{
-    accounts::{AccessError, oidc::IssuerError},
+    accounts::{AccessError, oidc::IssuerError, sessions::SessionError},
     credentials::CredentialError,
     store::StoreError,
 };
@@ -156,10 +156,21 @@ impl From<AccessError> for ApiError {
             AccessError::Missing | AccessError::Refused | AccessError::Certificate(_) => {
                 Self::new(Kind::Unauthenticated, error.to_string())
             }
+            AccessError::Agent => Self::new(Kind::Forbidden, error.to_string()),
             AccessError::TooMany(seconds) => {
                 Self::new(Kind::Logins, error.to_string()).after(seconds)
             }
             AccessError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Access(error) => error.into(),
+            SessionError::Issuer(error) => error.into(),
+            error @ SessionError::Nobody(_) => Self::new(Kind::Unauthenticated, error.to_string()),
         }
     }
 }
@@ -184,6 +195,7 @@ impl From<IssuerError> for ApiError {
             IssuerError::Unknown
             | IssuerError::NoClient { .. }
             | IssuerError::Refused { .. }
+            | IssuerError::OtherLogin { .. }
             | IssuerError::Token(_) => Kind::Issuer,
         };
         Self::new(kind, error.to_string())

@@ -44,6 +44,7 @@ use crate::{
     scheduling::{self, Board},
     store::{Store, StoreError},
     tls::Tls,
+    web,
 };
 
 /// Connections at a time; more wait in the kernel.
@@ -174,7 +175,10 @@ impl Server {
         let fts = fts::router(Arc::clone(&api));
         let fts = measured(fts, board.metrics(), Interface::Fts);
         let agents = measured(gateway::router(gateway), board.metrics(), Interface::Agents);
-        let router = measured(api::router(api), board.metrics(), Interface::Api).merge(agents);
+        let pages = web::router(Arc::clone(&api), settings.secure_cookies);
+        let pages = measured(pages, board.metrics(), Interface::Web);
+        let router = measured(api::router(api), board.metrics(), Interface::Api);
+        let router = router.merge(agents).merge(pages);
         let with = |(socket, tls), router: &Router| Listener {
             socket,
             tls,

@@ -43,7 +43,7 @@ pub fn escaped_lines(bytes: &[u8]) -> Vec<u8> {
 
 /// Controls (C0, DEL, C1) and characters of format that are not seen: directions of writing,
 /// separators of lines, joiners, tags.
-fn steers(c: char) -> bool {
+pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -41,12 +41,37 @@ impl Evidence {
     /// Of a request.
     pub fn of(parts: &Parts) -> Self {
         let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
+        // A browser shows the certificate of its user with whatever any page has it send.
+        let certificate = match is_of_another_site(&parts.headers) {
+            true => Shown::Refused("a page of another site sent the request".to_owned()),
+            false => peer.certificate,
+        };
         Evidence {
             address: peer.address,
             bearer: bearer(&parts.headers),
-            certificate: peer.certificate,
+            certificate,
         }
     }
+}
+
+/// Whether a browser says that a page of another origin has it send this. Programs that are no
+/// browsers say neither.
+pub(crate) fn is_of_another_site(headers: &HeaderMap) -> bool {
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return !matches!(site.as_bytes(), b"same-origin" | b"none");
+    }
+    // Of browsers that send no more. Scheme and usual port are the balancer's.
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return false;
+    };
+    let origin = origin
+        .to_str()
+        .ok()
+        .and_then(|origin| origin.split_once("://"));
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    origin.map(|(_, host)| host) != host
 }
 
 fn bearer(headers: &HeaderMap) -> Option<Zeroizing<String>> {

@@ -4,14 +4,20 @@
 //! - [`Accounts`]: from what a request shows, [`Evidence`], to a user of the database
 //! - `secrets`: API tokens and passwords, made and verified
 //! - `attempts`: how often logins may fail
+//! - [`sessions`]: logins of browsers, which end with what they began with
 //! - [`oidc`]: issuers whose tokens are taken, their keys, and tokens that they grant
 
 mod attempts;
 mod evidence;
 pub mod oidc;
 mod secrets;
+pub mod sessions;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use godwit_service_api::{
     account::{NewToken, TokenView},
@@ -21,8 +27,12 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use crate::store::{Store, StoreError, model::PrincipalRecord};
+use crate::store::{
+    Store, StoreError,
+    model::{PrincipalRecord, SessionProof},
+};
 use attempts::Attempts;
+pub(crate) use evidence::is_of_another_site;
 pub use evidence::{Evidence, Peer, Shown};
 use oidc::Issuers;
 pub use secrets::{SecretError, hash_password};
@@ -45,12 +55,23 @@ pub enum AccessError {
     /// A certificate that proves nothing. Why is for who showed it.
     #[error("the certificate is not accepted: {0}")]
     Certificate(String),
+    /// An agent is no user.
+    #[error("this is for users, not for agents")]
+    Agent,
     /// Too many logins failed.
     #[error("too many logins failed; try again in {0} s")]
     TooMany(u64),
     /// The database.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// A user, and what has shown that it is they.
+struct Proven {
+    principal: PrincipalRecord,
+    proof: SessionProof,
+    /// From then on it is good for nothing; `None`: the database knows.
+    until: Option<SystemTime>,
 }
 
 /// The users of the service.
@@ -82,18 +103,19 @@ impl Accounts {
     /// # Errors
     /// Nothing is shown, it is not accepted, or the database does not answer.
     pub async fn authenticate(&self, evidence: &Evidence) -> Result<PrincipalRecord, AccessError> {
+        self.prove(evidence).await.map(|proven| proven.principal)
+    }
+
+    /// The user who sent this, and by what.
+    async fn prove(&self, evidence: &Evidence) -> Result<Proven, AccessError> {
         let found = match (&evidence.bearer, &evidence.certificate) {
             (Some(token), _) => self.by_token(token).await,
-            (None, Shown::Name(name)) => {
-                self.store
-                    .principal_by_identity(&format!("dn:{name}"))
-                    .await
-            }
+            (None, Shown::Name(name)) => self.by_identity(format!("dn:{name}"), None).await,
             (None, Shown::Refused(why)) => return Err(AccessError::Certificate(why.clone())),
             (None, Shown::Nothing) => return Err(AccessError::Missing),
         };
         match found {
-            Ok(principal) if !principal.disabled => Ok(principal),
+            Ok(proven) if !proven.principal.disabled => Ok(proven),
             Ok(_) | Err(StoreError::NotFound) => {
                 // What is right is never held up by what others behind the same address try.
                 let address = evidence.address.map(|address| format!("address {address}"));
@@ -105,20 +127,34 @@ impl Accounts {
         }
     }
 
-    async fn by_token(&self, token: &str) -> Result<PrincipalRecord, StoreError> {
+    async fn by_token(&self, token: &str) -> Result<Proven, StoreError> {
         if token.starts_with(secrets::TOKEN_PREFIX) {
-            return self
-                .store
-                .principal_by_token(&secrets::hash_token(token))
-                .await;
+            let hash = secrets::hash_token(token);
+            return Ok(Proven {
+                principal: self.store.principal_by_token(&hash).await?,
+                proof: SessionProof::Token(hash.to_vec()),
+                until: None,
+            });
         }
-        match self.issuers.subject(token).await {
-            Ok(identity) => self.store.principal_by_identity(&identity).await,
+        match self.issuers.verified(token).await {
+            Ok((identity, until)) => self.by_identity(identity, Some(until)).await,
             Err(error) => {
                 tracing::info!(%error, "a token was refused");
                 Err(StoreError::NotFound)
             }
         }
+    }
+
+    async fn by_identity(
+        &self,
+        identity: String,
+        until: Option<SystemTime>,
+    ) -> Result<Proven, StoreError> {
+        Ok(Proven {
+            principal: self.store.principal_by_identity(&identity).await?,
+            proof: SessionProof::Identity(identity),
+            until,
+        })
     }
 
     /// A token for a password.
@@ -132,6 +168,27 @@ impl Accounts {
         password: Zeroizing<String>,
         address: Option<IpAddr>,
     ) -> Result<NewToken, AccessError> {
+        let principal = self.by_password(user, password, address).await?;
+        let token = self
+            .new_token(&principal.name, "login", Some(LOGIN_LIFETIME))
+            .await?;
+        self.audit_login(user, address).await?;
+        Ok(token)
+    }
+
+    async fn audit_login(&self, user: &str, address: Option<IpAddr>) -> Result<(), StoreError> {
+        let from = address.map(|address| format!("address {address}"));
+        let from = from.unwrap_or_default();
+        self.store.audit(user, "login", user, &from).await
+    }
+
+    /// The user of a password.
+    async fn by_password(
+        &self,
+        user: &str,
+        password: Zeroizing<String>,
+        address: Option<IpAddr>,
+    ) -> Result<PrincipalRecord, AccessError> {
         let from = address.map(|address| format!("address {address}"));
         let name = format!("user {user}");
         self.attempts.check(from.as_deref())?;
@@ -159,13 +216,7 @@ impl Accounts {
                 .await?;
             return Err(AccessError::Refused);
         };
-        let token = self
-            .new_token(&principal.name, "login", Some(LOGIN_LIFETIME))
-            .await?;
-        self.store
-            .audit(user, "login", user, from.as_deref().unwrap_or(""))
-            .await?;
-        Ok(token)
+        Ok(principal)
     }
 
     /// Takes as long for a user without a password, or one who does not exist.

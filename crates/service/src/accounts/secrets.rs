@@ -38,12 +38,17 @@ pub enum SecretError {
 
 /// A new token.
 pub(super) fn new_token() -> Result<Zeroizing<String>, SecretError> {
+    new_secret(TOKEN_PREFIX)
+}
+
+/// 256 random bits after a prefix, in characters of URLs and cookies.
+pub(super) fn new_secret(prefix: &str) -> Result<Zeroizing<String>, SecretError> {
     let mut bytes = Zeroizing::new([0; TOKEN_BYTES]);
     SystemRandom::new()
         .fill(&mut *bytes)
         .map_err(|_| SecretError::Random)?;
     let mut text = Zeroizing::new(String::with_capacity(64));
-    text.push_str(TOKEN_PREFIX);
+    text.push_str(prefix);
     URL_SAFE_NO_PAD.encode_string(bytes.as_slice(), &mut text);
     Ok(text)
 }

@@ -11,7 +11,7 @@ const SUM_BYTES: usize = 6;
 const TEXT_BYTES_MAX: usize = 256;
 
 /// A cursor of the list that `list` describes, with its filter.
-pub(super) fn encode(list: &str, place: Option<String>) -> Option<String> {
+pub(crate) fn encode(list: &str, place: Option<String>) -> Option<String> {
     let place = place?;
     let mut bytes = sum(list, &place).to_vec();
     bytes.extend_from_slice(place.as_bytes());
@@ -19,7 +19,7 @@ pub(super) fn encode(list: &str, place: Option<String>) -> Option<String> {
 }
 
 /// The place in this list.
-pub(super) fn decode(list: &str, cursor: Option<&str>) -> Answer<Option<String>> {
+pub(crate) fn decode(list: &str, cursor: Option<&str>) -> Answer<Option<String>> {
     let Some(cursor) = cursor else {
         return Ok(None);
     };

@@ -73,27 +73,12 @@ pub(super) async fn list_jobs(
     let states = states.map(|name| name.parse::<JobState>());
     let states = states.collect::<Result<Vec<_>, _>>();
     let states = states.map_err(|error| ApiError::new(Kind::Query, error.to_string()))?;
-    let owner = match asked.owner {
-        Some(owner) => {
-            api.check_sees(&caller, &owner).await?;
-            Some(owner)
-        }
-        None if asked.all && caller.is_operator() => None,
-        None => Some(caller.name().to_owned()),
-    };
-    let list = format!("jobs {owner:?} {states:?}");
-    let place = cursor::decode(&list, asked.cursor.as_deref())?;
-    let filter = JobFilter {
-        owner,
-        states,
-        ids: Vec::new(),
-    };
+    let filter = api
+        .job_filter(&caller, asked.owner, asked.all, states)
+        .await?;
     let limit = asked.limit.unwrap_or(DEFAULT_PAGE);
-    let page = api.store.jobs(&filter, place.as_deref(), limit).await?;
-    Ok(JsonAnswer(Page {
-        items: page.items.into_iter().map(|job| api.view(job)).collect(),
-        next: cursor::encode(&list, page.next),
-    }))
+    let page = api.job_page(&filter, asked.cursor.as_deref(), limit);
+    Ok(JsonAnswer(page.await?))
 }
 
 /// Shows a job
@@ -240,11 +225,7 @@ pub(super) async fn pause(
     caller: Caller,
     Id(id): Id,
 ) -> Answer<JsonAnswer<JobView>> {
-    api.visible_job(&caller, id).await?;
-    api.store
-        .pause(id, &format!("by {}", caller.name()))
-        .await?;
-    api.steered(&caller, "job.pause", id, "").await
+    Ok(JsonAnswer(api.pause_job(&caller, id).await?))
 }
 
 /// Resumes a paused job
@@ -257,9 +238,7 @@ pub(super) async fn resume(
     caller: Caller,
     Id(id): Id,
 ) -> Answer<JsonAnswer<JobView>> {
-    api.visible_job(&caller, id).await?;
-    api.store.resume(id).await?;
-    api.steered(&caller, "job.resume", id, "").await
+    Ok(JsonAnswer(api.resume_job(&caller, id).await?))
 }
 
 /// Tries the failed files of a job again
@@ -272,13 +251,72 @@ pub(super) async fn retry(
     caller: Caller,
     Id(id): Id,
 ) -> Answer<JsonAnswer<JobView>> {
-    api.visible_job(&caller, id).await?;
-    let files = api.store.retry_failed(id).await?;
-    api.steered(&caller, "job.retry", id, &format!("{files} files"))
-        .await
+    Ok(JsonAnswer(api.retry_job(&caller, id).await?))
 }
 
 impl Api {
+    /// Which jobs a caller may list: one's own, those of `owner`, or, for operators, `all`.
+    pub(crate) async fn job_filter(
+        &self,
+        caller: &Caller,
+        owner: Option<String>,
+        all: bool,
+        states: Vec<JobState>,
+    ) -> Answer<JobFilter> {
+        let owner = match owner {
+            Some(owner) => {
+                self.check_sees(caller, &owner).await?;
+                Some(owner)
+            }
+            None if all && caller.is_operator() => None,
+            None => Some(caller.name().to_owned()),
+        };
+        Ok(JobFilter {
+            owner,
+            states,
+            ids: Vec::new(),
+        })
+    }
+
+    /// A page of a list of jobs, latest first.
+    pub(crate) async fn job_page(
+        &self,
+        filter: &JobFilter,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Answer<Page<JobView>> {
+        let list = format!("jobs {:?} {:?}", filter.owner, filter.states);
+        let place = cursor::decode(&list, cursor)?;
+        let page = self.store.jobs(filter, place.as_deref(), limit).await?;
+        Ok(Page {
+            items: page.items.into_iter().map(|job| self.view(job)).collect(),
+            next: cursor::encode(&list, page.next),
+        })
+    }
+
+    /// Stops a job until it is resumed.
+    pub(crate) async fn pause_job(&self, caller: &Caller, id: Uuid) -> Answer<JobView> {
+        self.visible_job(caller, id).await?;
+        let reason = format!("by {}", caller.name());
+        self.store.pause(id, &reason).await?;
+        self.steered(caller, "job.pause", id, "").await
+    }
+
+    /// Resumes a paused job.
+    pub(crate) async fn resume_job(&self, caller: &Caller, id: Uuid) -> Answer<JobView> {
+        self.visible_job(caller, id).await?;
+        self.store.resume(id).await?;
+        self.steered(caller, "job.resume", id, "").await
+    }
+
+    /// Tries the failed files of a job again.
+    pub(crate) async fn retry_job(&self, caller: &Caller, id: Uuid) -> Answer<JobView> {
+        self.visible_job(caller, id).await?;
+        let files = self.store.retry_failed(id).await?;
+        let detail = format!("{files} files");
+        self.steered(caller, "job.retry", id, &detail).await
+    }
+
     /// Stops a job for good.
     pub(crate) async fn cancel_job(&self, caller: &Caller, id: Uuid) -> Answer<()> {
         self.visible_job(caller, id).await?;
@@ -386,9 +424,9 @@ impl Api {
         action: &str,
         id: Uuid,
         detail: &str,
-    ) -> Answer<JsonAnswer<JobView>> {
+    ) -> Answer<JobView> {
         self.told(caller, action, id, detail).await?;
-        Ok(JsonAnswer(self.view(self.store.job(id).await?)))
+        Ok(self.view(self.store.job(id).await?))
     }
 
     /// Writes down what was done. It is done, so a failure is no failure of the request.
@@ -427,7 +465,7 @@ impl Api {
         clippy::cast_sign_loss,
         reason = "casts of floats saturate"
     )]
-    pub(super) fn view(&self, job: JobRecord) -> JobView {
+    pub(crate) fn view(&self, job: JobRecord) -> JobView {
         let pace = match job.state.is_final() {
             true => JobNow::default(),
             false => self.board.job(job.id),

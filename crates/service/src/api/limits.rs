@@ -52,7 +52,7 @@ impl Limits {
     }
 
     /// Counts a request.
-    pub(super) fn take_request(&self, user: &str) -> Answer<()> {
+    pub(crate) fn take_request(&self, user: &str) -> Answer<()> {
         let (mut users, now) = (self.users.lock(), Instant::now());
         if users.len() >= USERS_KEPT && !users.contains_key(user) {
             let rest = Duration::from_secs_f64(self.rate.burst / self.rate.per_second);

@@ -11,7 +11,7 @@
 //!
 //! Of jobs of others users learn nothing, not even that they exist.
 
-mod cursor;
+pub(crate) mod cursor;
 pub(crate) mod extract;
 mod jobs;
 pub mod limits;
@@ -116,6 +116,14 @@ impl Api {
 
     pub(crate) fn vault(&self) -> &Vault {
         &self.vault
+    }
+
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
     }
 
     pub(crate) fn policy(&self) -> &EndpointPolicy {

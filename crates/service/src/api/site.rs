@@ -1,6 +1,9 @@
 //! Endpoints, links, shares, agents, the audit, and whether the service works.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use axum::{Json as JsonAnswer, extract::State, http::StatusCode};
 use godwit_service_api::{
@@ -22,8 +25,9 @@ use super::{
 };
 use crate::problem::{Answer, ApiError, Kind};
 use crate::store::{
+    agents::Which,
     endpoint_of,
-    model::{AgentRecord, EndpointRecord},
+    model::{AgentRecord, EndpointRecord, LinkNow},
 };
 
 pub(super) fn routes(routes: &mut Routes) {
@@ -82,23 +86,7 @@ pub(super) async fn list_endpoints(
     State(api): State<Arc<Api>>,
     Operator(_): Operator,
 ) -> Answer<JsonAnswer<Vec<EndpointView>>> {
-    let endpoints = api.store.endpoints().await?;
-    Ok(JsonAnswer(
-        endpoints.into_iter().map(endpoint_view).collect(),
-    ))
-}
-
-fn endpoint_view(endpoint: EndpointRecord) -> EndpointView {
-    EndpointView {
-        name: endpoint.name,
-        state: endpoint.state,
-        limits: endpoint.limits,
-        sessions: 0,
-        channels: 0,
-        goodput: 0.0,
-        files_waiting: 0,
-        why: Vec::new(),
-    }
+    Ok(JsonAnswer(api.endpoint_views().await?))
 }
 
 /// Sets state and limits of an endpoint
@@ -111,16 +99,147 @@ pub(super) async fn set_endpoint(
     Operator(operator): Operator,
     Json(request): Json<EndpointRequest>,
 ) -> Answer<StatusCode> {
-    let record = EndpointRecord {
-        name: endpoint_named(&request.name, "/name")?,
-        state: request.state,
-        limits: request.limits,
-    };
-    api.put_endpoint(&operator.name, &record, "").await?;
+    api.change_endpoint(&operator.name, request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 impl Api {
+    /// Endpoints that an operator has set or that jobs have named, by name, and what they do. An
+    /// endpoint has what its pairs have.
+    pub(crate) async fn endpoint_views(&self) -> Answer<Vec<EndpointView>> {
+        let endpoints = self.store.endpoints().await?;
+        let mut now: HashMap<String, LinkNow> = HashMap::new();
+        let links = self.store.links_now().await?;
+        for link in self.store.links().await? {
+            let Some(of_link) = links.get(&link.number) else {
+                continue;
+            };
+            // A pair may have the same endpoint at both ends.
+            let ends = BTreeSet::from([link.source, link.destination]);
+            for end in ends {
+                let all = now.entry(end).or_default();
+                all.goodput += of_link.goodput;
+                all.waiting_files = all.waiting_files.saturating_add(of_link.waiting_files);
+                let (sum, pace) = (&mut all.pace, &of_link.pace);
+                sum.sessions = sum.sessions.saturating_add(pace.sessions);
+                sum.channels = sum.channels.saturating_add(pace.channels);
+            }
+        }
+        let views = endpoints.into_iter().map(|endpoint| {
+            let now = now.remove(&endpoint.name).unwrap_or_default();
+            EndpointView {
+                name: endpoint.name,
+                state: endpoint.state,
+                limits: endpoint.limits,
+                sessions: now.pace.sessions,
+                channels: now.pace.channels,
+                goodput: now.goodput,
+                files_waiting: now.waiting_files,
+                why: Vec::new(),
+            }
+        });
+        Ok(views.collect())
+    }
+
+    /// Sets state and limits of an endpoint.
+    pub(crate) async fn change_endpoint(&self, who: &str, request: EndpointRequest) -> Answer<()> {
+        let record = EndpointRecord {
+            name: endpoint_named(&request.name, "/name")?,
+            state: request.state,
+            limits: request.limits,
+        };
+        self.put_endpoint(who, &record, "").await
+    }
+
+    /// Sets limits of a pair of endpoints.
+    pub(crate) async fn change_link(&self, who: &str, link: LinkView) -> Answer<()> {
+        let source = endpoint_named(&link.source, "/source")?;
+        let destination = endpoint_named(&link.destination, "/destination")?;
+        self.store
+            .set_link(&source, &destination, &link.limits)
+            .await?;
+        self.board.work_came();
+        let subject = format!("{source} {destination}");
+        let detail = format!("{:?}", link.limits);
+        self.audit(who, "link.set", &subject, &detail).await;
+        Ok(())
+    }
+
+    /// The tree of shares, by path.
+    pub(crate) async fn share_views(&self) -> Answer<Vec<ShareView>> {
+        let shares = self.store.shares().await?;
+        let parent = |path: &str| path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
+        let mut sums: HashMap<Option<String>, f64> = HashMap::new();
+        for share in &shares {
+            *sums.entry(parent(&share.path)).or_default() += share.weight;
+        }
+        let views = shares.into_iter().map(|share| {
+            let all = sums.get(&parent(&share.path)).copied().unwrap_or_default();
+            ShareView {
+                fair: share.weight / all,
+                path: share.path,
+                weight: share.weight,
+                used: 0.0,
+            }
+        });
+        Ok(views.collect())
+    }
+
+    /// Sets or removes a share.
+    pub(crate) async fn change_share(&self, who: &str, share: ShareRequest) -> Answer<()> {
+        let is_path = is_plain(&share.path) && share.path.split('/').all(|node| !node.is_empty());
+        if !is_path {
+            let error = ApiError::new(Kind::Invalid, "a path is names with / between");
+            return Err(error.at("/path"));
+        }
+        if !share
+            .weight
+            .is_none_or(|weight| (1e-6..=1e6).contains(&weight))
+        {
+            return Err(ApiError::new(Kind::Invalid, "0.000001 to 1000000").at("/weight"));
+        }
+        self.store.set_share(&share.path, share.weight).await?;
+        self.board.work_came();
+        let detail = share
+            .weight
+            .map_or("removed".to_owned(), |weight| weight.to_string());
+        self.audit(who, "share.set", &share.path, &detail).await;
+        Ok(())
+    }
+
+    /// Agents that have polled, by name.
+    pub(crate) async fn agent_views(&self) -> Answer<Vec<AgentView>> {
+        let agents = self.store.agents().await?;
+        Ok(agents.into_iter().map(agent_view).collect())
+    }
+
+    /// At most `limit` agents after the one of this number, in the order of numbers, and the number
+    /// of the last where there may be more.
+    pub(crate) async fn agent_page(
+        &self,
+        after: i64,
+        limit: i64,
+    ) -> Answer<(Vec<AgentView>, Option<i64>)> {
+        let agents = self.store.some_agents(Which::After(after, limit)).await?;
+        let is_full = agents.len() as i64 == limit;
+        let last = agents.last().filter(|_| is_full).map(|agent| agent.number);
+        Ok((agents.into_iter().map(agent_view).collect(), last))
+    }
+
+    /// Lets an agent have new work, or not.
+    pub(crate) async fn change_agent(
+        &self,
+        who: &str,
+        name: &str,
+        request: AgentRequest,
+    ) -> Answer<()> {
+        self.store.set_draining(name, request.draining).await?;
+        self.board.work_came();
+        let detail = format!("draining {}", request.draining);
+        self.audit(who, "agent.set", name, &detail).await;
+        Ok(())
+    }
+
     /// Sets an endpoint, for a reason that the audit keeps.
     pub(crate) async fn put_endpoint(
         &self,
@@ -175,20 +294,7 @@ pub(super) async fn set_link(
     Operator(operator): Operator,
     Json(link): Json<LinkView>,
 ) -> Answer<StatusCode> {
-    let source = endpoint_named(&link.source, "/source")?;
-    let destination = endpoint_named(&link.destination, "/destination")?;
-    api.store
-        .set_link(&source, &destination, &link.limits)
-        .await?;
-    api.board.work_came();
-    let subject = format!("{source} {destination}");
-    api.audit(
-        &operator.name,
-        "link.set",
-        &subject,
-        &format!("{:?}", link.limits),
-    )
-    .await;
+    api.change_link(&operator.name, link).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -201,21 +307,7 @@ pub(super) async fn list_shares(
     State(api): State<Arc<Api>>,
     Operator(_): Operator,
 ) -> Answer<JsonAnswer<Vec<ShareView>>> {
-    let shares = api.store.shares().await?;
-    let parent = |path: &str| path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
-    let views = shares.iter().map(|share| {
-        let siblings = shares
-            .iter()
-            .filter(|other| parent(&other.path) == parent(&share.path));
-        let all: f64 = siblings.map(|other| other.weight).sum();
-        ShareView {
-            path: share.path.clone(),
-            weight: share.weight,
-            used: 0.0,
-            fair: share.weight / all,
-        }
-    });
-    Ok(JsonAnswer(views.collect()))
+    Ok(JsonAnswer(api.share_views().await?))
 }
 
 /// Sets or removes a share
@@ -228,24 +320,7 @@ pub(super) async fn set_share(
     Operator(operator): Operator,
     Json(share): Json<ShareRequest>,
 ) -> Answer<StatusCode> {
-    let is_path = is_plain(&share.path) && share.path.split('/').all(|node| !node.is_empty());
-    if !is_path {
-        let error = ApiError::new(Kind::Invalid, "a path is names with / between");
-        return Err(error.at("/path"));
-    }
-    if !share
-        .weight
-        .is_none_or(|weight| (1e-6..=1e6).contains(&weight))
-    {
-        return Err(ApiError::new(Kind::Invalid, "0.000001 to 1000000").at("/weight"));
-    }
-    api.store.set_share(&share.path, share.weight).await?;
-    api.board.work_came();
-    let detail = share
-        .weight
-        .map_or("removed".to_owned(), |weight| weight.to_string());
-    api.audit(&operator.name, "share.set", &share.path, &detail)
-        .await;
+    api.change_share(&operator.name, share).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -258,11 +333,11 @@ pub(super) async fn list_agents(
     State(api): State<Arc<Api>>,
     Operator(_): Operator,
 ) -> Answer<JsonAnswer<Vec<AgentView>>> {
-    let agents = api.store.agents().await?;
-    Ok(JsonAnswer(agents.into_iter().map(agent_view).collect()))
+    Ok(JsonAnswer(api.agent_views().await?))
 }
 
 fn agent_view(agent: AgentRecord) -> AgentView {
+    let goodput = agent.report.units.iter().map(|unit| unit.goodput).sum();
     AgentView {
         name: agent.name,
         version: agent.description.version,
@@ -271,7 +346,7 @@ fn agent_view(agent: AgentRecord) -> AgentView {
         draining: agent.draining,
         units: agent.units,
         slots: agent.description.slots,
-        goodput: 0.0,
+        goodput: if agent.alive { goodput } else { 0.0 },
         seen: Some(agent.seen),
     }
 }
@@ -288,10 +363,7 @@ pub(super) async fn set_agent(
     Name(name): Name,
     Json(request): Json<AgentRequest>,
 ) -> Answer<StatusCode> {
-    api.store.set_draining(&name, request.draining).await?;
-    api.board.work_came();
-    let detail = format!("draining {}", request.draining);
-    api.audit(&operator.name, "agent.set", &name, &detail).await;
+    api.change_agent(&operator.name, &name, request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

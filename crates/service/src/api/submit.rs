@@ -114,11 +114,17 @@ pub(super) async fn clone_job(
     headers: HeaderMap,
 ) -> Answer<Response> {
     let key = key_of(&headers)?;
-    let of = api.visible_job(&caller, id).await?;
-    let _permit = api.limits.take_stream(caller.name())?;
-    let mut job = Incoming::new(&api, &caller, key);
-    let result = in_time(job.take_job(of, asked.paused)).await;
-    job.answer(result).await
+    let cloned = api.clone_of(&caller, id, asked.paused, key).await?;
+    Ok(accepted(cloned))
+}
+
+/// A job that was accepted, or a dry run.
+fn accepted((status, view): (StatusCode, JobView)) -> Response {
+    let location = [(header::LOCATION, format!("{API}/jobs/{}", view.id))];
+    match status {
+        StatusCode::CREATED => (status, location, axum::Json(view)).into_response(),
+        _ => (status, axum::Json(view)).into_response(),
+    }
 }
 
 async fn in_time(taking: impl Future<Output = Answer<()>>) -> Answer<()> {
@@ -226,7 +232,10 @@ impl<'a> Incoming<'a> {
 
     async fn take_object(&mut self, request: Request) -> Answer<()> {
         let body = whole(request.into_body(), BODY_BYTES_MAX).await?;
-        let job: JobRequest = parse(&body)?;
+        self.take_request(parse(&body)?).await
+    }
+
+    async fn take_request(&mut self, job: JobRequest) -> Answer<()> {
         if job.files.len() > MAX_INLINE_FILES {
             let detail = format!("at most {MAX_INLINE_FILES} files; send long lists as lines");
             return Err(ApiError::new(Kind::TooLarge, detail).at("/files"));
@@ -390,18 +399,17 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Ends it: what was taken is complete, or the reason why it is not.
     async fn answer(self, taken: Answer<()>) -> Answer<Response> {
+        self.end(taken).await.map(accepted)
+    }
+
+    /// Ends it: what was taken is complete, or the reason why it is not.
+    async fn end(self, taken: Answer<()>) -> Answer<(StatusCode, JobView)> {
         if let Err(error) = taken.and_then(|()| self.check_complete()) {
             self.abort().await;
             return Err(error);
         }
-        let (status, view) = self.finish().await?;
-        let location = [(header::LOCATION, format!("{API}/jobs/{}", view.id))];
-        Ok(match status {
-            StatusCode::CREATED => (status, location, axum::Json(view)).into_response(),
-            _ => (status, axum::Json(view)).into_response(),
-        })
+        self.finish().await
     }
 
     /// What is complete.
@@ -491,6 +499,34 @@ const MAILS_MAX: usize = 5;
 const NAME_BYTES_MAX: usize = 200;
 
 impl Api {
+    /// Submits a job. With a key that was used for the same before, that job is the answer.
+    pub(crate) async fn submit_job(
+        &self,
+        caller: &Caller,
+        key: Option<String>,
+        request: JobRequest,
+    ) -> Answer<(StatusCode, JobView)> {
+        let _permit = self.limits.take_stream(caller.name())?;
+        let mut job = Incoming::new(self, caller, key);
+        let taken = job.take_request(request).await;
+        job.end(taken).await
+    }
+
+    /// Submits a job again.
+    pub(crate) async fn clone_of(
+        &self,
+        caller: &Caller,
+        id: Uuid,
+        paused: bool,
+        key: Option<String>,
+    ) -> Answer<(StatusCode, JobView)> {
+        let of = self.visible_job(caller, id).await?;
+        let _permit = self.limits.take_stream(caller.name())?;
+        let mut job = Incoming::new(self, caller, key);
+        let taken = in_time(job.take_job(of, paused)).await;
+        job.end(taken).await
+    }
+
     async fn check_options(&self, caller: &Caller, options: &JobOptions) -> Answer<()> {
         let wrong = |field: &str, why: &str| {
             let error = ApiError::new(Kind::Invalid, why);
@@ -552,7 +588,7 @@ impl Api {
     }
 
     /// Jobs and files that a user may have which are not final.
-    fn quota(&self, caller: &Caller) -> Quota {
+    pub(crate) fn quota(&self, caller: &Caller) -> Quota {
         Quota {
             jobs: caller.0.max_jobs.or(self.max_jobs).unwrap_or(u64::MAX),
             files: caller.0.max_files.or(self.max_files).unwrap_or(u64::MAX),

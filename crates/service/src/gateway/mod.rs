@@ -144,9 +144,11 @@ impl Gateway {
             drain,
             remove,
             tally,
+            links,
             ..
         } = polled;
         self.board.metrics().results(tally);
+        self.board.count_links(links);
         let renewed = self.vault.latest().await?;
         let credentials = match renewed > request.renewed {
             true => self.renewed(&request).await?,

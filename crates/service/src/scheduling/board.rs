@@ -4,7 +4,7 @@
 //! and the next look at the database.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -13,7 +13,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 use uuid::Uuid;
 
-use crate::{metrics::Metrics, store::model::JobNow};
+use super::history::{History, Sample};
+use crate::{
+    metrics::Metrics,
+    store::model::{JobNow, LinkTally},
+};
 
 /// Changed jobs that a slow reader may be behind.
 const CHANGES: usize = 1024;
@@ -62,6 +66,9 @@ struct Boarded {
     /// What agents were told that their units may use.
     told: HashMap<String, Vec<(Lease, Share)>>,
     jobs: HashMap<Uuid, JobNow>,
+    /// Files that ended and that the database has not counted by pair of endpoints.
+    links: BTreeMap<i64, LinkTally>,
+    history: History,
 }
 
 impl Default for Board {
@@ -122,6 +129,37 @@ impl Board {
             .get(&job)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// How fast a job was and with what, since this process began to see it move.
+    pub(crate) fn history(&self, job: Uuid) -> Vec<Sample> {
+        self.state.lock().history.of(job)
+    }
+
+    /// Takes down how fast jobs are now.
+    pub(crate) fn take_samples(&self) {
+        let mut state = self.state.lock();
+        let Boarded { jobs, history, .. } = &mut *state;
+        history.take(jobs);
+    }
+
+    /// Files between pairs of endpoints ended.
+    pub(crate) fn count_links(&self, links: BTreeMap<i64, LinkTally>) {
+        if links.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        for (link, tally) in links {
+            let all = state.links.entry(link).or_default();
+            all.finished += tally.finished;
+            all.failed += tally.failed;
+            all.bytes = all.bytes.saturating_add(tally.bytes);
+        }
+    }
+
+    /// All that was counted since this was asked last.
+    pub(crate) fn take_links(&self) -> BTreeMap<i64, LinkTally> {
+        std::mem::take(&mut self.state.lock().links)
     }
 
     /// This process leads.

@@ -20,6 +20,7 @@ use super::{
     convert::{class, code, limits, of_api, since_1970, to_api},
     holders::{Granted, Holders},
     lifetimes::Lifetimes,
+    links::LinksSaid,
     said::Said,
     waiting::WaitingQueues,
 };
@@ -79,6 +80,7 @@ pub(super) struct Books {
     leisure: Instant,
     /// Whether rounds read in turn.
     in_turn: bool,
+    links: LinksSaid,
 }
 
 impl Books {
@@ -97,6 +99,7 @@ impl Books {
             round: Instant::now(),
             leisure: Instant::now(),
             in_turn: true,
+            links: LinksSaid::default(),
         })
     }
 
@@ -161,6 +164,8 @@ impl Books {
             self.leisure = Instant::now() + at_leisure.elapsed() * (LEISURE_PART - 1);
         }
         board.change_jobs(self.said.take_unposted());
+        let (waiting, holders) = (&self.waiting, &self.holders);
+        self.links.write(store, leader, waiting, holders).await?;
         let all = began.elapsed();
         tracing::trace!(
             ?read,
@@ -349,6 +354,7 @@ impl Books {
                 id: self.scheduler.lease_started(started, now),
                 agent: unit.agent.clone(),
                 job: unit.job,
+                link: unit.queue.link,
                 bytes: unit.bytes,
                 files: unit.files,
                 share: unit.share,
@@ -416,6 +422,7 @@ impl Books {
             id,
             agent: unit.agent.clone(),
             job: unit.job,
+            link: unit.queue.link,
             bytes: unit.bytes,
             files: u32::try_from(files).unwrap_or(u32::MAX),
             share: unit.share,

@@ -4,17 +4,17 @@
 //! some at a time.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
 use godwit_scheduler as scheduler;
 use godwit_scheduler::{LeaseId, Scheduler};
-use godwit_service_api::agent::{Lease, Share};
+use godwit_service_api::agent::{Lease, Share, UnitProgress};
 use uuid::Uuid;
 
 use super::convert::of_api;
-use crate::store::model::AgentRecord;
+use crate::store::model::{AgentRecord, Pace};
 
 /// A report that is older says nothing any more.
 const REPORT_LIFE: Duration = Duration::from_secs(10);
@@ -25,6 +25,8 @@ pub(super) struct Granted {
     /// What others say of it is not trusted.
     pub(super) agent: String,
     pub(super) job: Uuid,
+    /// By number.
+    pub(super) link: i64,
     pub(super) bytes: u64,
     pub(super) files: u32,
     pub(super) share: Share,
@@ -40,6 +42,46 @@ impl KnownAgent {
     /// Its report says what it does now.
     pub(super) fn is_fresh(&self) -> bool {
         self.heard.elapsed() < REPORT_LIFE
+    }
+}
+
+/// What agents report of units together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes that no result has counted.
+    pub(super) bytes: u64,
+    /// Bytes a second.
+    pub(super) goodput: f64,
+    pub(super) pace: Pace,
+}
+
+#[derive(Default)]
+struct Gathered<'a> {
+    sum: Progress,
+    /// How many units each of these holds back.
+    limits: BTreeMap<&'a str, u32>,
+}
+
+impl<'a> Gathered<'a> {
+    fn add(&mut self, running: &Granted, report: &'a UnitProgress) {
+        let channels = |share: Share| share.concurrency.saturating_mul(share.parallelism);
+        let (sum, setting) = (&mut self.sum, report.setting);
+        sum.bytes = sum.bytes.saturating_add(report.open_bytes);
+        sum.goodput += report.goodput;
+        let pace = &mut sum.pace;
+        pace.units += 1;
+        pace.sessions = pace.sessions.saturating_add(setting.concurrency);
+        pace.channels = pace.channels.saturating_add(channels(setting));
+        pace.allowed = pace.allowed.saturating_add(channels(running.share));
+        if let Some(limit) = &report.limited_by {
+            *self.limits.entry(limit).or_default() += 1;
+        }
+    }
+
+    fn finish(mut self) -> Progress {
+        let most = self.limits.into_iter().max_by_key(|(_, units)| *units);
+        self.sum.pace.limited_by = most.map(|(limit, _)| limit.to_owned());
+        self.sum
     }
 }
 
@@ -131,21 +173,36 @@ impl Holders {
         self.agents.values()
     }
 
-    /// Bytes that no result has counted, and bytes a second, of jobs that agents report.
-    pub(super) fn progress(&self) -> HashMap<Uuid, (u64, f64)> {
-        let mut jobs: HashMap<Uuid, (u64, f64)> = HashMap::new();
-        for agent in self.agents().filter(|agent| agent.is_fresh()) {
-            for report in &agent.record.report.units {
-                let running = self.leases.get(&report.lease);
-                let is_its = |running: &&Granted| running.agent == agent.record.name;
-                if let Some(running) = running.filter(is_its) {
-                    let (bytes, goodput) = jobs.entry(running.job).or_default();
-                    *bytes = bytes.saturating_add(report.open_bytes);
-                    *goodput += report.goodput;
-                }
-            }
+    /// What agents report of jobs.
+    pub(super) fn progress(&self) -> HashMap<Uuid, Progress> {
+        let mut jobs: HashMap<Uuid, Gathered<'_>> = HashMap::new();
+        for (running, report) in self.reports() {
+            jobs.entry(running.job).or_default().add(running, report);
         }
-        jobs
+        let jobs = jobs.into_iter();
+        jobs.map(|(job, all)| (job, all.finish())).collect()
+    }
+
+    /// The same of pairs of endpoints, by number.
+    pub(super) fn progress_of_links(&self) -> HashMap<i64, Progress> {
+        let mut links: HashMap<i64, Gathered<'_>> = HashMap::new();
+        for (running, report) in self.reports() {
+            links.entry(running.link).or_default().add(running, report);
+        }
+        let links = links.into_iter();
+        links.map(|(link, all)| (link, all.finish())).collect()
+    }
+
+    /// Fresh reports of units by the agents that hold them.
+    fn reports(&self) -> impl Iterator<Item = (&Granted, &UnitProgress)> {
+        let agents = self.agents().filter(|agent| agent.is_fresh());
+        agents.flat_map(|agent| {
+            let reports = agent.record.report.units.iter();
+            reports.filter_map(|report| {
+                let running = self.leases.get(&report.lease)?;
+                (running.agent == agent.record.name).then_some((running, report))
+            })
+        })
     }
 }
 

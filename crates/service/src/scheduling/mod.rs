@@ -7,6 +7,7 @@
 //! - `books`: the scheduler's leases and queues beside those of the database
 //! - `waiting`: what waits, and which jobs are to be read; `holders`: agents and their leases;
 //!   `said`: why jobs wait, and how fast they are
+//! - `history`: how fast jobs were; `links`: how pairs of endpoints do
 //! - `convert`: values of the scheduler
 //!
 //! The leader looks when something wakes it, and every second whatever happens: what changed of
@@ -18,16 +19,18 @@
 mod board;
 mod books;
 mod convert;
+mod history;
 mod holders;
 mod lifetimes;
+mod links;
 mod said;
 mod waiting;
 
 use std::time::{Duration, Instant};
 
 pub use self::board::Board;
-pub(crate) use self::board::POLLS_MAX;
 use self::books::Books;
+pub(crate) use self::{board::POLLS_MAX, history::Sample};
 use crate::store::{
     Store, StoreError,
     model::{Leadership, Retention},
@@ -48,6 +51,9 @@ const LOOK_GAP: Duration = Duration::from_millis(20);
 /// Between two looks for agents whose lease has ended.
 const EXPIRE: Duration = Duration::from_secs(2);
 
+/// Between two samples of how fast jobs are, and two writings of which files ended where.
+const SAMPLE: Duration = Duration::from_secs(5);
+
 /// Between two runs of the maintenance.
 const MAINTAIN: Duration = Duration::from_secs(30);
 
@@ -55,8 +61,14 @@ const MAINTAIN: Duration = Duration::from_secs(30);
 pub async fn run(store: Store, board: &Board, node: &str, stop: impl Future<Output = ()>) {
     tokio::pin!(stop);
     let mut term: Option<Term> = None;
+    let mut sampled = Instant::now();
     loop {
         let began = Instant::now();
+        if sampled.elapsed() >= SAMPLE {
+            sampled = began;
+            board.take_samples();
+            count_links(&store, board).await;
+        }
         let pause = match look(&store, board, node, &mut term).await {
             Ok(pause) => pause,
             Err(StoreError::NotLeader) => {
@@ -82,6 +94,18 @@ pub async fn run(store: Store, board: &Board, node: &str, stop: impl Future<Outp
         && let Err(error) = store.step_down(term.leadership).await
     {
         tracing::warn!(%error, "the leadership ends by itself");
+    }
+}
+
+/// Files that ended, by pair of endpoints: a statistic, of which a crash may lose some seconds.
+async fn count_links(store: &Store, board: &Board) {
+    let links = board.take_links();
+    if links.is_empty() {
+        return;
+    }
+    if let Err(error) = store.count_links(&links).await {
+        tracing::warn!(%error, "files that ended are counted later");
+        board.count_links(links);
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use godwit_service_api::why::Why;
 use uuid::Uuid;
 
+use super::holders::Progress;
 use crate::store::model::JobNow;
 
 /// What is said, and what of it the database has.
@@ -68,17 +69,17 @@ impl Said {
         self.change(job, |now| now.why = why);
     }
 
-    /// Bytes that no result has counted, and bytes a second, of all jobs that have such.
-    pub(super) fn moving(&mut self, jobs: HashMap<Uuid, (u64, f64)>) {
+    /// What agents report of jobs, of all that they report of.
+    pub(super) fn moving(&mut self, jobs: HashMap<Uuid, Progress>) {
         let ended: Vec<Uuid> = (self.moving.iter().filter(|job| !jobs.contains_key(*job)))
             .copied()
             .collect();
         for job in ended {
-            self.change(job, |now| (now.bytes, now.goodput) = (0, 0.0));
+            self.change(job, |now| put(now, Progress::default()));
         }
         self.moving = jobs.keys().copied().collect();
         for (job, progress) in jobs {
-            self.change(job, |now| (now.bytes, now.goodput) = progress);
+            self.change(job, |now| put(now, progress));
         }
     }
 
@@ -138,4 +139,10 @@ impl Said {
     pub(super) fn is_written(&self) -> bool {
         self.unwritten.is_empty() && self.written == self.now
     }
+}
+
+fn put(now: &mut JobNow, progress: Progress) {
+    now.bytes = progress.bytes;
+    now.goodput = progress.goodput;
+    now.pace = progress.pace;
 }

@@ -50,6 +50,8 @@ pub(super) struct WaitingQueues {
     turn: i64,
     is_complete: bool,
     amounts: BTreeMap<(Class, QueueState), Amount>,
+    /// By number of the pair of endpoints.
+    links: BTreeMap<i64, Amount>,
     ready: u64,
 }
 
@@ -216,6 +218,10 @@ impl WaitingQueues {
             amount.files = amount.files.saturating_sub(record.files);
             amount.bytes = amount.bytes.saturating_sub(record.bytes);
         }
+        if let Some(amount) = self.links.get_mut(&key.link) {
+            amount.files = amount.files.saturating_sub(record.files);
+            amount.bytes = amount.bytes.saturating_sub(record.bytes);
+        }
         if record.held.is_none() {
             self.ready -= record.ready;
         }
@@ -227,6 +233,9 @@ impl WaitingQueues {
         self.due
             .extend(record.not_before.map(|at| (at, record.key)));
         let amount = self.amounts.entry(kind(record)).or_default();
+        amount.files += record.files;
+        amount.bytes = amount.bytes.saturating_add(record.bytes);
+        let amount = self.links.entry(record.key.link).or_default();
         amount.files += record.files;
         amount.bytes = amount.bytes.saturating_add(record.bytes);
         if record.held.is_none() {
@@ -265,6 +274,11 @@ impl WaitingQueues {
     /// Units that an agent could take.
     pub(super) fn ready(&self) -> u64 {
         self.ready
+    }
+
+    /// What waits, by number of the pair of endpoints.
+    pub(super) fn of_links(&self) -> &BTreeMap<i64, Amount> {
+        &self.links
     }
 
     /// What waits, by class and state.

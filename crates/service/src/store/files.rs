@@ -156,6 +156,52 @@ impl Store {
         Ok(Page { items, next: None })
     }
 
+    /// Files of a job that were given up, as [`Store::files`]. Segments without such are not read,
+    /// so that a few among millions are found as fast. Files that were open when a deadline passed
+    /// are not among them.
+    pub async fn failed_files(
+        &self,
+        job: &JobRecord,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<FileView>, StoreError> {
+        let mut from = match cursor {
+            Some(cursor) => parse_cursor(cursor)?,
+            None => 0,
+        };
+        let limit = limit.clamp(1, MAX_PAGE) as usize;
+        let mut items = Vec::new();
+        loop {
+            let text = "SELECT number FROM file_exception
+                WHERE job = $1 AND number >= $2 AND failed = $3 ORDER BY number LIMIT 1";
+            let query = self.database.query(text).bind(job.number).bind(from);
+            let query = query.bind(units::FAILED);
+            let row = query.fetch_optional(self.database.reader()).await?;
+            let Some(row) = row else {
+                return Ok(Page { items, next: None });
+            };
+            let first = row.int(0)?;
+            if items.len() == limit {
+                let next = Some(first.to_string());
+                return Ok(Page { items, next });
+            }
+            let Some(segment) = self.segments(job, first, 1).await?.pop() else {
+                return Ok(Page { items, next: None });
+            };
+            from = segment.end();
+            for file in self.views(&segment).await? {
+                if (file.index as i64) < first || file.state != FileState::Failed {
+                    continue;
+                }
+                if items.len() == limit {
+                    let next = Some(file.index.to_string());
+                    return Ok(Page { items, next });
+                }
+                items.push(file);
+            }
+        }
+    }
+
     /// Segments of a job in their order, from the one with file number `from`, at most `limit`.
     pub async fn segments<'a>(
         &self,

@@ -24,6 +24,9 @@ const JOB: &str = "number, id, owner, state, reason, options, total, finished, s
     CASE WHEN EXISTS (SELECT 1 FROM job_after WHERE job_after.job = job.number)
     THEN 1 ELSE 0 END, canceled, ordered, schedule";
 
+/// Jobs that a search by name looks at.
+const SEARCHED_MAX: u32 = 1000;
+
 fn read_job(row: &AnyRow) -> Result<JobRecord, StoreError> {
     let state: JobState = row.name(3)?;
     let (total, listings) = (row.count(6)?, row.int(12)?);
@@ -98,7 +101,11 @@ impl Store {
                 let places: Vec<String> = (from..from + values.len())
                     .map(|n| format!("${n}"))
                     .collect();
-                text += &format!(" AND {column} IN ({})", places.join(", "));
+                // By one value an index gives the order, too.
+                text += &match places.as_slice() {
+                    [place] => format!(" AND {column} = {place}"),
+                    places => format!(" AND {column} IN ({})", places.join(", ")),
+                };
                 words.extend(values);
             }
         }
@@ -118,6 +125,46 @@ impl Store {
         let last = items.last().filter(|_| more);
         let next = last.map(|job| job.number.to_string());
         Ok(Page { items, next })
+    }
+
+    /// Jobs whose name begins with `text`, in capitals or not, by name and latest first: among the
+    /// first [`SEARCHED_MAX`], those that fit the filter, at most `limit`. Its ids are not read.
+    pub async fn jobs_named(
+        &self,
+        filter: &JobFilter,
+        text: &str,
+        limit: u32,
+    ) -> Result<Vec<JobRecord>, StoreError> {
+        let from = text.to_lowercase();
+        let mut words = vec![from.clone(), format!("{from}{}", char::MAX)];
+        let mut which = "name >= $1 AND name < $2".to_owned();
+        if let Some(owner) = &filter.owner {
+            words.push(owner.clone());
+            which += " AND owner = $3";
+        }
+        let states = filter
+            .states
+            .iter()
+            .map(|state| format!("'{}'", state.as_str()));
+        let states: Vec<String> = states.collect();
+        let fits = match states.is_empty() {
+            true => String::new(),
+            false => format!("AND state IN ({})", states.join(", ")),
+        };
+        let text = format!(
+            "SELECT {JOB} FROM job WHERE number IN (SELECT number FROM job WHERE {which}
+            ORDER BY name, number DESC LIMIT {SEARCHED_MAX}) {fits}
+            ORDER BY name, number DESC LIMIT {}",
+            limit.clamp(1, MAX_PAGE)
+        );
+        let mut query = self.database.query(&text);
+        for word in words {
+            query = query.bind(word);
+        }
+        let rows = query.fetch_all(self.database.reader()).await?;
+        let mut items = rows.iter().map(read_job).collect::<Result<Vec<_>, _>>()?;
+        self.add_errors(&mut items).await?;
+        Ok(items)
     }
 
     /// One job.
@@ -382,32 +429,50 @@ impl Store {
             .bind(after as i64)
             .bind(i64::from(limit.clamp(1, MAX_PAGE)));
         let rows = query.fetch_all(self.database.reader()).await?;
-        let events = rows.iter().map(|row| {
-            let event = JobEvent {
-                at: row.time(1)?,
-                what: row.json(2)?,
-            };
-            Ok((row.count(0)?, event))
-        });
-        events.collect()
+        rows.iter().map(read_event).collect()
+    }
+
+    /// The latest events of a job, latest first.
+    pub async fn latest_events(
+        &self,
+        job: &JobRecord,
+        limit: u32,
+    ) -> Result<Vec<(u64, JobEvent)>, StoreError> {
+        let text = "SELECT number, at, what FROM event WHERE job = $1
+            ORDER BY number DESC LIMIT $2";
+        let query = self.database.query(text).bind(job.number);
+        let query = query.bind(i64::from(limit.clamp(1, MAX_PAGE)));
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter().map(read_event).collect()
     }
 
     /// Changes how a job is done, e.g. its priority. Units that run keep their options.
     pub async fn set_options(&self, id: Uuid, options: &JobOptions) -> Result<(), StoreError> {
         let text = format!(
-            "UPDATE job SET options = $2, deadline = $3, {MARK} WHERE id = $1 AND ended IS NULL"
+            "UPDATE job SET options = $2, deadline = $3, name = $4, {MARK}
+            WHERE id = $1 AND ended IS NULL"
         );
         let query = self
             .database
             .query(&text)
             .bind(id.to_string())
             .bind(json(options)?);
-        let query = query.bind(super::database::micros(options.deadline));
+        let query = query
+            .bind(super::database::micros(options.deadline))
+            .bind(options.name.as_deref().map(str::to_lowercase));
         match query.execute(self.database.writer()).await?.rows_affected() {
             0 => Err(StoreError::Conflict("the job has ended")),
             _ => Ok(()),
         }
     }
+}
+
+fn read_event(row: &AnyRow) -> Result<(u64, JobEvent), StoreError> {
+    let event = JobEvent {
+        at: row.time(1)?,
+        what: row.json(2)?,
+    };
+    Ok((row.count(0)?, event))
 }
 
 pub(super) fn parse_cursor(cursor: &str) -> Result<i64, StoreError> {

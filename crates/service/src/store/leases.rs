@@ -178,7 +178,7 @@ impl Store {
     pub async fn jobs_now(&self) -> Result<HashMap<Uuid, JobNow>, StoreError> {
         let query = self
             .database
-            .query("SELECT id, why, bytes, goodput FROM job_now");
+            .query("SELECT id, why, bytes, goodput, pace FROM job_now");
         let rows = query.fetch_all(self.database.reader()).await?;
         rows.iter()
             .map(|row| {
@@ -186,6 +186,7 @@ impl Store {
                     why: row.json(1)?,
                     bytes: row.count(2)?,
                     goodput: row.real(3)?,
+                    pace: row.json(4)?,
                 };
                 Ok((row.uuid(0)?, now))
             })
@@ -216,19 +217,21 @@ impl Store {
             return work.commit().await;
         }
         let rows = (0..said.len()).map(|row| {
-            let [a, b, c, d] = [1, 2, 3, 4].map(|column| 4 * row + column);
-            format!("(${a}, ${b}, ${c}, ${d})")
+            let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(|column| 5 * row + column);
+            format!("(${a}, ${b}, ${c}, ${d}, ${e})")
         });
         let rows: Vec<String> = rows.collect();
         let text = format!(
-            "INSERT INTO job_now (id, why, bytes, goodput) VALUES {} ON CONFLICT (id)
-            DO UPDATE SET why = excluded.why, bytes = excluded.bytes, goodput = excluded.goodput",
+            "INSERT INTO job_now (id, why, bytes, goodput, pace) VALUES {} ON CONFLICT (id) DO UPDATE
+            SET why = excluded.why, bytes = excluded.bytes, goodput = excluded.goodput,
+            pace = excluded.pace",
             rows.join(", ")
         );
         let mut query = work.query(&text);
         for (id, now) in said {
             query = query.bind(id.to_string()).bind(json(&now.why)?);
             query = query.bind(now.bytes as i64).bind(now.goodput);
+            query = query.bind(json(&now.pace)?);
         }
         query.execute(work.connection()).await?;
         work.commit().await

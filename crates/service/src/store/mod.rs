@@ -10,8 +10,10 @@
 //! - `units`: what becomes of a unit and its files, within a transaction
 //! - `leases`: leader, grants, expiry; `queues`: what waits; `agents`: who there is and what they
 //!   hold; `polls`: an agent's report
+//! - `links`: how pairs of endpoints do
 //! - `site`: endpoints, shares, users, credentials, audit; `upkeep`: retention and deadlines;
-//!   `reports`: of ended jobs; `schedules`: jobs that come again and again
+//!   `reports`: of ended jobs; `schedules`: jobs that come again and again; [`sessions`]: of
+//!   browsers
 //!
 //! # Rules
 //! - Time is the clock of the database; no statement takes the time of a host.
@@ -27,6 +29,7 @@ mod files;
 pub(crate) mod found;
 mod jobs;
 mod leases;
+mod links;
 mod manifest;
 pub mod model;
 mod order;
@@ -35,6 +38,7 @@ mod polls;
 mod queues;
 mod reports;
 mod schedules;
+pub mod sessions;
 mod site;
 mod submission;
 mod units;

@@ -218,6 +218,8 @@ pub struct Polled {
     pub more_work: bool,
     /// What became of files.
     pub tally: Tally,
+    /// The same by pair of endpoints.
+    pub links: BTreeMap<i64, LinkTally>,
     /// It gets no new work.
     pub drain: bool,
     /// Temporary files that it is to remove.
@@ -310,6 +312,49 @@ pub struct JobNow {
     pub bytes: u64,
     /// Bytes a second.
     pub goodput: f64,
+    /// With what.
+    pub pace: Pace,
+}
+
+/// Sessions and data channels of units that run, over all agents.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pace {
+    /// Units.
+    pub units: u32,
+    /// Sessions in use, as agents report.
+    pub sessions: u32,
+    /// Data channels in use, as agents report.
+    pub channels: u32,
+    /// Data channels that the service lets them use.
+    pub allowed: u32,
+    /// What holds most of the units back, as agents report.
+    pub limited_by: Option<String>,
+}
+
+/// What the leader says of a pair of endpoints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkNow {
+    /// Files that no agent has.
+    pub waiting_files: u64,
+    /// Bytes of these, with an assumption for files of unknown size.
+    pub waiting_bytes: u64,
+    /// Bytes a second.
+    pub goodput: f64,
+    /// With what.
+    pub pace: Pace,
+}
+
+/// Files between a pair of endpoints that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTally {
+    /// Complete at their destination.
+    pub finished: u64,
+    /// Given up.
+    pub failed: u64,
+    /// Bytes of files that are complete.
+    pub bytes: u64,
 }
 
 /// An endpoint that an operator has set, or that a job named.
@@ -396,6 +441,27 @@ pub struct TokenRecord {
     pub created: Timestamp,
     /// When it ends.
     pub expires: Option<Timestamp>,
+}
+
+/// What a user has shown to begin a session. The session ends with it.
+#[derive(Clone, PartialEq, Eq)]
+pub enum SessionProof {
+    /// An API token: SHA-256 of it.
+    Token(Vec<u8>),
+    /// A name that another system knows the user by.
+    Identity(String),
+    /// The password: its hash as the database has it.
+    Password(String),
+}
+
+impl std::fmt::Debug for SessionProof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            SessionProof::Token(_) => "Token(..)",
+            SessionProof::Identity(_) => "Identity(..)",
+            SessionProof::Password(_) => "Password(..)",
+        })
+    }
 }
 
 /// A credential; its secret is sealed by a key outside the database.

@@ -80,6 +80,7 @@ impl Store {
         }
         polled.more_work = changes.have_more_work();
         polled.tally = changes.tally();
+        polled.links = changes.take_links();
         polled.changed = changes.write(&mut work).await?;
         work.commit().await?;
         Ok(polled)

@@ -204,9 +204,10 @@ impl Store {
         }
         check_quota(&mut work, owner, quota, 1, 0).await?;
         let text = "INSERT INTO job
-            (id, owner, idempotency_key, state, options, deadline, ordered, schedule, created,
-            touched)
-            VALUES ($1, $2, $3, 'submitting', $4, $5, $6, $7, {now}, {now}) RETURNING number";
+            (id, owner, idempotency_key, state, options, deadline, ordered, schedule, name,
+            created, touched)
+            VALUES ($1, $2, $3, 'submitting', $4, $5, $6, $7, $8, {now}, {now})
+            RETURNING number";
         let row = work
             .query(text)
             .bind(id.to_string())
@@ -219,6 +220,7 @@ impl Store {
                 order => Some(database::name(order)?),
             })
             .bind(schedule.map(str::to_owned))
+            .bind(options.name.as_deref().map(str::to_lowercase))
             .fetch_one(work.connection())
             .await;
         let row = match row {

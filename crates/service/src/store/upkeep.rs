@@ -47,6 +47,7 @@ impl Store {
         self.drop_days("history", "ended", keep.history_days)
             .await?;
         self.drop_audit(keep.history_days, &mut removals).await?;
+        self.drop_sessions(&mut removals).await?;
         Ok(Maintained {
             jobs,
             submissions,
@@ -158,6 +159,23 @@ impl Store {
         while *removals > 0 {
             *removals -= 1;
             let query = self.database.query(&text).bind(DAY * i64::from(days));
+            let removed = query.execute(self.database.writer()).await?;
+            if removed.rows_affected() < REMOVED_TOGETHER {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sessions of browsers that have lasted as long as they may.
+    async fn drop_sessions(&self, removals: &mut u32) -> Result<(), StoreError> {
+        let text = format!(
+            "DELETE FROM web_session WHERE hash IN (SELECT hash FROM web_session
+            WHERE expires < {{now}} LIMIT {REMOVED_TOGETHER})"
+        );
+        while *removals > 0 {
+            *removals -= 1;
+            let query = self.database.query(&text);
             let removed = query.execute(self.database.writer()).await?;
             if removed.rows_affected() < REMOVED_TOGETHER {
                 break;

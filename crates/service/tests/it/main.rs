@@ -5,6 +5,7 @@
 mod accounts;
 mod agents;
 mod api;
+mod browser;
 mod commands;
 mod delegation;
 mod divided;
@@ -29,4 +30,7 @@ mod site;
 #[allow(dead_code, reason = "the suite of tokens uses the rest")]
 #[path = "../../../gsi/tests/it/issuer.rs"]
 mod tokens;
+mod web;
+mod web_issuer;
+mod web_login;
 mod webhooks;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stderr, reason = "a skip is printed")]
 
+mod browsers;
 mod divided;
 mod fixture;
 mod jobs;

@@ -39,6 +39,8 @@ pub struct IssuedTokens {
     pub access: Zeroizing<String>,
     /// For the next access token. `None`: the one before stays good.
     pub refresh: Option<Zeroizing<String>>,
+    /// Who the user is, where browsers log in (OpenID Connect Core, section 2).
+    pub identity: Option<Zeroizing<String>>,
     /// When the access token ends.
     pub expires: Timestamp,
 }
@@ -54,6 +56,7 @@ impl fmt::Debug for IssuedTokens {
 struct TokenAnswer {
     access_token: String,
     refresh_token: Option<String>,
+    id_token: Option<String>,
     expires_in: Option<u32>,
 }
 
@@ -93,7 +96,7 @@ impl Issuers {
         self.token(settings, url, id, secret.as_ref(), form).await
     }
 
-    async fn token(
+    pub(super) async fn token(
         &self,
         settings: &IssuerSettings,
         url: Url,
@@ -138,7 +141,8 @@ impl Issuers {
             let is_sized = (1..=TOKEN_BYTES_MAX).contains(&token.len());
             is_sized && token.bytes().all(|byte| byte.is_ascii_graphic())
         };
-        if !is_token(&access) || !refresh.iter().all(is_token) {
+        let identity = answer.id_token.map(Zeroizing::new);
+        if !is_token(&access) || !refresh.iter().chain(&identity).all(is_token) {
             return Err(failed(settings, "its answer has no token that can be used"));
         }
         let life = answer
@@ -147,6 +151,7 @@ impl Issuers {
         Ok(IssuedTokens {
             access,
             refresh,
+            identity,
             expires: Timestamp::now() + life.unwrap_or(LIFE).min(LIFE_MAX),
         })
     }

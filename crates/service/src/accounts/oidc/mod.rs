@@ -2,6 +2,7 @@
 //!
 //! Only issuers of the settings are asked: what a token or a user names leads to no other request.
 
+mod browsers;
 mod grants;
 
 use std::{
@@ -12,13 +13,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use godwit_gsi::token::{KeySet, KeySetError, Token, TokenError};
+use godwit_gsi::token::{Claims, KeySet, KeySetError, Token, TokenError};
 use godwit_service_api::account::LoginIssuer;
 use reqwest::{Client, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
+pub(crate) use browsers::{BrowserLogin, RETURN_PATH, is_same};
 pub use grants::{IssuedTokens, TokenGrant};
 
 /// Keys are fetched again after this.
@@ -59,12 +61,32 @@ pub struct IssuerSettings {
     pub login_client_id: Option<String>,
     /// What command lines ask for.
     pub login_scope: Option<String>,
+    /// Where the issuer sends browsers back to after a login on the web page:
+    /// `https://HOST/login/return`, as its client `client_id` has it. `None`: the page does not
+    /// offer this issuer.
+    pub redirect_url: Option<String>,
     /// Keys may come by plain HTTP: for tests on one host.
     #[serde(default)]
     pub allow_http: bool,
 }
 
 impl IssuerSettings {
+    /// # Errors
+    /// What is wrong with them, for the operator.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Some(redirect) = &self.redirect_url else {
+            return Ok(());
+        };
+        let wrong = |why: &str| Err(format!("issuer {}: redirect-url {why}", self.issuer));
+        if self.client_id.is_none() {
+            return wrong("needs client-id, too");
+        }
+        match Url::parse(redirect) {
+            Ok(url) if url.path() == RETURN_PATH && url.query().is_none() => Ok(()),
+            _ => wrong(&format!("is https://HOST{RETURN_PATH}")),
+        }
+    }
+
     fn client_secret(&self) -> io::Result<Option<Zeroizing<String>>> {
         let read = |path: &PathBuf| {
             let text = Zeroizing::new(fs::read_to_string(path)?);
@@ -107,6 +129,14 @@ pub enum IssuerError {
         /// RFC 6749, section 5.2, as `invalid_grant`.
         code: String,
     },
+    /// The identity that it gives a browser belongs to something else.
+    #[error("{issuer} gives no identity for this login: {why}")]
+    OtherLogin {
+        /// URL.
+        issuer: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
 }
 
 /// All issuers whose tokens are taken.
@@ -119,6 +149,8 @@ pub struct Issuers {
 struct Issuer {
     settings: IssuerSettings,
     keys: Mutex<Keys>,
+    /// For browsers: each login needs it.
+    discovery: Mutex<Option<(Arc<Discovery>, Instant)>>,
 }
 
 #[derive(Default)]
@@ -132,6 +164,7 @@ struct Discovery {
     issuer: String,
     jwks_uri: String,
     token_endpoint: Option<String>,
+    authorization_endpoint: Option<String>,
 }
 
 impl Issuers {
@@ -144,6 +177,7 @@ impl Issuers {
             let issuer = Issuer {
                 settings: settings.clone(),
                 keys: Mutex::default(),
+                discovery: Mutex::default(),
             };
             (settings.issuer.clone(), issuer)
         });
@@ -178,23 +212,30 @@ impl Issuers {
     /// # Errors
     /// Why it proves none.
     pub async fn subject(&self, text: &str) -> Result<String, IssuerError> {
+        self.verified(text).await.map(|(identity, _)| identity)
+    }
+
+    /// As [`Issuers::subject`], and until when the token is good.
+    pub(super) async fn verified(&self, text: &str) -> Result<(String, SystemTime), IssuerError> {
         let token = Token::parse(text)?;
         let issuer = self
             .issuers
             .get(token.issuer())
             .ok_or(IssuerError::Unknown)?;
-        let claims = match token.verify(&*self.keys(issuer, false).await?) {
+        let claims = self.claims(issuer, text).await?;
+        claims.check(&issuer.settings.audiences, SystemTime::now())?;
+        Ok((identity(&claims)?, claims.expires()))
+    }
+
+    /// What a token says that this issuer has signed.
+    async fn claims(&self, issuer: &Issuer, text: &str) -> Result<Claims, IssuerError> {
+        match Token::parse(text)?.verify(&*self.keys(issuer, false).await?) {
             // The issuer may have a new key.
             Err(TokenError::UnknownKey) => {
-                Token::parse(text)?.verify(&*self.keys(issuer, true).await?)?
+                Ok(Token::parse(text)?.verify(&*self.keys(issuer, true).await?)?)
             }
-            verified => verified?,
-        };
-        claims.check(&issuer.settings.audiences, SystemTime::now())?;
-        if claims.subject.is_empty() {
-            return Err(TokenError::Malformed("it has no sub").into());
+            verified => Ok(verified?),
         }
-        Ok(format!("oidc:{}#{}", claims.issuer, claims.subject))
     }
 
     async fn keys(&self, issuer: &Issuer, newer: bool) -> Result<Arc<KeySet>, IssuerError> {
@@ -252,6 +293,13 @@ impl Issuers {
         let answer = self.client.get(allowed(settings, url)?).send().await;
         let answer = answer.and_then(reqwest::Response::error_for_status);
         bounded(settings, answer.map_err(|error| failed(settings, error))?).await
+    }
+}
+
+fn identity(claims: &Claims) -> Result<String, TokenError> {
+    match claims.subject.is_empty() {
+        true => Err(TokenError::Malformed("it has no sub")),
+        false => Ok(format!("oidc:{}#{}", claims.issuer, claims.subject)),
     }
 }
 

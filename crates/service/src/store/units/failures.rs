@@ -64,6 +64,9 @@ pub(super) async fn fail(
     let attempts = query.fetch_one(work.connection()).await?.small(0)?;
     let again = error.may_pass && attempts < *most;
     changes.failed_with(error);
+    if !again {
+        changes.link(unit.link).failed += 1;
+    }
     let change = changes.job(unit.job);
     if !again {
         change.failed += 1;

@@ -12,7 +12,7 @@ use super::{BYTES_MAX, CHANGE_MAX, leftovers, segments};
 use crate::store::{
     StoreError,
     database::{Columns as _, Work, json},
-    model::Tally,
+    model::{LinkTally, Tally},
     order::{self, Ends, Next},
     reports,
 };
@@ -206,6 +206,8 @@ pub(in crate::store) struct Changes {
     more_work: bool,
     /// Attempts that failed, by the code of their error.
     errors: BTreeMap<String, u64>,
+    /// Files that ended, by pair of endpoints.
+    links: BTreeMap<i64, LinkTally>,
 }
 
 #[derive(Default)]
@@ -253,6 +255,15 @@ impl Changes {
     /// An attempt of a file failed.
     pub(super) fn failed_with(&mut self, error: &FileError) {
         *self.errors.entry(error.code.clone()).or_default() += 1;
+    }
+
+    pub(super) fn link(&mut self, link: i64) -> &mut LinkTally {
+        self.links.entry(link).or_default()
+    }
+
+    /// What became of files by pair of endpoints, once.
+    pub(in crate::store) fn take_links(&mut self) -> BTreeMap<i64, LinkTally> {
+        std::mem::take(&mut self.links)
     }
 
     /// What became of files.

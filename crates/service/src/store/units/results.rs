@@ -104,6 +104,10 @@ pub(in crate::store) async fn take_results(
                 change.finished += 1;
                 let size = (*size).min(MAX_FILE_BYTES);
                 change.bytes_done = change.bytes_done.saturating_add(size as i64);
+                let link = changes.link(unit.link);
+                link.finished += 1;
+                link.bytes = link.bytes.saturating_add(size);
+                let change = changes.job(unit.job);
                 let known = match &segment.files {
                     Some(files) => files.get(place as usize).and_then(|f| f.bytes),
                     None => Some(size),

@@ -1,0 +1,182 @@
+//! A new job: one file or one tree.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Redirect, Response},
+};
+use godwit_service_api::job::{FileRequest, JobOptions, JobRequest};
+use maud::{Markup, html};
+use uuid::Uuid;
+
+use super::{
+    Web,
+    layout::{Place, Shown, notice, page as whole, token, with_status},
+    visitor::{Form, Posted, Visitor},
+};
+use crate::problem::{Answer, ApiError};
+
+pub(super) async fn page(visitor: Visitor) -> Response {
+    let body = form_part(&visitor, &Form::default(), None, false);
+    whole(&visitor, Place::Submit, "Submit a job", &body)
+}
+
+/// Submits the job, or only checks it.
+pub(super) async fn submit(State(web): State<Web>, posted: Posted) -> Shown {
+    let Posted { visitor, form } = posted;
+    let submitted = async {
+        let request = request(&form)?;
+        let is_dry = request.options.dry_run;
+        let key = form.maybe("key").map(str::to_owned).filter(|_| !is_dry);
+        let (_, view) = web.api.submit_job(&visitor.caller, key, request).await?;
+        Answer::Ok((!is_dry).then_some(view.id))
+    };
+    match submitted.await {
+        Ok(Some(id)) => Ok(Redirect::to(&format!("/jobs/{id}?done=submit")).into_response()),
+        Ok(None) => {
+            let body = form_part(&visitor, &form, None, true);
+            Ok(whole(&visitor, Place::Submit, "Submit a job", &body))
+        }
+        Err(error) => {
+            let body = form_part(&visitor, &form, Some(&error), false);
+            let answer = whole(&visitor, Place::Submit, "Submit a job", &body);
+            Ok(with_status(&error, answer))
+        }
+    }
+}
+
+fn request(form: &Form) -> Answer<JobRequest> {
+    let usual = JobOptions::default();
+    let options = JobOptions {
+        name: form.maybe("name").map(str::to_owned),
+        priority: form.number("priority")?.unwrap_or(usual.priority),
+        class: form.choice("class")?.unwrap_or(usual.class),
+        share: form.maybe("share").map(str::to_owned),
+        verify: form.choice("verify")?.unwrap_or(usual.verify),
+        overwrite: form.choice("overwrite")?.unwrap_or(usual.overwrite),
+        attempts: form.number("attempts")?.unwrap_or(usual.attempts),
+        preserve_times: form.is_checked("preserve_times"),
+        paused: form.is_checked("paused"),
+        dry_run: form.text("then") == "check",
+        ..usual
+    };
+    let file = FileRequest {
+        source: form.text("source").to_owned(),
+        destination: form.text("destination").to_owned(),
+        recursive: form.is_checked("recursive"),
+        ..FileRequest::default()
+    };
+    Ok(JobRequest {
+        files: vec![file],
+        options,
+    })
+}
+
+fn form_part(visitor: &Visitor, form: &Form, error: Option<&ApiError>, is_checked: bool) -> Markup {
+    // Sent twice, it is one job.
+    let new_key = || format!("web-{}", Uuid::new_v4());
+    let key = match error.is_none() && !is_checked {
+        true => new_key(),
+        false => form.maybe("key").map_or_else(new_key, str::to_owned),
+    };
+    html! {
+        h1 { "Submit a job" }
+        p class="lede" { "Agents of the service copy the files, and try again what fails in passing." }
+        @if let Some(error) = error { (notice(error)) }
+        @if is_checked {
+            div class="notice" role="status" {
+                p { "The service would accept this job. Nothing was submitted." }
+            }
+        }
+        form class="sheet" method="post" action="/submit" {
+            (token(visitor))
+            input type="hidden" name="key" value=(key);
+            (url_field(form, "source", "From", "gsiftp://a.example.org/run7/data.h5"))
+            (url_field(form, "destination", "To", "gsiftp://b.example.org/run7/data.h5"))
+            div class="field" {
+                (check(form, "recursive", "All that is below this directory"))
+                span class="hint" {
+                    "The second URL is that of the copy, not of the directory that it goes to."
+                }
+            }
+            div class="field" {
+                label for="name" { "Name, for lists" }
+                input id="name" name="name" value=(form.text("name")) maxlength="200";
+            }
+            div class="columns" {
+                (choice(form, "overwrite", "Files that exist", &[
+                    ("never", "fail"),
+                    ("different", "are replaced where they differ"),
+                    ("always", "are replaced"),
+                ]))
+                (choice(form, "verify", "Compare afterwards", &[
+                    ("size", "sizes"),
+                    ("checksum", "checksums of both ends"),
+                ]))
+                (choice(form, "priority", "Priority in your share", &[
+                    ("3", "3, as usual"),
+                    ("1", "1, last"),
+                    ("2", "2"),
+                    ("4", "4"),
+                    ("5", "5, first"),
+                ]))
+                (choice(form, "class", "Class", &[
+                    ("normal", "normal"),
+                    ("urgent", "urgent"),
+                    ("scavenger", "scavenger: what others leave"),
+                ]))
+                div class="field" {
+                    label for="attempts" { "Attempts for each file" }
+                    input id="attempts" name="attempts" type="number" min="1" max="100"
+                        value=(form.maybe("attempts").unwrap_or("5"));
+                }
+                div class="field" {
+                    label for="share" { "Share that pays" }
+                    input id="share" name="share" value=(form.text("share")) maxlength="200"
+                        placeholder=(visitor.caller.name()) autocapitalize="none"
+                        spellcheck="false";
+                }
+            }
+            div class="field" {
+                (check(form, "preserve_times", "Copy the times of the last change"))
+                (check(form, "paused", "Start paused"))
+            }
+            div class="actions" {
+                button type="submit" name="then" value="submit" { "Submit" }
+                button class="plain" type="submit" name="then" value="check" { "Only check" }
+            }
+        }
+    }
+}
+
+fn url_field(form: &Form, name: &str, label: &str, example: &str) -> Markup {
+    html! {
+        div class="field" {
+            label for=(name) { (label) }
+            input id=(name) name=(name) class="url" value=(form.text(name)) placeholder=(example)
+                required autocapitalize="none" spellcheck="false" maxlength="8192";
+        }
+    }
+}
+
+fn check(form: &Form, name: &str, label: &str) -> Markup {
+    html! {
+        label class="check" {
+            input type="checkbox" name=(name) value="yes" checked[form.is_checked(name)];
+            (label)
+        }
+    }
+}
+
+/// The first is what is usual.
+fn choice(form: &Form, name: &str, label: &str, values: &[(&str, &str)]) -> Markup {
+    html! {
+        div class="field" {
+            label for=(name) { (label) }
+            select id=(name) name=(name) {
+                @for (value, text) in values {
+                    option value=(value) selected[form.text(name) == *value] { (text) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,682 @@
+//! The pages: who sees what, what can be done without a script, and what foreign text becomes.
+
+use godwit_service_api::{
+    AGENT_API,
+    agent::{
+        AgentDescription, FileEnd, FileOutcome, PROTOCOL, PollRequest, PollResponse, Share,
+        UnitProgress, UnitResult, Work,
+    },
+    job::{FileError, WhoActs},
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::{
+    browser::{Browser, tags},
+    site::{Site, files},
+};
+
+/// What would run if it were a part of the page.
+const EVIL: &str = "<script>alert(1)</script>";
+
+/// Most bytes of a page.
+const PAGE_BYTES_MAX: usize = 100_000;
+
+/// Pages that need no job.
+const PAGES: [&str; 8] = [
+    "/jobs?all=yes",
+    "/submit",
+    "/endpoints",
+    "/links",
+    "/agents",
+    "/shares",
+    "/operator",
+    "/login",
+];
+
+/// All that a page must be, whatever it shows.
+fn check_page(path: &str, text: &str) {
+    assert!(text.len() < PAGE_BYTES_MAX, "{path}: {} bytes", text.len());
+    let tags = tags(text);
+    for tag in &tags {
+        let is_script = tag.name == "script";
+        let source = tag.attribute("src").unwrap_or("");
+        assert!(
+            !is_script || source.starts_with("/assets/"),
+            "{path}: {tag:?}"
+        );
+        assert!(
+            tag.name != "style" && tag.name != "base" && tag.name != "iframe",
+            "{path}"
+        );
+        for (name, value) in &tag.attributes {
+            let is_inline = name.starts_with("on") || name == "style" || name == "srcdoc";
+            assert!(!is_inline, "{path}: {tag:?}");
+            let value = value.trim().to_ascii_lowercase();
+            assert!(!value.starts_with("javascript:"), "{path}: {tag:?}");
+            let is_place = matches!(name.as_str(), "href" | "src" | "action");
+            assert!(
+                !is_place || value.starts_with(['/', '#']),
+                "{path}: {tag:?}"
+            );
+        }
+    }
+    assert_eq!(
+        tags.iter().filter(|tag| tag.name == "script").count(),
+        1,
+        "{path}"
+    );
+    let count = |name: &str| tags.iter().filter(|tag| tag.name == name).count();
+    assert_eq!(
+        (count("h1"), count("main"), count("header")),
+        (1, 1, 1),
+        "{path}"
+    );
+    // Tables say what they are, and which cells are of which heading.
+    assert_eq!(count("table"), count("caption"), "{path}");
+    for tag in tags.iter().filter(|tag| tag.name == "th") {
+        assert!(
+            matches!(tag.attribute("scope"), Some("col" | "row")),
+            "{path}: {tag:?}"
+        );
+    }
+    let labels: Vec<&str> = (tags.iter().filter(|tag| tag.name == "label"))
+        .filter_map(|tag| tag.attribute("for"))
+        .collect();
+    let fields = tags
+        .iter()
+        .filter(|tag| matches!(tag.name.as_str(), "input" | "select"));
+    for field in fields {
+        let is_seen = !matches!(field.attribute("type"), Some("hidden" | "checkbox"));
+        let is_labelled = field.attribute("id").is_some_and(|id| labels.contains(&id));
+        assert!(!is_seen || is_labelled, "{path}: {field:?}");
+    }
+    assert!(!text.contains(EVIL), "{path}");
+    assert!(
+        !text.contains(|c: char| c.is_control() && c != '\n'),
+        "{path}"
+    );
+    assert!(!text.contains('\u{202e}'), "{path}");
+}
+
+async fn all_pages(browser: &mut Browser, jobs: &[String]) -> String {
+    let of_jobs = jobs.iter().flat_map(|id| {
+        let files = format!("/jobs/{id}?files=failed");
+        [format!("/jobs/{id}"), files]
+    });
+    let paths = PAGES.iter().map(|path| (*path).to_owned()).chain(of_jobs);
+    let mut all = String::new();
+    for path in paths.collect::<Vec<_>>() {
+        let text = browser.page(&path).await;
+        check_page(&path, &text);
+        all += &text;
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_forbids_what_a_page_does_not_need() {
+    let site = Site::start(&[]).await;
+    let operator = site.operator();
+    let id = operator.submit(json!({"files": files(3)})).await;
+    let mut browser = Browser::logged_in(&site, &operator.token).await;
+    all_pages(&mut browser, std::slice::from_ref(&id)).await;
+    let live = format!("/jobs/{id}/live");
+    let none = format!("/jobs/{}", Uuid::new_v4());
+    for path in PAGES
+        .iter()
+        .copied()
+        .chain([live.as_str(), &none, "/jobs/live", "/"])
+    {
+        let answer = browser.get(path).await;
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "same-origin"),
+            ("cache-control", "no-store"),
+            (
+                "content-security-policy",
+                "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                 connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+            ),
+        ] {
+            assert_eq!(answer.header(name), value, "{path}");
+        }
+    }
+    let page = browser.page("/login").await;
+    let assets = tags(&page);
+    let assets = assets.iter().filter_map(|tag| {
+        let place = tag.attribute("src").or(tag.attribute("href"))?;
+        place.starts_with("/assets/").then_some(place)
+    });
+    let assets: Vec<&str> = assets.collect();
+    assert_eq!(assets.len(), 3);
+    for path in assets {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(answer.header("cache-control").contains("immutable"));
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    }
+    assert_eq!(browser.get("/assets/style.css").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_others_are_not_found_and_operators_alone_see_the_site() {
+    let site = Site::start(&[]).await;
+    let alice = site.user("alice", "user", &["physics"]).await;
+    let bob = site.user("bob", "user", &["physics"]).await;
+    let carol = site.user("carol", "group_admin", &["physics"]).await;
+    let id = alice
+        .submit(json!({"files": files(1), "options": {"name": "secret run"}}))
+        .await;
+    let mut of_bob = Browser::logged_in(&site, &bob.token).await;
+    for path in [
+        format!("/jobs/{id}"),
+        format!("/jobs/{id}/live"),
+        "/jobs/x".to_owned(),
+    ] {
+        let answer = of_bob.get(&path).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(!answer.text.contains("secret run"));
+    }
+    for action in [
+        "pause", "resume", "cancel", "retry", "clone", "priority", "x",
+    ] {
+        let path = format!("/jobs/{id}/{action}");
+        let answer = of_bob.post(&path, &[("priority", "5")]).await;
+        assert_eq!(answer.status, 404, "{action}");
+    }
+    for query in [
+        "?all=yes",
+        "?q=secret",
+        &format!("?q={id}"),
+        "?all=yes&q=secret",
+    ] {
+        let page = of_bob.page(&format!("/jobs{query}")).await;
+        assert!(page.contains("No jobs here."), "{query}");
+    }
+    assert_eq!(of_bob.get("/jobs?owner=alice").await.status, 404);
+    for path in ["/endpoints", "/links", "/agents", "/operator"] {
+        assert_eq!(of_bob.get(path).await.status, 403, "{path}");
+    }
+    for path in [
+        "/agents",
+        "/operator/endpoint",
+        "/operator/link",
+        "/operator/share",
+    ] {
+        let fields = [("name", "ftp://a"), ("path", "bob"), ("weight", "100")];
+        assert_eq!(of_bob.post(path, &fields).await.status, 403, "{path}");
+    }
+    let page = of_bob.page("/jobs").await;
+    assert!(!page.contains("/operator") && !page.contains("/agents"));
+    assert_eq!(alice.get(&format!("/jobs/{id}")).await["state"], "queued");
+    let mut of_carol = Browser::logged_in(&site, &carol.token).await;
+    assert!(
+        of_carol
+            .page("/jobs?owner=alice")
+            .await
+            .contains("secret run")
+    );
+    assert!(
+        of_carol
+            .page(&format!("/jobs/{id}"))
+            .await
+            .contains("secret run")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_submitted_and_steered_without_a_script() {
+    let site = Site::start(&["--max-files", "100"]).await;
+    let alice = site.user("alice", "user", &[]).await;
+    let mut browser = Browser::logged_in(&site, &alice.token).await;
+    let fields = |source: &'static str, then: &'static str| {
+        [
+            ("source", source),
+            ("destination", "gsiftp://b.example.org/copy"),
+            ("recursive", "yes"),
+            ("name", "run 7"),
+            ("overwrite", "different"),
+            ("verify", "checksum"),
+            ("priority", "4"),
+            ("attempts", "7"),
+            ("key", "web-1"),
+            ("then", then),
+        ]
+    };
+    let answer = browser
+        .post("/submit", &fields("gsiftp://a.example.org/run7", "check"))
+        .await;
+    assert_eq!(answer.status, 200);
+    assert!(
+        answer.text.contains("would accept this job"),
+        "{}",
+        answer.text
+    );
+    assert_eq!(
+        alice.get("/jobs").await["items"].as_array().unwrap().len(),
+        0
+    );
+    // What is wrong is said, and what was typed stays.
+    let answer = browser
+        .post("/submit", &fields("gsiftp://127.0.0.1/x", "submit"))
+        .await;
+    assert_eq!(answer.status, 422);
+    assert!(
+        answer.text.contains("The service does not go there"),
+        "{}",
+        answer.text
+    );
+    assert!(answer.text.contains("value=\"gsiftp://127.0.0.1/x\""));
+    assert!(answer.text.contains("role=\"alert\""));
+    let wrong = [
+        ("source", "ftp://a.example.org/x"),
+        ("destination", "ftp://b.example.org/x"),
+    ];
+    for field in [
+        ("priority", "9"),
+        ("overwrite", "x"),
+        ("attempts", "-1"),
+        ("attempts", "x"),
+    ] {
+        let answer = browser
+            .post("/submit", &[&wrong[..], &[field]].concat())
+            .await;
+        assert_eq!(answer.status, 422, "{field:?}");
+    }
+    let answer = browser
+        .post("/submit", &fields("gsiftp://a.example.org/run7", "submit"))
+        .await;
+    assert_eq!(answer.status, 303, "{}", answer.text);
+    let path = answer
+        .location()
+        .strip_suffix("?done=submit")
+        .unwrap()
+        .to_owned();
+    let again = browser
+        .post("/submit", &fields("gsiftp://a.example.org/run7", "submit"))
+        .await;
+    assert_eq!(
+        again.location(),
+        answer.location(),
+        "sent twice, it is one job"
+    );
+    let id = path.strip_prefix("/jobs/").unwrap().to_owned();
+    let job = alice.get(&format!("/jobs/{id}")).await;
+    let options = &job["options"];
+    assert_eq!(options["name"], "run 7");
+    assert_eq!(
+        (&options["overwrite"], &options["verify"]),
+        (&json!("different"), &json!("checksum"))
+    );
+    assert_eq!(
+        (&options["priority"], &options["attempts"]),
+        (&json!(4), &json!(7))
+    );
+    for (action, state, button) in [
+        ("pause", "paused", "Resume"),
+        ("resume", "queued", "Pause"),
+        ("cancel", "canceled", "Submit again"),
+    ] {
+        let answer = browser.post(&format!("{path}/{action}"), &[]).await;
+        assert_eq!(answer.location(), format!("{path}?done={action}"));
+        assert_eq!(alice.get(&format!("/jobs/{id}")).await["state"], state);
+        let page = browser.page(&format!("{path}?done={action}")).await;
+        check_page(&path, &page);
+        assert!(page.contains(button) && page.contains("role=\"status\""));
+        assert_eq!(page.contains("Cancel this job"), state != "canceled");
+    }
+    let answer = browser.post(&format!("{path}/pause"), &[]).await;
+    assert_eq!(answer.status, 409);
+    assert!(
+        answer.text.contains("only a job that waits or moves"),
+        "{}",
+        answer.text
+    );
+    let answer = browser
+        .post(&format!("{path}/clone"), &[("key", "web-2")])
+        .await;
+    let clone = answer
+        .location()
+        .strip_suffix("?done=clone")
+        .unwrap()
+        .to_owned();
+    assert_ne!(clone, path);
+    let answer = browser
+        .post(&format!("{clone}/priority"), &[("priority", "1")])
+        .await;
+    assert_eq!(answer.status, 303);
+    let clone = clone.strip_prefix("/jobs/").unwrap();
+    assert_eq!(
+        alice.get(&format!("/jobs/{clone}")).await["options"]["priority"],
+        1
+    );
+    let page = browser.page("/shares").await;
+    assert!(page.contains("at most 100"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_found_by_state_name_and_id_a_page_at_a_time() {
+    let site = Site::start(&["--requests-per-second", "1000"]).await;
+    let alice = site.user("alice", "user", &[]).await;
+    let mut ids = Vec::new();
+    for n in 0..60 {
+        let options = json!({"name": format!("Run {n:02}"), "paused": n < 5});
+        ids.push(
+            alice
+                .submit(json!({"files": files(1), "options": options}))
+                .await,
+        );
+    }
+    let mut browser = Browser::logged_in(&site, &alice.token).await;
+    let page = browser.page("/jobs").await;
+    let rows = |page: &str| {
+        tags(page)
+            .iter()
+            .filter(|tag| tag.attribute("scope") == Some("row"))
+            .count()
+    };
+    assert_eq!(rows(&page), 50);
+    assert!(page.contains("Run 59") && !page.contains("Run 09"));
+    let tags_of_page = tags(&page);
+    let next = tags_of_page
+        .iter()
+        .find(|tag| tag.attribute("rel") == Some("next"))
+        .unwrap();
+    let next = next.attribute("href").unwrap().replace("&amp;", "&");
+    let page = browser.page(&next).await;
+    assert_eq!(rows(&page), 10);
+    assert!(page.contains("Run 09") && !page.contains("rel=\"next\""));
+    assert_eq!(browser.get("/jobs?cursor=AAAA").await.status, 400);
+    assert_eq!(browser.get("/jobs?state=sleeping").await.status, 400);
+    assert_eq!(rows(&browser.page("/jobs?state=paused").await), 5);
+    assert_eq!(rows(&browser.page("/jobs?state=failed").await), 0);
+    assert_eq!(rows(&browser.page("/jobs?q=run+1").await), 10);
+    assert_eq!(rows(&browser.page("/jobs?q=RUN&state=paused").await), 5);
+    assert_eq!(rows(&browser.page("/jobs?q=%25un").await), 0);
+    let answer = browser.get(&format!("/jobs?q={}", ids[7])).await;
+    assert_eq!(answer.location(), format!("/jobs/{}", ids[7]));
+    // A new name is found, the old one is not.
+    let change = json!({"name": "Other"});
+    alice
+        .ok(Method::PATCH, &format!("/jobs/{}", ids[7]), change)
+        .await;
+    assert_eq!(rows(&browser.page("/jobs?q=other").await), 1);
+    assert_eq!(rows(&browser.page("/jobs?q=run+07").await), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_requests_hold_for_pages() {
+    let site = Site::start(&["--requests-per-second", "2"]).await;
+    let alice = site.user("alice", "user", &[]).await;
+    let mut browser = Browser::logged_in(&site, &alice.token).await;
+    let mut limited = None;
+    for _ in 0..40 {
+        let answer = browser.get("/jobs").await;
+        if answer.status == 429 {
+            limited = Some(answer);
+            break;
+        }
+    }
+    let limited = limited.unwrap();
+    assert!(limited.header("retry-after").parse::<u64>().unwrap() >= 1);
+    check_page("/jobs", &limited.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_set_endpoints_links_shares_and_agents() {
+    let site = Site::start(&[]).await;
+    let operator = site.operator();
+    let agent = site.user("dtn1", "agent", &[]).await;
+    poll(&site, &agent.token, "dtn1", 0, |_| ()).await;
+    let mut browser = Browser::logged_in(&site, &operator.token).await;
+    let fields = [
+        ("name", "gsiftp://A.example.org:2811"),
+        ("state", "draining"),
+        ("sessions", "40"),
+        ("megabits", "1000"),
+    ];
+    let answer = browser.post("/operator/endpoint", &fields).await;
+    assert_eq!(answer.location(), "/operator?done=yes", "{}", answer.text);
+    let endpoint = &operator.get("/endpoints").await[0];
+    assert_eq!(endpoint["name"], "gsiftp://a.example.org");
+    assert_eq!(endpoint["limits"]["bytes_per_second"], 125_000_000);
+    let page = browser.page("/endpoints").await;
+    assert!(
+        page.contains("draining") && page.contains("1.00 Gbit/s") && page.contains("of 40"),
+        "{page}"
+    );
+    let page = browser
+        .page("/operator?endpoint=gsiftp%3A%2F%2Fa.example.org")
+        .await;
+    assert!(page.contains("value=\"1000\"") && page.contains("value=\"40\""));
+    let fields = [
+        ("source", "gsiftp://a.example.org"),
+        ("destination", "gsiftp://b.example.org"),
+        ("channels", "64"),
+    ];
+    assert_eq!(browser.post("/operator/link", &fields).await.status, 303);
+    assert!(browser.page("/links").await.contains("of 64"));
+    let fields = [("path", "physics/alice"), ("weight", "2.5")];
+    assert_eq!(browser.post("/operator/share", &fields).await.status, 303);
+    assert!(browser.page("/shares").await.contains("physics/alice"));
+    for (path, field) in [
+        ("/operator/endpoint", ("name", "no endpoint")),
+        ("/operator/share", ("path", "a//b")),
+        ("/operator/link", ("sessions", "many")),
+    ] {
+        let answer = browser.post(path, &[field]).await;
+        assert_eq!(answer.status, 422, "{path}");
+        check_page(path, &answer.text);
+    }
+    assert_eq!(browser.post("/operator/moon", &[]).await.status, 404);
+    let drain = [("name", "dtn1"), ("draining", "yes")];
+    assert_eq!(browser.post("/agents", &drain).await.location(), "/agents");
+    assert_eq!(operator.get("/agents").await[0]["draining"], true);
+    assert!(browser.page("/agents").await.contains("Give work"));
+    assert_eq!(browser.post("/agents", &[("name", "x")]).await.status, 404);
+    let page = browser.page("/operator").await;
+    for action in [
+        "endpoint.set",
+        "link.set",
+        "share.set",
+        "agent.set",
+        "login",
+    ] {
+        assert!(page.contains(action), "{action}");
+    }
+}
+
+/// One poll of an agent.
+async fn poll(
+    site: &Site,
+    token: &str,
+    agent: &str,
+    sequence: u64,
+    change: impl FnOnce(&mut PollRequest),
+) -> PollResponse {
+    let mut request = PollRequest {
+        protocol: PROTOCOL,
+        agent: agent.to_owned(),
+        incarnation: Uuid::from_u128(7),
+        sequence,
+        description: AgentDescription {
+            version: format!("1.0{EVIL}"),
+            host: "h".to_owned(),
+            labels: vec![EVIL.to_owned(), "\"onmouseover=alert(1)".to_owned()],
+            endpoints: vec!["*".to_owned()],
+            slots: 4,
+        },
+        free_slots: 4,
+        units: Vec::new(),
+        results: Vec::new(),
+        renewed: None,
+        removed: Vec::new(),
+        wait_seconds: 2,
+    };
+    change(&mut request);
+    let post = site.client.post(format!("{}{AGENT_API}/poll", site.url));
+    let answer = post.bearer_auth(token).json(&request).send().await.unwrap();
+    answer.error_for_status().unwrap().json().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_of_users_peers_and_servers_is_only_text_on_every_page() {
+    let site = Site::start(&[]).await;
+    let operator = site.operator();
+    let evil = |end: &str| format!("gsiftp://a.example.org/{EVIL}/\"onload=alert(1)/'{end}");
+    let job = json!({
+        "files": [
+            {"source": evil("from"), "destination": "gsiftp://b.example.org/x"},
+            {"source": "gsiftp://a.example.org/y", "destination": evil("to\u{202e}gpj")},
+        ],
+        "options": {"name": format!("{EVIL}\u{202e}name"), "labels": [EVIL]},
+    });
+    let id = operator.submit(job).await;
+    // Names of users, agents, endpoints and shares.
+    let name = "<img/src=x/onerror=alert(1)>".replace('/', "\u{a0}");
+    let user = json!({"name": name, "role": "agent", "groups": [EVIL.replace('/', "")]});
+    operator.ok(Method::PUT, "/users", user).await;
+    let token = json!({"label": EVIL, "user": name});
+    let token = operator.ok(Method::POST, "/tokens", token).await;
+    let token = token["token"].as_str().unwrap();
+    let endpoint =
+        json!({"name": "gsiftp://<b>\"onclick=x'.example.org", "limits": {"sessions": 3}});
+    operator.ok(Method::PUT, "/endpoints", endpoint).await;
+    let share = json!({"path": EVIL.replace("</", "<"), "weight": 2.0});
+    operator.ok(Method::PUT, "/shares", share).await;
+    // What servers say, by way of an agent.
+    let describe = |request: &mut PollRequest| {
+        request.description.labels.push("x".to_owned());
+        request.description.labels.insert(0, EVIL.to_owned());
+    };
+    let mut answer = poll(&site, token, &name, 0, describe).await;
+    for sequence in 1..20 {
+        if !answer.grants.is_empty() {
+            break;
+        }
+        answer = poll(&site, token, &name, sequence, describe).await;
+    }
+    let grant = answer.grants.first().unwrap().clone();
+    let Work::Copy(copied) = grant.work else {
+        panic!("no tree was submitted");
+    };
+    let error = FileError {
+        code: format!("e{EVIL}"),
+        message: format!("550 {EVIL} \u{1b}[2J\u{202e}drow"),
+        who: WhoActs::Source,
+        may_pass: false,
+    };
+    let progress = UnitProgress {
+        lease: grant.lease,
+        bytes: 5,
+        open_bytes: 5,
+        files: 0,
+        goodput: 1e6,
+        setting: Share {
+            concurrency: 1,
+            parallelism: 2,
+        },
+        limited_by: Some(format!("{EVIL}\u{202e}")),
+    };
+    poll(&site, token, &name, 30, |request| {
+        describe(request);
+        request.units = vec![progress];
+        request.wait_seconds = 0;
+    })
+    .await;
+    let mut browser = Browser::logged_in(&site, &operator.token).await;
+    let mut limited = false;
+    for _ in 0..100 {
+        let page = browser.page(&format!("/jobs/{id}/live")).await;
+        limited = page.contains("are limited by");
+        if limited {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(limited, "the report is shown");
+    let outcome = |index| FileOutcome {
+        index,
+        bytes: 0,
+        end: FileEnd::Failed(error.clone()),
+    };
+    let result = UnitResult {
+        lease: grant.lease,
+        sequence: grant.next_result,
+        files: copied.iter().map(|file| outcome(file.index)).collect(),
+        found: Vec::new(),
+        last: true,
+        error: None,
+        undivided: Vec::new(),
+    };
+    poll(&site, token, &name, 31, |request| {
+        describe(request);
+        request.results = vec![result];
+        request.wait_seconds = 0;
+    })
+    .await;
+    let all = all_pages(&mut browser, std::slice::from_ref(&id)).await;
+    for seen in [
+        "&lt;script&gt;alert(1)&lt;/script&gt;\\u{202e}name",
+        "/&quot;onload=alert(1)/&#39;from",
+        "&#39;to\\u{202e}gpj",
+        "550 &lt;script&gt;",
+        "\\u{202e}drow",
+        "&lt;img\u{a0}src=x\u{a0}onerror=alert(1)&gt;",
+        "&lt;b&gt;&quot;onclick=x&#39;.example.org",
+        "&quot;onmouseover=alert(1)",
+    ] {
+        assert!(all.contains(seen), "{seen}");
+    }
+    assert!(all.contains("The administrator of the source must act."));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_small_whatever_the_database_holds() {
+    let site = Site::start(&["--requests-per-second", "1000"]).await;
+    let operator = site.operator();
+    // Each character becomes six.
+    let quotes = "\"".repeat(190);
+    for n in 0..60 {
+        let options = json!({"name": format!("{quotes}{n}"), "labels": vec![quotes.as_str(); 32]});
+        let end = format!("{}{n}", "'".repeat(40));
+        let file = json!({"source": format!("gsiftp://{end}a.example.org/x"),
+            "destination": "gsiftp://b.example.org/x"});
+        let job = json!({"files": [file], "options": options});
+        let answer = operator.send(Method::POST, "/jobs", job).await;
+        // Hosts with quotes are refused: those of operators are not.
+        assert_eq!(answer.status(), 422);
+        let name = format!("gsiftp://{quotes}{n}");
+        let endpoint = json!({"name": &name[..200]});
+        operator.ok(Method::PUT, "/endpoints", endpoint).await;
+        let link = json!({"source": &name[..200], "destination": "gsiftp://b", "limits": {}});
+        operator.ok(Method::PUT, "/links", link).await;
+        let share = json!({"path": format!("{quotes}{n}"), "weight": 1.0});
+        operator.ok(Method::PUT, "/shares", share).await;
+    }
+    let long = |n: usize| {
+        let path = format!("{}{n}", "\"'<>&".repeat(1500));
+        json!({"source": format!("gsiftp://a.example.org/{path}"),
+            "destination": format!("gsiftp://b.example.org/{path}")})
+    };
+    let list: Vec<Value> = (0..40).map(long).collect();
+    let options = json!({"name": quotes, "labels": vec![quotes.as_str(); 32]});
+    let mut id = String::new();
+    for _ in 0..60 {
+        let job = json!({"files": list[..2], "options": options});
+        operator.submit(job).await;
+    }
+    id += &operator
+        .submit(json!({"files": list, "options": options}))
+        .await;
+    let mut browser = Browser::logged_in(&site, &operator.token).await;
+    let all = all_pages(&mut browser, std::slice::from_ref(&id)).await;
+    assert!(all.contains('…'));
+    let answer = browser
+        .post("/submit", &[("source", &quotes.repeat(40))])
+        .await;
+    assert!(answer.text.len() < PAGE_BYTES_MAX, "{}", answer.text.len());
+}
