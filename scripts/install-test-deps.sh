@@ -47,6 +47,7 @@ rclone                       copies directories, over FTP among others
 rsync                        what patterns of sync mean
 netcat-openbsd               one TCP connection without a protocol, for tar at both ends
 postgresql                   a database server for the transfer service
+chromium                     the browser that shows its web page
 libfaketime                  shows wrong clocks to programs of the transfer service
 iperf3                       what the path gives without any file transfer
 iproute2                     network namespaces for the emulated paths
