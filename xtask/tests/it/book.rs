@@ -39,6 +39,11 @@ fn troubles_are_as_they_are_told() {
 }
 
 #[test]
+fn a_backup_of_the_transfer_service_works() {
+    play("docs/service-operating.md");
+}
+
+#[test]
 fn the_transfer_service_works() {
     play("docs/service.md");
 }

@@ -13,5 +13,6 @@ mod images;
 mod package;
 mod page;
 mod pages;
+mod rpm;
 mod stage;
 mod support;

@@ -85,14 +85,17 @@ fn check_labels(labels: &str) {
     }
 }
 
-/// Names of metrics that begin with one of `prefixes`, in what a dashboard of Grafana or a file of
-/// alerts asks for.
+/// Names of metrics that begin with one of `prefixes`, in what the dashboards of Grafana or the
+/// file of alerts ask for.
 pub(crate) fn asked_for(prefixes: &[&str]) -> BTreeSet<String> {
-    let dashboard = include_str!("../../../../packaging/grafana/godwit.json");
+    let dashboards = [
+        include_str!("../../../../packaging/grafana/godwit.json"),
+        include_str!("../../../../packaging/grafana/godwit-service.json"),
+    ];
     let alerts = include_str!("../../../../packaging/prometheus/godwit.rules.yml");
-    let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+    let dashboards = dashboards.map(|text| serde_json::from_str(text).unwrap());
     let mut questions: Vec<&str> = Vec::new();
-    let mut rest = vec![&dashboard];
+    let mut rest: Vec<&serde_json::Value> = dashboards.iter().collect();
     while let Some(value) = rest.pop() {
         match value {
             serde_json::Value::Array(values) => rest.extend(values),

@@ -1,15 +1,20 @@
 //! The parts of the service together, with servers of ours and real agents.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+#![allow(clippy::print_stderr, reason = "a skip is printed")]
 
 mod accounts;
 mod agents;
 mod api;
+mod backup;
 mod browser;
 mod commands;
 mod delegation;
 mod divided;
 mod failures;
+#[allow(dead_code, reason = "the suite of the store uses the rest")]
+#[path = "../store/fixture.rs"]
+mod fixture;
 mod fts;
 mod harness;
 mod https;

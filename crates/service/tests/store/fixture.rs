@@ -73,7 +73,8 @@ impl Fixture {
 /// PostgreSQL in a directory of its own, on a socket there.
 pub(crate) struct Server {
     data: PathBuf,
-    programs: PathBuf,
+    /// Where PostgreSQL's programs are.
+    pub(crate) programs: PathBuf,
 }
 
 impl Server {

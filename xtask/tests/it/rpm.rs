@@ -1,0 +1,238 @@
+//! Packages for Enterprise Linux, units as systemd reads them, and programs for another processor.
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::support::{have, programs, said, skip, told, tree, within};
+
+/// Seconds for stripping and packing programs that were built for tests.
+const LIMIT: u32 = 600;
+
+/// Names a directory with programs for aarch64, as `scripts/package-rpm.sh --target aarch64` builds
+/// them.
+const AARCH64: &str = "GODWIT_AARCH64";
+
+const UNITS: [&str; 4] = [
+    "godwitd.service",
+    "godwitd.socket",
+    "godwit-service.service",
+    "godwit-agent.service",
+];
+
+fn can_pack() -> bool {
+    let ours = [
+        "godwit",
+        "godwitd",
+        "godwit-service",
+        "godwit-lab",
+        "godwit-dist",
+    ];
+    have(&ours, &[("rpmbuild", "rpm"), ("objdump", "binutils")])
+}
+
+fn script(out: &Path) -> Command {
+    let mut script = within(LIMIT, tree().join("scripts/package-rpm.sh"));
+    script
+        .arg("--binaries")
+        .arg(programs())
+        .arg("--out")
+        .arg(out);
+    script
+}
+
+#[test]
+fn each_file_is_in_one_package_and_settings_outlive_an_upgrade() {
+    if !can_pack() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    said(&mut script(folder.path()));
+    let processor = said(Command::new("uname").arg("-m"));
+    let version = env!("CARGO_PKG_VERSION");
+    let asked = |name: &str, what: &[&str]| {
+        let file = format!("{name}-{version}-1.{}.rpm", processor.trim());
+        said(
+            Command::new("rpm")
+                .args(["--query", "--package"])
+                .args(what)
+                .arg(folder.path().join(file)),
+        )
+    };
+    let mut all = Vec::new();
+    for (name, file, setting) in [
+        ("godwit", "/usr/bin/godwitd", "/etc/godwit/godwitd.toml"),
+        (
+            "godwit-service-common",
+            "/usr/share/man/man8/godwit-service-agent.8.gz",
+            "",
+        ),
+        (
+            "godwit-service",
+            "/usr/lib/systemd/system/godwit-service.service",
+            "/etc/godwit/service.toml",
+        ),
+        (
+            "godwit-agent",
+            "/usr/lib/systemd/system/godwit-agent.service",
+            "/etc/godwit/agent.conf",
+        ),
+    ] {
+        let files = asked(name, &["--list"]);
+        assert!(files.lines().any(|line| line == file), "{file}: {files}");
+        all.extend(files.lines().map(str::to_owned));
+        assert!(asked(name, &["--configfiles"]).contains(setting), "{name}");
+        let owners = asked(
+            name,
+            &["--queryformat", "[%{FILEUSERNAME}:%{FILEGROUPNAME}\n]"],
+        );
+        assert!(owners.lines().all(|owner| owner == "root:root"), "{owners}");
+        let scripts = asked(name, &["--queryformat", "%{POSTIN}\n%{PREUN}\n%{POSTUN}"]);
+        let scripts = scripts.replace("(none)", ":");
+        assert_eq!(
+            scripts.contains("systemctl"),
+            !setting.is_empty(),
+            "{name}: {scripts}"
+        );
+        said(Command::new("sh").args(["-n", "-c", &scripts]));
+    }
+    let number = all.len();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), number);
+    for unit in UNITS {
+        assert!(
+            all.contains(&format!("/usr/lib/systemd/system/{unit}")),
+            "{unit}"
+        );
+    }
+    let requires = asked("godwit-agent", &["--requires"]);
+    assert!(
+        requires.contains(&format!("godwit-service-common = {version}-1")),
+        "{requires}"
+    );
+    // Its unit has credentials.
+    assert!(requires.contains("systemd >= 250"), "{requires}");
+}
+
+#[test]
+fn programs_that_need_a_newer_c_library_are_not_packed() {
+    if !can_pack() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    // No Linux that Rust still supports has so old a one.
+    let refused = script(folder.path())
+        .args(["--libc", "2.3"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(4), "{}", told(&refused));
+    assert!(
+        told(&refused).contains("need GLIBC_2.3 at most"),
+        "{}",
+        told(&refused)
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn systemd_understands_every_line_of_the_units() {
+    let ours = ["godwitd", "godwit-service"];
+    if !have(&ours, &[("systemd-analyze", "systemd")]) {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let installed = format!("{}/godwit", programs().display());
+    for unit in UNITS {
+        let text = fs::read_to_string(tree().join("packaging").join(unit)).unwrap();
+        // It looks whether the program is there.
+        let text = text.replace("/usr/bin/godwit", &installed);
+        fs::write(folder.path().join(unit), text).unwrap();
+    }
+    for unit in UNITS {
+        let mut verify = within(60, "systemd-analyze");
+        verify
+            .args(["verify", "--man=no"])
+            .arg(folder.path().join(unit));
+        let verified = verify.output().unwrap();
+        let told = told(&verified);
+        assert!(verified.status.success() && !told.contains(unit), "{told}");
+    }
+}
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_client_for_aarch64_copies_from_and_to_a_server() {
+    let Some(folder) = env::var_os(AARCH64).map(PathBuf::from) else {
+        return skip(&format!(
+            "{AARCH64} names no directory with programs for aarch64"
+        ));
+    };
+    let tools = [
+        ("qemu-aarch64-static", "qemu-user-static"),
+        ("mmdebstrap", "mmdebstrap"),
+    ];
+    if !have(&["godwitd"], &tools) {
+        return;
+    }
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    // The C library and libgcc of that processor, as Debian has them.
+    let system = at("aarch64");
+    let mut libraries = within(LIMIT, "mmdebstrap");
+    libraries.args([
+        "--quiet",
+        "--mode=root",
+        "--variant=extract",
+        "--architectures=arm64",
+    ]);
+    libraries
+        .args(["--include=libc6,libgcc-s1", "bookworm"])
+        .arg(&system);
+    said(&mut libraries);
+    let client = || {
+        let mut client = within(120, "qemu-aarch64-static");
+        client.arg("-L").arg(&system).arg(folder.join("godwit"));
+        client.env("XDG_STATE_HOME", at("state"));
+        client
+    };
+    let version = said(client().arg("--version"));
+    assert_eq!(
+        version.trim(),
+        format!("godwit {}", env!("CARGO_PKG_VERSION"))
+    );
+    fs::create_dir(at("served")).unwrap();
+    let content: Vec<u8> = (0..3_000_001u32).map(|n| (n / 7 % 251) as u8).collect();
+    fs::write(at("file"), &content).unwrap();
+    let mut server = Command::new(programs().join("godwitd"));
+    server.args(["--anonymous", "rw", "--listen", "127.0.0.1:0", "--root"]);
+    server
+        .arg(at("served"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut server = Running(server.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let address = line.trim().strip_prefix("listening on ").unwrap();
+    let url = format!("ftp://{address}/copy");
+    said(client().args(["cp", "--verify"]).arg(at("file")).arg(&url));
+    assert!(fs::read(at("served/copy")).unwrap() == content);
+    said(client().args(["cp", "--verify", &url]).arg(at("back")));
+    assert!(fs::read(at("back")).unwrap() == content);
+}
