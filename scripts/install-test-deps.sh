@@ -69,6 +69,7 @@ dpkg-dev                     says what a package depends on
 mmdebstrap                   makes a clean system to install the package in
 buildah                      builds images of containers
 rpm                          makes and reads packages of other distributions
+systemd                      says whether its units are well formed
 LIST
 }
 
