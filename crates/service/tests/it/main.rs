@@ -22,6 +22,7 @@ mod issued;
 mod login;
 mod mail;
 mod metrics;
+mod pages;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
@@ -38,4 +39,5 @@ mod tokens;
 mod web;
 mod web_issuer;
 mod web_login;
+mod web_text;
 mod webhooks;
