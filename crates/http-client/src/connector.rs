@@ -34,6 +34,7 @@ pub struct Connector {
     tls: Option<HttpsClient>,
     policy: Policy,
     limits: Limits,
+    prepare: fn(&TcpStream),
 }
 
 impl Connector {
@@ -44,7 +45,14 @@ impl Connector {
             tls,
             policy,
             limits,
+            prepare: |_| {},
         }
+    }
+
+    /// `prepare` sets options of each socket once it is connected.
+    #[must_use]
+    pub fn preparing(self, prepare: fn(&TcpStream)) -> Self {
+        Self { prepare, ..self }
     }
 
     /// Connects to a server.
@@ -97,6 +105,7 @@ impl Connector {
         let ends = ends.map_err(|error| failure(Step::Connect, origin, error.into()))?;
         // Requests and last chunks are to leave at once. It is no failure that they do not.
         let _ = tcp.set_nodelay(true);
+        (self.prepare)(&tcp);
         let (wire, tls): (Box<dyn Wire>, _) = match origin.scheme {
             Scheme::Http => (Box::new(tcp), None),
             Scheme::Https => {

@@ -57,7 +57,10 @@ pub use self::{
         batch::TransferBatch,
         queue::{QueueTurn, QueuedWork},
     },
-    shaping::{congestion::Congestion, pacing::pace_by_window, rate_limit::RateLimit},
+    shaping::{
+        congestion::Congestion, pacing::pace_by_window, rate_limit::RateLimit,
+        unsent_limit::bound_unsent,
+    },
     transfer::{
         Monitor, Steered, Transfer,
         events::{TransferEvent, TransferReport},

@@ -9,6 +9,7 @@
 //! turn of each comes seldom, and it holds more so that it lasts.
 
 use std::{
+    os::fd::AsFd,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -72,6 +73,13 @@ pub struct TcpInfoHead {
     _counts: [u32; 3],
     /// Microseconds.
     min_rtt: u32,
+}
+
+/// Lets `socket` hold no more than so many bytes unsent, beside what is on its way.
+pub fn bound_unsent(socket: &impl AsFd, bytes: u32) {
+    if let Err(error) = SockRef::from(socket).set_tcp_notsent_lowat(bytes) {
+        tracing::debug!(%error, "the kernel does not bound what a data connection holds");
+    }
 }
 
 /// The bound of a socket.
@@ -138,10 +146,8 @@ impl UnsentLimit {
                 ((1 << block.ilog2()).min(most), u64::from(block))
             }
         };
-        if bound != std::mem::replace(&mut self.bound, bound)
-            && let Err(error) = SockRef::from(socket).set_tcp_notsent_lowat(bound)
-        {
-            tracing::debug!(%error, "the kernel does not bound what a data connection holds");
+        if bound != std::mem::replace(&mut self.bound, bound) {
+            bound_unsent(socket, bound);
         }
         block
     }
@@ -204,6 +210,8 @@ mod tests {
         }
         assert_eq!(unsent_limit.adapt(&socket, 1), u64::MAX);
         assert_eq!(bound(), as_it_was);
+        bound_unsent(&socket, 12_345);
+        assert_eq!(bound(), 12_345);
     }
 
     #[test]
