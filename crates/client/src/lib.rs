@@ -30,6 +30,7 @@ pub mod kept_sessions;
 mod local;
 pub mod manage;
 mod panics;
+mod passing;
 mod plan;
 pub mod report;
 pub mod service;

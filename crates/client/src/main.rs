@@ -363,8 +363,14 @@ impl Observer for Console {
                  channels: {data}"
             )),
             // The event log has the reasons for unchanged settings.
-            Event::Decision { from, to, reason } if self.verbosity >= 2 && *from != Some(*to) => {
-                self.line(format_args!("sessions x channels {reason}"));
+            Event::Decision {
+                side,
+                from,
+                to,
+                reason,
+            } if self.verbosity >= 2 && *from != Some(*to) => {
+                let whose = side.map_or(String::new(), |side| format!("of the {side} "));
+                self.line(format_args!("sessions x channels {whose}{reason}"));
             }
             Event::Retry { path, error, .. } if self.verbosity >= 2 => {
                 self.line(format_args!("trying {path} again: {error}"));

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::{
     endpoint::{Endpoint, EndpointRegistry},
+    passing::Side,
     report::{
         events::{Event, SettingView},
         reporter::Reporter,
@@ -108,6 +109,7 @@ impl SettingTarget {
                 ..before
             });
             self.reporter.emit(&Event::Decision {
+                side: None,
                 from: Some(self.view(from)),
                 to: self.view(to),
                 reason: format!("{from} -> {to}: {}: {why}", endpoint.name()),
@@ -136,6 +138,7 @@ impl SettingTarget {
         let from = self.view(setting);
         self.pipelining.store(depth, Ordering::Relaxed);
         self.reporter.emit(&Event::Decision {
+            side: None,
             from: Some(from),
             to: self.view(setting),
             reason: format!(
@@ -160,6 +163,9 @@ impl SettingTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) setting: Setting,
+    /// Data channels of each session with the source of files that pass through this machine, where
+    /// it has a number of its own; the setting is that of the destination then.
+    pub(crate) source_channels: Option<u32>,
     /// How often all channels were restarted (`--epoch-mode restart`).
     pub(crate) generation: u64,
 }
@@ -168,12 +174,24 @@ impl Default for Target {
     fn default() -> Self {
         Self {
             setting: Setting::new(1, 1),
+            source_channels: None,
             generation: 0,
         }
     }
 }
 
 impl Target {
+    /// The setting of one side.
+    pub(crate) fn of(&self, side: Side) -> Setting {
+        match (side, self.source_channels) {
+            (Side::Source, Some(parallelism)) => Setting {
+                parallelism,
+                ..self.setting
+            },
+            _ => self.setting,
+        }
+    }
+
     /// True if the worker in `place` is still wanted.
     pub(crate) fn includes(&self, place: WorkerSlot) -> bool {
         place.rank < self.setting.concurrency && place.generation == self.generation

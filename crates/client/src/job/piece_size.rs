@@ -123,7 +123,7 @@ mod tests {
     fn sizer(concurrency: u32, may_change: bool) -> PieceSizer {
         let target = Target {
             setting: Setting::new(concurrency, 4),
-            generation: 0,
+            ..Target::default()
         };
         PieceSizer::new(watch::channel(target).1, Arc::default(), may_change)
     }

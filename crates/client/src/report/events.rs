@@ -68,9 +68,17 @@ pub enum Event {
         /// What limited it, a word of [`godwit_tune::Bottleneck`]; absent if unknown.
         #[serde(skip_serializing_if = "Option::is_none")]
         limited_by: Option<&'static str>,
+        /// Where files pass through this machine: `source` or `destination`, the server that the
+        /// other waited for most of the time; absent if neither.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        slower_side: Option<&'static str>,
     },
     /// A setting was chosen.
     Decision {
+        /// Where files pass through this machine, and each server has a setting of its own: whose
+        /// it is, `source` or `destination`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        side: Option<&'static str>,
         /// The previous setting; absent at the start.
         #[serde(skip_serializing_if = "Option::is_none")]
         from: Option<SettingView>,

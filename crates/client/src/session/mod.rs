@@ -53,6 +53,7 @@ use crate::{
     },
     error::{Error, Result},
     kept_sessions::{KeptPair, KeptSession, LoggedIn},
+    passing::Side,
     report::events::{ChannelState, Event},
     setting_target::WorkerSlot,
 };
@@ -103,6 +104,8 @@ pub(crate) struct DataPlane {
     pub(crate) params: ChannelParams,
     /// Of the worker whose session it is.
     pub(crate) place: WorkerSlot,
+    /// Of its last transfer; one that passes nothing on is the destination of what it moves.
+    side: Side,
     /// Where data channels begin and end, ours first.
     addresses: [IpAddr; 2],
     /// A receiver was asked to report its progress often.
@@ -204,6 +207,7 @@ impl Session {
                     ..params
                 },
                 place: WorkerSlot::default(),
+                side: Side::Destination,
                 addresses: opened.addresses,
                 markers_requested: opened.markers_requested,
                 next_report: tokio::time::Instant::now(),

@@ -21,10 +21,12 @@ use super::{
     coordination::{Coordinator, ShareChange},
     epoch::{Epoch, EpochOutcome, EpochPlan, Measured, OBSERVE_INTERVAL, Totals},
     path_memory::PathMemory,
+    sides::Sides,
 };
 use crate::{
     context::RunContext,
     local::files,
+    passing::Side,
     report::events::Event,
     setting_target::Target,
     spec::{EpochMode, TunerSpec},
@@ -50,6 +52,8 @@ pub(crate) struct Controller {
     limit: Setting,
     memory: Option<SettingMemory>,
     congestion: Option<Congestion>,
+    /// Where files pass through this machine, and one server was seen to be slower.
+    sides: Option<Sides>,
 }
 
 /// Stores the setting at the end.
@@ -108,6 +112,7 @@ impl Controller {
             limit: Setting::new(u32::MAX, u32::MAX),
             memory: None,
             congestion: None,
+            sides: None,
         }
     }
 
@@ -127,9 +132,10 @@ impl Controller {
         let setting = self.share(context);
         context.target.replace(Target {
             setting,
-            generation: 0,
+            ..Target::default()
         });
         context.reporter.emit(&Event::Decision {
+            side: None,
             from: None,
             to: context.target.view(setting),
             reason: self.reason(),
@@ -208,7 +214,12 @@ impl Controller {
     /// Asks the tuner and publishes its decision. True if anything changes.
     fn decide(&mut self, context: &RunContext, seen: &Measured) -> bool {
         let alone = self.coordinator.is_alone();
-        if let Some(chooser) = &mut self.congestion
+        if alone && let Some(turned) = self.turn(context, seen.slower) {
+            return turned;
+        }
+        // It is about what this machine sends.
+        let sends = self.side() == Side::Destination;
+        if let Some(chooser) = self.congestion.as_mut().filter(|_| sends)
             && let Some(step) = chooser.decide(&seen.observation, alone)
         {
             return self.send_with(step, context);
@@ -251,6 +262,32 @@ impl Controller {
         self.publish(context, news)
     }
 
+    /// Goes on with the server that was slower, where files pass through this machine. `None`: there
+    /// is no reason to. Methods of papers know one setting.
+    fn turn(&mut self, context: &RunContext, slower: Option<Side>) -> Option<bool> {
+        let is_free = self.method == Method::Godwit && self.bounds.parallelism.is_none();
+        if !is_free || self.sides.is_none() && slower.is_none() {
+            return None;
+        }
+        let channels = context.target.now().setting.parallelism;
+        let begun = || Sides::beginning_at(channels);
+        let sides = self.sides.get_or_insert_with(begun);
+        let setting = sides.turn(slower, self.decided.setting)?;
+        let side = sides.tuned().as_str();
+        self.tuner = (self.method).build(Some(setting), self.bounds, files::random());
+        self.decided = self.tuner.first();
+        self.decided.setting = self
+            .bounds
+            .project(context.target.clamp_to_limits(self.decided.setting));
+        self.decided.rationale = format!("{}: the {side} is slower", self.decided.setting);
+        Some(self.publish(context, true))
+    }
+
+    /// Whose setting is decided about.
+    fn side(&self) -> Side {
+        self.sides.as_ref().map_or(Side::Destination, Sides::tuned)
+    }
+
     /// Sets the congestion control. The setting follows unless another run decides. True if
     /// anything changes.
     fn send_with(&mut self, step: Step, context: &RunContext) -> bool {
@@ -270,6 +307,8 @@ impl Controller {
 
     /// The path group changed: its members, or the decision of its leader.
     fn follow(&mut self, change: ShareChange, context: &RunContext) {
+        // What is shared is one setting.
+        self.sides = None;
         match change {
             ShareChange::Total(total) => self.decided = Coordinator::follow_decision(total),
             ShareChange::ShareChanged | ShareChange::Allocation => {
@@ -292,17 +331,25 @@ impl Controller {
         let before = context.target.now();
         let setting = self.share(context);
         let restarts = self.mode == EpochMode::Restart;
-        let changes = setting != before.setting || restarts;
-        if changes {
-            context.target.replace(Target {
+        let generation = before.generation + u64::from(restarts);
+        let target = match &self.sides {
+            Some(sides) => sides.target(setting, generation),
+            None => Target {
                 setting,
-                generation: before.generation + u64::from(restarts),
-            });
+                source_channels: None,
+                generation,
+            },
+        };
+        let changes = target != before;
+        if changes {
+            context.target.replace(target);
         }
+        let side = self.side();
         // Fixed settings have the same rationale after every epoch.
         if changes || news {
             context.reporter.emit(&Event::Decision {
-                from: Some(context.target.view(before.setting)),
+                side: self.sides.as_ref().map(|_| side.as_str()),
+                from: Some(context.target.view(before.of(side))),
                 to: context.target.view(setting),
                 reason: self.reason(),
             });
@@ -333,7 +380,10 @@ impl Controller {
         {
             return;
         }
-        let setting = self.decided.setting;
+        let setting = match &self.sides {
+            Some(_) => context.target.now().setting,
+            None => self.decided.setting,
+        };
         if let Err(error) = memory
             .paths
             .remember(&memory.path, setting, memory.goodput_bps)
@@ -359,6 +409,7 @@ fn totals_now(context: &RunContext) -> Totals {
         round_trip: context.counters.round_trip().as_secs_f64(),
         others_bytes: 0,
         running,
+        windows: context.windows.look(),
         rate_cap_bps: context.rate.get(),
     }
 }
@@ -377,6 +428,7 @@ fn report(context: &RunContext, seen: &Measured) {
         loss_ratio: o.loss_ratio,
         rtt_ms: o.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
         limited_by: limited_by.map(Bottleneck::as_str),
+        slower_side: seen.slower.map(Side::as_str),
     });
 }
 

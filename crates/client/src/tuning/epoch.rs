@@ -13,6 +13,8 @@ use std::time::Duration;
 use godwit_engine::data::Sample;
 use godwit_tune::{Observation, Setting, bottleneck};
 
+use crate::passing::{Side, WindowLooks};
+
 /// Time between two samples. A fiftieth of the shortest useful epoch would do; more samples cost
 /// system calls.
 pub(crate) const OBSERVE_INTERVAL: Duration = Duration::from_millis(50);
@@ -69,6 +71,8 @@ pub(crate) struct Totals {
     pub(crate) others_bytes: u64,
     /// A transfer is running.
     pub(crate) running: bool,
+    /// How files that pass through this machine were found.
+    pub(crate) windows: WindowLooks,
     /// The most channels that this run may have.
     pub(crate) rate_cap_bps: Option<u64>,
 }
@@ -89,6 +93,8 @@ pub(crate) struct Measured {
     pub(crate) channels: u32,
     /// Bytes of other jobs under the same setting; the observation has this job's.
     pub(crate) others_bytes: u64,
+    /// Where files pass through this machine: the server that the other waited for.
+    pub(crate) slower: Option<Side>,
 }
 
 /// An epoch in progress.
@@ -215,8 +221,21 @@ impl Epoch {
             rate_cap_bps: last.rate_cap_bps.map(|bps| bps as f64),
             ..Observation::new(self.plan.setting, seen.bytes, self.counted)
         };
+        let slower = last.windows.slower_since(&measuring.base.windows);
         Some(Measured {
-            observation,
+            observation: match slower {
+                // The path to the destination tells nothing of what limits.
+                Some(Side::Source) => Observation {
+                    sender_idle: observation.sender_idle,
+                    cpu_wait: observation.cpu_wait,
+                    cpu_busy: observation.cpu_busy,
+                    goodput_error_bps: observation.goodput_error_bps,
+                    rate_cap_bps: observation.rate_cap_bps,
+                    ..Observation::new(self.plan.setting, seen.bytes, self.counted)
+                },
+                _ => observation,
+            },
+            slower,
             channels: to.channels,
             others_bytes: last
                 .others_bytes

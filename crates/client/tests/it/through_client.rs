@@ -2,10 +2,12 @@
 
 use std::{
     fs,
-    io::Write as _,
-    net::TcpStream,
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
     sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
 };
 
 use crate::{
@@ -101,7 +103,9 @@ fn a_missing_source_leaves_nothing_at_the_destination() {
 
 /// Runs the client with the password and the authority of the door.
 fn copy(door: &Door, ends: [&str; 2]) -> Ran {
-    let mut program = godwit(&["cp", "--ca", text(&door.ca()), "--retries=2", "-v"]);
+    // More channels would carry less each, and a relay breaks one that carries much.
+    let flags = ["cp", "--retries=2", "-v", "-c", "1", "-p", "2"];
+    let mut program = godwit(&[&flags[..], &["--ca", text(&door.ca())]].concat());
     program.env("GODWIT_PASSWORD", "s3cret").args(ends);
     program.output().unwrap().into()
 }
@@ -131,7 +135,7 @@ fn answer_get(heard: &Heard, stream: &mut TcpStream, content: &[u8], sent: usize
     let end = sent.saturating_sub(first).min(rest.len());
     drop(stream.write_all(&rest[..end]));
     if end < rest.len() {
-        drop(stream.shutdown(std::net::Shutdown::Both));
+        drop(stream.shutdown(Shutdown::Both));
     }
 }
 
@@ -168,12 +172,12 @@ fn a_source_that_dies_is_the_one_that_is_named() {
 fn a_broken_source_goes_on_from_what_the_destination_has() {
     let (door, server) = unlike();
     fs::write(server.path("f"), bytes(40 << 20, 5)).unwrap();
-    let relay = Relay::to(server.address, Spoil::End(20 << 20));
+    let relay = Relay::to(server.address, Spoil::End(12 << 20));
     let from = format!("ftp://{}/f", relay.address);
     copy(&door, [&from, &door.url("/f")]).expect(0, &["again: "]);
     same(&server.path("f"), &door.root("f"));
     // The destination takes parts.
-    let relay = Relay::to(server.address, Spoil::End(20 << 20));
+    let relay = Relay::to(server.address, Spoil::End(12 << 20));
     let to = format!("ftp://{}/g", relay.address);
     copy(&door, [&door.url("/f"), &to]).expect(0, &["again: "]);
     same(&server.path("g"), &door.root("f"));
@@ -186,7 +190,7 @@ fn a_destination_that_dies_is_the_one_that_is_named() {
     fs::write(server.path("f"), bytes(8 << 20, 6)).unwrap();
     let target = FakeHttp::start(|heard, stream| match heard.0.as_str() {
         "PROPFIND" if heard.1 == "/" => multistatus(stream, &["/"], 0),
-        "PUT" => drop(stream.shutdown(std::net::Shutdown::Both)),
+        "PUT" => drop(stream.shutdown(Shutdown::Both)),
         _ => send(stream, "404 Not Found", "", b""),
     });
     let (from, to) = (server.url("/f"), target.url("/f"));
@@ -254,4 +258,77 @@ fn parts_of_two_versions_make_no_file() {
     assert!(source.heard("GET").len() > 1, "one session took all of it");
     ran.expect(4, &[&from, "changed meanwhile"]);
     assert!(tree(server.root.path()).is_empty());
+}
+
+/// The way to a server, on which each connection carries 64 KiB in 20 ms, the way up or down.
+fn slow_way(server: SocketAddr, is_up: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect(server).unwrap();
+            let ends = [&client, &server].map(|end| end.try_clone().unwrap());
+            let [to_client, to_server] = ends;
+            thread::spawn(move || carry(client, to_server, is_up));
+            thread::spawn(move || carry(server, to_client, !is_up));
+        }
+    });
+    address
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, is_slow: bool) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer)
+        && to.write_all(&buffer[..read]).is_ok()
+    {
+        if is_slow {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    drop(to.shutdown(Shutdown::Both));
+}
+
+/// Copies a file over a way that is slow up or down, and checks that the side is named and tuned.
+#[track_caller]
+fn slower(side: &str, is_up: bool) {
+    let (door, server) = unlike();
+    let way = format!("https://jo@{}/f", slow_way(door.address(), is_up));
+    let mut ends = [way, server.url("/f")];
+    // More than a window holds, where that has to be full.
+    let content = bytes(if is_up { 112 << 20 } else { 48 << 20 }, 7);
+    match is_up {
+        true => {
+            fs::write(server.path("f"), content).unwrap();
+            ends.reverse();
+        }
+        false => fs::write(door.root("f"), content).unwrap(),
+    }
+    let own = tempfile::tempdir().unwrap();
+    let log = own.path().join("log");
+    let flags = ["cp", "--no-verify", "-c", "1", "--events", text(&log)];
+    let mut program = godwit(&[&flags[..], &["--ca", text(&door.ca())]].concat());
+    // Alone on its path, whatever other tests do.
+    program.env("XDG_RUNTIME_DIR", own.path());
+    program.env("XDG_STATE_HOME", own.path());
+    program.env("GODWIT_PASSWORD", "s3cret").args(&ends);
+    let ran: Ran = program.output().unwrap().into();
+    ran.expect(0, &[]);
+    same(&server.path("f"), &door.root("f"));
+    let explained = godwit(&["explain", text(&log)]).output().unwrap();
+    let explained = String::from_utf8(explained.stdout).unwrap();
+    let named = format!("the {side} was the slower server");
+    assert!(explained.contains(&named), "{explained}");
+    let log = fs::read_to_string(&log).unwrap();
+    let decision = format!("\"event\":\"decision\",\"side\":\"{side}\"");
+    assert!(log.contains(&decision), "{log}");
+}
+
+#[test]
+fn a_source_that_is_slower_is_named_and_gets_channels_of_its_own() {
+    slower("source", false);
+}
+
+#[test]
+fn a_destination_that_is_slower_is_named_and_tuned() {
+    slower("destination", true);
 }

@@ -54,6 +54,9 @@ pub struct Run {
     pub phases: Vec<SettingSpan>,
     /// What limited it, most bytes first.
     pub limits: Vec<LimitShare>,
+    /// Where files passed through this machine: the server that the other waited for, most bytes
+    /// first.
+    pub slower_sides: Vec<SlowerShare>,
     /// Most small files in flight on a control channel; 1 without a pipeline, 0 if unknown.
     pub pipelining: u64,
     /// Why the last setting was chosen.
@@ -77,6 +80,8 @@ pub struct SettingSpan {
     pub goodput_bps: f64,
     /// The word of the log.
     pub limited_by: Option<String>,
+    /// The word of the log.
+    pub slower_side: Option<String>,
 }
 
 /// What limited a part of a run, and what helps.
@@ -88,6 +93,15 @@ pub struct LimitShare {
     pub share: f64,
     /// What helps; absent for words of later versions.
     pub advice: Option<&'static str>,
+}
+
+/// Which server was the slower one for a part of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SlowerShare {
+    /// The word of the log: `source` or `destination`.
+    pub side: String,
+    /// Of the measured bytes, `0..=1`.
+    pub share: f64,
 }
 
 /// Reads the log at `path`.
@@ -156,6 +170,7 @@ impl Run {
                 bytes: count("bytes"),
                 goodput_bps: number("goodput_bps"),
                 limited_by: event["limited_by"].as_str().map(str::to_owned),
+                slower_side: event["slower_side"].as_str().map(str::to_owned),
             }),
             "summary" => {
                 self.bytes = count("bytes");
@@ -176,7 +191,13 @@ impl Run {
             .filter_map(together)
             .collect();
         let total = sum(&self.epochs).max(1);
-        self.limits = by_word(&self.epochs)
+        let slower = by_word(&self.epochs, |epoch| epoch.slower_side.as_deref());
+        let shares = slower.into_iter().map(|(side, bytes)| SlowerShare {
+            side: side.to_owned(),
+            share: ratio(bytes, total),
+        });
+        self.slower_sides = shares.collect();
+        self.limits = by_word(&self.epochs, limit_of)
             .into_iter()
             .map(|(word, bytes)| LimitShare {
                 limited_by: word.to_owned(),
@@ -202,7 +223,8 @@ fn together(epochs: &[SettingSpan]) -> Option<SettingSpan> {
         seconds,
         bytes,
         goodput_bps: rate(bytes, seconds),
-        limited_by: by_word(epochs).first().map(|(word, _)| (*word).to_owned()),
+        limited_by: most(epochs, limit_of),
+        slower_side: most(epochs, |epoch| epoch.slower_side.as_deref()),
         ..epochs.last()?.clone()
     })
 }
@@ -211,11 +233,22 @@ fn sum(epochs: &[SettingSpan]) -> u64 {
     epochs.iter().fold(0, |sum, e| sum.saturating_add(e.bytes))
 }
 
+fn limit_of(epoch: &SettingSpan) -> Option<&str> {
+    epoch.limited_by.as_deref()
+}
+
+/// The word of most bytes.
+fn most(epochs: &[SettingSpan], of: fn(&SettingSpan) -> Option<&str>) -> Option<String> {
+    by_word(epochs, of)
+        .first()
+        .map(|(word, _)| (*word).to_owned())
+}
+
 /// Bytes under each word, most first.
-fn by_word(epochs: &[SettingSpan]) -> Vec<(&str, u64)> {
+fn by_word(epochs: &[SettingSpan], of: fn(&SettingSpan) -> Option<&str>) -> Vec<(&str, u64)> {
     let mut words = BTreeMap::<&str, u64>::new();
     for epoch in epochs {
-        if let Some(word) = &epoch.limited_by {
+        if let Some(word) = of(epoch) {
             let bytes = words.entry(word).or_default();
             *bytes = bytes.saturating_add(epoch.bytes);
         }
@@ -295,6 +328,29 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn of_two_servers_the_slower_one_is_named() {
+        let of = |side: &str| {
+            let key = format!("\"slower_side\":\"{side}\",\"limited_by\"");
+            epoch(1, 1, "remote").replace("\"limited_by\"", &key)
+        };
+        let log = [
+            of("source"),
+            of("source"),
+            of("destination"),
+            epoch(4, 1, "cpu"),
+        ];
+        let explanation = explain(&log.join("\n"));
+        let shares = &explanation.runs[0].slower_sides;
+        assert_eq!((shares[0].side.as_str(), shares[0].share), ("source", 0.5));
+        let text = explanation.to_string();
+        assert!(text.contains("the source was the slower server for 50 % of the bytes"));
+        assert!(
+            text.contains("the destination was the slower server for 25 %"),
+            "{text}"
+        );
     }
 
     #[test]

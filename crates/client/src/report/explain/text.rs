@@ -71,6 +71,14 @@ fn show(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, ": {advice}")?;
         }
     }
+    for slower in run.slower_sides.iter().filter(|s| s.share >= SHARE_MIN) {
+        let share = slower.share * 100.0;
+        write!(
+            f,
+            "\n  the {} was the slower server for {share:.0} % of the bytes",
+            slower.side
+        )?;
+    }
     if run.phases.is_empty() {
         write!(f, "\n  too short to be measured")?;
     } else if run.limits.is_empty() {

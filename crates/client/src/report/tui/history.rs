@@ -99,6 +99,11 @@ impl TransferHistory {
             Event::Epoch {
                 loss_ratio, rtt_ms, ..
             } => (self.loss_ratio, self.rtt_ms) = (*loss_ratio, *rtt_ms),
+            // The display has one setting: where files are sent to.
+            Event::Decision {
+                side: Some("source"),
+                ..
+            } => {}
             Event::Decision { to, reason, .. } => {
                 (self.setting, self.reason) = (Some(*to), Some(short(reason)));
             }

@@ -9,7 +9,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
@@ -17,6 +17,8 @@ use godwit_engine::storage::{File, FileKind, Metadata, Result, failure};
 use godwit_proto::{ByteRange, RangeSet};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use crate::passing::WindowLooks;
 
 /// Bytes that all windows of a run hold at most.
 pub(super) const ALL_BYTES: u64 = 256 << 20;
@@ -31,14 +33,26 @@ const BLOCK_BYTES: u64 = 256 << 10;
 /// Time until a reader that may block looks again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The memory that the windows of a run share.
+/// The windows of a run, and the memory that they share.
 #[derive(Clone)]
-pub(crate) struct WindowMemory(Arc<Semaphore>);
+pub(crate) struct WindowMemory {
+    blocks: Arc<Semaphore>,
+    looks: Arc<Mutex<Looks>>,
+}
+
+#[derive(Default)]
+struct Looks {
+    windows: Vec<Weak<Window>>,
+    seen: WindowLooks,
+}
 
 impl Default for WindowMemory {
     fn default() -> Self {
-        // In blocks: a count of them always fits.
-        Self(Arc::new(Semaphore::new((ALL_BYTES / BLOCK_BYTES) as usize)))
+        Self {
+            // In blocks: a count of them always fits.
+            blocks: Arc::new(Semaphore::new((ALL_BYTES / BLOCK_BYTES) as usize)),
+            looks: Arc::default(),
+        }
     }
 }
 
@@ -53,9 +67,26 @@ impl WindowMemory {
         let bytes = region.map_or(share, |region| region.len().clamp(1, share));
         let blocks = u32::try_from(bytes.div_ceil(BLOCK_BYTES) + 1).unwrap_or(u32::MAX);
         // The semaphore is never closed.
-        let permit = Arc::clone(&self.0).acquire_many_owned(blocks).await.ok();
+        let permit = Arc::clone(&self.blocks);
+        let permit = permit.acquire_many_owned(blocks).await.ok();
         let start = region.map_or(0, |region| region.start);
-        Arc::new(Window::new(start, bytes, permit))
+        let window = Arc::new(Window::new(start, bytes, permit));
+        self.looks.lock().windows.push(Arc::downgrade(&window));
+        window
+    }
+
+    /// Looks at all windows, and returns the sums with this look.
+    pub(crate) fn look(&self) -> WindowLooks {
+        let mut looks = self.looks.lock();
+        let Looks { windows, seen } = &mut *looks;
+        windows.retain(|window| {
+            let window = window.upgrade();
+            if let Some(window) = &window {
+                window.add_to(seen);
+            }
+            window.is_some()
+        });
+        *seen
     }
 }
 
@@ -115,6 +146,20 @@ impl Window {
             }
             begun.await;
         }
+    }
+
+    /// Adds how it is found.
+    fn add_to(&self, looks: &mut WindowLooks) {
+        let state = self.state.lock();
+        if state.written.is_empty() || state.is_complete || state.is_broken {
+            return;
+        }
+        let floor = state.floor();
+        let ready = end_of_run(&state.written, floor).saturating_sub(floor);
+        looks.all += 1;
+        looks.empty += u64::from(ready == 0);
+        // Pieces of several channels from the source come out of order, and are at most a fourth.
+        looks.full += u64::from(ready >= self.bytes / 2);
     }
 
     /// All of `region` has come.
@@ -321,6 +366,7 @@ impl io::Read for WindowReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::passing::Side;
 
     fn region(bytes: u64) -> Option<ByteRange> {
         ByteRange::new(0, bytes)
@@ -398,6 +444,28 @@ mod tests {
         assert!(window.readable_at(0) > 0 && window.writable_at(2 << 20) > 0);
         assert!(window.read_at(0, &mut [0]).is_err());
         assert!(window.write_all_at(0, b"x").is_err());
+    }
+
+    #[tokio::test]
+    async fn looks_tell_which_side_the_other_waits_for() {
+        let memory = WindowMemory::default();
+        let window = memory.window(region(8 << 20), 1).await;
+        let begun = memory.look();
+        assert_eq!(begun.all, 0, "the source has not begun");
+        window.write_all_at(0, &[7]).unwrap();
+        window.write_all_at(2, &[7; 5 << 20]).unwrap();
+        window.read_at(0, &mut [0]).unwrap();
+        let late = memory.look();
+        assert_eq!(late.slower_since(&begun), Some(Side::Source));
+        window.write_all_at(1, &[7]).unwrap();
+        let full = memory.look();
+        assert_eq!(full.slower_since(&late), Some(Side::Destination));
+        assert_eq!(full.slower_since(&begun), None, "one look each");
+        window.read_at(1, &mut vec![0; 3 << 20]).unwrap();
+        assert_eq!(memory.look().slower_since(&full), None, "there is some");
+        window.complete();
+        let last = memory.look();
+        assert_eq!(memory.look(), last, "the source has ended");
     }
 
     #[tokio::test]

@@ -32,6 +32,7 @@ use crate::{
     endpoint::capabilities::Lack,
     error::{Error, Result, most_informative},
     local::journal::SafeRanges,
+    passing::Side,
     report::{
         events::{ChannelState, Event},
         progress::{LocalView, RunningTransfer},
@@ -153,6 +154,10 @@ impl Session {
         if let Some(error) = self.endpoint.capabilities.data(false).given_up() {
             return TransferOutcome::never_began(error);
         }
+        self.data.side = match plan.feeds {
+            true => Side::Source,
+            false => Side::Destination,
+        };
         if self.endpoint.is_http() {
             return Box::pin(self.transfer_by_requests(plan, job(Mode::Stream))).await;
         }
@@ -213,8 +218,8 @@ impl Session {
 
     /// The target's data channels, as far as the server takes them.
     pub(crate) fn channels_wanted(&self) -> u32 {
-        let target = self.context.target.now().setting.parallelism;
-        self.endpoint.capabilities.fit_channels(target)
+        let target = self.context.target.now().of(self.data.side);
+        (self.endpoint.capabilities).fit_channels(target.parallelism)
     }
 
     /// Channels to begin with: the target's, or those that are there, where the server can change
