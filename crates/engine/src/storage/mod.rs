@@ -160,9 +160,10 @@ pub trait File: Send + Sync + 'static {
     fn waits_for_reader(&self) -> bool {
         false
     }
-    /// Its bytes are read once, in order: they are gone then.
-    fn is_read_once(&self) -> bool {
-        false
+    /// Its bytes are read once, and are gone then: how many there can be at a time, from the first
+    /// that was not read on. `None`: they stay.
+    fn read_once_within(&self) -> Option<u64> {
+        None
     }
     /// As of now.
     fn metadata(&self) -> Result<Metadata>;

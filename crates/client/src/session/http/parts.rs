@@ -14,10 +14,11 @@ use godwit_http_client::{
     header, printable,
 };
 use godwit_proto::{ByteRange, error::TransferFailure};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    get::unreached,
+    get::{FILE_PAUSE, unreached},
     put::{Outflow, WORK_FACTOR},
     region::{Failure, Piece, Region},
     replies::{Failed, refusal},
@@ -44,6 +45,17 @@ pub(super) struct PartsJob {
 }
 
 impl PartsJob {
+    /// No byte can be sent again.
+    fn is_read_once(&self) -> bool {
+        self.file.read_once_within().is_some()
+    }
+
+    fn fail(&self, failure: Failure) {
+        // First: no piece may be handed out behind those that lanes let go.
+        self.region.fail(failure);
+        self.cancel.cancel();
+    }
+
     /// What a request says that it sends of the file.
     fn range(&self, start: u64, end: u64) -> ContentRange {
         ContentRange {
@@ -82,6 +94,10 @@ async fn send(
 ) -> Result<(), Failure> {
     let limit = wire.server.limits.answer.saturating_mul(WORK_FACTOR);
     let start = piece.start;
+    // The server waits for a request's bytes no longer than it thinks right.
+    while job.file.readable_at(job.base + start) == 0 {
+        sleep(FILE_PAUSE).await;
+    }
     let totals = Arc::clone(&job.region.totals);
     let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals, buffers));
     let mut unconfirmed = Unconfirmed(Some(Arc::clone(&outflow)));
@@ -89,9 +105,15 @@ async fn send(
         // Others may have taken of it since an earlier attempt.
         let end = job.region.sent(lane, start);
         let (sender, body) = channel((!job.are_open).then_some(end - start));
+        let is_gone = job.is_read_once() && outflow.has_sent();
         outflow.take_back();
         let own = (Arc::clone(job), Arc::clone(&outflow));
-        tokio::spawn(feed(own, (lane, start), end, sender));
+        match is_gone {
+            true => job.fail(Failure::lost(
+                "the connection was closed in the middle of a part",
+            )),
+            false => drop(tokio::spawn(feed(own, (lane, start), end, sender))),
+        }
         let range = HeaderValue::try_from(job.range(start, end).to_string());
         // Digits and signs are a header. Without one, this would be the whole file.
         let range = range.unwrap_or(HeaderValue::from_static("none"));
@@ -130,8 +152,9 @@ async fn send(
     }
     let text = exchange.reason().await;
     let refused = Failure::Refused(refusal(status, &text, Failed::Status), true);
+    let is_gone = job.is_read_once() && outflow.has_sent();
     Err(match status.as_u16() {
-        429 | 503 => Failure::Crowded(Box::new(refused)),
+        429 | 503 if !is_gone => Failure::Crowded(Box::new(refused)),
         // A request that was given up has come to the server late, and writes these bytes.
         409 => Failure::lost(format!("the server answers {status}: {text}")),
         _ => refused,
@@ -163,10 +186,7 @@ async fn feed(
     let on_sent = |bytes| job.region.sent(lane, start + bytes) - start;
     let fed = outflow.file(&job.file, at, end - start, &sender, on_sent);
     if let Err(failure) = fed.await {
-        // First: no piece may be handed out behind those that lanes let go.
-        job.region
-            .fail(Failure::Transfer(TransferFailure::Storage(failure)));
-        job.cancel.cancel();
+        job.fail(Failure::Transfer(TransferFailure::Storage(failure)));
         sender.gone().await;
     }
 }

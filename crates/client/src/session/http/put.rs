@@ -267,6 +267,10 @@ impl Outflow {
             let mut buffer = self.buffers.take(bytes);
             while file.readable_at(base + at) == 0 {
                 sleep(FILE_PAUSE).await;
+                length = on_sent(at);
+                if at >= length {
+                    return Ok(());
+                }
             }
             let began = Instant::now();
             let read = file.read_at(base + at, &mut buffer.room()[..bytes])?;

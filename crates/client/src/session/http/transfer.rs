@@ -284,13 +284,13 @@ impl Session {
             }
             Source::Stream(stream) => (LaneSource::Stream(Mutex::new(Some(stream))), None),
         };
+        let are_open = server.takes_open_parts.load(Ordering::Relaxed);
         if let (LaneSource::File { file, base }, Some(length)) = (&source, length)
-            // A part may have to be sent again.
-            && !file.is_read_once()
+            // A part whose bytes do not come can end before.
+            && (are_open || file.read_once_within().is_none())
             && self.sends_parts(&server, plan, path, length)
         {
             let file = (Arc::clone(file), *base, length);
-            let are_open = server.takes_open_parts.load(Ordering::Relaxed);
             return Box::pin(self.put_parts(plan, path, file, are_open)).await;
         }
         if matches!(plan.ahead, Some(Command::Rest(_))) {
@@ -388,7 +388,8 @@ impl Session {
         if let Some(began) = plan.began {
             began(None);
         }
-        let region = Region::of_parts(length, self.round_trip, are_open);
+        let room = file.read_once_within().unwrap_or(u64::MAX);
+        let region = Region::of_parts(length, room, self.round_trip, are_open);
         let job = Arc::new(PartsJob {
             region: region.recorded_in(plan.safe, remote),
             are_open,

@@ -319,8 +319,8 @@ impl File for Window {
         end_of_run(&state.written, state.floor()) > state.floor()
     }
 
-    fn is_read_once(&self) -> bool {
-        true
+    fn read_once_within(&self) -> Option<u64> {
+        Some(self.bytes)
     }
 
     fn metadata(&self) -> Result<Metadata> {

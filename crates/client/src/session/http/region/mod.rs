@@ -120,10 +120,11 @@ impl Region {
     }
 
     /// One that is sent to a server that takes parts. `are_open`: they may end before their end.
-    pub(super) fn of_parts(end: u64, round_trip: Duration, are_open: bool) -> Self {
+    /// `room`: bytes of the file that can be there, from the first that was not sent on.
+    pub(super) fn of_parts(end: u64, room: u64, round_trip: Duration, are_open: bool) -> Self {
         let mut region = Self {
             totals: Arc::new(RequestTotals::new(true)),
-            ..Self::new(0, Some(end), u64::MAX, round_trip)
+            ..Self::new(0, Some(end), room, round_trip)
         };
         let state = region.state.get_mut();
         state.is_begun = true;
@@ -345,9 +346,15 @@ impl Region {
         };
         state.active[own].at = at;
         let Active { start, end, .. } = state.active[own];
-        let leaves = state.is_one_too_many(lane);
-        let ends = leaves || state.is_late(lane);
-        if !ends || at == start || !state.may_divide(&state.active[own]) {
+        let is_long = state.may_divide(&state.active[own]);
+        let leaves = is_long && state.is_one_too_many(lane);
+        let is_late = state.can_cut && at < end && state.is_late(lane);
+        if at == start || !(leaves || is_late) {
+            let has_window = state.window < u64::MAX;
+            drop(state);
+            if has_window {
+                self.lanes.notify_waiters();
+            }
             return end;
         }
         state.active[own].end = at;

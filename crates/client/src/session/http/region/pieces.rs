@@ -230,19 +230,21 @@ impl State {
         let all: f64 = self.staying().filter_map(|lane| self.rate_now(lane)).sum();
         let left = Duration::try_from_secs_f64(self.unassigned() as f64 / all.max(1.0));
         let left = left.unwrap_or(Duration::MAX);
+        // Those of all lanes fit into the window.
+        let most = self.window / 4;
+        let most_sent = most.min(SENT_BYTES_MAX);
         let (time, most) = match (self.is_sent, self.can_cut) {
             // What turns out to be slower than it began cannot be divided.
             (true, false) => {
                 let end = (left / 2).max(self.round_trip * LAST_ROUND_TRIPS);
                 let time = self.sent_time().min((*took * 2).max(SENT_TIME_MIN));
-                (time.min(end), SENT_BYTES_MAX)
+                (time.min(end), most_sent)
             }
-            (true, true) => (self.sent_time().min(left), SENT_BYTES_MAX),
-            // Those of all lanes fit into the window.
+            (true, true) => (self.sent_time().min(left), most_sent),
             (false, _) => {
                 let time = self.round_trip * PIECE_ROUND_TRIPS;
                 let time = time.clamp(PIECE_TIME_MIN, PIECE_TIME_MAX);
-                (time.min(left), self.window / 4)
+                (time.min(left), most)
             }
         };
         let bytes = saturating_bytes(rate * time.as_secs_f64()).min(most);

@@ -132,7 +132,7 @@ async fn the_last_piece_is_divided_but_no_part_that_says_its_length() {
         (6 << 20, Some(8 << 20), true)
     );
     assert_eq!(region.end_of(1), Some(6 << 20));
-    let sent = Region::of_parts(8 << 20, ROUND_TRIP, false);
+    let sent = Region::of_parts(8 << 20, u64::MAX, ROUND_TRIP, false);
     sent.want(2);
     for lane in [0, 1] {
         assert!(sent.take(lane).await.is_some());
@@ -142,7 +142,7 @@ async fn the_last_piece_is_divided_but_no_part_that_says_its_length() {
 
 #[tokio::test]
 async fn a_part_that_says_its_length_is_not_shortened_for_others() {
-    let region = Region::of_parts(1 << 30, ROUND_TRIP, false);
+    let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, false);
     assert_eq!(region.want(1), [0]);
     region.take(0).await.unwrap();
     region.confirmed(0);
@@ -156,7 +156,7 @@ async fn a_part_that_says_its_length_is_not_shortened_for_others() {
 
 #[tokio::test]
 async fn of_an_open_part_a_lane_that_waits_sends_the_later_half() {
-    let region = Region::of_parts(8 << 20, ROUND_TRIP, true);
+    let region = Region::of_parts(8 << 20, u64::MAX, ROUND_TRIP, true);
     region.want(2);
     let slow = region.take(0).await.unwrap();
     region.take(1).await.unwrap();
@@ -178,7 +178,7 @@ async fn of_an_open_part_a_lane_that_waits_sends_the_later_half() {
 
 #[tokio::test]
 async fn an_open_part_ends_where_its_lane_is_one_too_many_or_is_late() {
-    let region = Region::of_parts(1 << 30, ROUND_TRIP, true);
+    let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, true);
     region.want(2);
     let first = region.take(0).await.unwrap();
     let second = region.take(1).await.unwrap();
@@ -207,7 +207,7 @@ async fn an_open_part_ends_where_its_lane_is_one_too_many_or_is_late() {
 
 #[tokio::test]
 async fn nothing_is_sent_behind_what_could_not_be_read() {
-    let region = Region::of_parts(1 << 30, ROUND_TRIP, false);
+    let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, false);
     region.want(2);
     let first = region.take(0).await.unwrap();
     region.take(1).await.unwrap();
@@ -222,7 +222,7 @@ async fn nothing_is_sent_behind_what_could_not_be_read() {
 
 #[tokio::test]
 async fn what_one_lane_could_not_send_another_sends() {
-    let region = Region::of_parts(64 << 20, ROUND_TRIP, false);
+    let region = Region::of_parts(64 << 20, u64::MAX, ROUND_TRIP, false);
     region.want(2);
     let first = region.take(0).await.unwrap();
     let second = region.take(1).await.unwrap();
@@ -249,6 +249,18 @@ async fn lanes_that_come_later_stay_within_the_window() {
     for lane in [1, 2, 3] {
         let piece = region.take(lane).await.unwrap();
         assert!(piece.end.unwrap() <= ROOM, "{piece:?}");
+    }
+}
+
+#[tokio::test]
+async fn parts_of_what_passes_stay_within_the_window() {
+    let region = Region::of_parts(1 << 40, 8 * MIB, ROUND_TRIP, true);
+    assert_eq!(region.want(4), [0, 1, 2, 3]);
+    region.take(0).await.unwrap();
+    for lane in [1, 2, 3] {
+        let piece = tokio::time::timeout(Duration::from_millis(20), region.take(lane)).await;
+        let end = piece.map_or(0, |piece| piece.unwrap().end.unwrap());
+        assert!(end <= 8 * MIB, "{end}");
     }
 }
 
