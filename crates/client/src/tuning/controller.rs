@@ -262,8 +262,8 @@ impl Controller {
         self.publish(context, news)
     }
 
-    /// Goes on with the server that was slower, where files pass through this machine. `None`: there
-    /// is no reason to. Methods of papers know one setting.
+    /// Goes on with the server that was slower, where files pass through this machine. `None`:
+    /// there is no reason to. Methods of papers know one setting.
     fn turn(&mut self, context: &RunContext, slower: Option<Side>) -> Option<bool> {
         let is_free = self.method == Method::Godwit && self.bounds.parallelism.is_none();
         if !is_free || self.sides.is_none() && slower.is_none() {
