@@ -1,23 +1,18 @@
 //! The scheduler's leases and queues beside those of the database.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
 use godwit_scheduler as scheduler;
-use godwit_scheduler::{LeaseId, Scheduler};
-use godwit_service_api::{
-    agent::{Lease, Share},
-    job::JobOptions,
-    site::EndpointState,
-    why::{Why, WhyCode},
-};
+use godwit_scheduler::Scheduler;
+use godwit_service_api::{agent::Lease, job::JobOptions, site::EndpointState};
 use uuid::Uuid;
 
 use super::{
     Board,
-    convert::{class, code, limits, of_api, since_1970, to_api},
+    convert::{class, limits, of_api, since_1970},
     holders::{Granted, Holders},
     lifetimes::Lifetimes,
     links::LinksSaid,
@@ -29,10 +24,7 @@ use crate::{
     store::{
         Store, StoreError,
         agents::Which,
-        model::{
-            AgentRecord, GrantOrder, GrantedUnit, JobFilter, Leadership, LeasedUnit, LostUnit,
-            QueueKey,
-        },
+        model::{AgentRecord, JobFilter, Leadership, LeasedUnit, LostUnit},
     },
 };
 
@@ -56,13 +48,6 @@ const JOBS_TOGETHER: usize = 250;
 const JOBS_IN_TURN: usize = 250;
 const AGENTS_IN_TURN: i64 = 500;
 
-/// Jobs that are reasoned about at a time, but for those that take longer than this.
-const REASONED_TOGETHER: usize = 1000;
-const REASONS_LIMIT: Duration = Duration::from_millis(5);
-
-/// Jobs that are written at a time.
-const WRITTEN_TOGETHER: usize = 100;
-
 /// What the scheduler is told and what it said, for as long as one node leads.
 pub(super) struct Books {
     scheduler: Scheduler,
@@ -80,6 +65,8 @@ pub(super) struct Books {
     leisure: Instant,
     /// Whether rounds read in turn.
     in_turn: bool,
+    /// Jobs whose queues one look reads, fewer than [`JOBS_TOGETHER`] where those took too long.
+    together: usize,
     links: LinksSaid,
 }
 
@@ -99,12 +86,20 @@ impl Books {
             round: Instant::now(),
             leisure: Instant::now(),
             in_turn: true,
+            together: JOBS_TOGETHER,
             links: LinksSaid::default(),
         })
     }
 
     fn now(&self) -> Duration {
         self.began.0 + self.began.1.elapsed()
+    }
+
+    /// The clock of the database may be set. Time of the scheduler never goes back.
+    async fn read_clock(&mut self, store: &Store) -> Result<(), StoreError> {
+        let now = since_1970(store.now().await?);
+        self.began = (now.max(self.now()), Instant::now());
+        Ok(())
     }
 
     /// Reads what has changed, hands out what is free, and does a little of what has time. Says
@@ -127,6 +122,7 @@ impl Books {
             self.read_marks(store, is_round).await?;
         }
         if is_round {
+            self.read_clock(store).await?;
             self.waiting.read_granted();
             self.holders.drop_silent(store.lease(), &mut self.scheduler);
         }
@@ -290,11 +286,26 @@ impl Books {
 
     /// Some of the jobs that are to be read. Says whether there were any.
     async fn read_jobs(&mut self, store: &Store) -> Result<bool, StoreError> {
-        let jobs = self.waiting.next(JOBS_TOGETHER);
+        let jobs = self.waiting.next(self.together);
         if jobs.is_empty() {
             return Ok(false);
         }
-        let queues = store.queues_of(&jobs).await?;
+        let queues = match store.queues_of(&jobs).await {
+            Ok(queues) => queues,
+            // The database ends a statement that takes too long. What is known is handed out.
+            Err(error) if error.is_passing() => {
+                let first = jobs.first();
+                tracing::warn!(%error, ?first, number = jobs.len(), "could not read what waits of jobs");
+                self.together = (jobs.len() / 2).max(1);
+                if let [job] = jobs[..] {
+                    // It is read when its turn comes.
+                    self.waiting.put_off(job);
+                }
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        self.together = (self.together * 2).min(JOBS_TOGETHER);
         // Jobs without queues have nothing that waits.
         let before = jobs.iter().flat_map(|job| self.waiting.of(*job));
         let mut idle: HashSet<Uuid> = before.map(|queue| queue.record.job).collect();
@@ -364,163 +375,6 @@ impl Books {
         Ok(())
     }
 
-    async fn hand_out(
-        &mut self,
-        store: &Store,
-        board: &Board,
-        leader: Leadership,
-    ) -> Result<u64, StoreError> {
-        let now = self.now();
-        let grants = self.scheduler.step(now);
-        if grants.is_empty() {
-            return Ok(0);
-        }
-        let mut orders = Vec::with_capacity(grants.len());
-        let mut waiting: HashMap<(String, QueueKey, Share), Vec<LeaseId>> = HashMap::new();
-        let mut idle = Vec::new();
-        for grant in grants {
-            let agent = self.holders.agent(&grant.agent);
-            let Some((agent, queue)) = agent.zip(self.waiting.key(&grant.queue)) else {
-                idle.push(grant.lease);
-                continue;
-            };
-            orders.push(GrantOrder {
-                queue,
-                agent: grant.agent.clone(),
-                incarnation: agent.record.incarnation,
-                share: to_api(grant.share),
-                files: grant.files,
-            });
-            let order = (grant.agent, queue, to_api(grant.share));
-            waiting.entry(order).or_default().push(grant.lease);
-        }
-        let granted = store.grant(leader, &orders).await;
-        for unit in granted.iter().flatten() {
-            let order = (unit.agent.clone(), unit.queue, unit.share);
-            if let Some(id) = waiting.get_mut(&order).and_then(Vec::pop) {
-                self.started(unit, id, board);
-            }
-        }
-        // Nothing started for these: what was known of them was wrong.
-        for ((_, queue, _), leases) in waiting {
-            if !leases.is_empty() {
-                self.waiting.doubt(queue.job);
-                idle.extend(leases);
-            }
-        }
-        idle.into_iter()
-            .for_each(|id| self.scheduler.lease_ended(id, 0, 0, now));
-        granted.map(|units| units.len() as u64)
-    }
-
-    fn started(&mut self, unit: &GrantedUnit, id: LeaseId, board: &Board) {
-        let files = match &unit.work {
-            godwit_service_api::agent::Work::Copy(files) => files.len(),
-            godwit_service_api::agent::Work::List { .. } => 1,
-        };
-        let running = Granted {
-            id,
-            agent: unit.agent.clone(),
-            job: unit.job,
-            link: unit.queue.link,
-            bytes: unit.bytes,
-            files: u32::try_from(files).unwrap_or(u32::MAX),
-            share: unit.share,
-        };
-        self.holders.leases.insert(unit.lease, running);
-        self.waiting.granted(unit.queue.job);
-        self.said.first.insert(unit.queue.job);
-        board.wake_agent(&unit.agent);
-        board.job_changed(unit.job);
-    }
-
-    async fn decide_shares(
-        &mut self,
-        store: &Store,
-        board: &Board,
-        leader: Leadership,
-    ) -> Result<(), StoreError> {
-        let decided = self.scheduler.shares(self.now()).into_iter();
-        let decided: HashMap<LeaseId, Share> =
-            decided.map(|(id, share)| (id, to_api(share))).collect();
-        let mut changed = BTreeMap::new();
-        for (lease, running) in &self.holders.leases {
-            if let Some(share) = decided.get(&running.id).filter(|s| **s != running.share) {
-                changed.insert(*lease, *share);
-            }
-        }
-        if changed.is_empty() {
-            return Ok(());
-        }
-        store.set_shares(leader, &changed).await?;
-        for (lease, share) in changed {
-            if let Some(running) = self.holders.leases.get_mut(&lease) {
-                running.share = share;
-                board.wake_agent(&running.agent);
-            }
-        }
-        Ok(())
-    }
-
-    /// Says of some jobs why they wait: of those that were read, then of all others in turn.
-    fn reason(&mut self) {
-        let (began, now) = (Instant::now(), self.now());
-        for _ in 0..REASONED_TOGETHER {
-            if began.elapsed() >= REASONS_LIMIT {
-                break;
-            }
-            let first = self.said.first.pop_first();
-            let job = match (first, self.said.turn) {
-                (Some(job), _) => job,
-                (None, Some(turn)) => {
-                    let next = self.waiting.after(turn);
-                    self.said.turn = next.map(|queue| queue.record.key.job);
-                    let Some(job) = self.said.turn else {
-                        break;
-                    };
-                    job
-                }
-                (None, None) => break,
-            };
-            self.waiting.see_credentials(job, &self.lifetimes, now);
-            self.reason_about(job, now);
-        }
-    }
-
-    fn reason_about(&mut self, job: i64, now: Duration) {
-        let mut why: Vec<Why> = Vec::new();
-        let mut id = None;
-        for queue in self.waiting.of(job) {
-            id = Some(queue.record.job);
-            let reasons = self.scheduler.why(&queue.name).into_iter();
-            let reasons = reasons.map(|reason| Why {
-                code: code(reason.code()),
-                text: reason.to_string(),
-            });
-            let reasons = reasons.filter(|why| why.code != WhyCode::CredentialExpired);
-            let ending = self.lifetimes.of(&queue.record, now);
-            for reason in reasons.chain(ending.map(|ending| ending.why)) {
-                if !why.contains(&reason) {
-                    why.push(reason);
-                }
-            }
-        }
-        if let Some(id) = id {
-            self.said.why(id, why);
-        }
-    }
-
-    /// Writes some of what has changed, for the other nodes.
-    async fn write(&mut self, store: &Store, leader: Leadership) -> Result<(), StoreError> {
-        let some = self.said.unwritten(WRITTEN_TOGETHER);
-        if some.is_empty() {
-            return Ok(());
-        }
-        store.set_jobs_now(leader, &some).await?;
-        self.said.written(some);
-        Ok(())
-    }
-
     /// The whole service, for the metrics.
     fn fleet(&self) -> Fleet {
         let mut fleet = Fleet {
@@ -574,5 +428,7 @@ fn numbers(agents: &[AgentRecord]) -> Vec<i64> {
     agents.iter().map(|agent| agent.number).collect()
 }
 
+mod grants;
+mod reasons;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,10 @@
 //! no note of what changed would spare much. A job that was read is reasoned about at once, all
 //! others in turn, some at a time.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    ops::Bound,
+};
 
 use godwit_service_api::why::Why;
 use uuid::Uuid;
@@ -16,8 +19,9 @@ use crate::store::model::JobNow;
 pub(super) struct Said {
     now: HashMap<Uuid, JobNow>,
     written: HashMap<Uuid, JobNow>,
-    /// Jobs of which the database has something else.
+    /// Jobs of which the database has something else, and the last of those that were written.
     unwritten: BTreeSet<Uuid>,
+    written_last: Uuid,
     /// The same for the other parts of this process.
     unposted: BTreeSet<Uuid>,
     /// Jobs of which agents report.
@@ -37,6 +41,7 @@ impl Said {
             now: written.clone(),
             written,
             unwritten: BTreeSet::new(),
+            written_last: Uuid::nil(),
             unposted: BTreeSet::new(),
             moving: HashSet::new(),
             is_of_this_term: false,
@@ -111,14 +116,21 @@ impl Said {
         !self.first.is_empty() || !self.unwritten.is_empty()
     }
 
-    /// Some of what the database does not have.
+    /// Some of what the database does not have. All have their turn: many jobs that move change
+    /// each second, and would keep what waits from being written.
     pub(super) fn unwritten(&self, most: usize) -> Vec<(Uuid, Option<JobNow>)> {
-        let some = self.unwritten.iter().take(most);
+        let later = (Bound::Excluded(self.written_last), Bound::Unbounded);
+        let later = self.unwritten.range(later);
+        let others = self.unwritten.range(..=self.written_last);
+        let some = later.chain(others).take(most);
         some.map(|job| (*job, self.now.get(job).cloned())).collect()
     }
 
     /// The database has it.
     pub(super) fn written(&mut self, jobs: Vec<(Uuid, Option<JobNow>)>) {
+        if let Some((last, _)) = jobs.last() {
+            self.written_last = *last;
+        }
         for (job, now) in jobs {
             self.unwritten.remove(&job);
             match now {
@@ -145,4 +157,26 @@ fn put(now: &mut JobNow, progress: Progress) {
     now.bytes = progress.bytes;
     now.goodput = progress.goodput;
     now.pace = progress.pace;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_change_each_second_do_not_keep_others_from_being_written() {
+        let jobs: Vec<Uuid> = (1..=5).map(Uuid::from_u128).collect();
+        let mut said = Said::new(HashMap::new());
+        for round in 1..=3 {
+            let progress = Progress {
+                bytes: round,
+                ..Progress::default()
+            };
+            said.moving(jobs.iter().map(|job| (*job, progress)).collect());
+            let some = said.unwritten(2);
+            assert_eq!(some.len(), 2);
+            said.written(some);
+        }
+        assert!(jobs.iter().all(|job| said.written.contains_key(job)));
+    }
 }

@@ -156,6 +156,11 @@ impl WaitingQueues {
         self.changed.iter().take(most).copied().collect()
     }
 
+    /// A job could not be read now.
+    pub(super) fn put_off(&mut self, job: i64) {
+        self.changed.remove(&job);
+    }
+
     /// These are the queues of these jobs.
     pub(super) fn jobs_are(
         &mut self,

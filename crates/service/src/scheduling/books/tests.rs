@@ -2,16 +2,20 @@
 
 use godwit_service_api::{
     agent::{
-        AgentDescription, FileEnd, FileOutcome, PROTOCOL, PollRequest, UnitProgress, UnitResult,
-        Work,
+        AgentDescription, FileEnd, FileOutcome, PROTOCOL, PollRequest, Share, UnitProgress,
+        UnitResult, Work,
     },
     job::{FileError, FileRequest, WhoActs},
+    why::WhyCode,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::{Begun, Quota, model::QueueRecord};
+use crate::store::{
+    Begun, Quota,
+    model::{GrantedUnit, QueueRecord},
+};
 
 /// A leader with its database, an agent, and users.
 struct Site {
