@@ -54,6 +54,8 @@ pub(crate) enum Lack {
     IssuedTokens,
     /// PUT of parts of files.
     Parts,
+    /// Of parts that end early.
+    OpenParts,
 }
 
 /// What a server was observed to do.

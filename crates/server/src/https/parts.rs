@@ -247,6 +247,8 @@ struct Active {
     part: Option<StoredPart>,
     /// Where the bytes end that are its own until it lets go.
     claimed: u64,
+    /// Where those begin that a later request has written, or writes.
+    limit: u64,
     stop: Stop,
 }
 
@@ -289,6 +291,9 @@ impl Place {
                 return Err(taken());
             };
             let start = active[own].claimed;
+            if end > active[own].limit {
+                return Err(taken());
+            }
             let mut before = Vec::new();
             for other in active.iter().filter(|other| !is_own(other)) {
                 let Some(written) = other.part else {
@@ -305,6 +310,13 @@ impl Place {
                 return Ok(Err(before));
             }
             active[own].claimed = end;
+            // Also when this part has ended: what it has answered for stays as it is.
+            for other in active.iter_mut() {
+                let is_earlier = |written: StoredPart| written.arrival < part.arrival;
+                if other.part.is_some_and(is_earlier) && other.claimed <= start {
+                    other.limit = other.limit.min(start);
+                }
+            }
             Ok(Ok(()))
         })
         .await
@@ -316,6 +328,7 @@ impl Place {
         active.push(Active {
             part,
             claimed: part.map_or(0, |part| part.range.start),
+            limit: u64::MAX,
             stop: Arc::clone(&stop),
         });
         Self {
@@ -429,6 +442,22 @@ mod tests {
         goes_on.await.unwrap().unwrap();
         let _later = claimed(FILE, open(5, 9)).await.unwrap();
         let earlier = claimed(FILE, open(0, 8)).await.unwrap();
+        let refused = earlier.claim(6).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::CONFLICT);
+    }
+
+    #[tokio::test]
+    async fn what_a_later_request_has_written_is_not_written_over_by_an_earlier_one() {
+        const FILE: FileId = (u64::MAX, 4);
+        let open = |start, arrival| StoredPart {
+            is_open: true,
+            ..part(start, arrival)
+        };
+        let earlier = claimed(FILE, open(0, 1)).await.unwrap();
+        let later = claimed(FILE, open(5, 2)).await.unwrap();
+        later.claim(15).await.unwrap();
+        drop(later);
+        earlier.claim(5).await.unwrap();
         let refused = earlier.claim(6).await.unwrap_err();
         assert_eq!(refused.status, StatusCode::CONFLICT);
     }

@@ -172,7 +172,7 @@ mod tests {
                 bytes: round,
                 ..Progress::default()
             };
-            said.moving(jobs.iter().map(|job| (*job, progress)).collect());
+            said.moving(jobs.iter().map(|job| (*job, progress.clone())).collect());
             let some = said.unwritten(2);
             assert_eq!(some.len(), 2);
             said.written(some);

@@ -24,12 +24,14 @@ use super::{
     replies::{Failed, refusal},
     server::Wire,
 };
+use crate::endpoint::{Endpoint, capabilities::Lack};
 
 /// A transfer to the server, in pieces.
 pub(super) struct PartsJob {
     pub(super) region: Region,
     /// The server takes parts that end before their ranges do.
     pub(super) are_open: bool,
+    pub(super) endpoint: Arc<Endpoint>,
     /// Path, as it is in requests.
     pub(super) target: String,
     /// Byte of the file at the server that is byte 0 of the region.
@@ -129,19 +131,27 @@ async fn send(
     let sent = wire.send(&job.target, request).await;
     let mut exchange = sent.map_err(|error| {
         let failure = unreached(error);
-        match outflow.has_sent() {
-            true => failure,
-            false => Failure::Crowded(Box::new(failure)),
+        match outflow.sent() {
+            0 => Failure::Crowded(Box::new(failure)),
+            _ => failure,
         }
     })?;
     let status = exchange.answer.status;
     if status.is_success() {
-        if job.are_open {
-            let end = job.region.end_of(lane).unwrap_or(start);
-            let stored = exchange.answer.header(STORED_HEADER);
-            let sent = job.range(start, end);
-            if stored.and_then(ContentRange::parse) != Some(sent) {
-                let stored = printable(stored.unwrap_or("nothing").as_bytes());
+        let end = job.region.end_of(lane).unwrap_or(start);
+        let sent = job.range(start, end);
+        if start + outflow.sent() != end {
+            let text = format!("the server answers {status} before it can have {sent}");
+            return Err(Failure::lost(text));
+        }
+        match exchange.answer.header(STORED_HEADER) {
+            _ if !job.are_open => {}
+            None => {
+                return Err(goes_on_closed(job, format!("HTTP {status} names no bytes")));
+            }
+            Some(stored) if ContentRange::parse(stored) == Some(sent) => {}
+            Some(stored) => {
+                let stored = printable(stored.as_bytes());
                 let text = format!("the server says it has stored {stored}, and not {sent}");
                 return Err(Failure::lost(text));
             }
@@ -156,9 +166,20 @@ async fn send(
     Err(match status.as_u16() {
         429 | 503 if !is_gone => Failure::Crowded(Box::new(refused)),
         // A request that was given up has come to the server late, and writes these bytes.
-        409 => Failure::lost(format!("the server answers {status}: {text}")),
+        409 => Failure::lost(format!(
+            "the server answers {status} to bytes from {}: {text}",
+            job.remote + start
+        )),
+        // What is between, or another of its machines, is older.
+        400 | 411 if job.are_open => goes_on_closed(job, format!("HTTP {status}: {text}")),
         _ => refused,
     })
+}
+
+/// The attempt that follows sends parts that say how long they are.
+fn goes_on_closed(job: &PartsJob, text: String) -> Failure {
+    job.endpoint.capabilities.record_lack(Lack::OpenParts);
+    Failure::lost(format!("it does not take parts that end early: {text}"))
 }
 
 /// Takes back what was sent, unless the server has confirmed it.

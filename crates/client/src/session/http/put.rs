@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
@@ -32,6 +32,10 @@ use crate::report::progress::RequestTotals;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// What is read of a file for a slow connection: what it sends in this time, and no less than that.
+const CHUNK_TIME: Duration = Duration::from_millis(20);
+const CHUNK_BYTES_MIN: usize = 32 << 10;
 
 const _: () = assert!(
     CHUNK_BYTES as u64 <= HALF_BYTES_MIN,
@@ -142,7 +146,7 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
         let text = exchange.reason().await;
         return Err(Failure::Refused(
             refusal(status, &text, Failed::Status),
-            job.outflow.has_sent(),
+            job.outflow.sent() > 0,
         ));
     }
     wire.done(exchange).await;
@@ -221,6 +225,14 @@ async fn feed_stream(
     }
 }
 
+/// Bytes to read at a time, after so many: a connection that is slow is to have few ahead, which no
+/// other can take.
+fn chunk_bytes(at: u64, since: Duration) -> usize {
+    let turns = since.as_micros() / CHUNK_TIME.as_micros() + 1;
+    let bytes = usize::try_from(u128::from(at) / turns).unwrap_or(CHUNK_BYTES);
+    bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES)
+}
+
 /// Bytes on their way into the body of a request: within the rate, and counted.
 pub(super) struct Outflow {
     rate: Arc<RateLimit>,
@@ -240,8 +252,9 @@ impl Outflow {
         }
     }
 
-    pub(super) fn has_sent(&self) -> bool {
-        self.sent.load(Ordering::Relaxed) > 0
+    /// Bytes that are on their way.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// What was sent has not arrived.
@@ -261,9 +274,11 @@ impl Outflow {
         on_sent: impl Fn(u64) -> u64,
     ) -> Result<(), StorageFailure> {
         let mut at = 0;
+        let start = Instant::now();
         while at < length {
+            let bytes = chunk_bytes(at, start.elapsed());
             let left = usize::try_from(length - at);
-            let bytes = left.map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+            let bytes = left.map_or(bytes, |left| left.min(bytes));
             let mut buffer = self.buffers.take(bytes);
             while file.readable_at(base + at) == 0 {
                 sleep(FILE_PAUSE).await;
@@ -299,11 +314,20 @@ impl Outflow {
             sleep_until(until.into()).await;
         }
         let bytes = chunk.len() as u64;
+        // Before it is: the answer to the last bytes may come before this goes on.
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_taken = sender.send(chunk).await.is_ok();
-        if is_taken {
-            self.rate.spend(bytes);
-            self.sent.fetch_add(bytes, Ordering::Relaxed);
-            self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+        match is_taken {
+            true => self.rate.spend(bytes),
+            // Unless all was taken back meanwhile.
+            false => {
+                let less = |sent: u64| sent.checked_sub(bytes);
+                let order = Ordering::Relaxed;
+                if self.sent.fetch_update(order, order, less).is_ok() {
+                    self.totals.bytes.fetch_sub(bytes, order);
+                }
+            }
         }
         is_taken
     }

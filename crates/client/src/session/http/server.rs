@@ -52,7 +52,7 @@ const REST_BYTES_MAX: u64 = 64 << 10;
 
 /// Bytes that a connection holds unsent: no other can send them when it is slow, and the kernel
 /// would let it hold what its window once was. Enough for 10 Gbit/s, as with data channels.
-const UNSENT_BYTES_MAX: u32 = 256 << 10;
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
 /// Time for what is read of an answer beside what was asked for.
 const UNWANTED_LIMIT: Duration = Duration::from_secs(5);

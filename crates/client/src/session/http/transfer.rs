@@ -284,7 +284,8 @@ impl Session {
             }
             Source::Stream(stream) => (LaneSource::Stream(Mutex::new(Some(stream))), None),
         };
-        let are_open = server.takes_open_parts.load(Ordering::Relaxed);
+        let are_open = server.takes_open_parts.load(Ordering::Relaxed)
+            && !self.endpoint.capabilities.lacks(Lack::OpenParts);
         if let (LaneSource::File { file, base }, Some(length)) = (&source, length)
             // A part whose bytes do not come can end before.
             && (are_open || file.read_once_within().is_none())
@@ -393,6 +394,7 @@ impl Session {
         let job = Arc::new(PartsJob {
             region: region.recorded_in(plan.safe, remote),
             are_open,
+            endpoint: Arc::clone(&self.endpoint),
             target: HttpServer::target(path, false),
             remote,
             base,

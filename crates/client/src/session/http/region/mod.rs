@@ -2,7 +2,7 @@
 //!
 //! A lane has one piece after the other, each of them one request. A request costs a round trip in
 //! which its connection rests, so a piece takes many of those; the last ones are shorter, so that
-//! all lanes end together, and one that has none left takes half of another's.
+//! all lanes end together, and one that has none left takes of another's what it can move meanwhile.
 
 mod pieces;
 #[cfg(test)]
@@ -10,7 +10,7 @@ mod tests;
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use godwit_proto::{ByteRange, RangeSet, Reply, error::TransferFailure};
@@ -346,6 +346,12 @@ impl Region {
         };
         state.active[own].at = at;
         let Active { start, end, .. } = state.active[own];
+        if at == start
+            && let Some(pace) = state.paces.get_mut(&lane)
+        {
+            // Sent again, it takes its time from now on.
+            pace.began = Instant::now();
+        }
         let is_long = state.may_divide(&state.active[own]);
         let leaves = is_long && state.is_one_too_many(lane);
         let is_late = state.can_cut && at < end && state.is_late(lane);
