@@ -107,7 +107,7 @@ async fn send(
         // Others may have taken of it since an earlier attempt.
         let end = job.region.sent(lane, start);
         let (sender, body) = channel((!job.are_open).then_some(end - start));
-        let is_gone = job.is_read_once() && outflow.has_sent();
+        let is_gone = job.is_read_once() && outflow.sent() > 0;
         outflow.take_back();
         let own = (Arc::clone(job), Arc::clone(&outflow));
         match is_gone {
@@ -162,7 +162,7 @@ async fn send(
     }
     let text = exchange.reason().await;
     let refused = Failure::Refused(refusal(status, &text, Failed::Status), true);
-    let is_gone = job.is_read_once() && outflow.has_sent();
+    let is_gone = job.is_read_once() && outflow.sent() > 0;
     Err(match status.as_u16() {
         429 | 503 if !is_gone => Failure::Crowded(Box::new(refused)),
         // A request that was given up has come to the server late, and writes these bytes.
