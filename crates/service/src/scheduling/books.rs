@@ -295,7 +295,7 @@ impl Books {
             // The database ends a statement that takes too long. What is known is handed out.
             Err(error) if error.is_passing() => {
                 let first = jobs.first();
-                tracing::warn!(%error, ?first, number = jobs.len(), "could not read what waits of jobs");
+                tracing::warn!(%error, ?first, number = jobs.len(), "queues of jobs not read");
                 self.together = (jobs.len() / 2).max(1);
                 if let [job] = jobs[..] {
                     // It is read when its turn comes.

@@ -47,7 +47,7 @@ impl KnownAgent {
 
 /// What agents report of units together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct UnitsProgress {
     /// Bytes that no result has counted.
     pub(super) bytes: u64,
     /// Bytes a second.
@@ -57,7 +57,7 @@ pub(super) struct Progress {
 
 #[derive(Default)]
 struct Gathered<'a> {
-    sum: Progress,
+    sum: UnitsProgress,
     /// How many units each of these holds back.
     limits: BTreeMap<&'a str, u32>,
 }
@@ -78,7 +78,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    fn finish(mut self) -> Progress {
+    fn finish(mut self) -> UnitsProgress {
         let most = self.limits.into_iter().max_by_key(|(_, units)| *units);
         self.sum.pace.limited_by = most.map(|(limit, _)| limit.to_owned());
         self.sum
@@ -174,7 +174,7 @@ impl Holders {
     }
 
     /// What agents report of jobs.
-    pub(super) fn progress(&self) -> HashMap<Uuid, Progress> {
+    pub(super) fn progress(&self) -> HashMap<Uuid, UnitsProgress> {
         let mut jobs: HashMap<Uuid, Gathered<'_>> = HashMap::new();
         for (running, report) in self.reports() {
             jobs.entry(running.job).or_default().add(running, report);
@@ -184,7 +184,7 @@ impl Holders {
     }
 
     /// The same of pairs of endpoints, by number.
-    pub(super) fn progress_of_links(&self) -> HashMap<i64, Progress> {
+    pub(super) fn progress_of_links(&self) -> HashMap<i64, UnitsProgress> {
         let mut links: HashMap<i64, Gathered<'_>> = HashMap::new();
         for (running, report) in self.reports() {
             links.entry(running.link).or_default().add(running, report);

@@ -12,7 +12,7 @@ use std::{
 use godwit_service_api::why::Why;
 use uuid::Uuid;
 
-use super::holders::Progress;
+use super::holders::UnitsProgress;
 use crate::store::model::JobNow;
 
 /// What is said, and what of it the database has.
@@ -75,12 +75,12 @@ impl Said {
     }
 
     /// What agents report of jobs, of all that they report of.
-    pub(super) fn moving(&mut self, jobs: HashMap<Uuid, Progress>) {
+    pub(super) fn moving(&mut self, jobs: HashMap<Uuid, UnitsProgress>) {
         let ended: Vec<Uuid> = (self.moving.iter().filter(|job| !jobs.contains_key(*job)))
             .copied()
             .collect();
         for job in ended {
-            self.change(job, |now| put(now, Progress::default()));
+            self.change(job, |now| put(now, UnitsProgress::default()));
         }
         self.moving = jobs.keys().copied().collect();
         for (job, progress) in jobs {
@@ -153,7 +153,7 @@ impl Said {
     }
 }
 
-fn put(now: &mut JobNow, progress: Progress) {
+fn put(now: &mut JobNow, progress: UnitsProgress) {
     now.bytes = progress.bytes;
     now.goodput = progress.goodput;
     now.pace = progress.pace;
@@ -168,9 +168,9 @@ mod tests {
         let jobs: Vec<Uuid> = (1..=5).map(Uuid::from_u128).collect();
         let mut said = Said::new(HashMap::new());
         for round in 1..=3 {
-            let progress = Progress {
+            let progress = UnitsProgress {
                 bytes: round,
-                ..Progress::default()
+                ..UnitsProgress::default()
             };
             said.moving(jobs.iter().map(|job| (*job, progress.clone())).collect());
             let some = said.unwritten(2);

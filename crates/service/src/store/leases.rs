@@ -222,7 +222,8 @@ impl Store {
         });
         let rows: Vec<String> = rows.collect();
         let text = format!(
-            "INSERT INTO job_now (id, why, bytes, goodput, pace) VALUES {} ON CONFLICT (id) DO UPDATE
+            "INSERT INTO job_now (id, why, bytes, goodput, pace) VALUES {}
+            ON CONFLICT (id) DO UPDATE
             SET why = excluded.why, bytes = excluded.bytes, goodput = excluded.goodput,
             pace = excluded.pace",
             rows.join(", ")

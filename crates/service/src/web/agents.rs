@@ -10,9 +10,10 @@ use serde::Deserialize;
 
 use super::{
     Web,
-    layout::{Place, Shown, page as whole, token},
+    frame::PageResult,
+    layout::{Place, page as whole, token},
     text::{brief, of_limit, rate, state, time},
-    visitor::{Asked, Operator, Posted, Visitor, check_operator},
+    visitor::{OperatorVisitor, PageQuery, Posted, Visitor, check_operator},
 };
 
 /// Agents of a page.
@@ -27,13 +28,15 @@ pub(super) struct AgentsQuery {
 
 pub(super) async fn page(
     State(web): State<Web>,
-    Operator(visitor): Operator,
-    Asked(asked): Asked<AgentsQuery>,
-) -> Shown {
+    OperatorVisitor(visitor): OperatorVisitor,
+    PageQuery(asked): PageQuery<AgentsQuery>,
+) -> PageResult {
     let (agents, next) = web.api.agent_page(asked.after, PAGE).await?;
     let body = html! {
         h1 { "Agents" }
-        p class="lede" { "They move the files. One that drains ends what it holds and gets no more." }
+        p class="lede" {
+            "They move the files. One that drains ends what it holds and gets no more."
+        }
         @if agents.is_empty() {
             p class="none" { "No agent has asked for work yet." }
         } @else {
@@ -84,7 +87,8 @@ fn row(visitor: &Visitor, agent: &AgentView) -> Markup {
                 form method="post" action="/agents" {
                     (token(visitor))
                     input type="hidden" name="name" value=(agent.name);
-                    input type="hidden" name="draining" value=(if agent.draining { "" } else { "yes" });
+                    input type="hidden" name="draining"
+                        value=(if agent.draining { "" } else { "yes" });
                     button class="link" type="submit" {
                         @if agent.draining { "Give work" } @else { "Drain" }
                         span class="unseen" { " " (brief(&agent.name)) }
@@ -96,7 +100,7 @@ fn row(visitor: &Visitor, agent: &AgentView) -> Markup {
 }
 
 /// Lets an agent have new work, or not.
-pub(super) async fn set(State(web): State<Web>, posted: Posted) -> Shown {
+pub(super) async fn set(State(web): State<Web>, posted: Posted) -> PageResult {
     let Posted { visitor, form } = posted;
     check_operator(&visitor)?;
     let request = AgentRequest {

@@ -1,5 +1,5 @@
-//! Style, script and icon, which are in the program. Their names change with what they hold, so that
-//! browsers keep them.
+//! Style, script and icon, which are in the program. Their names change with what they hold, so
+//! that browsers keep them.
 
 use std::sync::LazyLock;
 

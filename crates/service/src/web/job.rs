@@ -16,10 +16,12 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::{
-    Web, chart, files, jobs,
-    layout::{Html, Place, Shown, page as whole, token},
+    Web, chart, files,
+    frame::{Html, PageResult},
+    jobs,
+    layout::{Place, page as whole, token},
     text::{brief, bytes, count, duration, percent, rate, state, time, took, visible},
-    visitor::{Asked, Posted, Visitor},
+    visitor::{PageQuery, Posted, Visitor},
 };
 use crate::{
     api::cursor,
@@ -59,8 +61,8 @@ pub(super) async fn page(
     State(web): State<Web>,
     visitor: Visitor,
     Path(id): Path<String>,
-    Asked(asked): Asked<JobQuery>,
-) -> Shown {
+    PageQuery(asked): PageQuery<JobQuery>,
+) -> PageResult {
     let record = job(&web, &visitor, &id).await?;
     let api = &web.api;
     let is_failed = asked.files == "failed";
@@ -111,7 +113,7 @@ pub(super) async fn live(
     State(web): State<Web>,
     visitor: Visitor,
     Path(id): Path<String>,
-) -> Shown {
+) -> PageResult {
     let record = job(&web, &visitor, &id).await?;
     let now = now(&web, record).await?;
     let answer: Response = Html(live_part(&visitor, &now)).into_response();
@@ -123,7 +125,7 @@ pub(super) async fn act(
     State(web): State<Web>,
     Path((id, action)): Path<(String, String)>,
     posted: Posted,
-) -> Shown {
+) -> PageResult {
     let Posted { visitor, form } = posted;
     let (api, caller) = (&web.api, &visitor.caller);
     let mut id = id.parse::<Uuid>().map_err(|_| ApiError::not_found())?;

@@ -14,9 +14,10 @@ use uuid::Uuid;
 
 use super::{
     Web,
-    layout::{Html, Place, Shown, page as whole},
+    frame::{Html, PageResult},
+    layout::{Place, page as whole},
     text::{brief, bytes, count, duration, percent, rate, state, time, visible},
-    visitor::{Asked, Visitor},
+    visitor::{PageQuery, Visitor},
 };
 use crate::problem::{Answer, ApiError, Kind};
 
@@ -37,7 +38,7 @@ const STATES: [JobState; 8] = [
 /// What a list holds. Forms send what is empty, too.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct JobsQuery {
+pub(super) struct JobsFilter {
     state: String,
     /// The beginning of a name, or an id.
     q: String,
@@ -54,7 +55,7 @@ struct Found {
     is_search: bool,
 }
 
-impl JobsQuery {
+impl JobsFilter {
     /// As the query of a URL, from another place on.
     fn with_cursor(&self, cursor: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -105,8 +106,8 @@ impl JobsQuery {
 pub(super) async fn page(
     State(web): State<Web>,
     visitor: Visitor,
-    Asked(asked): Asked<JobsQuery>,
-) -> Shown {
+    PageQuery(asked): PageQuery<JobsFilter>,
+) -> PageResult {
     // An id is a job's.
     if let Ok(id) = asked.q.trim().parse::<Uuid>()
         && web.api.visible_job(&visitor.caller, id).await.is_ok()
@@ -135,14 +136,14 @@ pub(super) async fn page(
 pub(super) async fn live(
     State(web): State<Web>,
     visitor: Visitor,
-    Asked(asked): Asked<JobsQuery>,
-) -> Shown {
+    PageQuery(asked): PageQuery<JobsFilter>,
+) -> PageResult {
     let found = asked.find(&web, &visitor).await?;
     let answer: Response = Html(table(&found, &asked)).into_response();
     Ok(answer)
 }
 
-fn filter(visitor: &Visitor, asked: &JobsQuery) -> Markup {
+fn filter(visitor: &Visitor, asked: &JobsFilter) -> Markup {
     html! {
         form class="filter" method="get" action="/jobs" role="search" {
             div class="grow" {
@@ -180,7 +181,7 @@ fn filter(visitor: &Visitor, asked: &JobsQuery) -> Markup {
     }
 }
 
-fn table(found: &Found, asked: &JobsQuery) -> Markup {
+fn table(found: &Found, asked: &JobsFilter) -> Markup {
     let has_owners = !asked.all.is_empty() || !asked.owner.is_empty();
     if found.jobs.is_empty() {
         return html! { p class="none" { "No jobs here." } };

@@ -14,9 +14,9 @@ use zeroize::Zeroizing;
 use super::{
     Web,
     cookies::Cookie,
-    layout::{Failure, bare, notice, with_status},
+    frame::{PageError, bare, notice, with_status},
     text::visible,
-    visitor::{Asked, Form, Posted, same_site},
+    visitor::{Form, PageQuery, Posted, same_site},
 };
 use crate::{
     accounts::{
@@ -35,7 +35,7 @@ pub(super) struct LoginQuery {
 pub(super) async fn page(
     State(web): State<Web>,
     Extension(peer): Extension<Peer>,
-    Asked(asked): Asked<LoginQuery>,
+    PageQuery(asked): PageQuery<LoginQuery>,
 ) -> Response {
     let body = forms(&web, &peer, same_site(&asked.next), None);
     bare(StatusCode::OK, "Log in", &body)
@@ -107,7 +107,7 @@ pub(super) struct IssuerQuery {
 pub(super) async fn to_issuer(
     State(web): State<Web>,
     Extension(peer): Extension<Peer>,
-    Asked(asked): Asked<IssuerQuery>,
+    PageQuery(asked): PageQuery<IssuerQuery>,
 ) -> Response {
     let next = same_site(&asked.next);
     let began = async {
@@ -144,7 +144,7 @@ pub(super) async fn from_issuer(
     State(web): State<Web>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
-    Asked(asked): Asked<ReturnQuery>,
+    PageQuery(asked): PageQuery<ReturnQuery>,
 ) -> Response {
     let login = Cookie::Login.read(&web, &headers);
     let login = login.and_then(BrowserLogin::from_cookie);
@@ -184,7 +184,7 @@ pub(super) async fn logout(State(web): State<Web>, posted: Posted) -> Response {
         .end_session(posted.visitor.secret())
         .await;
     if let Err(error) = ended {
-        return Failure(error.into()).into_response();
+        return PageError(error.into()).into_response();
     }
     let mut answer = Redirect::to("/login").into_response();
     let cookie = Cookie::Session.clear(&web);
@@ -247,7 +247,9 @@ fn forms(web: &Web, peer: &Peer, next: &str, error: Option<&ApiError>) -> Markup
                     }
                 }
                 Certificate::Refused(why) => {
-                    p class="soft" { "The certificate of your browser is of no use: " (visible(why)) }
+                    p class="soft" {
+                        "The certificate of your browser is of no use: " (visible(why))
+                    }
                 }
                 Certificate::Nothing => {}
             }

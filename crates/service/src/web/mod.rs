@@ -21,6 +21,7 @@ mod assets;
 mod chart;
 mod cookies;
 mod files;
+mod frame;
 mod job;
 mod jobs;
 mod layout;

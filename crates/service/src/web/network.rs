@@ -8,9 +8,10 @@ use maud::{Markup, html};
 
 use super::{
     Web,
-    layout::{Place, Shown, page},
+    frame::PageResult,
+    layout::{Place, page},
     text::{brief, bytes, count, of_limit, percent, rate, state},
-    visitor::Operator,
+    visitor::OperatorVisitor,
 };
 use crate::{
     problem::Answer,
@@ -24,38 +25,41 @@ const ROWS: usize = 100;
 const MATRIX: usize = 8;
 
 /// A pair of endpoints, and how it does.
-struct Link {
+struct LinkRow {
     record: LinkRecord,
     now: LinkNow,
     day: LinkTally,
 }
 
-impl Link {
+impl LinkRow {
     /// The busiest come first.
-    fn order(&self, other: &Link) -> Ordering {
-        let ended = |link: &Link| link.day.finished + link.day.failed;
+    fn order(&self, other: &LinkRow) -> Ordering {
+        let ended = |link: &LinkRow| link.day.finished + link.day.failed;
         let waiting = other.now.waiting_files.cmp(&self.now.waiting_files);
         let goodput = other.now.goodput.total_cmp(&self.now.goodput);
         goodput.then(waiting).then(ended(other).cmp(&ended(self)))
     }
 }
 
-async fn links_of(web: &Web) -> Answer<Vec<Link>> {
+async fn links_of(web: &Web) -> Answer<Vec<LinkRow>> {
     let store = web.api.store();
     let (mut now, mut day) = (store.links_now().await?, store.link_tallies().await?);
     let links = store.links().await?.into_iter();
-    let mut links: Vec<Link> = links
-        .map(|record| Link {
+    let mut links: Vec<LinkRow> = links
+        .map(|record| LinkRow {
             now: now.remove(&record.number).unwrap_or_default(),
             day: day.remove(&record.number).unwrap_or_default(),
             record,
         })
         .collect();
-    links.sort_by(Link::order);
+    links.sort_by(LinkRow::order);
     Ok(links)
 }
 
-pub(super) async fn endpoints(State(web): State<Web>, Operator(visitor): Operator) -> Shown {
+pub(super) async fn endpoints(
+    State(web): State<Web>,
+    OperatorVisitor(visitor): OperatorVisitor,
+) -> PageResult {
     let mut days: BTreeMap<String, LinkTally> = BTreeMap::new();
     for link in links_of(&web).await? {
         let ends = [link.record.source, link.record.destination];
@@ -181,7 +185,10 @@ fn change_path(pairs: &[(&str, &str)]) -> String {
     }
 }
 
-pub(super) async fn links(State(web): State<Web>, Operator(visitor): Operator) -> Shown {
+pub(super) async fn links(
+    State(web): State<Web>,
+    OperatorVisitor(visitor): OperatorVisitor,
+) -> PageResult {
     let links = links_of(&web).await?;
     let body = html! {
         h1 { "Links" }
@@ -197,7 +204,7 @@ pub(super) async fn links(State(web): State<Web>, Operator(visitor): Operator) -
 }
 
 /// The busiest endpoints, from and to.
-fn matrix(links: &[Link]) -> Markup {
+fn matrix(links: &[LinkRow]) -> Markup {
     let mut sources: Vec<&str> = Vec::new();
     let mut destinations: Vec<&str> = Vec::new();
     for link in links {
@@ -238,7 +245,7 @@ fn matrix(links: &[Link]) -> Markup {
     }
 }
 
-fn cell(link: Option<&Link>) -> Markup {
+fn cell(link: Option<&LinkRow>) -> Markup {
     html! {
         @match link {
             Some(link) => {
@@ -260,7 +267,7 @@ fn success_line(day: &LinkTally) -> String {
     }
 }
 
-fn table(links: &[Link]) -> Markup {
+fn table(links: &[LinkRow]) -> Markup {
     html! {
         h2 { "All" }
         div class="scroll" {
@@ -285,8 +292,8 @@ fn table(links: &[Link]) -> Markup {
     }
 }
 
-fn link_row(link: &Link) -> Markup {
-    let Link { record, now, day } = link;
+fn link_row(link: &LinkRow) -> Markup {
+    let LinkRow { record, now, day } = link;
     let limits = &record.limits;
     let ends = [
         ("source", record.source.as_str()),

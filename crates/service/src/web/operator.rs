@@ -10,10 +10,11 @@ use serde::Deserialize;
 
 use super::{
     Web,
-    layout::{Place, Shown, notice, page as whole, token, with_status},
+    frame::{PageResult, notice, with_status},
+    layout::{Place, page as whole, token},
     network::state_name,
     text::{brief, time, visible},
-    visitor::{Asked, Form, Operator, Posted, Visitor, check_operator},
+    visitor::{Form, OperatorVisitor, PageQuery, Posted, Visitor, check_operator},
 };
 use crate::{
     problem::{Answer, ApiError},
@@ -43,16 +44,20 @@ struct Filled {
 
 pub(super) async fn page(
     State(web): State<Web>,
-    Operator(visitor): Operator,
-    Asked(asked): Asked<OperatorQuery>,
-) -> Shown {
+    OperatorVisitor(visitor): OperatorVisitor,
+    PageQuery(asked): PageQuery<OperatorQuery>,
+) -> PageResult {
     let done = !asked.done.is_empty();
     let body = body(&web, &visitor, asked, None, done).await?;
     Ok(whole(&visitor, Place::Operator, "Operator", &body))
 }
 
 /// Sets an endpoint, a link or a share.
-pub(super) async fn set(State(web): State<Web>, Path(what): Path<String>, posted: Posted) -> Shown {
+pub(super) async fn set(
+    State(web): State<Web>,
+    Path(what): Path<String>,
+    posted: Posted,
+) -> PageResult {
     let Posted { visitor, form } = posted;
     check_operator(&visitor)?;
     match change(&web, &visitor, &what, &form).await {
@@ -142,7 +147,9 @@ async fn body(
     let audits = web.api.store().audits(i64::MAX, AUDITS).await?;
     Ok(html! {
         h1 { "Operator" }
-        p class="lede" { "What is set here holds over all agents and jobs, from the next seconds on." }
+        p class="lede" {
+            "What is set here holds over all agents and jobs, from the next seconds on."
+        }
         @if let Some(error) = error { (notice(error)) }
         @if done { div class="notice" role="status" { p { "It is set." } } }
         (endpoint_form(visitor, filled.endpoint.as_ref()))

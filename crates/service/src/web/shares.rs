@@ -5,7 +5,8 @@ use maud::{Markup, html};
 
 use super::{
     Web,
-    layout::{Place, Shown, page as whole},
+    frame::PageResult,
+    layout::{Place, page as whole},
     text::{brief, count, visible},
     visitor::Visitor,
 };
@@ -13,7 +14,7 @@ use super::{
 /// Rows of the tree.
 const ROWS: usize = 200;
 
-pub(super) async fn page(State(web): State<Web>, visitor: Visitor) -> Shown {
+pub(super) async fn page(State(web): State<Web>, visitor: Visitor) -> PageResult {
     let quota = web.api.quota(&visitor.caller);
     let tree = match visitor.is_operator() {
         true => Some(web.api.share_views().await?),

@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use super::{
     Web,
-    layout::{Place, Shown, notice, page as whole, token, with_status},
+    frame::{PageResult, notice, with_status},
+    layout::{Place, page as whole, token},
     visitor::{Form, Posted, Visitor},
 };
 use crate::problem::{Answer, ApiError};
@@ -21,7 +22,7 @@ pub(super) async fn page(visitor: Visitor) -> Response {
 }
 
 /// Submits the job, or only checks it.
-pub(super) async fn submit(State(web): State<Web>, posted: Posted) -> Shown {
+pub(super) async fn submit(State(web): State<Web>, posted: Posted) -> PageResult {
     let Posted { visitor, form } = posted;
     let submitted = async {
         let request = request(&form)?;
@@ -80,7 +81,9 @@ fn form_part(visitor: &Visitor, form: &Form, error: Option<&ApiError>, is_checke
     };
     html! {
         h1 { "Submit a job" }
-        p class="lede" { "Agents of the service copy the files, and try again what fails in passing." }
+        p class="lede" {
+            "Agents of the service copy the files, and try again what fails in passing."
+        }
         @if let Some(error) = error { (notice(error)) }
         @if is_checked {
             div class="notice" role="status" {

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use super::{Web, cookies::Cookie, layout::Failure};
+use super::{Web, cookies::Cookie, frame::PageError};
 use crate::{
     accounts::{AccessError, is_of_another_site, oidc::is_same},
     api::{Caller, whole},
@@ -65,10 +65,10 @@ impl Visitor {
         let principal = match web.api.accounts().session(secret, !is_part).await {
             Ok(principal) => principal,
             Err(AccessError::Refused) => return Err(to_login(parts, is_part)),
-            Err(error) => return Err(Failure(error.into()).into_response()),
+            Err(error) => return Err(PageError(error.into()).into_response()),
         };
         let limited = web.api.limits().take_request(&principal.name);
-        limited.map_err(|error| Failure(error).into_response())?;
+        limited.map_err(|error| PageError(error).into_response())?;
         Ok(Self {
             caller: Caller(principal),
             secret: Zeroizing::new(secret.to_owned()),
@@ -85,14 +85,14 @@ impl FromRequestParts<Web> for Visitor {
 }
 
 /// A visitor who is an operator.
-pub(super) struct Operator(pub(super) Visitor);
+pub(super) struct OperatorVisitor(pub(super) Visitor);
 
-impl FromRequestParts<Web> for Operator {
+impl FromRequestParts<Web> for OperatorVisitor {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, web: &Web) -> Result<Self, Response> {
         let visitor = Visitor::of(parts, web).await?;
-        check_operator(&visitor).map_err(|error| Failure(error).into_response())?;
+        check_operator(&visitor).map_err(|error| PageError(error).into_response())?;
         Ok(Self(visitor))
     }
 }
@@ -140,14 +140,14 @@ pub(super) fn same_site(next: &str) -> &str {
 }
 
 /// The query of the URL.
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct PageQuery<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequestParts<Web> for Asked<T> {
-    type Rejection = Failure;
+impl<T: DeserializeOwned> FromRequestParts<Web> for PageQuery<T> {
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Web) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, _: &Web) -> Result<Self, PageError> {
         match Query::try_from_uri(&parts.uri) {
-            Ok(Query(asked)) => Ok(Asked(asked)),
+            Ok(Query(asked)) => Ok(PageQuery(asked)),
             Err(error) => Err(ApiError::new(Kind::Query, error.body_text()).into()),
         }
     }
@@ -226,7 +226,7 @@ impl FromRequest<Web> for Posted {
     async fn from_request(request: Request, web: &Web) -> Result<Self, Response> {
         let (parts, body) = request.into_parts();
         let visitor = Visitor::of(&parts, web).await?;
-        let failed = |error| Failure(error).into_response();
+        let failed = |error| PageError(error).into_response();
         let form = Form::read(&parts.headers, body).await.map_err(failed)?;
         if !is_same(form.text(CSRF), &visitor.form_token()) {
             let detail = "the form is of another session: load the page again";

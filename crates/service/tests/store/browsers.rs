@@ -192,7 +192,13 @@ async fn what_the_leader_says_of_jobs_and_links_is_read_as_it_was_written(fixtur
     let store = &fixture.store;
     let job = submit(store, 1).await;
     let leader = lead(store).await;
-    let pace = Pace { units: 3, sessions: 4, channels: 16, allowed: 32, limited_by: Some("x".into()) };
+    let pace = Pace {
+        units: 3,
+        sessions: 4,
+        channels: 16,
+        allowed: 32,
+        limited_by: Some("x".into()),
+    };
     let now = JobNow { goodput: 1.5, pace: pace.clone(), ..JobNow::default() };
     store.set_jobs_now(leader, &[(job, Some(now.clone()))]).await.unwrap();
     assert_eq!(store.jobs_now().await.unwrap()[&job], now);

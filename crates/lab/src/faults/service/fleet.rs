@@ -541,7 +541,9 @@ impl Fleet {
         Ok(())
     }
 
+    /// On a disk that has room again: on a full one it would not start.
     pub(super) fn begin_database(&mut self) -> Result<(), Error> {
+        self.empty_database_disk()?;
         match &mut self.postgres {
             Some(postgres) if !postgres.is_running() => Ok(postgres.begin()?),
             _ => Ok(()),

@@ -2,7 +2,7 @@
 //!
 //! A lane has one piece after the other, each of them one request. A request costs a round trip in
 //! which its connection rests, so a piece takes many of those; the last ones are shorter, so that
-//! all lanes end together, and one that has none left takes of another's what it can move meanwhile.
+//! all lanes end together, and one that has none left takes some of another's.
 
 mod pieces;
 #[cfg(test)]
