@@ -14,12 +14,17 @@ use crate::store::{
 /// Between two writings.
 const GAP: Duration = Duration::from_secs(5);
 
+/// Pairs that are written at a time: a job's list may name any number of hosts.
+const WRITTEN_TOGETHER: usize = 500;
+
 /// What the database has of it.
 #[derive(Default)]
 pub(super) struct LinksSaid {
     /// `None`: not known.
     written: Option<BTreeMap<i64, LinkNow>>,
     at: Option<Instant>,
+    /// The pair before this one was written last.
+    last: i64,
 }
 
 impl LinksSaid {
@@ -36,20 +41,34 @@ impl LinksSaid {
         }
         self.at = Some(Instant::now());
         let now = links(waiting, holders);
-        let before = match self.written.take() {
-            Some(before) => before,
+        let mut written = match self.written.take() {
+            Some(written) => written,
             None => store.links_now().await?,
         };
-        let gone = before.keys().filter(|link| !now.contains_key(*link));
+        let gone = written.keys().filter(|link| !now.contains_key(*link));
         let mut changes: BTreeMap<i64, Option<LinkNow>> = gone.map(|link| (*link, None)).collect();
         let new = now
             .iter()
-            .filter(|(link, said)| before.get(*link) != Some(*said));
+            .filter(|(link, said)| written.get(*link) != Some(*said));
         changes.extend(new.map(|(link, said)| (*link, Some(said.clone()))));
-        if !changes.is_empty() {
-            store.set_links_now(leader, &changes).await?;
+        // Those after the last ones first, so that all have their turn.
+        let later = changes.split_off(&self.last);
+        let some: BTreeMap<_, _> = later
+            .into_iter()
+            .chain(changes)
+            .take(WRITTEN_TOGETHER)
+            .collect();
+        if !some.is_empty() {
+            store.set_links_now(leader, &some).await?;
         }
-        self.written = Some(now);
+        for (link, said) in some {
+            self.last = link + 1;
+            match said {
+                Some(said) => drop(written.insert(link, said)),
+                None => drop(written.remove(&link)),
+            }
+        }
+        self.written = Some(written);
         Ok(())
     }
 }

@@ -220,7 +220,7 @@ impl Store {
                 order => Some(database::name(order)?),
             })
             .bind(schedule.map(str::to_owned))
-            .bind(options.name.as_deref().map(str::to_lowercase))
+            .bind(name_in_searches(options))
             .fetch_one(work.connection())
             .await;
         let row = match row {
@@ -483,6 +483,12 @@ pub fn endpoint_of(url: &str) -> Option<String> {
         Some((port, Err(_))) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),
     })
+}
+
+/// The name by which a job is found. No text of PostgreSQL has a NUL.
+fn name_in_searches(options: &JobOptions) -> Option<String> {
+    let name = options.name.as_deref().filter(|name| !name.contains('\0'));
+    name.map(str::to_lowercase)
 }
 
 #[cfg(test)]

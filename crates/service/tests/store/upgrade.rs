@@ -4,7 +4,7 @@
 use std::{borrow::Cow, path::Path, time::Instant};
 
 use godwit_service::store::Store;
-use godwit_service_api::job::JobState;
+use godwit_service_api::job::{JobOptions, JobState};
 use sqlx::{AnyPool, AssertSqlSafe, Row as _, TypeInfo as _, ValueRef as _, migrate::Migrator};
 
 use crate::{
@@ -69,6 +69,12 @@ async fn upgrade(url: &str, engine: &str, version: i64) {
     let mut agent = Agent::new("dtn1");
     let mut held = agent.take(&now.store, leader, 4).await;
     let reported = held.remove(0);
+    let odd = JobOptions {
+        name: Some("Night".to_owned()),
+        metadata: Some(serde_json::json!({"PostgreSQL reads no": "\0"})),
+        ..JobOptions::default()
+    };
+    submit_with(&now.store, crate::support::files(1), &odd).await;
     agent
         .poll(&now.store, &[], vec![all_finished(&reported)])
         .await;

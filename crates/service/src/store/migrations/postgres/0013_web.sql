@@ -12,10 +12,11 @@ CREATE TABLE web_session (
 );
 CREATE INDEX web_session_principal ON web_session (principal, created);
 CREATE INDEX web_session_expires ON web_session (expires);
--- Names of jobs in lower case, for searches.
+-- Names of jobs in lower case, for searches. PostgreSQL reads no options in which a user's text has
+-- \u0000: such jobs are not found by their names.
 ALTER TABLE job ADD COLUMN name TEXT COLLATE "C";
-UPDATE job SET name = lower(CAST(options AS json)->>'name')
-    WHERE CAST(options AS json)->>'name' IS NOT NULL;
+UPDATE job SET name = CASE WHEN position('\u0000' IN options) = 0
+    THEN lower(CAST(options AS json)->>'name') END;
 CREATE INDEX job_owner_name ON job (owner, name, number DESC) WHERE name IS NOT NULL;
 CREATE INDEX job_name ON job (name, number DESC) WHERE name IS NOT NULL;
 CREATE INDEX job_owner_state ON job (owner, state, number);
