@@ -47,11 +47,8 @@ rclone                       copies directories, over FTP among others
 rsync                        what patterns of sync mean
 netcat-openbsd               one TCP connection without a protocol, for tar at both ends
 postgresql                   a database server for the transfer service
-<<<<<<< HEAD
 chromium                     the browser that shows its web page
-=======
 sqlite3                      backs up its other database
->>>>>>> 54511527 (RPM packages, a dashboard and alerts for the service, and a backup that is restored with work in its queue)
 libfaketime                  shows wrong clocks to programs of the transfer service
 iperf3                       what the path gives without any file transfer
 iproute2                     network namespaces for the emulated paths
