@@ -53,6 +53,8 @@ struct Track {
     moved: Instant,
     /// Samples since then.
     idle: u32,
+    /// The last sample that is kept says that it rests.
+    rests: bool,
 }
 
 impl History {
@@ -69,9 +71,10 @@ impl History {
                 continue;
             }
             track.idle = track.idle.saturating_add(1);
-            if track.idle == IDLE {
+            if track.idle == IDLE && !track.rests {
+                track.rests = true;
                 let idle = jobs.get(id).map(|job| sample(job, now));
-                track.samples.push_back(idle.unwrap_or(Sample {
+                track.keep(idle.unwrap_or(Sample {
                     at: now,
                     goodput: 0.0,
                     sessions: 0,
@@ -96,6 +99,7 @@ impl History {
             skipped: 0,
             moved: now,
             idle: 0,
+            rests: false,
         });
         track.moved = now;
         track.idle = 0;
@@ -115,6 +119,11 @@ impl Track {
             return;
         }
         self.skipped = 0;
+        self.rests = false;
+        self.keep(sample);
+    }
+
+    fn keep(&mut self, sample: Sample) {
         self.samples.push_back(sample);
         if self.samples.len() > SAMPLES_MAX {
             let mut place = 0;
@@ -122,7 +131,7 @@ impl Track {
                 place += 1;
                 place % 2 == 1
             });
-            self.every *= 2;
+            self.every = self.every.saturating_mul(2);
         }
     }
 }
@@ -175,6 +184,20 @@ mod tests {
         let ended = history.of(job);
         assert_eq!(ended.len(), samples.len() + 1);
         assert!(ended[ended.len() - 1].goodput < 1.0);
+    }
+
+    #[test]
+    fn a_job_that_moves_and_rests_in_turn_has_no_more_samples_than_others() {
+        let mut history = History::default();
+        let job = Uuid::now_v7();
+        for _ in 0..20_000 {
+            history.take(&HashMap::from([(job, moving(1.0))]));
+            for _ in 0..IDLE {
+                history.take(&HashMap::new());
+            }
+            assert!(history.of(job).len() <= SAMPLES_MAX);
+        }
+        assert!(history.of(job).len() >= 100, "{}", history.of(job).len());
     }
 
     #[test]
