@@ -17,9 +17,15 @@ use super::{
     visitor::{Form, OperatorVisitor, PageQuery, Posted, Visitor, check_operator},
 };
 use crate::{
-    problem::{Answer, ApiError},
+    problem::{Answer, ApiError, Kind},
     store::{endpoint_of, model::EndpointRecord},
 };
+
+/// Bytes a second of a megabit a second.
+const MEGABIT: u64 = 125_000;
+
+/// Name of the field of forms that says whose values they began with.
+const SHOWN: &str = "shown";
 
 /// Entries of the audit that are shown.
 const AUDITS: u32 = 40;
@@ -39,7 +45,8 @@ struct Filled {
     endpoint: Option<EndpointRecord>,
     source: String,
     destination: String,
-    link: Limits,
+    /// `None`: it is none yet.
+    link: Option<Limits>,
 }
 
 pub(super) async fn page(
@@ -63,7 +70,16 @@ pub(super) async fn set(
     match change(&web, &visitor, &what, &form).await {
         Ok(()) => Ok(Redirect::to("/operator?done=yes").into_response()),
         Err(error) => {
-            let asked = OperatorQuery::default();
+            // What is there already is shown, so that it can be changed.
+            let asked = match error.problem().status {
+                409 => OperatorQuery {
+                    endpoint: form.text("name").to_owned(),
+                    source: form.text("source").to_owned(),
+                    destination: form.text("destination").to_owned(),
+                    done: String::new(),
+                },
+                _ => OperatorQuery::default(),
+            };
             let body = body(&web, &visitor, asked, Some(&error), false).await?;
             let answer: Response = whole(&visitor, Place::Operator, "Operator", &body);
             Ok(with_status(&error, answer))
@@ -80,6 +96,9 @@ async fn change(web: &Web, visitor: &Visitor, what: &str, form: &Form) -> Answer
                 state: form.choice("state")?.unwrap_or_default(),
                 limits: limits(form)?,
             };
+            let name = canonical(&request.name);
+            let mut endpoints = api.store().endpoints().await?.into_iter();
+            check_shown(form, &name, endpoints.any(|endpoint| endpoint.name == name))?;
             api.change_endpoint(who, request).await
         }
         "link" => {
@@ -88,6 +107,11 @@ async fn change(web: &Web, visitor: &Visitor, what: &str, form: &Form) -> Answer
                 destination: form.text("destination").to_owned(),
                 limits: limits(form)?,
             };
+            let ends = [&link.source, &link.destination].map(|end| canonical(end));
+            let mut links = api.store().links().await?.into_iter();
+            let is_there =
+                links.any(|link| [&link.source, &link.destination] == [&ends[0], &ends[1]]);
+            check_shown(form, &ends.join(" "), is_there)?;
             api.change_link(who, link).await
         }
         "share" => {
@@ -101,22 +125,58 @@ async fn change(web: &Web, visitor: &Visitor, what: &str, form: &Form) -> Answer
     }
 }
 
+/// An endpoint as the database names it.
+fn canonical(name: &str) -> String {
+    endpoint_of(name).unwrap_or_else(|| name.to_owned())
+}
+
+/// A form sets all of its fields: what is there already is changed by a form that has shown it.
+fn check_shown(form: &Form, name: &str, is_there: bool) -> Answer<()> {
+    if !is_there || form.text(SHOWN) == name {
+        return Ok(());
+    }
+    let detail = format!("{name} is there already: its form below has what is set now");
+    Err(ApiError::new(Kind::Conflict, detail))
+}
+
 fn limits(form: &Form) -> Answer<Limits> {
     // Rates are in bits a second for people.
-    let megabits: Option<u64> = form.number("megabits")?;
+    let rate = form.maybe("megabits").map(|text| {
+        let wrong = || ApiError::new(Kind::Invalid, "megabits a second, as 2.5").at("/megabits");
+        bytes_of_megabits(text).ok_or_else(wrong)
+    });
     Ok(Limits {
         sessions: form.number("sessions")?,
         channels: form.number("channels")?,
-        bytes_per_second: megabits.map(|rate| rate.saturating_mul(125_000)),
+        bytes_per_second: rate.transpose()?,
         files_per_second: form.number("files_per_second")?,
     })
+}
+
+/// All digits of a rate: what a form shows is what it sets.
+fn megabits_of_bytes(bytes: u64) -> String {
+    let (whole, rest) = (bytes / MEGABIT, bytes % MEGABIT * 8);
+    let text = format!("{whole}.{rest:06}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A part of a byte counts as one: no rate but 0 becomes 0.
+fn bytes_of_megabits(text: &str) -> Option<u64> {
+    let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
+    let are_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !are_digits(whole) || !are_digits(rest) || rest.len() > 6 {
+        return None;
+    }
+    let bits: u64 = format!("{rest:0<6}").parse().ok()?;
+    let bytes = whole.parse::<u64>().ok()?.checked_mul(MEGABIT)?;
+    bytes.checked_add(bits.div_ceil(8))
 }
 
 async fn filled(web: &Web, asked: OperatorQuery) -> Answer<Filled> {
     let store = web.api.store();
     let mut filled = Filled {
-        source: asked.source,
-        destination: asked.destination,
+        source: canonical(&asked.source),
+        destination: canonical(&asked.destination),
         ..Filled::default()
     };
     if let Some(name) = endpoint_of(&asked.endpoint) {
@@ -128,10 +188,7 @@ async fn filled(web: &Web, asked: OperatorQuery) -> Answer<Filled> {
         let is_it = |link: &crate::store::model::LinkRecord| {
             link.source == filled.source && link.destination == filled.destination
         };
-        filled.link = links
-            .find(is_it)
-            .map(|link| link.limits)
-            .unwrap_or_default();
+        filled.link = links.find(is_it).map(|link| link.limits);
     }
     Ok(filled)
 }
@@ -196,6 +253,7 @@ fn endpoint_form(visitor: &Visitor, endpoint: Option<&EndpointRecord>) -> Markup
         form class="sheet" id="endpoint" method="post" action="/operator/endpoint" {
             h2 { "An endpoint" }
             (token(visitor))
+            @if let Some(endpoint) = endpoint { (shown(&endpoint.name)) }
             div class="field" {
                 label for="endpoint-name" { "Endpoint" }
                 input class="url" id="endpoint-name" name="name" required spellcheck="false"
@@ -225,6 +283,9 @@ fn link_form(visitor: &Visitor, filled: &Filled) -> Markup {
         form class="sheet" id="link" method="post" action="/operator/link" {
             h2 { "A link" }
             (token(visitor))
+            @if filled.link.is_some() {
+                (shown(&format!("{} {}", filled.source, filled.destination)))
+            }
             div class="columns" {
                 @for (name, label, value) in ends {
                     div class="field" {
@@ -234,35 +295,40 @@ fn link_form(visitor: &Visitor, filled: &Filled) -> Markup {
                     }
                 }
             }
-            (limit_fields("link", &filled.link))
+            (limit_fields("link", &filled.link.unwrap_or_default()))
             button type="submit" { "Set the link" }
         }
     }
 }
 
+/// Whose values a form has.
+fn shown(name: &str) -> Markup {
+    html! { input type="hidden" name=(SHOWN) value=(name); }
+}
+
 /// Empty fields are no limits.
 fn limit_fields(of: &str, limits: &Limits) -> Markup {
+    let number = |limit: Option<u32>| limit.map(|limit| limit.to_string());
+    let rate = limits.bytes_per_second.map(megabits_of_bytes);
+    let files = number(limits.files_per_second);
     let fields = [
-        ("sessions", "Sessions", limits.sessions.map(u64::from)),
-        ("channels", "Data channels", limits.channels.map(u64::from)),
-        (
-            "megabits",
-            "Rate, Mbit/s",
-            limits.bytes_per_second.map(|rate| rate / 125_000),
-        ),
+        ("sessions", "Sessions", number(limits.sessions), "1"),
+        ("channels", "Data channels", number(limits.channels), "1"),
+        ("megabits", "Rate, Mbit/s", rate, "any"),
         (
             "files_per_second",
             "Files that start in a second",
-            limits.files_per_second.map(u64::from),
+            files,
+            "1",
         ),
     ];
     html! {
         div class="columns" {
-            @for (name, label, value) in fields {
+            @for (name, label, value, step) in fields {
                 div class="field" {
                     label for=(format!("{of}-{name}")) { (label) }
                     input id=(format!("{of}-{name}")) name=(name) type="number" min="0"
-                        value=[value];
+                        step=(step) value=[value];
                 }
             }
         }
@@ -287,6 +353,32 @@ fn share_form(visitor: &Visitor) -> Markup {
                 }
             }
             button type="submit" { "Set the share" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_the_same_after_it_was_shown() {
+        for bytes in [0, 1, 124_999, 125_000, 312_500, 1_000_001, u64::MAX] {
+            let text = megabits_of_bytes(bytes);
+            assert_eq!(bytes_of_megabits(&text), Some(bytes), "{text}");
+        }
+        assert_eq!(megabits_of_bytes(312_500), "2.5");
+        assert_eq!(bytes_of_megabits("0.000001"), Some(1));
+        for wrong in [
+            "",
+            ".",
+            "1.",
+            "-1",
+            "1e3",
+            "1.0000001",
+            "99999999999999999999",
+        ] {
+            assert_eq!(bytes_of_megabits(wrong), None, "{wrong}");
         }
     }
 }

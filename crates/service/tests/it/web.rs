@@ -347,6 +347,21 @@ async fn operators_set_endpoints_links_shares_and_agents() {
         .page("/operator?endpoint=gsiftp%3A%2F%2Fa.example.org")
         .await;
     assert!(page.contains("value=\"1000\"") && page.contains("value=\"40\""));
+    // A form that has not shown what is set sets nothing, and shows it.
+    let name = ("name", "gsiftp://A.example.org");
+    let open = [name, ("state", "open"), ("megabits", "2.5")];
+    let answer = browser.post("/operator/endpoint", &open).await;
+    assert_eq!(answer.status, 409);
+    check_page("/operator/endpoint", &answer.text);
+    let own = "name=\"shown\" value=\"gsiftp://a.example.org\"";
+    assert!(answer.text.contains(own) && answer.text.contains("value=\"1000\""));
+    assert_eq!(operator.get("/endpoints").await[0], *endpoint);
+    let shown = ("shown", "gsiftp://a.example.org");
+    let fields = [&open[..], &[shown]].concat();
+    let answer = browser.post("/operator/endpoint", &fields).await;
+    assert_eq!(answer.status, 303, "{}", answer.text);
+    let limits = &operator.get("/endpoints").await[0]["limits"];
+    assert_eq!(limits["bytes_per_second"], 312_500);
     let fields = [
         ("source", "gsiftp://a.example.org"),
         ("destination", "gsiftp://b.example.org"),
@@ -354,6 +369,10 @@ async fn operators_set_endpoints_links_shares_and_agents() {
     ];
     assert_eq!(browser.post("/operator/link", &fields).await.status, 303);
     assert!(browser.page("/links").await.contains("of 64"));
+    let answer = browser.post("/operator/link", &fields[..2]).await;
+    assert_eq!(answer.status, 409);
+    let own = "value=\"gsiftp://a.example.org gsiftp://b.example.org\"";
+    assert!(answer.text.contains(own) && answer.text.contains("value=\"64\""));
     let fields = [("path", "physics/alice"), ("weight", "2.5")];
     assert_eq!(browser.post("/operator/share", &fields).await.status, 303);
     assert!(browser.page("/shares").await.contains("physics/alice"));
