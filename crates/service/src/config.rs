@@ -290,7 +290,7 @@ pub struct ServeSettings {
     pub metrics: Option<SocketAddr>,
     /// TLS; `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// Browsers reach it by TLS, its own or that of a balancer.
+    /// Browsers reach it by TLS: its own, or that of a balancer or of a proxy on this host.
     pub secure_cookies: bool,
     /// How long leases of agents last.
     pub lease: Duration,
@@ -472,7 +472,9 @@ impl Options {
             listen,
             fts: self.fts,
             metrics: self.metrics,
-            secure_cookies: tls.is_some() || self.plain_http,
+            secure_cookies: tls.is_some()
+                || self.plain_http
+                || self.issuer.iter().any(IssuerSettings::returns_by_tls),
             tls,
             lease: Duration::from_secs(self.lease_seconds.unwrap_or(LEASE_SECONDS)),
             divide_above: self.divide_above.unwrap_or(DIVIDE_ABOVE).max(1),
@@ -703,6 +705,14 @@ mod tests {
         assert_eq!(settings.personal.unwrap().data, Path::new("/flag"));
         assert_eq!(settings.api.max_jobs, Some(7));
         assert_eq!(settings.issuers[0].issuer, "https://i");
+        assert!(!settings.secure_cookies);
+        // Issuers send browsers to a proxy that ends TLS before the loopback address, or to it.
+        for (scheme, is_secure) in [("https", true), ("http", false)] {
+            let redirect = format!("redirect-url = \"{scheme}://h/login/return\"\n");
+            fs::write(&path, format!("{text}client-id = \"c\"\n{redirect}")).unwrap();
+            let settings = resolve(&["--config", path.to_str().unwrap()]).unwrap();
+            assert_eq!(settings.secure_cookies, is_secure);
+        }
         for wrong in [
             "max-job = 7\n".to_owned(),
             format!("{text}redirect-url = \"https://h/login/return\"\n"),

@@ -157,6 +157,7 @@ impl From<AccessError> for ApiError {
                 Self::new(Kind::Unauthenticated, error.to_string())
             }
             AccessError::Agent => Self::new(Kind::Forbidden, error.to_string()),
+            AccessError::Bounds => Self::new(Kind::Invalid, error.to_string()),
             AccessError::TooMany(seconds) => {
                 Self::new(Kind::Logins, error.to_string()).after(seconds)
             }

@@ -82,7 +82,10 @@ impl Tls {
 
 fn judge(chain: &[Certificate], anchors: &dyn Anchors) -> Shown {
     match verify(chain, anchors, &Policy::default(), SystemTime::now()) {
-        Ok(peer) => Shown::Name(peer.identity().as_str().to_owned()),
+        Ok(peer) => Shown::Name {
+            name: peer.identity().as_str().to_owned(),
+            until: peer.not_after(),
+        },
         Err(refusal) => Shown::Refused(refusal.to_string()),
     }
 }

@@ -1,6 +1,6 @@
 //! What a request shows of its sender.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::SystemTime};
 
 use axum::http::{HeaderMap, header, request::Parts};
 use zeroize::Zeroizing;
@@ -20,8 +20,13 @@ pub enum Shown {
     /// It has shown none.
     #[default]
     Nothing,
-    /// The name of its user, verified. That of a proxy is its holder's.
-    Name(String),
+    /// Who its user is, verified.
+    Name {
+        /// That of a proxy is its holder's.
+        name: String,
+        /// When the first certificate of the chain expires.
+        until: SystemTime,
+    },
     /// Why it proves nothing.
     Refused(String),
 }
@@ -71,7 +76,11 @@ pub(crate) fn is_of_another_site(headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
-    origin.map(|(_, host)| host) != host
+    // An origin without a host (`null`) is of no site, also where the request names none.
+    match (origin, host) {
+        (Some((_, origin)), Some(host)) => origin != host,
+        _ => true,
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<Zeroizing<String>> {
@@ -79,4 +88,31 @@ fn bearer(headers: &HeaderMap) -> Option<Zeroizing<String>> {
     let (scheme, token) = value.split_once(' ')?;
     let is_bearer = scheme.eq_ignore_ascii_case("bearer");
     is_bearer.then(|| Zeroizing::new(token.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn an_origin_is_this_site_only_where_the_request_names_the_same_host() {
+        for (origin, host, is_other) in [
+            (None, None, false),
+            (Some("https://h.example.org"), Some("h.example.org"), false),
+            (Some("https://h.example.org"), Some("i.example.org"), true),
+            (Some("https://h.example.org"), None, true),
+            (Some("null"), Some("h.example.org"), true),
+            (Some("null"), None, true),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [(header::ORIGIN, origin), (header::HOST, host)] {
+                if let Some(value) = value {
+                    headers.insert(name, HeaderValue::from_static(value));
+                }
+            }
+            assert_eq!(is_of_another_site(&headers), is_other, "{headers:?}");
+        }
+    }
 }

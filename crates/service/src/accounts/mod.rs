@@ -40,6 +40,10 @@ pub use secrets::{SecretError, hash_password};
 /// Verifications of passwords at a time: each takes 19 MiB.
 const VERIFICATIONS_MAX: usize = 2;
 
+/// Longest name of a user and longest password that are looked at.
+const USER_BYTES_MAX: usize = 200;
+const PASSWORD_BYTES_MAX: usize = 1024;
+
 /// How long a token from a login by password lasts.
 const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
@@ -58,6 +62,9 @@ pub enum AccessError {
     /// An agent is no user.
     #[error("this is for users, not for agents")]
     Agent,
+    /// No user has such a name, or no password is that long.
+    #[error("no name or password is that long")]
+    Bounds,
     /// Too many logins failed.
     #[error("too many logins failed; try again in {0} s")]
     TooMany(u64),
@@ -110,7 +117,13 @@ impl Accounts {
     async fn prove(&self, evidence: &Evidence) -> Result<Proven, AccessError> {
         let found = match (&evidence.bearer, &evidence.certificate) {
             (Some(token), _) => self.by_token(token).await,
-            (None, Shown::Name(name)) => self.by_identity(format!("dn:{name}"), None).await,
+            // A connection may last longer than the certificate that it began with.
+            (None, Shown::Name { until, .. }) if *until <= SystemTime::now() => {
+                return Err(AccessError::Certificate("it has expired".to_owned()));
+            }
+            (None, Shown::Name { name, until }) => {
+                self.by_identity(format!("dn:{name}"), Some(*until)).await
+            }
             (None, Shown::Refused(why)) => return Err(AccessError::Certificate(why.clone())),
             (None, Shown::Nothing) => return Err(AccessError::Missing),
         };
@@ -189,6 +202,12 @@ impl Accounts {
         password: Zeroizing<String>,
         address: Option<IpAddr>,
     ) -> Result<PrincipalRecord, AccessError> {
+        // What is longer is neither remembered nor written into the audit.
+        let is_user = (1..=USER_BYTES_MAX).contains(&user.len());
+        let is_user = is_user && !user.chars().any(char::is_control);
+        if !is_user || password.len() > PASSWORD_BYTES_MAX {
+            return Err(AccessError::Bounds);
+        }
         let from = address.map(|address| format!("address {address}"));
         let name = format!("user {user}");
         self.attempts.check(from.as_deref())?;

@@ -12,7 +12,11 @@ use std::{
 use godwit_service_api::site::Role;
 use zeroize::Zeroizing;
 
-use super::{AccessError, Accounts, Evidence, Proven, oidc::BrowserLogin, secrets};
+use super::{
+    AccessError, Accounts, Evidence, Proven,
+    oidc::{BrowserLogin, IssuerError},
+    secrets,
+};
 use crate::store::{
     StoreError,
     model::{PrincipalRecord, SessionProof},
@@ -73,20 +77,24 @@ impl Accounts {
         self.begin(proven, address).await
     }
 
-    /// Where the browser goes to log in at an issuer. Counts as a login that fails until it comes
-    /// back: each makes the service ask the issuer.
+    /// Where the browser goes to log in at an issuer.
     ///
     /// # Errors
-    /// Too many logins from there failed; the issuer is none of the page's, or does not answer.
+    /// The issuer is none of the page's, or does not answer; or did not so too often from there.
     pub(crate) async fn go_to_issuer(
         &self,
         login: &BrowserLogin,
         address: Option<IpAddr>,
     ) -> Result<String, SessionError> {
-        let from = address.map(|address| format!("address {address}"));
+        if !self.issuers.of_browsers().contains(&login.issuer.as_str()) {
+            return Err(IssuerError::Unknown.into());
+        }
+        let from = from_issuers(address);
         self.attempts.check(from.as_deref())?;
         self.attempts.failed(from.as_deref());
-        Ok(self.issuers.authorization_url(login).await?)
+        let url = self.issuers.authorization_url(login).await?;
+        self.attempts.forgive(from.as_deref());
+        Ok(url)
     }
 
     /// Begins a session for the code that an issuer gave the browser.
@@ -99,7 +107,7 @@ impl Accounts {
         code: &str,
         address: Option<IpAddr>,
     ) -> Result<NewSession, SessionError> {
-        let from = address.map(|address| format!("address {address}"));
+        let from = from_issuers(address);
         self.attempts.check(from.as_deref())?;
         self.attempts.failed(from.as_deref());
         let identity = self.issuers.redeem(login, code).await?;
@@ -109,8 +117,6 @@ impl Accounts {
             Ok(_) | Err(StoreError::NotFound) => return Err(SessionError::Nobody(identity)),
             Err(error) => return Err(AccessError::Store(error).into()),
         };
-        // This attempt, and that of the way to the issuer.
-        self.attempts.forgive(from.as_deref());
         self.attempts.forgive(from.as_deref());
         Ok(self.begin(proven, address).await?)
     }
@@ -157,6 +163,8 @@ impl Accounts {
         let hash = secrets::hash_token(secret);
         match self.store.session(&hash, LIFE.idle, is_use).await {
             Err(StoreError::NotFound) => Err(AccessError::Refused),
+            // The role may have become another one since the login.
+            Ok(principal) if principal.role < Role::User => Err(AccessError::Refused),
             found => Ok(found?),
         }
     }
@@ -170,6 +178,12 @@ impl Accounts {
     }
 }
 
+/// Who is counted where a login at an issuer fails: each makes the service ask the issuer. It is
+/// not the address that fails with passwords and tokens, so that neither holds the other up.
+fn from_issuers(address: Option<IpAddr>) -> Option<String> {
+    address.map(|address| format!("issuers from address {address}"))
+}
+
 /// Why no session begins by way of an issuer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
@@ -178,7 +192,7 @@ pub(crate) enum SessionError {
     Access(#[from] AccessError),
     /// The issuer.
     #[error(transparent)]
-    Issuer(#[from] super::oidc::IssuerError),
+    Issuer(#[from] IssuerError),
     /// The issuer knows the user, and the service does not.
     #[error("the issuer knows you as {0}, and no user here has this identity")]
     Nobody(String),

@@ -36,9 +36,6 @@ const TOKENS_MAX: usize = 200;
 /// Longest identity: a distinguished name, or an issuer and a subject.
 const IDENTITY_BYTES_MAX: usize = 2048;
 
-/// Longest password that is hashed.
-const PASSWORD_BYTES_MAX: usize = 1024;
-
 pub(super) fn routes(routes: &mut Routes) {
     routes
         .add::<__path_me, _, _>(me)
@@ -94,12 +91,6 @@ pub(super) async fn login(
     SecretJson(login): SecretJson<Login>,
 ) -> Answer<(StatusCode, JsonAnswer<NewToken>)> {
     let password = Zeroizing::new(login.password);
-    if !is_plain(&login.user) || password.len() > PASSWORD_BYTES_MAX {
-        return Err(ApiError::new(
-            Kind::Invalid,
-            "no name or password is that long",
-        ));
-    }
     let token = api
         .accounts
         .login(&login.user, password, peer.address)

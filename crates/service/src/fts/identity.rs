@@ -46,7 +46,7 @@ impl FromRequestParts<Arc<Api>> for Identity {
         let evidence = Evidence::of(parts);
         let caller = Caller::from_request_parts(parts, api).await?;
         let (dn, method) = match (evidence.bearer, evidence.certificate) {
-            (None, Shown::Name(name)) => (name, Method::Certificate),
+            (None, Shown::Name { name, .. }) => (name, Method::Certificate),
             _ => (caller.name().to_owned(), Method::Token),
         };
         Ok(Identity { caller, dn, method })

@@ -107,9 +107,16 @@ pub(super) struct IssuerQuery {
 pub(super) async fn to_issuer(
     State(web): State<Web>,
     Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
     PageQuery(asked): PageQuery<IssuerQuery>,
 ) -> Response {
     let next = same_site(&asked.next);
+    // A picture of another site would have the browser begin logins.
+    let site = headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site.as_bytes() == b"cross-site") {
+        let detail = "a page of another site began this login: begin it here";
+        return refused(&web, &peer, next, &ApiError::new(Kind::Forbidden, detail));
+    }
     let began = async {
         let login = BrowserLogin::new(&asked.issuer, next)
             .map_err(|error| ApiError::new(Kind::Internal, error.to_string()))?;
@@ -165,6 +172,15 @@ pub(super) async fn from_issuer(
             return Err(ApiError::new(Kind::Unauthenticated, detail));
         }
         let accounts = web.api.accounts();
+        // A code must not go to another issuer than the one that gave it (RFC 9207).
+        if asked.iss.is_none() && accounts.issuers().of_browsers().len() > 1 {
+            let detail = format!(
+                "{} does not say in its answer that it sent the browser back (iss, RFC 9207), \
+                 which a service with several issuers needs: tell the operator of this service",
+                login.issuer
+            );
+            return Err(ApiError::new(Kind::Forbidden, detail));
+        }
         let began = accounts.begin_session_by_code(&login, &asked.code, peer.address);
         Ok(began.await?)
     };
@@ -238,7 +254,7 @@ fn forms(web: &Web, peer: &Peer, next: &str, error: Option<&ApiError>) -> Markup
                 p { a class="button" href=(to_issuer(issuer)) { "Log in at " (visible(issuer)) } }
             }
             @match &peer.certificate {
-                Certificate::Name(name) => {
+                Certificate::Name { name, .. } => {
                     form class="sheet" method="post" action="/login/certificate" {
                         h2 { "By certificate" }
                         p class="url" { (visible(name)) }

@@ -57,9 +57,20 @@ impl Browser {
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Answer {
+        self.get_with(path, &[]).await
+    }
+
+    pub(crate) async fn get_with(
+        &mut self,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Answer {
         let request = self.client.get(format!("{}{path}", self.url));
-        let answer = request.header(header::COOKIE, self.cookie());
-        self.take(answer.send().await.unwrap()).await
+        let mut request = request.header(header::COOKIE, self.cookie());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.take(request.send().await.unwrap()).await
     }
 
     /// A page that must be there.

@@ -122,12 +122,18 @@ struct Stand {
 
 impl Stand {
     async fn start() -> Self {
+        Self::with("").await
+    }
+
+    /// With further settings.
+    async fn with(further: &str) -> Self {
         let (issuer, folder) = (Issuer::start().await, tempfile::tempdir().unwrap());
         let (settings, secret) = (folder.path().join("settings"), folder.path().join("secret"));
         std::fs::write(&secret, "cli3nt\n").unwrap();
         let text = format!(
             "[[issuer]]\nissuer = \"{}\"\naudiences = [\"transfers\"]\nallow-http = true\n\
-             client-id = \"page\"\nclient-secret-file = \"{}\"\nredirect-url = \"{REDIRECT}\"\n",
+             client-id = \"page\"\nclient-secret-file = \"{}\"\nredirect-url = \"{REDIRECT}\"\n\
+             {further}",
             issuer.url,
             secret.display()
         );
@@ -153,7 +159,7 @@ impl Stand {
         assert_eq!(answer.status, 303, "{}", answer.text);
         let cookie = answer.set_cookies()[0];
         assert!(
-            cookie.ends_with("; HttpOnly; SameSite=Lax; Max-Age=600"),
+            cookie.ends_with("; HttpOnly; SameSite=Lax; Secure; Max-Age=600"),
             "{cookie}"
         );
         let url = Url::parse(answer.location()).unwrap();
@@ -187,7 +193,10 @@ impl Stand {
             "{why}: {}",
             answer.status
         );
-        assert!(!browser.cookies.contains_key("godwit-session"), "{why}");
+        assert!(
+            !browser.cookies.contains_key("__Host-godwit-session"),
+            "{why}"
+        );
         assert!(answer.text.contains(why), "{why}: {}", answer.text);
         assert_eq!(browser.get("/jobs").await.status, 303, "{why}");
         for secret in ["acc3ss", "cli3nt", "c0de"] {
@@ -218,7 +227,7 @@ async fn an_issuer_logs_a_browser_in_that_it_was_asked_for() {
         assert_eq!(asked[name].len(), 43, "{name}");
     }
     // The cookie of the login is gone, and what came back is good once.
-    assert!(!browser.cookies.contains_key("godwit-login"));
+    assert!(!browser.cookies.contains_key("__Host-godwit-login"));
     let answer = stand.come_back(&mut browser, &asked["state"]).await;
     assert_eq!(answer.status, 403);
     // The session ends with the identity.
@@ -243,7 +252,7 @@ async fn a_state_is_good_in_the_browser_that_it_was_given_to() {
             "{wrong}"
         );
     }
-    assert!(!victim.cookies.contains_key("godwit-session"));
+    assert!(!victim.cookies.contains_key("__Host-godwit-session"));
     assert!(
         stand.issuer.posted.lock().is_empty(),
         "no code was shown to the issuer"
@@ -275,7 +284,7 @@ async fn a_code_for_another_challenge_is_refused() {
     let answer = stand.come_back(&mut browser, &state).await;
     assert_eq!(answer.status, 422);
     assert!(answer.text.contains("invalid_grant"), "{}", answer.text);
-    assert!(!browser.cookies.contains_key("godwit-session"));
+    assert!(!browser.cookies.contains_key("__Host-godwit-session"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -315,17 +324,49 @@ async fn an_identity_of_anything_else_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ways_to_an_issuer_are_limited_as_logins_are() {
+async fn codes_that_an_issuer_refuses_are_limited_and_hold_up_no_other_login() {
     let stand = Stand::start().await;
     let mut browser = Browser::new(&stand.site);
     let query = format!("/login/issuer?issuer={}", stand.issuer.url);
-    let mut statuses = Vec::new();
+    // Ways there are no failures, and a picture of another site begins none.
     for _ in 0..25 {
-        statuses.push(browser.get(&query).await.status);
+        assert_eq!(browser.get(&query).await.status, 303);
     }
-    assert!(statuses[0] == 303 && statuses[24] == 429, "{statuses:?}");
-    let unknown = browser
-        .get("/login/issuer?issuer=https://evil.example.org")
-        .await;
-    assert!(unknown.location().is_empty());
+    let picture = [("sec-fetch-site", "cross-site")];
+    let answer = browser.get_with(&query, &picture).await;
+    assert_eq!((answer.status, answer.set_cookies().len()), (403, 0));
+    for _ in 0..25 {
+        let unknown = "/login/issuer?issuer=https://evil.example.org";
+        let answer = browser.get(unknown).await;
+        assert!(answer.location().is_empty() && answer.status != 429);
+    }
+    let mut statuses = Vec::new();
+    while browser.get(&query).await.status != 429 {
+        let state = stand.leave(&mut browser, "/jobs").await;
+        let path = format!("/login/return?code=wr0ng&state={state}");
+        statuses.push(browser.get(&path).await.status);
+        assert!(statuses.len() < 25, "{statuses:?}");
+    }
+    assert_eq!(statuses, vec![422; statuses.len()]);
+    assert!(statuses.len() >= 20, "{statuses:?}");
+    let fields = [("user", "jo"), ("password", "guess")];
+    assert_eq!(browser.send("/login", &fields).await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_issuers_the_one_that_answers_must_say_who_it_is() {
+    let other = "[[issuer]]\nissuer = \"https://other.example.org\"\n\
+        audiences = [\"transfers\"]\nclient-id = \"page\"\n\
+        redirect-url = \"https://transfer.example.org/login/return\"\n";
+    let stand = Stand::with(other).await;
+    stand.refused("RFC 9207").await;
+    assert!(stand.issuer.posted.lock().is_empty());
+    let mut browser = Browser::new(&stand.site);
+    let state = stand.leave(&mut browser, "/jobs").await;
+    let path = format!(
+        "/login/return?code=c0de&state={state}&iss={}",
+        stand.issuer.url
+    );
+    let answer = browser.get(&path).await;
+    assert_eq!((answer.status, answer.location()), (303, "/jobs"));
 }

@@ -1,6 +1,6 @@
 //! Logins on the page, sessions, and who may send forms.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use godwit_gsi::cert::Credential;
 use reqwest::{Certificate, Client, Identity, Method, redirect::Policy};
@@ -101,7 +101,13 @@ async fn a_session_ends_with_what_it_began_with() {
     let disabled = json!({"name": "alice", "role": "user", "disabled": true});
     operator.ok(Method::PUT, "/users", disabled).await;
     assert_eq!(other.get("/jobs").await.status, 303);
-    // An agent is no user.
+    // An agent is no user, nor is a user who has become one.
+    let user = json!({"name": "alice", "role": "user"});
+    operator.ok(Method::PUT, "/users", user).await;
+    assert_eq!(other.get("/jobs").await.status, 200);
+    let role = json!({"name": "alice", "role": "agent"});
+    operator.ok(Method::PUT, "/users", role).await;
+    assert_eq!(other.get("/jobs").await.status, 303);
     let agent = site.user("dtn1", "agent", &[]).await;
     assert_eq!(Browser::new(&site).log_in(&agent.token).await.status, 403);
 }
@@ -144,6 +150,28 @@ async fn logins_that_fail_are_limited_as_those_of_the_api() {
     assert_eq!(api.0, 429);
     // What is right is not held up.
     assert_eq!(browser.log_in(&alice.token).await.status, 303);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_and_passwords_that_nobody_has_are_not_remembered() {
+    let site = Site::start(&[]).await;
+    let mut browser = Browser::new(&site);
+    let long = "m".repeat(60_000);
+    for (user, password) in [
+        (long.as_str(), "guess"),
+        ("a\0b", "guess"),
+        ("alice", &long[..2000]),
+    ] {
+        let answer = browser
+            .send("/login", &[("user", user), ("password", password)])
+            .await;
+        assert_eq!(answer.status, 422);
+        let body = json!({"user": user, "password": password});
+        let api = site.with("").refused(Method::POST, "/login", body).await;
+        assert_eq!(api.0, 422);
+    }
+    let kept = site.operator().get("/audit").await.to_string();
+    assert!(!kept.contains("login.failed"), "{}", kept.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,6 +311,15 @@ async fn by_tls_cookies_are_of_this_host_and_certificates_log_in() {
     let (cert, key) = pem(&jo);
     let identity = Identity::from_pkcs8_pem(&cert, &key).unwrap();
     let with_certificate = client().identity(identity).build().unwrap();
+    // It ends before its session would. Its connection is kept.
+    let brief = Blueprint::user("/O=Grid/CN=Jo").key(rsa_key());
+    let brief = brief.at(SystemTime::now()).valid(-60, 6);
+    let (cert, key) = pem(&brief.issued_by(&authority));
+    let identity = Identity::from_pkcs8_pem(&cert, &key).unwrap();
+    let brief = client().identity(identity).build().unwrap();
+    let mut brief = Browser::with(brief, &site.url);
+    let answer = brief.send("/login/certificate", &[]).await;
+    assert_eq!((answer.status, answer.location()), (303, "/jobs"));
     let mut browser = Browser::with(with_certificate.clone(), &site.url);
     assert!(browser.page("/login").await.contains("/O=Grid/CN=Jo"));
     let answer = browser.send("/login/certificate", &[]).await;
@@ -315,7 +352,12 @@ async fn by_tls_cookies_are_of_this_host_and_certificates_log_in() {
         .get(&me)
         .header("origin", "https://evil.example.org");
     assert_eq!(asked.send().await.unwrap().status(), 401);
-    // The session ends with the identity.
+    // The session ends with the certificate, and with the identity.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(brief.get("/jobs").await.status, 303);
+    let answer = brief.send("/login/certificate", &[]).await;
+    assert_eq!((answer.status, answer.set_cookies().len()), (401, 0));
+    assert_eq!(browser.get("/jobs").await.status, 200);
     let user = json!({"name": "jo", "role": "user", "identities": []});
     site.operator().ok(Method::PUT, "/users", user).await;
     assert_eq!(browser.get("/jobs").await.status, 303);

@@ -87,6 +87,12 @@ impl IssuerSettings {
         }
     }
 
+    /// Whether browsers come back by TLS: the page is behind it, whatever the service listens on.
+    pub(crate) fn returns_by_tls(&self) -> bool {
+        let redirect = self.redirect_url.as_deref().map(Url::parse);
+        redirect.is_some_and(|url| url.is_ok_and(|url| url.scheme() == "https"))
+    }
+
     fn client_secret(&self) -> io::Result<Option<Zeroizing<String>>> {
         let read = |path: &PathBuf| {
             let text = Zeroizing::new(fs::read_to_string(path)?);
