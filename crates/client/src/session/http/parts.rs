@@ -24,7 +24,10 @@ use super::{
     replies::{Failed, refusal},
     server::Wire,
 };
-use crate::endpoint::{Endpoint, capabilities::Lack};
+use crate::{
+    endpoint::{Endpoint, capabilities::Lack},
+    report::reporter::Reporter,
+};
 
 /// A transfer to the server, in pieces.
 pub(super) struct PartsJob {
@@ -32,6 +35,7 @@ pub(super) struct PartsJob {
     /// The server takes parts that end before their ranges do.
     pub(super) are_open: bool,
     pub(super) endpoint: Arc<Endpoint>,
+    pub(super) reporter: Arc<Reporter>,
     /// Path, as it is in requests.
     pub(super) target: String,
     /// Byte of the file at the server that is byte 0 of the region.
@@ -47,9 +51,11 @@ pub(super) struct PartsJob {
 }
 
 impl PartsJob {
-    /// No byte can be sent again.
-    fn is_read_once(&self) -> bool {
-        self.file.read_once_within().is_some()
+    /// Whether bytes of what a request was to send are gone: they were read, and can be read once.
+    /// It reads no more.
+    fn has_gone(&self, outflow: &Outflow) -> bool {
+        let is_read = outflow.stop() > 0;
+        is_read && self.file.read_once_within().is_some()
     }
 
     fn fail(&self, failure: Failure) {
@@ -107,14 +113,15 @@ async fn send(
         // Others may have taken of it since an earlier attempt.
         let end = job.region.sent(lane, start);
         let (sender, body) = channel((!job.are_open).then_some(end - start));
-        let is_gone = job.is_read_once() && outflow.sent() > 0;
+        let is_gone = job.has_gone(&outflow);
         outflow.take_back();
+        let turn = outflow.turn();
         let own = (Arc::clone(job), Arc::clone(&outflow));
         match is_gone {
             true => job.fail(Failure::lost(
                 "the connection was closed in the middle of a part",
             )),
-            false => drop(tokio::spawn(feed(own, (lane, start), end, sender))),
+            false => drop(tokio::spawn(feed(own, (lane, start), end, sender, turn))),
         }
         let range = HeaderValue::try_from(job.range(start, end).to_string());
         // Digits and signs are a header. Without one, this would be the whole file.
@@ -131,9 +138,9 @@ async fn send(
     let sent = wire.send(&job.target, request).await;
     let mut exchange = sent.map_err(|error| {
         let failure = unreached(error);
-        match outflow.sent() {
-            0 => Failure::Crowded(Box::new(failure)),
-            _ => failure,
+        match outflow.sent() == 0 && !job.has_gone(&outflow) {
+            true => Failure::Crowded(Box::new(failure)),
+            false => failure,
         }
     })?;
     let status = exchange.answer.status;
@@ -162,7 +169,7 @@ async fn send(
     }
     let text = exchange.reason().await;
     let refused = Failure::Refused(refusal(status, &text, Failed::Status), true);
-    let is_gone = job.is_read_once() && outflow.sent() > 0;
+    let is_gone = job.has_gone(&outflow);
     Err(match status.as_u16() {
         429 | 503 if !is_gone => Failure::Crowded(Box::new(refused)),
         // A request that was given up has come to the server late, and writes these bytes.
@@ -171,14 +178,22 @@ async fn send(
             job.remote + start
         )),
         // What is between, or another of its machines, is older.
-        400 | 411 if job.are_open => goes_on_closed(job, format!("HTTP {status}: {text}")),
+        411 | 501 if job.are_open => goes_on_closed(job, format!("HTTP {status}: {text}")),
+        // Where it has taken some it means something else.
+        400 if job.are_open && !job.region.has_some() => {
+            goes_on_closed(job, format!("HTTP {status}: {text}"))
+        }
         _ => refused,
     })
 }
 
 /// The attempt that follows sends parts that say how long they are.
 fn goes_on_closed(job: &PartsJob, text: String) -> Failure {
-    job.endpoint.capabilities.record_lack(Lack::OpenParts);
+    let name = job.endpoint.name();
+    let says =
+        format!("{name}: no parts that end early: uploads go in parts of a length that is said");
+    let capabilities = &job.endpoint.capabilities;
+    capabilities.learn(Lack::OpenParts, &job.reporter, says);
     Failure::lost(format!("it does not take parts that end early: {text}"))
 }
 
@@ -199,13 +214,14 @@ async fn feed(
     (lane, start): (usize, u64),
     end: u64,
     mut sender: ChunkSender,
+    turn: u64,
 ) {
     if !sender.wanted().await {
         return;
     }
     let at = job.base + start;
     let on_sent = |bytes| job.region.sent(lane, start + bytes) - start;
-    let fed = outflow.file(&job.file, at, end - start, &sender, on_sent);
+    let fed = outflow.file(&job.file, at, end - start, &sender, turn, on_sent);
     if let Err(failure) = fed.await {
         job.fail(Failure::Transfer(TransferFailure::Storage(failure)));
         sender.gone().await;

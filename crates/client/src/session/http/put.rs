@@ -162,7 +162,10 @@ async fn feed(job: Arc<PutJob>, mut sender: ChunkSender) {
         LaneSource::File { file, base } => {
             let length = job.length.unwrap_or(0);
             let outflow = &job.outflow;
-            outflow.file(file, *base, length, &sender, |_| length).await
+            let turn = outflow.turn();
+            outflow
+                .file(file, *base, length, &sender, turn, |_| length)
+                .await
         }
         LaneSource::Stream(stream) => {
             let taken = stream.lock().take();
@@ -209,6 +212,7 @@ async fn feed_stream(
         }
     });
     while let Some(chunk) = read.recv().await {
+        job.outflow.granted().await;
         if !job.outflow.pass_on(sender, chunk.into()).await {
             return Ok(());
         }
@@ -239,7 +243,17 @@ pub(super) struct Outflow {
     totals: Arc<RequestTotals>,
     /// Of this request.
     sent: AtomicU64,
+    reads: Mutex<Reads>,
     buffers: Buffers,
+}
+
+/// What requests read, one after the other.
+#[derive(Default)]
+struct Reads {
+    /// Of the request that may.
+    turn: u64,
+    /// Bytes, by all of them.
+    taken: u64,
 }
 
 impl Outflow {
@@ -248,6 +262,7 @@ impl Outflow {
             rate,
             totals,
             sent: AtomicU64::new(0),
+            reads: Mutex::default(),
             buffers: buffers.clone(),
         }
     }
@@ -257,6 +272,19 @@ impl Outflow {
         self.sent.load(Ordering::Relaxed)
     }
 
+    /// The turn of a request that begins now.
+    pub(super) fn turn(&self) -> u64 {
+        self.reads.lock().turn
+    }
+
+    /// Requests that have begun read no more. The bytes that they have read, whether these were
+    /// sent or not: of a source that is read once they are gone.
+    pub(super) fn stop(&self) -> u64 {
+        let mut reads = self.reads.lock();
+        reads.turn += 1;
+        reads.taken
+    }
+
     /// What was sent has not arrived.
     pub(super) fn take_back(&self) {
         let sent = self.sent.swap(0, Ordering::Relaxed);
@@ -264,13 +292,14 @@ impl Outflow {
     }
 
     /// Sends so many bytes of a file, or less: `on_sent` is told how many of them are on their way,
-    /// and answers how many it are all together.
+    /// and answers how many it are all together. It reads none once the request's `turn` is over.
     pub(super) async fn file(
         &self,
         file: &FileRef,
         base: u64,
         mut length: u64,
         sender: &ChunkSender,
+        turn: u64,
         on_sent: impl Fn(u64) -> u64,
     ) -> Result<(), StorageFailure> {
         let mut at = 0;
@@ -279,7 +308,6 @@ impl Outflow {
             let bytes = chunk_bytes(at, start.elapsed());
             let left = usize::try_from(length - at);
             let bytes = left.map_or(bytes, |left| left.min(bytes));
-            let mut buffer = self.buffers.take(bytes);
             while file.readable_at(base + at) == 0 {
                 sleep(FILE_PAUSE).await;
                 length = on_sent(at);
@@ -287,8 +315,16 @@ impl Outflow {
                     return Ok(());
                 }
             }
+            // What is read may be gone, so nothing is that need wait.
+            self.granted().await;
+            let mut buffer = self.buffers.take(bytes);
             let began = Instant::now();
-            let read = file.read_at(base + at, &mut buffer.room()[..bytes])?;
+            let room = &mut buffer.room()[..bytes];
+            let Some(read) = self.read(file, base + at, room, turn)? else {
+                // The end of the sender would be taken for the end of the body.
+                sender.gone().await;
+                return Ok(());
+            };
             let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(0);
             self.totals.read_us.fetch_add(us, Ordering::Relaxed);
             if read == 0 {
@@ -308,11 +344,32 @@ impl Outflow {
         Ok(())
     }
 
-    /// `false`: the request is over.
-    async fn pass_on(&self, sender: &ChunkSender, chunk: Bytes) -> bool {
+    /// Waits until the rate allows more.
+    async fn granted(&self) {
         while let Err(until) = self.rate.grant() {
             sleep_until(until.into()).await;
         }
+    }
+
+    /// `None`: the turn is over.
+    fn read(
+        &self,
+        file: &FileRef,
+        at: u64,
+        buffer: &mut [u8],
+        turn: u64,
+    ) -> Result<Option<usize>, StorageFailure> {
+        let mut reads = self.reads.lock();
+        if reads.turn != turn {
+            return Ok(None);
+        }
+        let read = file.read_at(at, buffer)?;
+        reads.taken += read as u64;
+        Ok(Some(read))
+    }
+
+    /// `false`: the request is over.
+    async fn pass_on(&self, sender: &ChunkSender, chunk: Bytes) -> bool {
         let bytes = chunk.len() as u64;
         // Before it is: the answer to the last bytes may come before this goes on.
         self.sent.fetch_add(bytes, Ordering::Relaxed);
@@ -330,5 +387,59 @@ impl Outflow {
             }
         }
         is_taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_engine::storage::{NullStorage, Storage};
+    use godwit_proto::FtpPath;
+
+    use super::*;
+
+    const LENGTH: u64 = 1 << 20;
+
+    fn outflow(rate: Arc<RateLimit>) -> Outflow {
+        let totals = Arc::new(RequestTotals::new(true));
+        Outflow::new(rate, totals, &Buffers::default())
+    }
+
+    fn zeros() -> FileRef {
+        let path = FtpPath::new("/1M").unwrap();
+        NullStorage::new(LENGTH).open_read(&path).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_its_rate_has_read_nothing_and_reads_nothing_once_its_turn_is_over() {
+        let rate = Arc::new(RateLimit::default());
+        // A fifth of a second.
+        rate.set(Some(8 * (5 << 20)));
+        rate.spend(1 << 20);
+        let outflow = outflow(Arc::clone(&rate));
+        let (sender, body) = channel(None);
+        let file = zeros();
+        let sends = outflow.file(&file, 0, LENGTH, &sender, outflow.turn(), |_| LENGTH);
+        tokio::pin!(sends);
+        let soon = Duration::from_millis(50);
+        assert!(tokio::time::timeout(soon, &mut sends).await.is_err());
+        assert_eq!(outflow.stop(), 0);
+        rate.set(None);
+        drop(body);
+        sends.await.unwrap();
+        assert_eq!(outflow.stop(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_for_a_request_that_is_over_stays_read() {
+        let outflow = outflow(Arc::default());
+        let (sender, body) = channel(None);
+        drop(body);
+        let file = zeros();
+        let sends = outflow.file(&file, 0, LENGTH, &sender, outflow.turn(), |_| LENGTH);
+        sends.await.unwrap();
+        assert_eq!(outflow.sent(), 0);
+        assert!(outflow.stop() > 0);
+        outflow.take_back();
+        assert!(outflow.stop() > 0);
     }
 }

@@ -395,6 +395,7 @@ impl Session {
             region: region.recorded_in(plan.safe, remote),
             are_open,
             endpoint: Arc::clone(&self.endpoint),
+            reporter: Arc::clone(&self.context.reporter),
             target: HttpServer::target(path, false),
             remote,
             base,

@@ -155,7 +155,11 @@ impl Window {
             return;
         }
         let floor = state.floor();
-        let ready = end_of_run(&state.written, floor).saturating_sub(floor);
+        let end = end_of_run(&state.written, floor);
+        // Some of it may have been read, out of order.
+        let unread = ByteRange::new(floor, end).map(|run| state.read.gaps(run));
+        let unread = unread.into_iter().flatten();
+        let ready: u64 = unread.map(|range| range.len()).sum();
         looks.all += 1;
         looks.empty += u64::from(ready == 0);
         // Pieces of several channels from the source come out of order, and are at most a fourth.
@@ -463,6 +467,11 @@ mod tests {
         assert_eq!(full.slower_since(&begun), None, "one look each");
         window.read_at(1, &mut vec![0; 3 << 20]).unwrap();
         assert_eq!(memory.look().slower_since(&full), None, "there is some");
+        // Of 7 MiB without a gap, 4 MiB were read.
+        window.write_all_at((5 << 20) + 2, &[7; 5 << 20]).unwrap();
+        let before = memory.look();
+        window.read_at(4 << 20, &mut vec![0; 4 << 20]).unwrap();
+        assert_eq!(memory.look().slower_since(&before), None, "sent already");
         window.complete();
         let last = memory.look();
         assert_eq!(memory.look(), last, "the source has ended");

@@ -233,6 +233,11 @@ impl Region {
         }
     }
 
+    /// Bytes of it have arrived.
+    pub(super) fn has_some(&self) -> bool {
+        !self.state.lock().safe.is_empty()
+    }
+
     /// Where the region ends, where that is known.
     pub(super) fn end(&self) -> Option<u64> {
         self.state.lock().end

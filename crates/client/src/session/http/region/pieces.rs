@@ -186,9 +186,11 @@ impl State {
         left.div_ceil(lanes).max(LANE_BYTES_MIN)
     }
 
-    /// The first byte that is not here.
+    /// The first byte that is not here, or was not sent.
     fn floor(&self) -> u64 {
-        let active = self.active.iter().map(|own| own.at);
+        // One that only waits for its answer has been read.
+        let moves = |own: &&Active| !self.is_sent || own.left() > 0;
+        let active = self.active.iter().filter(moves).map(|own| own.at);
         let returned = self.returned.iter().map(|(at, _)| *at);
         active.chain(returned).min().unwrap_or(self.next)
     }

@@ -265,6 +265,24 @@ async fn parts_of_what_passes_stay_within_the_window() {
 }
 
 #[tokio::test]
+async fn a_part_that_waits_for_its_answer_holds_no_window_back() {
+    let region = Region::of_parts(1 << 40, 8 * MIB, ROUND_TRIP, true);
+    region.want(2);
+    let end = region.take(0).await.unwrap().end.unwrap();
+    region.sent(0, end);
+    let mut sent = end;
+    // Far beyond what the window has room for behind the first byte of the first part.
+    while sent <= 32 * MIB {
+        let next = tokio::time::timeout(Duration::from_secs(9), region.take(1)).await;
+        let piece = next.unwrap().unwrap();
+        assert_eq!(piece.start, sent);
+        sent = piece.end.unwrap();
+        region.sent(1, sent);
+        region.confirmed(1);
+    }
+}
+
+#[tokio::test]
 async fn what_is_fetched_later_is_asked_for_by_the_version_of_what_is_there() {
     let safe = Arc::new(SafeRanges::of_journal(
         None,
