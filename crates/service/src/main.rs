@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(status: u8, why: &dyn Display) -> ExitCode {
-    // Nobody may read it.
+    // The reader may have closed the stream.
     let _ = writeln!(io::stderr(), "godwit-service: {why}");
     ExitCode::from(status)
 }
@@ -106,7 +106,7 @@ async fn serve_until_signal(settings: ServeSettings) -> Result<ExitCode, Service
     let server = Server::bind(settings).await?;
     let stop = signalled()?;
     let mut out = io::stdout().lock();
-    // Nobody may read it.
+    // The reader may have closed the stream.
     let _ = writeln!(out, "{}", server.url());
     if let Some(token) = server.new_token() {
         let _ = writeln!(out, "token: {token}");
@@ -139,7 +139,7 @@ async fn examine(settings: &ServeSettings) -> ExitCode {
     let findings = doctor::examine(settings).await;
     let mut out = io::stdout().lock();
     for finding in &findings {
-        // Nobody may read it.
+        // The reader may have closed the stream.
         let _ = writeln!(
             out,
             "{:6} {:9} {}",
@@ -161,7 +161,7 @@ fn report(found: Result<String, String>) -> ExitCode {
         Err(_) => ExitCode::from(EXIT_FOUND),
     };
     let (Ok(line) | Err(line)) = found;
-    // Nobody may read it.
+    // The reader may have closed the stream.
     let _ = writeln!(io::stdout(), "{line}");
     status
 }

@@ -171,7 +171,9 @@ impl From<SessionError> for ApiError {
         match error {
             SessionError::Access(error) => error.into(),
             SessionError::Issuer(error) => error.into(),
-            error @ SessionError::Nobody(_) => Self::new(Kind::Unauthenticated, error.to_string()),
+            error @ SessionError::UnknownUser(_) => {
+                Self::new(Kind::Unauthenticated, error.to_string())
+            }
         }
     }
 }

@@ -273,7 +273,7 @@ fn an_open_part_that_is_malformed_or_breaks_off_is_not_stored() {
         let status = answer.map(|answer| answer.status());
         assert!(matches!(status, None | Some(400)), "{what}: {status:?}");
     }
-    // The connection ends where the last chunk is missing: there is nobody to be answered.
+    // Without the last chunk the connection ends before the server can answer.
     let range = format!("bytes 0-{}/{MIB}", MIB - 1);
     let mut part = OpenPart::begin(&site, &range);
     part.chunk(&[1; WRITTEN]);

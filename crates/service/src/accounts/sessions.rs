@@ -100,7 +100,7 @@ impl Accounts {
     /// Begins a session for the code that an issuer gave the browser.
     ///
     /// # Errors
-    /// The issuer does not accept it, or what it gives proves nobody who may log in.
+    /// The issuer refuses the code, or no user of the service has the identity.
     pub(crate) async fn begin_session_by_code(
         &self,
         login: &BrowserLogin,
@@ -114,7 +114,7 @@ impl Accounts {
         let found = self.by_identity(identity.clone(), None).await;
         let proven = match found {
             Ok(proven) if !proven.principal.disabled => proven,
-            Ok(_) | Err(StoreError::NotFound) => return Err(SessionError::Nobody(identity)),
+            Ok(_) | Err(StoreError::NotFound) => return Err(SessionError::UnknownUser(identity)),
             Err(error) => return Err(AccessError::Store(error).into()),
         };
         self.attempts.forgive(from.as_deref());
@@ -195,5 +195,5 @@ pub(crate) enum SessionError {
     Issuer(#[from] IssuerError),
     /// The issuer knows the user, and the service does not.
     #[error("the issuer knows you as {0}, and no user here has this identity")]
-    Nobody(String),
+    UnknownUser(String),
 }

@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::{assets, text::visible};
 use crate::problem::ApiError;
 
-/// A page of nobody.
+/// A page without a session.
 pub(super) fn bare(status: StatusCode, title: &str, body: &Markup) -> Response {
     (status, whole(title, &html! {}, body)).into_response()
 }

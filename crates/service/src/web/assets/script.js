@@ -1,5 +1,5 @@
-// Parts of a page that change are fetched again while the page is seen. Without this script the page
-// shows the same after a reload.
+// Parts of a page that change are fetched again while the page is seen. Without this script the
+// page shows the same after a reload.
 "use strict";
 
 (() => {

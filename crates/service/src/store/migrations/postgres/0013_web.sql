@@ -1,5 +1,5 @@
--- Sessions of browsers, by the hash of their secret. A session ends with what it began with: the API
--- token (its hash), the name that another system knows the user by, or the hash of the password.
+-- Sessions of browsers, by the hash of their secret. A session ends with what it began with: the
+-- API token (its hash), the identity at another system, or the hash of the password.
 CREATE TABLE web_session (
     hash BYTEA PRIMARY KEY,
     principal TEXT NOT NULL,
