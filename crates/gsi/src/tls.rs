@@ -326,7 +326,9 @@ pub(crate) fn builder(
     builder.set_keylog_callback(hear_secret);
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     builder.set_session_id_context(b"godwit")?;
-    builder.set_mode(SslMode::NO_AUTO_CHAIN);
+    // Who has to wait may have moved the bytes meanwhile: OpenSSL's check of their address is of no
+    // use then, and ends the connection.
+    builder.set_mode(SslMode::NO_AUTO_CHAIN | SslMode::ACCEPT_MOVING_WRITE_BUFFER);
     // It verifies signatures up to there before `verify` sees the chain.
     builder.set_verify_depth(u32::try_from(CHAIN_MAX).unwrap_or(u32::MAX));
     Ok(builder)

@@ -177,6 +177,42 @@ fn openssl_is_a_peer_of_either_version() {
     }
 }
 
+/// As a buffer that grows while the socket takes nothing.
+#[test]
+fn bytes_that_have_moved_before_they_are_taken_arrive() {
+    for version in [SslVersion::TLS1_3, SslVersion::TLS1_2] {
+        run(async {
+            let (here, there) = duplex(1_000);
+            let credential = credential();
+            let mut client = SslStream::new(openssl_client(version), here).unwrap();
+            let (connected, server) = tokio::join!(
+                std::pin::Pin::new(&mut client).connect(),
+                TlsStream::accept(server_ssl(&credential), there),
+            );
+            connected.unwrap();
+            let mut server = server.unwrap();
+            let all = pattern(100_000);
+            let sending = async {
+                // All copies are kept, so that no two have one address.
+                let (mut copies, mut at) = (Vec::new(), 0);
+                while at < all.len() {
+                    let sent = std::future::poll_fn(|context| {
+                        copies.push(all[at..].to_vec());
+                        let copy = copies.last().unwrap();
+                        std::pin::Pin::new(&mut server).poll_write(context, copy)
+                    });
+                    at += sent.await.unwrap();
+                }
+                server.shutdown().await.unwrap();
+            };
+            let mut arrived = Vec::new();
+            let (read, ()) = tokio::join!(client.read_to_end(&mut arrived), sending);
+            read.unwrap();
+            assert!(arrived == all, "{version:?}");
+        });
+    }
+}
+
 #[test]
 fn a_stream_that_ends_without_saying_so_is_an_error() {
     run(async {

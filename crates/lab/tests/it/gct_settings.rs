@@ -136,7 +136,8 @@ fn transfers_are_logged_as_by_the_reference_server() {
                 config.arg(&log).start().expect("godwitd starts")
             }),
         };
-        fs::write(site.local("f"), noise(70_000, 1)).expect("writes");
+        // So long that both connections are there before the end of it.
+        fs::write(site.local("f"), noise(8_000_000, 1)).expect("writes");
         let (local, remote, back) = (site.local_url("f"), site.url("f"), site.local_url("back"));
         site.url_copy(&["-p", "2", "-tcp-bs", "65536", &local, &remote]);
         site.url_copy(&[&remote, &back]);
