@@ -312,6 +312,9 @@ pub struct Grant {
     pub next_result: u64,
     /// For the ends of this unit only; kept in memory.
     pub credentials: Vec<GrantedCredential>,
+    /// The span of a trace that the unit is within, as the header `traceparent` of W3C has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 /// Addresses that an agent may connect to for a unit. The service has checked the URLs; names are

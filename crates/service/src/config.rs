@@ -25,6 +25,7 @@ use crate::{
     credentials::sealing::SealingKey,
     reports::mail::MailSettings,
     store::policy::DIVIDE_ABOVE,
+    traces::{Collector, Traces},
 };
 
 /// Port of the service.
@@ -168,6 +169,11 @@ pub struct Options {
     #[arg(long)]
     pub allow_remote_metrics: bool,
 
+    /// OpenTelemetry collector that traces of jobs go to, over HTTP, as http://127.0.0.1:4318
+    /// [default: $OTEL_EXPORTER_OTLP_ENDPOINT, or none]
+    #[arg(long, value_name = "URL")]
+    pub traces: Option<String>,
+
     /// Certificate chain for TLS (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
@@ -253,6 +259,7 @@ impl Options {
             },
             metrics: self.metrics.or(other.metrics),
             allow_remote_metrics: self.allow_remote_metrics || other.allow_remote_metrics,
+            traces: self.traces.or(other.traces),
             cert: self.cert.or(other.cert),
             key: self.key.or(other.key),
             client_ca: self.client_ca.or(other.client_ca),
@@ -288,6 +295,8 @@ pub struct ServeSettings {
     pub fts: Vec<SocketAddr>,
     /// Where metrics are served; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Where traces go.
+    pub traces: Collector,
     /// TLS; `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
     /// Browsers reach it by TLS: its own, or that of a balancer or of a proxy on this host.
@@ -472,6 +481,7 @@ impl Options {
             listen,
             fts: self.fts,
             metrics: self.metrics,
+            traces: Collector::of(self.traces.as_deref()).map_err(ServiceError::Usage)?,
             secure_cookies: tls.is_some()
                 || self.plain_http
                 || self.issuer.iter().any(IssuerSettings::returns_by_tls),
@@ -555,6 +565,11 @@ pub struct AgentOptions {
     #[arg(long, value_name = "BITS", value_parser = bits_per_second)]
     pub max_rate: Option<u64>,
 
+    /// OpenTelemetry collector that traces of units go to, over HTTP, as http://127.0.0.1:4318
+    /// [default: $OTEL_EXPORTER_OTLP_ENDPOINT, or none]
+    #[arg(long, value_name = "URL")]
+    pub traces: Option<String>,
+
     /// Seconds for running units to end after a signal
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub drain: u64,
@@ -578,14 +593,18 @@ impl AgentOptions {
             .clone()
             .or_else(|| Some(default_data()?.with_file_name("agent")));
         let state = state.ok_or_else(|| ServiceError::Usage("--state?".to_owned()))?;
+        let name = self.name.clone().unwrap_or_else(host_name);
+        let collector = Collector::of(self.traces.as_deref()).map_err(ServiceError::Usage)?;
+        let traces = Traces::new(&collector, "godwit-agent", name.clone());
         Ok(agent::Config {
+            traces: traces.map_err(ServiceError::Usage)?,
             service: self.service.clone(),
             authentication: Authentication {
                 token,
                 certificate: None,
                 authority: self.ca.clone(),
             },
-            name: self.name.clone().unwrap_or_else(host_name),
+            name,
             state,
             labels: self.label.clone(),
             endpoints: match self.endpoint.is_empty() {
@@ -609,9 +628,10 @@ impl AgentOptions {
 pub(crate) fn local_agent(
     personal: &Personal,
     service: String,
-    authentication: Authentication,
+    (authentication, traces): (Authentication, Traces),
 ) -> agent::Config {
     agent::Config {
+        traces,
         service,
         authentication,
         name: LOCAL_AGENT.to_owned(),

@@ -7,7 +7,7 @@
 //! - `web`: the same for people with browsers
 //! - [`fts`]: the same in the interface of FTS3
 //! - [`gateway`]: agents' polls; [`scheduling`]: the leader, who gives them units
-//! - `metrics`: figures of a process for operators
+//! - `metrics`: figures of a process for operators; [`traces`]: a submission step by step
 //! - `schedules`: submits what is due; `timetable`: when that is
 //! - `problem`: errors of requests; `rendered`: parts of answers that are asked for again;
 //!   `reports`: of ended jobs
@@ -40,6 +40,7 @@ pub mod serve;
 pub mod store;
 mod timetable;
 mod tls;
+pub mod traces;
 mod web;
 
 pub use error::ServiceError;

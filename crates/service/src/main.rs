@@ -77,7 +77,10 @@ async fn run(verb: Verb) -> Result<ExitCode, ServiceError> {
                 service = config.service,
                 "the agent starts"
             );
-            agent::run(config, signalled()?).await?;
+            let traces = config.traces.clone();
+            let ended = agent::run(config, signalled()?).await;
+            traces.end().await;
+            ended?;
             Ok(ExitCode::SUCCESS)
         }
         Verb::Doctor(settings) => Ok(examine(&settings.resolve()?).await),

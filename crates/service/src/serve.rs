@@ -44,6 +44,7 @@ use crate::{
     scheduling::{self, Board},
     store::{Store, StoreError},
     tls::Tls,
+    traces::Traces,
     web,
 };
 
@@ -84,6 +85,7 @@ pub struct Server {
     submitter: ScheduleRunner,
     agent: Option<agent::Config>,
     new_token: Option<Zeroizing<String>>,
+    traces: Traces,
 }
 
 impl Server {
@@ -116,6 +118,9 @@ impl Server {
             fts_sockets.push((socket, tls.clone()));
             fts_addresses.push(bound);
         }
+        let instance = format!("{} {}", config::host_name(), Uuid::now_v7());
+        let traces = Traces::new(&settings.traces, "godwit-service", instance)
+            .map_err(ServiceError::Usage)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{}", addresses[0]);
         let issuers = Issuers::new(&settings.issuers)?;
@@ -132,7 +137,7 @@ impl Server {
                 agent = Some(config::local_agent(
                     personal,
                     format!("http://{bound}"),
-                    token,
+                    (token, traces.clone()),
                 ));
             }
         }
@@ -144,6 +149,7 @@ impl Server {
             accounts: Arc::clone(&accounts),
             vault: vault.clone(),
             addresses: settings.api.policy.scope(),
+            traces: traces.clone(),
         };
         let policy = settings.api.policy.clone();
         let mailer = |mail| Mailer::new(mail, policy.clone(), config::host_name());
@@ -164,7 +170,7 @@ impl Server {
             accounts,
             vault,
             Arc::clone(&board),
-            settings.api,
+            (settings.api, traces.clone()),
             stopping.subscribe(),
         );
         let api = Arc::new(api);
@@ -211,6 +217,7 @@ impl Server {
             submitter,
             agent,
             new_token,
+            traces,
         })
     }
 
@@ -280,6 +287,7 @@ impl Server {
             tracing::warn!("some requests are cut off");
         }
         self.store.close().await;
+        self.traces.end().await;
         Ok(ended?)
     }
 }

@@ -572,6 +572,7 @@ mod tests {
             own_credentials: false,
             local: Vec::new(),
             rates: Rates::default(),
+            traces: Default::default(),
         };
         let deaths = Deaths::open(&state.join("starts")).unwrap();
         UnitTable::new(4, Arc::new(settings), deaths, mpsc::unbounded_channel().0)
@@ -598,6 +599,7 @@ mod tests {
             share: Share::default(),
             next_result,
             credentials: Vec::new(),
+            trace: None,
         }
     }
 

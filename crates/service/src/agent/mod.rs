@@ -9,6 +9,7 @@
 //! - [`deaths`]: units that the process died with
 //! - [`beat`]: that it runs, for health checks
 //! - [`removal`]: temporary files that no unit writes any more
+//! - [`trace`]: what operators see of a unit
 //! - [`link`]: one poll over HTTP; [`file_error`]: errors as the service keeps them
 //!
 //! One poll is under way at a time. It renews the lease, which the agent counts from sending it, on
@@ -28,6 +29,7 @@ mod listing;
 mod plan;
 mod removal;
 mod results;
+mod trace;
 mod unit;
 
 use std::{
@@ -60,6 +62,7 @@ use self::{
     plan::UnitSettings,
     results::{Queued, Results},
 };
+use crate::traces::Traces;
 
 /// Wait of a poll while units run: their progress is reported as often.
 const BUSY_WAIT: u64 = 2;
@@ -103,6 +106,8 @@ pub struct Config {
     pub rates: Rates,
     /// Time for units to end after it was told to stop; then they are handed back.
     pub drain: Duration,
+    /// Where spans go.
+    pub traces: Traces,
 }
 
 /// Why an agent cannot run.
@@ -254,6 +259,7 @@ impl Agent {
             own_credentials: config.own_credentials,
             local: config.local,
             rates: config.rates,
+            traces: config.traces,
         });
         Ok(Self {
             incarnation: incarnation(&state).map_err(failed)?,

@@ -27,6 +27,8 @@ use godwit_service_api::{
 };
 use godwit_tune::{Bounds, Method, Setting};
 
+use crate::traces::Traces;
+
 /// Sessions and channels that no share has.
 const NO_LIMIT: u32 = 65_535;
 
@@ -43,6 +45,7 @@ pub(super) struct UnitSettings {
     pub(super) own_credentials: bool,
     pub(super) local: Vec<PathBuf>,
     pub(super) rates: Rates,
+    pub(super) traces: Traces,
 }
 
 /// Jobs of the client, one after the other. Events name a file by its source, so two files of one

@@ -41,6 +41,7 @@ use super::{
     file_error::file_error,
     listing,
     plan::{self, Round, UnitSettings},
+    trace::UnitTrace,
 };
 use crate::mock;
 
@@ -227,6 +228,7 @@ pub(super) fn start(
         removes: Arc::clone(&running.removes),
         settings: Arc::clone(settings),
         progress,
+        trace: UnitTrace::begin(&settings.traces, &grant),
         last: LastWord {
             lease: grant.lease,
             events,
@@ -317,11 +319,16 @@ struct Runner {
     removes: Arc<AtomicU8>,
     settings: Arc<UnitSettings>,
     progress: Arc<Progress>,
+    trace: Option<Arc<UnitTrace>>,
     last: LastWord,
 }
 
 impl Runner {
     fn end(mut self, error: Option<FileError>) {
+        if let Some(trace) = &self.trace {
+            let bytes = self.progress.report().bytes;
+            trace.end(bytes, error.as_ref(), self.stop.is_cancelled());
+        }
         self.last.ended = Some(Ended { error });
     }
 
@@ -360,8 +367,7 @@ impl Runner {
         };
         for (index, error) in plan.refused {
             let end = FileEnd::Failed(error);
-            let bytes = 0;
-            self.tell(Event::File(lease, FileOutcome { index, bytes, end }));
+            self.tell_file(lease, (index, 0), end);
         }
         for mut round in plan.rounds {
             if self.stop.is_cancelled() {
@@ -392,7 +398,7 @@ impl Runner {
                 FileEnd::Finished { size, .. } => *size,
                 _ => 0,
             };
-            self.tell(Event::File(grant.lease, FileOutcome { index, bytes, end }));
+            self.tell_file(grant.lease, (index, bytes), end);
         }
         grant
     }
@@ -407,6 +413,7 @@ impl Runner {
             held_back: round.syncs_at_end.then(Mutex::default),
             events: self.last.events.clone(),
             progress: Arc::clone(&self.progress),
+            trace: self.trace.clone(),
         });
         let observer = Arc::clone(&watch) as Arc<dyn Observer>;
         let spec = round.spec.clone();
@@ -449,6 +456,15 @@ impl Runner {
                 "temporary files stay at the destination"
             );
         }
+    }
+
+    /// A file that the client has not seen ended.
+    fn tell_file(&self, lease: Lease, (index, bytes): (u64, u64), end: FileEnd) {
+        let outcome = FileOutcome { index, bytes, end };
+        if let Some(trace) = &self.trace {
+            trace.file_ended(None, &outcome);
+        }
+        self.tell(Event::File(lease, outcome));
     }
 
     fn tell(&self, event: Event) {
@@ -500,10 +516,15 @@ struct Watch {
     held_back: Option<Mutex<Vec<FileOutcome>>>,
     events: mpsc::UnboundedSender<Event>,
     progress: Arc<Progress>,
+    trace: Option<Arc<UnitTrace>>,
 }
 
 impl Watch {
-    fn ended(&self, outcome: FileOutcome) {
+    /// `path` as of [`UnitTrace::file_ended`].
+    fn ended(&self, path: Option<&str>, outcome: FileOutcome) {
+        if let Some(trace) = &self.trace {
+            trace.file_ended(path, &outcome);
+        }
         let is_safe = !matches!(outcome.end, FileEnd::Finished { .. });
         match &self.held_back {
             Some(held_back) if !is_safe => held_back.lock().push(outcome),
@@ -523,17 +544,21 @@ impl Watch {
     /// Files of which the run has said nothing fail as the run did.
     fn fail_rest(&self, error: &FileError) {
         for (_, file) in std::mem::take(&mut *self.files.lock()) {
-            self.ended(FileOutcome {
+            let outcome = FileOutcome {
                 index: file.index,
                 bytes: 0,
                 end: FileEnd::Failed(error.clone()),
-            });
+            };
+            self.ended(None, outcome);
         }
     }
 }
 
 impl Observer for Watch {
     fn on_event(&self, event: &ClientEvent) {
+        if let Some(trace) = &self.trace {
+            trace.on_event(event);
+        }
         match event {
             ClientEvent::Warning { text } => tracing::warn!(unit = self.lease.unit, "{text}"),
             ClientEvent::Note { text } => tracing::info!(unit = self.lease.unit, "{text}"),
@@ -576,11 +601,8 @@ impl Observer for Watch {
             ),
             events::FileEnd::Failed(error) => (0, FileEnd::Failed(file_error(error))),
         };
-        self.ended(FileOutcome {
-            index: file.index,
-            bytes,
-            end,
-        });
+        let index = file.index;
+        self.ended(Some(path), FileOutcome { index, bytes, end });
     }
 
     fn on_undivided(&self, path: &str, reason: &str) {

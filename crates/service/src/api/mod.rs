@@ -50,6 +50,7 @@ use crate::{
     rendered::Rendered,
     scheduling::Board,
     store::Store,
+    traces::Traces,
 };
 
 /// Member of the metadata of jobs and files that the interface of FTS3 has for itself.
@@ -79,6 +80,7 @@ pub struct Api {
     max_files: Option<u64>,
     board: Arc<Board>,
     rendered: Rendered,
+    traces: Traces,
     stopping: watch::Receiver<bool>,
 }
 
@@ -89,7 +91,7 @@ impl Api {
         accounts: Arc<Accounts>,
         vault: Vault,
         board: Arc<Board>,
-        settings: ApiSettings,
+        (settings, traces): (ApiSettings, Traces),
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
@@ -102,6 +104,7 @@ impl Api {
             max_files: settings.max_files,
             board,
             rendered: Rendered::new(),
+            traces,
             stopping,
         }
     }
@@ -128,6 +131,10 @@ impl Api {
 
     pub(crate) fn policy(&self) -> &EndpointPolicy {
         &self.policy
+    }
+
+    pub(crate) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     pub(crate) fn limits(&self) -> &Arc<Limits> {

@@ -1,6 +1,10 @@
 //! A job comes in: as one JSON object, or as a stream of lines.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use axum::{
     body::Bytes,
@@ -16,6 +20,7 @@ use godwit_service_api::{
     },
 };
 use jiff::Timestamp;
+use opentelemetry::trace::SpanKind;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -29,6 +34,7 @@ use super::{
 };
 use crate::problem::{Answer, ApiError, Kind};
 use crate::store::{Begun, Quota, RequestDigest, Submission, model::JobRecord};
+use crate::traces::{Parent, Span};
 
 /// Longest line of a stream.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -50,7 +56,8 @@ pub(super) fn routes(routes: &mut Routes) {
 /// As `application/json` with at most 10,000 files, or as `application/x-ndjson`: the job without
 /// files on the first line, a file on each further line. With the header `Idempotency-Key` the
 /// same submission can be repeated until it is answered: there is one job. The answer to a dry run
-/// has no id that means a job.
+/// has no id that means a job. Where the service keeps traces, the job goes on with the one that
+/// the header `traceparent` is of.
 #[utoipa::path(
     post, path = "/api/v1/jobs", request_body = JobRequest,
     params(("idempotency-key" = Option<String>, Header, description = "One key, one job")),
@@ -66,7 +73,8 @@ pub(super) async fn submit(
 ) -> Answer<Response> {
     let key = key_of(request.headers())?;
     let _permit = api.limits.take_stream(caller.name())?;
-    let mut job = Incoming::new(&api, &caller, key);
+    let parent = api.traces.parent_of(request.headers());
+    let mut job = Incoming::new(&api, &caller, key).within(parent);
     let media = media_type(request.headers());
     let result = match media.as_str() {
         "application/json" => job.take_object(request).await,
@@ -114,8 +122,9 @@ pub(super) async fn clone_job(
     headers: HeaderMap,
 ) -> Answer<Response> {
     let key = key_of(&headers)?;
-    let cloned = api.clone_of(&caller, id, asked.paused, key).await?;
-    Ok(accepted(cloned))
+    let parent = api.traces.parent_of(&headers);
+    let cloned = api.clone_of(&caller, id, asked.paused, (key, parent));
+    Ok(accepted(cloned.await?))
 }
 
 /// A job that was accepted, or a dry run.
@@ -172,6 +181,11 @@ pub(crate) struct Incoming<'a> {
     bytes: u64,
     is_ordered: bool,
     into: Into,
+    /// What the request is a part of.
+    parent: Option<Parent>,
+    since: SystemTime,
+    /// Of the submission of a new job.
+    span: Span,
 }
 
 /// Where files go.
@@ -206,7 +220,15 @@ impl<'a> Incoming<'a> {
             bytes: 0,
             is_ordered: false,
             into: Into::Nothing,
+            parent: None,
+            since: SystemTime::now(),
+            span: Span::default(),
         }
+    }
+
+    /// A part of a trace, where `parent` is one.
+    pub(crate) fn within(self, parent: Option<Parent>) -> Self {
+        Self { parent, ..self }
     }
 
     /// A job of this id, where there is one: a second of it is none.
@@ -363,7 +385,13 @@ impl<'a> Incoming<'a> {
             }
         };
         self.into = match begun {
-            Begun::New(submission) => Into::Job(submission),
+            Begun::New(mut submission) => {
+                let within = (self.parent.as_ref(), self.since);
+                self.span = api.traces.begin("submit", SpanKind::Server, within);
+                self.span.set("godwit.job.id", submission.id().to_string());
+                submission.set_trace(self.span.traceparent());
+                Into::Job(submission)
+            }
             Begun::Existing { id, digest } => Into::Repeated(Box::new(Repeated {
                 job: id,
                 digest,
@@ -413,7 +441,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// What is complete.
-    pub(crate) async fn finish(self) -> Answer<(StatusCode, JobView)> {
+    pub(crate) async fn finish(mut self) -> Answer<(StatusCode, JobView)> {
         let api = self.api;
         match self.into {
             Into::Nothing => Err(ApiError::new(Kind::Body, "the body is empty")),
@@ -436,7 +464,15 @@ impl<'a> Incoming<'a> {
                 Ok((StatusCode::OK, api.view(job)))
             }
             Into::Job(submission) => {
-                let id = submission.finish().await?;
+                self.span.count("godwit.files", self.files);
+                let id = match submission.finish().await {
+                    Ok(id) => id,
+                    Err(error) => {
+                        self.span.outcome("refused", Some("refused"));
+                        return Err(error.into());
+                    }
+                };
+                self.span.outcome("accepted", None);
                 api.board.metrics().accepted(self.files);
                 api.board.work_came();
                 let detail = format!("{} files", self.files);
@@ -447,7 +483,8 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    pub(crate) async fn abort(self) {
+    pub(crate) async fn abort(mut self) {
+        self.span.outcome("refused", Some("refused"));
         if let Into::Job(submission) = self.into
             && let Err(error) = submission.abort().await
         {
@@ -518,11 +555,11 @@ impl Api {
         caller: &Caller,
         id: Uuid,
         paused: bool,
-        key: Option<String>,
+        (key, parent): (Option<String>, Option<Parent>),
     ) -> Answer<(StatusCode, JobView)> {
         let of = self.visible_job(caller, id).await?;
         let _permit = self.limits.take_stream(caller.name())?;
-        let mut job = Incoming::new(self, caller, key);
+        let mut job = Incoming::new(self, caller, key).within(parent);
         let taken = in_time(job.take_job(of, paused)).await;
         job.end(taken).await
     }

@@ -60,6 +60,7 @@ pub(super) async fn submit(
     if identity.method == Method::Certificate {
         check_delegated(&api, &identity).await?;
     }
+    let parent = api.traces().parent_of(request.headers());
     let body = whole(request.into_body(), BODY_BYTES_MAX).await?;
     let by = Submitter {
         dn: identity.dn.clone(),
@@ -85,7 +86,7 @@ pub(super) async fn submit(
                 .put_token(identity.caller.name(), &endpoint, token.text, token.expires);
         stored.await.map_err(crate::problem::ApiError::from)?;
     }
-    let mut incoming = Incoming::named(&api, &identity.caller, id);
+    let mut incoming = Incoming::named(&api, &identity.caller, id).within(parent);
     let taken = async {
         incoming.begin(&submitted.options).await?;
         for file in submitted.files {

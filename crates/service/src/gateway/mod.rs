@@ -25,6 +25,7 @@ use godwit_service_api::{
     },
     site::Role,
 };
+use opentelemetry::trace::SpanKind;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -37,6 +38,7 @@ use crate::{
         Store, endpoint_of,
         model::{GrantedUnit, Leftover, Polled},
     },
+    traces::{Parent, Traces},
 };
 
 /// Longest request: sixteen results of a thousand files, each with an error.
@@ -58,6 +60,8 @@ pub struct Gateway {
     pub addresses: AddressScope,
     /// The leader of this process, if it leads.
     pub board: Arc<Board>,
+    /// Where spans go.
+    pub traces: Traces,
 }
 
 /// The routes of agents.
@@ -231,8 +235,18 @@ impl Gateway {
 
     async fn grant(&self, unit: GrantedUnit) -> Grant {
         let endpoints = endpoints_of(&unit.work);
+        let parent = unit.trace.as_deref().and_then(Parent::parse);
+        let mut span = self
+            .traces
+            .within("lease", SpanKind::Producer, parent.as_ref());
+        span.set("godwit.job.id", unit.job.to_string());
+        span.set("godwit.unit", unit.lease.unit);
+        span.set("godwit.epoch", unit.lease.epoch);
+        span.set("godwit.agent", unit.agent);
         Grant {
             credentials: self.credentials(&unit.owner, &endpoints).await,
+            // Where this process has no collector the agent may have one.
+            trace: span.traceparent().or(unit.trace),
             lease: unit.lease,
             job: unit.job,
             work: unit.work,

@@ -430,7 +430,7 @@ async fn read_granted(
     }
     let text = format!(
         "SELECT {UNIT}, agent.name, job.id, job.owner, job.options,
-        divided.temporary, divided.size, divided.changed
+        divided.temporary, divided.size, divided.changed, job.trace
         FROM unit JOIN agent ON agent.number = unit.agent
         JOIN job ON job.number = unit.job
         JOIN segment ON segment.job = unit.job AND segment.seq = unit.segment
@@ -490,6 +490,7 @@ async fn read_granted(
                 again: unit.is_again(),
                 results: unit.results,
                 share: unit.share,
+                trace: row.maybe_text(column(7))?,
             })
         })
         .collect()

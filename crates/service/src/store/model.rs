@@ -178,6 +178,8 @@ pub struct GrantedUnit {
     pub results: u64,
     /// What it may use.
     pub share: Share,
+    /// Where the trace of its job goes on.
+    pub trace: Option<String>,
 }
 
 /// A unit that is leased, without its files.

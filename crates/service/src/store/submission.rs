@@ -108,6 +108,7 @@ pub struct Submission {
     links: HashMap<(String, String), i64>,
     first: bool,
     order: FileOrder,
+    trace: Option<String>,
 }
 
 #[derive(Default)]
@@ -247,6 +248,7 @@ impl Store {
             links: HashMap::new(),
             first: true,
             order: options.order,
+            trace: None,
         })))
     }
 }
@@ -255,6 +257,11 @@ impl Submission {
     /// Name of the job for users.
     pub fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// Where a trace of the job goes on, as a header `traceparent`.
+    pub fn set_trace(&mut self, trace: Option<String>) {
+        self.trace = trace;
     }
 
     /// Adds a file, or a tree. Writes when a segment is full.
@@ -356,9 +363,11 @@ impl Submission {
             return Err(StoreError::Invalid("a job needs at least one file"));
         }
         let options: JobOptions = row.json(0)?;
-        let text = "UPDATE job SET request = $2, submitted = next_segment WHERE number = $1";
+        let text = "UPDATE job SET request = $2, submitted = next_segment, trace = $3
+            WHERE number = $1";
         let query = work.query(text);
         let query = query.bind(self.number).bind(self.digest.clone().finish());
+        let query = query.bind(self.trace.clone());
         query.execute(work.connection()).await?;
         if !self.order.is_any() {
             units::release_file(&mut work, self.number, 0).await?;

@@ -140,7 +140,7 @@ pub(super) async fn act(
         }
         "clone" => {
             let key = form.maybe("key").map(str::to_owned);
-            (_, JobView { id, .. }) = api.clone_of(caller, id, false, key).await?;
+            (_, JobView { id, .. }) = api.clone_of(caller, id, false, (key, None)).await?;
         }
         _ => return Err(ApiError::not_found().into()),
     }

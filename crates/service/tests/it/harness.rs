@@ -142,6 +142,7 @@ impl Service {
             vault: vault.clone(),
             addresses: AddressScope::Site,
             board: Arc::clone(&board),
+            traces: Default::default(),
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -275,7 +276,7 @@ fn lead(store: &Store, board: &Arc<Board>, node: &'static str) -> watch::Sender<
     stop
 }
 
-async fn serve(listener: tokio::net::TcpListener, router: axum::Router) {
+pub(crate) async fn serve(listener: tokio::net::TcpListener, router: axum::Router) {
     loop {
         let (socket, _) = listener.accept().await.unwrap();
         let router = router.clone();
@@ -320,6 +321,7 @@ impl Agent {
             local: Vec::new(),
             rates: Rates::default(),
             drain: Duration::from_secs(5),
+            traces: Default::default(),
         };
         change(&mut config);
         let (stop, stopped) = oneshot::channel::<()>();

@@ -8,6 +8,7 @@ mod agents;
 mod api;
 mod backup;
 mod browser;
+mod collector;
 mod commands;
 mod delegation;
 mod divided;
@@ -36,6 +37,7 @@ mod site;
 #[allow(dead_code, reason = "the suite of tokens uses the rest")]
 #[path = "../../../gsi/tests/it/issuer.rs"]
 mod tokens;
+mod traces;
 mod web;
 mod web_issuer;
 mod web_login;

@@ -10,19 +10,22 @@ use crate::{harness::Served, site::Site};
 #[test]
 fn one_command_serves_one_person_and_its_log_has_no_token() {
     use std::{
-        io::{BufRead as _, BufReader, Read as _},
+        fs::{self, File},
+        io::{BufRead as _, BufReader},
         os::unix::fs::PermissionsExt as _,
         process::{Command, Stdio},
     };
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
+    // A pipe that nobody reads would hold the program up.
+    let log = folder.path().join("log");
     let start = || {
         Command::new(env!("CARGO_BIN_EXE_godwit-service"))
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(&data)
             .env("GODWIT_SERVICE_LOG", "debug")
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap()
     };
@@ -68,14 +71,9 @@ fn one_command_serves_one_person_and_its_log_has_no_token() {
     let end = |mut child: std::process::Child| {
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let mut log = String::new();
-        child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut log)
-            .unwrap();
-        assert!(child.wait().unwrap().success(), "{log}");
+        let ended = child.wait().unwrap();
+        let log = fs::read_to_string(&log).unwrap();
+        assert!(ended.success(), "{log}");
         log
     };
     let log = end(child);

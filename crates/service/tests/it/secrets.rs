@@ -12,7 +12,7 @@ use godwit_gsi::cert::{key::KeyKind, own};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::Served;
+use crate::{collector::Collector, harness::Served};
 
 /// A service for one person as a process, with all that it logs.
 struct Program {
@@ -26,12 +26,14 @@ struct Program {
 }
 
 impl Program {
-    fn start() -> Self {
+    fn start(collector: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_godwit-service"))
             .env("HOME", folder.path())
             .env("GODWIT_SERVICE_LOG", "trace")
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector)
+            .env("OTEL_BSP_SCHEDULE_DELAY", "100")
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(folder.path().join("data"))
             .stdout(Stdio::piped())
@@ -111,7 +113,8 @@ fn holds(bytes: &[u8], secret: &str) -> bool {
 async fn no_secret_is_written_or_said() {
     let server = Served::start();
     server.write("x", b"content");
-    let mut program = Program::start();
+    let collector = Collector::start().await;
+    let mut program = Program::start(&collector.url);
     let lifetime = Duration::from_secs(3600);
     let proxy = own::thrown_away("jo", KeyKind::EcP256, lifetime, SystemTime::now());
     let proxy = String::from_utf8(proxy.unwrap().to_pem().unwrap()).unwrap();
@@ -234,7 +237,11 @@ async fn no_secret_is_written_or_said() {
         .unwrap();
     assert_eq!(down.status(), StatusCode::NOT_FOUND);
 
-    let written = program.written();
+    let mut written = program.written();
+    for name in ["submit", "lease", "transfer"] {
+        collector.span(&id, name).await;
+    }
+    written.push(("a trace".to_owned(), collector.bytes()));
     assert!(holds(program.said.as_bytes(), &id));
     assert!(
         written
