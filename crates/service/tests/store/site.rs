@@ -140,6 +140,7 @@ async fn tables_of_version_1_are_upgraded_with_their_rows(fixture) {
     }
     fixture.execute("DROP INDEX job_changed").await;
     fixture.execute("ALTER TABLE job DROP COLUMN changed").await;
+    fixture.execute("ALTER TABLE job DROP COLUMN trace").await;
     fixture.execute("DELETE FROM _sqlx_migrations WHERE version >= 2").await;
     let refused = Store::open(&fixture.url).await;
     assert!(matches!(refused, Err(StoreError::Schema(_))));
