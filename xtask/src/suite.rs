@@ -13,6 +13,16 @@ use crate::{cargo, run as command, say};
 /// accident.
 const REPEATED_AT_MOST: usize = 3;
 
+/// Cargo's name for [`LIMIT`] on this machine.
+#[cfg(target_arch = "x86_64")]
+const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+#[cfg(target_arch = "aarch64")]
+const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
+
+/// What each test program is started by: one that hangs is ended and fails, the others go on. The
+/// longest takes a quarter of this.
+const LIMIT: &str = "timeout --kill-after=10 2400";
+
 /// Runs every test once; up to [`REPEATED_AT_MOST`] that failed run once more, by themselves, and
 /// are named at the end.
 ///
@@ -21,6 +31,7 @@ const REPEATED_AT_MOST: usize = 3;
 /// What failed twice, or that too much failed at once.
 pub(crate) fn run() -> Result<(), String> {
     let mut test = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    test.env(RUNNER, LIMIT);
     say("$ cargo test --workspace --no-fail-fast");
     let mut running = test
         .stdout(Stdio::piped())

@@ -52,11 +52,12 @@ impl FairnessExtent {
         repeats: 3,
     };
 
-    /// Shows that it works, in less than a minute.
+    /// Shows that it works, in less than a minute, at a rate that a busy machine keeps up with.
     pub const QUICK: FairnessExtent = FairnessExtent {
+        rate_bps: 40_000_000,
         users: 4,
         warm_up_s: 12,
-        equal_s: 8,
+        equal_s: 12,
         weighted_s: 10,
         scavenged_s: 4,
         large_job: 10_000,
@@ -289,7 +290,7 @@ impl Fairness {
 }
 
 /// Least index of equal users that is no fault on a busy machine.
-const LEAST_INDEX: f64 = 0.8;
+const LEAST_INDEX: f64 = 0.7;
 
 /// Median and largest.
 pub fn middle_and_most(values: impl Iterator<Item = f64>) -> (f64, f64) {
