@@ -199,6 +199,7 @@ impl Controller {
             setting,
             channels: setting.channels(),
             seconds,
+            side: self.side(),
             settles: settles && !restarts,
             counts_idle: restarts,
             chunk_bytes: (self.decided.chunk_bytes(seconds)).filter(|_| restarts),
@@ -214,7 +215,12 @@ impl Controller {
     /// Asks the tuner and publishes its decision. True if anything changes.
     fn decide(&mut self, context: &RunContext, seen: &Measured) -> bool {
         let alone = self.coordinator.is_alone();
-        if alone && let Some(turned) = self.turn(context, seen.slower) {
+        // What is tried is about one side.
+        let is_trying = (self.congestion.as_ref()).is_some_and(Congestion::is_trying);
+        if alone
+            && !is_trying
+            && let Some(turned) = self.turn(context, seen.slower)
+        {
             return turned;
         }
         // It is about what this machine sends.
@@ -224,10 +230,8 @@ impl Controller {
         {
             return self.send_with(step, context);
         }
-        if (self.congestion.as_ref()).is_some_and(Congestion::is_trying) {
-            return false;
-        }
-        if self.coordinator.followed().is_some() {
+        let is_trying = (self.congestion.as_ref()).is_some_and(Congestion::is_trying);
+        if is_trying || self.coordinator.followed().is_some() {
             return false;
         }
         #[allow(clippy::cast_precision_loss)] // a rate
@@ -307,8 +311,13 @@ impl Controller {
 
     /// The path group changed: its members, or the decision of its leader.
     fn follow(&mut self, change: ShareChange, context: &RunContext) {
-        // What is shared is one setting.
-        self.sides = None;
+        // What is shared is one setting: that of the side with which a job begins.
+        if let Some(sides) = self.sides.take() {
+            self.decided.setting = sides.target(self.decided.setting, 0).setting;
+            if self.coordinator.followed().is_none() {
+                self.coordinator.publish(self.decided.setting, context);
+            }
+        }
         match change {
             ShareChange::Total(total) => self.decided = Coordinator::follow_decision(total),
             ShareChange::ShareChanged | ShareChange::Allocation => {

@@ -49,6 +49,8 @@ pub(crate) struct EpochPlan {
     pub(crate) setting: Setting,
     /// This run's channels; other runs may have some.
     pub(crate) channels: u32,
+    /// Whose channels these are, where files pass through this machine.
+    pub(crate) side: Side,
     /// Duration after settling.
     pub(crate) seconds: f64,
     /// The setting is new: its channels must open first.
@@ -223,9 +225,9 @@ impl Epoch {
         };
         let slower = last.windows.slower_since(&measuring.base.windows);
         Some(Measured {
-            observation: match slower {
-                // The path to the destination tells nothing of what limits.
-                Some(Side::Source) => Observation {
+            // What is known of TCP is known of the path to the destination.
+            observation: match self.plan.side {
+                Side::Source => Observation {
                     sender_idle: observation.sender_idle,
                     cpu_wait: observation.cpu_wait,
                     cpu_busy: observation.cpu_busy,
@@ -233,7 +235,7 @@ impl Epoch {
                     rate_cap_bps: observation.rate_cap_bps,
                     ..Observation::new(self.plan.setting, seen.bytes, self.counted)
                 },
-                _ => observation,
+                Side::Destination => observation,
             },
             slower,
             channels: to.channels,
@@ -295,6 +297,7 @@ mod tests {
         EpochPlan {
             setting: Setting::new(concurrency, parallelism),
             channels: concurrency * parallelism,
+            side: Side::Destination,
             seconds,
             settles: true,
             counts_idle: false,

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     get::{FILE_PAUSE, unreached},
     put::{Outflow, WORK_FACTOR},
-    region::{Failure, Piece, Region},
+    region::{Failure, HALF_BYTES_MIN, Piece, Region},
     replies::{Failed, refusal},
     server::Wire,
 };
@@ -111,7 +111,7 @@ async fn send(
     let mut unconfirmed = Unconfirmed(Some(Arc::clone(&outflow)));
     let request = |target: &str| {
         // Others may have taken of it since an earlier attempt.
-        let end = job.region.sent(lane, start);
+        let end = job.region.sent(lane, start, HALF_BYTES_MIN);
         let (sender, body) = channel((!job.are_open).then_some(end - start));
         let is_gone = job.has_gone(&outflow);
         outflow.take_back();
@@ -220,7 +220,7 @@ async fn feed(
         return;
     }
     let at = job.base + start;
-    let on_sent = |bytes| job.region.sent(lane, start + bytes) - start;
+    let on_sent = |bytes, next| job.region.sent(lane, start + bytes, next) - start;
     let fed = outflow.file(&job.file, at, end - start, &sender, turn, on_sent);
     if let Err(failure) = fed.await {
         job.fail(Failure::Transfer(TransferFailure::Storage(failure)));

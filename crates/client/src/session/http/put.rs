@@ -30,7 +30,7 @@ use super::{
 };
 use crate::report::progress::RequestTotals;
 
-/// Bytes that are read at a time.
+/// Bytes that are read at a time, at most.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// What is read of a file for a slow connection: what it sends in this time, and no less than that.
@@ -39,7 +39,7 @@ const CHUNK_BYTES_MIN: usize = 32 << 10;
 
 const _: () = assert!(
     CHUNK_BYTES as u64 <= HALF_BYTES_MIN,
-    "others take what is read"
+    "others take what is read first"
 );
 
 /// A server may write or hash for so many times the limit of other answers once it has all bytes.
@@ -164,7 +164,7 @@ async fn feed(job: Arc<PutJob>, mut sender: ChunkSender) {
             let outflow = &job.outflow;
             let turn = outflow.turn();
             outflow
-                .file(file, *base, length, &sender, turn, |_| length)
+                .file(file, *base, length, &sender, turn, |_, _| length)
                 .await
         }
         LaneSource::Stream(stream) => {
@@ -291,8 +291,9 @@ impl Outflow {
         self.totals.bytes.fetch_sub(sent, Ordering::Relaxed);
     }
 
-    /// Sends so many bytes of a file, or less: `on_sent` is told how many of them are on their way,
-    /// and answers how many it are all together. It reads none once the request's `turn` is over.
+    /// Sends so many bytes of a file, or less: `on_sent` is told how many of them are on their way
+    /// and how many are read next, and answers how many it are all together. It reads none once the
+    /// request's `turn` is over.
     pub(super) async fn file(
         &self,
         file: &FileRef,
@@ -300,21 +301,20 @@ impl Outflow {
         mut length: u64,
         sender: &ChunkSender,
         turn: u64,
-        on_sent: impl Fn(u64) -> u64,
+        on_sent: impl Fn(u64, u64) -> u64,
     ) -> Result<(), StorageFailure> {
         let mut at = 0;
         let start = Instant::now();
+        let mut chunk = CHUNK_BYTES_MIN;
         while at < length {
-            let bytes = chunk_bytes(at, start.elapsed());
-            let left = usize::try_from(length - at);
-            let bytes = left.map_or(bytes, |left| left.min(bytes));
             while file.readable_at(base + at) == 0 {
                 sleep(FILE_PAUSE).await;
-                length = on_sent(at);
+                length = on_sent(at, chunk as u64);
                 if at >= length {
                     return Ok(());
                 }
             }
+            let bytes = usize::try_from(length - at).map_or(chunk, |left| left.min(chunk));
             // What is read may be gone, so nothing is that need wait.
             self.granted().await;
             let mut buffer = self.buffers.take(bytes);
@@ -339,7 +339,8 @@ impl Outflow {
                 return Ok(());
             }
             at += read as u64;
-            length = on_sent(at);
+            chunk = chunk_bytes(at, start.elapsed());
+            length = on_sent(at, chunk as u64);
         }
         Ok(())
     }
@@ -418,7 +419,7 @@ mod tests {
         let outflow = outflow(Arc::clone(&rate));
         let (sender, body) = channel(None);
         let file = zeros();
-        let sends = outflow.file(&file, 0, LENGTH, &sender, outflow.turn(), |_| LENGTH);
+        let sends = outflow.file(&file, 0, LENGTH, &sender, outflow.turn(), |_, _| LENGTH);
         tokio::pin!(sends);
         let soon = Duration::from_millis(50);
         assert!(tokio::time::timeout(soon, &mut sends).await.is_err());
@@ -435,7 +436,7 @@ mod tests {
         let (sender, body) = channel(None);
         drop(body);
         let file = zeros();
-        let sends = outflow.file(&file, 0, LENGTH, &sender, outflow.turn(), |_| LENGTH);
+        let sends = outflow.file(&file, 0, LENGTH, &sender, outflow.turn(), |_, _| LENGTH);
         sends.await.unwrap();
         assert_eq!(outflow.sent(), 0);
         assert!(outflow.stop() > 0);

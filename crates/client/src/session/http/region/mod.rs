@@ -342,14 +342,16 @@ impl Region {
         self.lanes.notify_waiters();
     }
 
-    /// The bytes of the lane's piece before `at` are on their way. Where it ends now: others may
-    /// have taken of it, and it ends here if the rest is for others.
-    pub(super) fn sent(&self, lane: usize, at: u64) -> u64 {
+    /// The bytes of the lane's piece before `at` are on their way, and it reads as many as `next`
+    /// before it asks again. Where it ends now: others may have taken of it, and it ends here if
+    /// the rest is for others.
+    pub(super) fn sent(&self, lane: usize, at: u64, next: u64) -> u64 {
         let mut state = self.state.lock();
         let Some(own) = state.position(lane) else {
             return at;
         };
         state.active[own].at = at;
+        state.active[own].chunk = next;
         let Active { start, end, .. } = state.active[own];
         if at == start
             && let Some(pace) = state.paces.get_mut(&lane)

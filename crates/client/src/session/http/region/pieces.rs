@@ -12,9 +12,12 @@ use super::{Failure, Piece, Validator};
 /// Bytes of a piece.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
 
-/// A lane takes at least so many bytes of another's piece, and leaves it as many: no less than a
-/// chunk that the other may be writing or sending.
+/// A lane takes at least so many bytes of another's piece that is fetched, and leaves it as many:
+/// no less than a chunk that the other may be writing.
 pub(in crate::session::http) const HALF_BYTES_MIN: u64 = 256 << 10;
+
+/// Of one that is sent it takes so many, and leaves it the chunk that it reads next.
+pub(super) const SENT_HALF_BYTES_MIN: u64 = 32 << 10;
 
 /// Bytes of a piece that is sent: all of them are sent again where it breaks off.
 pub(super) const SENT_BYTES_MAX: u64 = 256 << 20;
@@ -86,6 +89,8 @@ pub(super) struct Active {
     /// The next byte that it moves.
     pub(super) at: u64,
     pub(super) end: u64,
+    /// Bytes that it may move before it looks whether others have taken some: they leave it these.
+    pub(super) chunk: u64,
 }
 
 impl Active {
@@ -318,13 +323,22 @@ impl State {
             start,
             at: start,
             end,
+            chunk: HALF_BYTES_MIN,
         });
     }
 
     /// Whether others may take of a lane's piece.
     pub(super) fn may_divide(&self, own: &Active) -> bool {
         let may = self.has_parts && self.can_cut && !self.is_alone;
-        may && own.left() >= 2 * HALF_BYTES_MIN
+        may && own.left() >= own.chunk + self.half_bytes_min()
+    }
+
+    /// The least that a lane takes of another's piece.
+    fn half_bytes_min(&self) -> u64 {
+        match self.is_sent {
+            true => SENT_HALF_BYTES_MIN,
+            false => HALF_BYTES_MIN,
+        }
     }
 
     /// Whether the lane's piece, which is sent, takes much longer than any should.
@@ -351,14 +365,14 @@ impl State {
                 time(one).total_cmp(&time(other))
             }),
         }?;
-        let Active { at, end, .. } = self.active[slow];
+        let Active { at, end, chunk, .. } = self.active[slow];
         let own = self.paces.get(&lane).and_then(|pace| pace.rate);
         let kept = match (self.rate_of(&self.active[slow]), own) {
             (Some(slow), Some(own)) => slow / (slow + own),
             _ => 0.5,
         };
         let kept = saturating_bytes((end - at) as f64 * kept);
-        let start = at + kept.clamp(HALF_BYTES_MIN, end - at - HALF_BYTES_MIN);
+        let start = at + kept.clamp(chunk, end - at - self.half_bytes_min());
         if start >= self.floor().saturating_add(self.window) {
             return None;
         }

@@ -7,6 +7,8 @@ use super::{
     *,
 };
 
+/// That a lane reads next.
+const CHUNK: u64 = HALF_BYTES_MIN;
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
 const MIB: u64 = 1 << 20;
@@ -160,20 +162,42 @@ async fn of_an_open_part_a_lane_that_waits_sends_the_later_half() {
     region.want(2);
     let slow = region.take(0).await.unwrap();
     region.take(1).await.unwrap();
-    assert_eq!(region.sent(0, 1 << 20), slow.end.unwrap());
-    assert_eq!(region.sent(1, 8 << 20), 8 << 20);
+    assert_eq!(region.sent(0, 1 << 20, CHUNK), slow.end.unwrap());
+    assert_eq!(region.sent(1, 8 << 20, CHUNK), 8 << 20);
     region.confirmed(1);
     let half = region.take(1).await.unwrap();
     let cut = half.start;
     assert_eq!(half.end, slow.end);
     // Of what was not sent yet.
     assert_eq!(cut, (1 << 20) + (3 << 20) / 2);
-    assert_eq!(region.sent(0, 2 << 20), cut);
+    assert_eq!(region.sent(0, 2 << 20, CHUNK), cut);
     // A connection that was closed before the request came: what others have is not sent again.
-    assert_eq!(region.sent(0, 0), cut);
-    assert_eq!(region.sent(0, cut), cut);
+    assert_eq!(region.sent(0, 0, CHUNK), cut);
+    assert_eq!(region.sent(0, cut, CHUNK), cut);
     region.confirmed(0);
     assert_eq!(bytes_of(&region.finish().safe), cut + (4 << 20));
+}
+
+#[tokio::test]
+async fn of_a_slow_lane_all_is_taken_but_the_little_that_it_reads_next() {
+    let region = Region::of_parts(8 << 20, u64::MAX, ROUND_TRIP, true);
+    region.want(2);
+    let slow = region.take(0).await.unwrap();
+    let other = region.take(1).await.unwrap();
+    region.sent(1, other.end.unwrap(), CHUNK);
+    region.confirmed(1);
+    let (end, chunk) = (slow.end.unwrap(), 32 << 10);
+    let left = 6 * chunk;
+    region.sent(0, end - left, CHUNK);
+    assert_eq!(region.state.lock().divide(1), None, "it may read all of it");
+    region.state.lock().paces.get_mut(&0).unwrap().began -= Duration::from_secs(9);
+    assert_eq!(region.sent(0, end - left, chunk), end);
+    let taken = region.take(1).await.unwrap();
+    assert!(taken.start >= end - left + chunk, "{taken:?}");
+    assert_eq!(
+        (taken.end, region.sent(0, end - left, chunk)),
+        (slow.end, taken.start)
+    );
 }
 
 #[tokio::test]
@@ -183,23 +207,27 @@ async fn an_open_part_ends_where_its_lane_is_one_too_many_or_is_late() {
     let first = region.take(0).await.unwrap();
     let second = region.take(1).await.unwrap();
     let (start, end) = (second.start, second.end.unwrap());
-    assert_eq!(region.sent(1, start + MIB), end);
+    assert_eq!(region.sent(1, start + MIB, CHUNK), end);
     region.want(1);
-    assert_eq!(region.sent(1, start), end, "a part has bytes");
-    assert_eq!(region.sent(1, start + 2 * MIB), start + 2 * MIB);
-    assert_eq!(region.sent(0, MIB), first.end.unwrap(), "one of them stays");
+    assert_eq!(region.sent(1, start, CHUNK), end, "a part has bytes");
+    assert_eq!(region.sent(1, start + 2 * MIB, CHUNK), start + 2 * MIB);
+    assert_eq!(
+        region.sent(0, MIB, CHUNK),
+        first.end.unwrap(),
+        "one of them stays"
+    );
     region.confirmed(1);
     assert_eq!(region.take(1).await, None);
     region.left(1, None);
     region.confirmed(0);
     let rest = region.take(0).await.unwrap();
     assert_eq!((rest.start, rest.end), (start + 2 * MIB, Some(end)));
-    region.sent(0, end);
+    region.sent(0, end, CHUNK);
     region.confirmed(0);
     let long = region.take(0).await.unwrap();
     region.state.lock().paces.get_mut(&0).unwrap().began -= Duration::from_secs(11);
     let cut = long.start + MIB;
-    assert_eq!(region.sent(0, cut), cut);
+    assert_eq!(region.sent(0, cut, CHUNK), cut);
     region.confirmed(0);
     assert_eq!(region.take(0).await.unwrap().start, cut);
     assert_eq!(bytes_of(&region.finish().safe), cut);
@@ -269,7 +297,7 @@ async fn a_part_that_waits_for_its_answer_holds_no_window_back() {
     let region = Region::of_parts(1 << 40, 8 * MIB, ROUND_TRIP, true);
     region.want(2);
     let end = region.take(0).await.unwrap().end.unwrap();
-    region.sent(0, end);
+    region.sent(0, end, CHUNK);
     let mut sent = end;
     // Far beyond what the window has room for behind the first byte of the first part.
     while sent <= 32 * MIB {
@@ -277,7 +305,7 @@ async fn a_part_that_waits_for_its_answer_holds_no_window_back() {
         let piece = next.unwrap().unwrap();
         assert_eq!(piece.start, sent);
         sent = piece.end.unwrap();
-        region.sent(1, sent);
+        region.sent(1, sent, CHUNK);
         region.confirmed(1);
     }
 }
