@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    harness::{Ran, Served, bytes, godwit, text, tree},
+    harness::{Ran, Served, bytes, godwit, nap, text, tree},
     hostile_http::{FakeHttp, Heard, multistatus, multistatus_of, send},
     https::Door,
     relay::{Relay, Spoil},
@@ -182,6 +182,58 @@ fn a_broken_source_goes_on_from_what_the_destination_has() {
     copy(&door, [&door.url("/f"), &to]).expect(0, &["again: "]);
     same(&server.path("g"), &door.root("f"));
     assert!(relay.carried() < 60 << 20, "{}", relay.carried());
+}
+
+/// A file passes to parts, the client is killed on the way, `meanwhile` happens, and it is called
+/// again. What that said, and how many bytes left the source all together.
+fn killed_on_the_way(length: usize, meanwhile: impl FnOnce(&Path)) -> (Ran, u64) {
+    let (door, server) = unlike();
+    fs::write(server.path("f"), bytes(length, 7)).unwrap();
+    let path = Relay::to(server.address, Spoil::Never);
+    let state = tempfile::tempdir().unwrap();
+    let (from, to) = (format!("ftp://{}/f", path.address), door.url("/g"));
+    let copy = |flags: &[&str]| {
+        let mut program = godwit(&["cp", "--ca", text(&door.ca()), "-c", "1", "-p", "2"]);
+        program.env("GODWIT_PASSWORD", "s3cret");
+        program.env("XDG_STATE_HOME", state.path());
+        program.args(flags).args([&from, &to]);
+        program
+    };
+    let mut killed = copy(&["--max-rate=400M"]).spawn().unwrap();
+    while path.carried() < (length - (24 << 20)) as u64 {
+        assert_eq!(killed.try_wait().unwrap(), None);
+        nap();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    meanwhile(&server.path("f"));
+    let ran = copy(&["-v"]).output().unwrap().into();
+    same(&server.path("f"), &door.root("g"));
+    assert_eq!(tree(&door.root("")).len(), 1, "no temporary file stays");
+    (ran, path.carried())
+}
+
+#[test]
+fn what_passes_to_parts_goes_on_when_the_client_was_killed() {
+    let length = 160 << 20;
+    let (ran, carried) = killed_on_the_way(length, |_| {});
+    ran.expect(0, &["bytes are there"]);
+    // The window, and the pieces of two connections.
+    let most = length as u64 + (120 << 20);
+    assert!(carried < most, "{carried}");
+}
+
+#[test]
+fn what_passed_of_another_version_is_not_gone_on_with() {
+    let length = 64 << 20;
+    let (ran, carried) = killed_on_the_way(length, |source| {
+        fs::write(source, bytes(length, 8)).unwrap();
+        let file = fs::File::open(source).unwrap();
+        let later = std::time::SystemTime::now() + Duration::from_secs(5);
+        file.set_modified(later).unwrap();
+    });
+    ran.expect(0, &["1 file"]);
+    assert!(carried > length as u64 + (32 << 20), "{carried}");
 }
 
 #[test]

@@ -11,7 +11,7 @@
 mod channels;
 pub(crate) mod state;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use godwit_engine::{
     control::{ControlError, Event as Spoken},
@@ -39,6 +39,7 @@ use super::{
 use crate::{
     endpoint::capabilities::{Lack, Observed},
     error::{Error, Result},
+    local::journal::SafeRanges,
     report::{
         events::ChannelState,
         progress::{LocalView, RunningTransfer},
@@ -61,8 +62,11 @@ pub(crate) struct ThirdPartyPlan<'a> {
     pub(crate) may_be_cut: bool,
     /// Long enough to follow the tuner while it runs.
     pub(crate) long: bool,
-    /// ALLO, sent just before; a refusal is ignored.
-    pub(crate) allo_command: Option<Command>,
+    /// ALLO, sent just before; a refusal is ignored. Where the bytes pass through this machine, or
+    /// REST behind what the receiver has.
+    pub(crate) ahead: Option<Command>,
+    /// What the receiver has of a file that passes through this machine in parts.
+    pub(crate) safe: Option<Arc<SafeRanges>>,
     pub(crate) store: Command,
     /// REST for the sender.
     pub(crate) restart: Option<Command>,
@@ -163,7 +167,7 @@ impl Session {
             Err(error) => return ThirdPartyOutcome::failed(error),
         };
         let asked = ThirdPartyCommands {
-            allo_command: plan.allo_command.as_ref().map(|c| self.control.submit(c)),
+            allo_command: plan.ahead.as_ref().map(|c| self.control.submit(c)),
             store: self.control.submit(&plan.store),
             restart: plan.restart.as_ref().map(|c| source.control.submit(c)),
             retrieve: source.control.submit(&plan.retrieve),

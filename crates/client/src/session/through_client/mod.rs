@@ -216,7 +216,7 @@ impl Session {
             doing: plan.storing,
             direction: Direction::Put,
             stream: region.is_none(),
-            ahead: plan.allo_command.clone(),
+            ahead: plan.ahead.clone(),
             command: plan.store.clone(),
             length: None,
             next: None,
@@ -226,7 +226,7 @@ impl Session {
             may_be_cut: false,
             is_cut: false,
             began: None,
-            safe: None,
+            safe: plan.safe.as_ref(),
         };
         Box::pin(self.transfer(transfer, job)).await
     }

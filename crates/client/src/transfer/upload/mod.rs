@@ -174,11 +174,19 @@ impl Upload {
                 (UploadSource::Server(source), length)
             }
         };
-        let in_order = resume::is_in_order(session) && matches!(from, UploadSource::File(_));
         let version = source_file.size.map(|size| SourceVersion {
             size,
             changed: source_file.changed,
         });
+        let in_order = match &from {
+            UploadSource::File(_) => resume::is_in_order(session),
+            UploadSource::Stream(_) => false,
+            // Without a time nothing would tell that what is there is of another version.
+            UploadSource::Server(_) => {
+                let has_time = version.is_some_and(|version| version.changed.is_some());
+                has_time && session.endpoint.is_http() && session.is_through_client()
+            }
+        };
         let journal = session.context.local.journal.get();
         let is_of_version = || {
             let order = match session.endpoint.is_http() {

@@ -6,6 +6,7 @@ use godwit_proto::{ByteRange, Command, RestartPoint};
 
 use super::{Upload, UploadSource};
 use crate::{
+    endpoint::capabilities::Lack,
     error::{Error, Result},
     session::{Found, PassedRegion, SessionPair, ThirdPartyPlan},
     transfer::{
@@ -30,13 +31,24 @@ impl Upload {
             Some(sender) => format!("get {}", sender.endpoint.url(&source.path)),
             None => String::new(),
         };
-        let may_exist = self.relay_plan(session, source, range, (&doing, &retrieving));
-        let relayed = match may_exist {
-            Ok(plan) => {
-                self.mark_started();
-                session.relay(plan).await
+        let mut range = range;
+        let relayed = loop {
+            let plan = match self.relay_plan(session, source, range, (&doing, &retrieving)) {
+                Ok(plan) => plan,
+                Err(error) => return RangeOutcome::failed(error, 0, vec![range]),
+            };
+            if let (false, Some(safe)) = (self.goes_on_in_order(range), &self.safe) {
+                // All of it is written again.
+                safe.clear();
             }
-            Err(error) => return RangeOutcome::failed(error, 0, vec![range]),
+            self.mark_started();
+            let relayed = session.relay(plan).await;
+            if !self.can_go_on_otherwise(session, range, &relayed.result) {
+                break relayed;
+            }
+            if session.endpoint.capabilities.lacks(Lack::Append) {
+                range = self.region(None);
+            }
         };
         let Some(range) = range else {
             return match relayed.result {
@@ -116,7 +128,11 @@ impl Upload {
             stream: way.stream,
             may_be_cut: range.is_some() && self.can_be_cut(session),
             long: self.length.is_none_or(|length| length > SMALL_BYTES_MAX),
-            allo_command: self.allo_command(session, range),
+            ahead: match range.filter(|_| self.goes_on_in_order(range)) {
+                Some(range) => Some(Command::Rest(RestartPoint::Offset(range.start))),
+                None => self.allo_command(session, range),
+            },
+            safe: self.safe.clone(),
             store: self.store(session, range)?,
             restart: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             retrieve: way.command,
