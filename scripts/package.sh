@@ -150,7 +150,7 @@ tree="$work/$name"
 stage "$tree" "$static" "" "$work/share"
 install -d "$tree/lib/systemd/system"
 for unit in $units; do
-    sed 's|/usr/bin/|/usr/local/bin/|' packaging/$unit >"$tree/lib/systemd/system/$unit"
+    sed 's|/usr/bin/godwit|/usr/local/bin/godwit|' packaging/$unit >"$tree/lib/systemd/system/$unit"
 done
 install -m 644 LICENSE "$tree/"
 files=$(for program in $programs; do echo "$tree/bin/$program"; done)
