@@ -1,8 +1,9 @@
 //! `godwit-service`: flags in, prints and exit status out; all else is the library.
 
 use std::{
+    env,
     fmt::Display,
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     path::Path,
     process::ExitCode,
 };
@@ -33,15 +34,20 @@ const FILTER_VARIABLE: &str = "GODWIT_SERVICE_LOG";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // PostgreSQL notes each table that is there already.
+    let filter = env::var(FILTER_VARIABLE).unwrap_or_else(|_| "info,sqlx=warn".to_owned());
     let filter = EnvFilter::builder()
         .with_default_directive(tracing::Level::INFO.into())
-        .with_env_var(FILTER_VARIABLE)
-        .from_env_lossy();
-    tracing_subscriber::fmt()
+        .parse_lossy(filter);
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_target(false)
-        .init();
+        .with_target(false);
+    match io::stderr().is_terminal() {
+        true => log.init(),
+        // Files have no colours.
+        false => log.with_ansi(false).init(),
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -57,6 +57,7 @@ async fn service(address: SocketAddr) -> Result<Result<String, String>, ServiceE
                 return Ok(Ok(format!("{url} is ready")));
             }
             Ok(answer) => return Ok(Err(format!("{url}: {}", answer.status()))),
+            Err(error) if error.is_connect() => why = format!("nothing answers at {address}"),
             Err(error) => why = format!("{url}: {error}"),
         }
     }
@@ -65,7 +66,10 @@ async fn service(address: SocketAddr) -> Result<Result<String, String>, ServiceE
 
 fn agent(state: &Path, process_only: bool, now: SystemTime) -> Result<String, String> {
     let path = state.join(BEAT_FILE);
-    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => format!("no agent runs with {}", state.display()),
+        _ => format!("{}: {error}", path.display()),
+    };
     let beat = std::fs::metadata(&path)
         .and_then(|file| file.modified())
         .map_err(failed)?;

@@ -162,7 +162,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "TIME")]
     deadline: Option<String>,
     /// Starts when job ID is done. May be repeated
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = job_id)]
     after: Vec<Uuid>,
     /// Only agents with this label. May be repeated
     #[arg(long, value_name = "LABEL")]
@@ -252,7 +252,7 @@ fn plain_name(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CloneArgs {
     /// The job
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = job_id)]
     id: Uuid,
     /// The new one starts paused
     #[arg(long)]
@@ -303,7 +303,7 @@ pub(crate) struct JobsArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JobArgs {
     /// The job
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = job_id)]
     id: Uuid,
     /// Wait for the end, and show progress
     #[arg(short, long)]
@@ -321,7 +321,7 @@ pub(crate) struct JobArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WaitArgs {
     /// The jobs
-    #[arg(value_name = "ID", required = true)]
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
     ids: Vec<Uuid>,
     /// How long at most: seconds, or a number with s, m, h or d. The jobs continue after it
     #[arg(long, value_name = "DURATION", value_parser = crate::units::duration)]
@@ -333,10 +333,15 @@ pub(crate) struct WaitArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ChangeArgs {
     /// The jobs
-    #[arg(value_name = "ID", required = true)]
+    #[arg(value_name = "ID", value_parser = job_id, required = true)]
     ids: Vec<Uuid>,
     #[command(flatten)]
     target: TargetArgs,
+}
+
+fn job_id(text: &str) -> Result<Uuid, String> {
+    text.parse()
+        .map_err(|_| "no id of a job, as `godwit submit` and `godwit jobs` print it".to_owned())
 }
 
 fn state(text: &str) -> Result<JobState, String> {

@@ -247,18 +247,22 @@ async fn run_at(
             connection.check_login().await?;
             let lists = connection.for_lists(target)?;
             let job = submit::submit(&lists, *submission).await?;
-            match watch {
-                true => return watch::watch(connection, job.id, json, observer, stop).await,
-                false => print(show::accepted(&job, json)),
+            if !(watch && json) {
+                print(show::accepted(&job, json));
+            }
+            if watch {
+                return watch::watch(connection, job.id, json, observer, stop).await;
             }
         }
         ServiceCommand::Clone(again) => {
             delegate(connection, again.proxy.as_deref(), observer).await;
             let lists = connection.for_lists(target)?;
             let job = submit::again(&lists, &again).await?;
-            match again.watch {
-                true => return watch::watch(connection, job.id, json, observer, stop).await,
-                false => print(show::accepted(&job, json)),
+            if !(again.watch && json) {
+                print(show::accepted(&job, json));
+            }
+            if again.watch {
+                return watch::watch(connection, job.id, json, observer, stop).await;
             }
         }
         ServiceCommand::Jobs {

@@ -21,7 +21,8 @@ pub(super) fn accepted(job: &JobView, json: bool) -> String {
     }
 }
 
-/// A line for each job: id, state, files, bytes, name. Fields are separated by tabs.
+/// A line for each job: id, state, files that are complete, bytes, name. Fields are separated by
+/// tabs.
 pub(super) fn table(jobs: &[JobView]) -> String {
     let mut text = String::new();
     for job in jobs {
@@ -30,7 +31,7 @@ pub(super) fn table(jobs: &[JobView]) -> String {
             "{}\t{}\t{}/{}\t{}\t{}",
             job.id,
             job.state.as_str(),
-            job.files.ended(),
+            complete(job),
             job.files.total,
             job.bytes_done,
             one_line(job.options.name.as_deref().unwrap_or("")),
@@ -150,12 +151,15 @@ pub(super) fn progress(job: &JobView) -> String {
     let mut text = format!(
         "{}: {} of {}{} files, {} of {} bytes",
         job.state.as_str(),
-        job.files.ended(),
+        complete(job),
         job.files.total,
         if job.listed { "" } else { "+" },
         job.bytes_done,
         job.bytes_total
     );
+    if job.files.failed > 0 {
+        let _ = write!(text, ", {} failed", job.files.failed);
+    }
     if job.goodput > 0.0 {
         let _ = write!(text, ", {:.1} MB/s", job.goodput / 1e6);
     }
@@ -165,7 +169,15 @@ pub(super) fn progress(job: &JobView) -> String {
     if let Some(why) = job.why.first() {
         let _ = write!(text, " ({})", one_line(&why.text));
     }
+    if job.state.is_final() && job.files.failed > 0 {
+        let _ = write!(text, " (godwit job --failed {} says why)", job.id);
+    }
     text
+}
+
+/// Files that are at their destination.
+fn complete(job: &JobView) -> u64 {
+    job.files.finished + job.files.skipped
 }
 
 /// Text of others has no line ends here; the console escapes the rest.

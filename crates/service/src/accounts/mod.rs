@@ -129,12 +129,17 @@ impl Accounts {
         };
         match found {
             Ok(proven) if !proven.principal.disabled => Ok(proven),
-            Ok(_) | Err(StoreError::NotFound) => {
+            found @ (Ok(_) | Err(StoreError::NotFound)) => {
                 // What is right is never held up by what others behind the same address try.
                 let address = evidence.address.map(|address| format!("address {address}"));
                 self.attempts.failed(address.as_deref());
                 self.attempts.check(address.as_deref())?;
-                Err(AccessError::Refused)
+                Err(match (found, &evidence.bearer, &evidence.certificate) {
+                    (Err(_), None, Shown::Name { name, .. }) => AccessError::Certificate(format!(
+                        "no user has the identity dn:{name}; an operator can give it to one"
+                    )),
+                    _ => AccessError::Refused,
+                })
             }
             Err(error) => Err(error.into()),
         }

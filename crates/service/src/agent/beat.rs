@@ -59,6 +59,13 @@ impl Beat {
     }
 }
 
+impl Drop for Beat {
+    /// The agent has ended; one that is killed leaves the file, which grows old.
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

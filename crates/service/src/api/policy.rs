@@ -158,7 +158,11 @@ impl EndpointPolicy {
         let is_allowed = self.local.iter().any(|folder| path.starts_with(folder));
         match path.is_absolute() && path.components().all(is_plain) && is_allowed {
             true => Ok(()),
-            false => Err(ApiError::new(Kind::Endpoint, "not to local files there")),
+            false => {
+                let detail = "not to local files there; who runs the service allows directories \
+                    with --allow-local DIR";
+                Err(ApiError::new(Kind::Endpoint, detail))
+            }
         }
     }
 

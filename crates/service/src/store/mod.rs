@@ -89,7 +89,7 @@ pub enum StoreError {
     #[error("the database holds what it should not: {0}")]
     Corrupt(String),
     /// The tables are of another version of the program.
-    #[error("the database must be migrated: {0}")]
+    #[error("the database must be migrated, by `godwit-service migrate`: {0}")]
     Schema(String),
     /// The engine.
     #[error("database: {0}")]

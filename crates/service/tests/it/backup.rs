@@ -68,6 +68,12 @@ impl Postgres {
         let programs = &self.0.server.as_ref().unwrap().programs;
         Command::new(programs.join(name))
     }
+
+    fn psql(&self, statements: &[&str]) {
+        let mut psql = self.program("psql");
+        psql.args(["--dbname", &self.0.url]);
+        run(psql.args(statements.iter().flat_map(|text| ["--command", text])));
+    }
 }
 
 impl Database for Postgres {
@@ -82,23 +88,16 @@ impl Database for Postgres {
             .arg(to));
     }
 
+    /// Some tables are left, as after a mistake.
     fn destroy(&self) {
-        let all = "DROP SCHEMA public CASCADE; CREATE SCHEMA public";
-        run(self
-            .program("psql")
-            .args(["--dbname", &self.0.url, "--command", all]));
+        self.psql(&["DROP TABLE job CASCADE", "DROP TABLE _sqlx_migrations"]);
     }
 
     fn restore(&self, from: &Path) {
+        self.psql(&["DROP SCHEMA public CASCADE", "CREATE SCHEMA public"]);
         let mut restore = self.program("pg_restore");
-        restore.args([
-            "--exit-on-error",
-            "--clean",
-            "--if-exists",
-            "--dbname",
-            &self.0.url,
-        ]);
-        run(restore.arg(from));
+        restore.args(["--exit-on-error", "--single-transaction"]);
+        run(restore.args(["--dbname", &self.0.url]).arg(from));
     }
 }
 

@@ -8,7 +8,7 @@ use godwit_client::{
     report::events::{Event, Observer},
     service::{
         self, CloneRequest, ScheduleCommand, ServiceCommand, ServiceRequest, ServiceTarget,
-        connection::ServiceError,
+        Submission, connection::ServiceError,
     },
 };
 use godwit_service_api::{
@@ -50,6 +50,36 @@ impl Observer for Printed {
         let line = String::from_utf8(line.to_vec()).unwrap();
         self.lines.lock().push(line);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_submission_prints_its_id_and_how_to_see_what_failed() {
+    let (from, to) = (Served::start(), Served::start());
+    let (site, running) = Site::laptop(&[]).await;
+    let files = vec![FileRequest {
+        source: from.url("/missing"),
+        destination: to.url("/missing"),
+        ..FileRequest::default()
+    }];
+    let submission = Submission {
+        files,
+        list: None,
+        options: JobOptions::default(),
+        idempotency_key: None,
+        watch: true,
+        proxy: None,
+    };
+    let command = ServiceCommand::Submit(Box::new(submission));
+    let (exit, printed) = godwit(&site, command, false).await;
+    assert_eq!(exit.unwrap(), Exit::Failed);
+    let id = &printed[0];
+    assert!(id.parse::<Uuid>().is_ok(), "{printed:?}");
+    let last = printed.last().unwrap();
+    let told =
+        format!("failed: 0 of 1 files, 0 of 0 bytes, 1 failed (godwit job --failed {id} says why)");
+    assert_eq!(last, &told);
+    drop(site);
+    running.await.unwrap();
 }
 
 /// Runs a command as the user of this token.
