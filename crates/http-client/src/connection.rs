@@ -40,8 +40,8 @@ pub const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Headers of an answer.
 pub const HEADERS_MAX: usize = 128;
 
-/// Bytes that wait in either direction. A record of TLS has 16 KiB.
-const BUFFER_BYTES: usize = 256 << 10;
+/// Bytes that wait in either direction, where nothing else is wanted. A record of TLS has 16 KiB.
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 
 /// A connection to a server, with at most one request at a time.
 pub struct Connection {
@@ -63,14 +63,14 @@ impl Connection {
         origin: Origin,
         (local, peer): (SocketAddr, SocketAddr),
         tls: Option<String>,
-        limits: Limits,
+        (limits, buffer_bytes): (Limits, usize),
     ) -> Result<Self, Error> {
         let mut builder = http1::Builder::new();
         // XRootD 5 knows headers in this spelling alone.
         builder.title_case_headers(true);
         builder.max_headers(HEADERS_MAX);
         builder.max_header_size(HEAD_BYTES_MAX);
-        builder.max_buf_size(BUFFER_BYTES);
+        builder.max_buf_size(buffer_bytes);
         let pair = builder.handshake(TokioIo::new(wire)).await;
         let (sender, connection) = pair.map_err(|error| Error {
             step: Step::Handshake,

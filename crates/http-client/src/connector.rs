@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    connection::Connection,
+    connection::{BUFFER_BYTES, Connection},
     error::{Cause, Error, Step},
     limits::Limits,
     text::printable,
@@ -34,7 +34,7 @@ pub struct Connector {
     tls: Option<HttpsClient>,
     policy: Policy,
     limits: Limits,
-    prepare: fn(&TcpStream),
+    prepare: fn(&TcpStream) -> usize,
 }
 
 impl Connector {
@@ -45,13 +45,14 @@ impl Connector {
             tls,
             policy,
             limits,
-            prepare: |_| {},
+            prepare: |_| BUFFER_BYTES,
         }
     }
 
-    /// `prepare` sets options of each socket once it is connected.
+    /// `prepare` sets options of each socket once it is connected. It answers how many bytes may
+    /// wait in either direction, 16 KiB at least.
     #[must_use]
-    pub fn preparing(self, prepare: fn(&TcpStream)) -> Self {
+    pub fn preparing(self, prepare: fn(&TcpStream) -> usize) -> Self {
         Self { prepare, ..self }
     }
 
@@ -105,7 +106,7 @@ impl Connector {
         let ends = ends.map_err(|error| failure(Step::Connect, origin, error.into()))?;
         // Requests and last chunks are to leave at once. It is no failure that they do not.
         let _ = tcp.set_nodelay(true);
-        (self.prepare)(&tcp);
+        let buffer_bytes = (self.prepare)(&tcp);
         let (wire, tls): (Box<dyn Wire>, _) = match origin.scheme {
             Scheme::Http => (Box::new(tcp), None),
             Scheme::Https => {
@@ -117,7 +118,8 @@ impl Connector {
                 (Box::new(stream), Some(protocol))
             }
         };
-        Connection::new(wire, origin.clone(), ends, tls, self.limits).await
+        let limits = (self.limits, buffer_bytes);
+        Connection::new(wire, origin.clone(), ends, tls, limits).await
     }
 
     async fn tcp(&self, origin: &Origin, addresses: &[SocketAddr]) -> Result<TcpStream, Cause> {

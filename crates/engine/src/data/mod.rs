@@ -58,8 +58,10 @@ pub use self::{
         queue::{QueueTurn, QueuedWork},
     },
     shaping::{
-        congestion::Congestion, pacing::pace_by_window, rate_limit::RateLimit,
-        unsent_limit::bound_unsent,
+        congestion::Congestion,
+        pacing::pace_by_window,
+        rate_limit::RateLimit,
+        unsent_limit::{bound_unsent, round_trip},
     },
     transfer::{
         Monitor, Steered, Transfer,

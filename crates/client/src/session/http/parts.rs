@@ -221,6 +221,7 @@ async fn feed(
     }
     let at = job.base + start;
     let on_sent = |bytes, next| job.region.sent(lane, start + bytes, next) - start;
+    let turn = (turn, job.region.pace(lane));
     let fed = outflow.file(&job.file, at, end - start, &sender, turn, on_sent);
     if let Err(failure) = fed.await {
         job.fail(Failure::Transfer(TransferFailure::Storage(failure)));

@@ -35,7 +35,10 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// What is read of a file for a slow connection: what it sends in this time, and no less than that.
 const CHUNK_TIME: Duration = Duration::from_millis(20);
-const CHUNK_BYTES_MIN: usize = 32 << 10;
+const CHUNK_BYTES_MIN: usize = 16 << 10;
+
+/// Before that, what is taken says little of how fast a connection is.
+const BUFFERED_TIME: Duration = Duration::from_millis(100);
 
 const _: () = assert!(
     CHUNK_BYTES as u64 <= HALF_BYTES_MIN,
@@ -162,7 +165,8 @@ async fn feed(job: Arc<PutJob>, mut sender: ChunkSender) {
         LaneSource::File { file, base } => {
             let length = job.length.unwrap_or(0);
             let outflow = &job.outflow;
-            let turn = outflow.turn();
+            // Nobody else can send any of it.
+            let turn = (outflow.turn(), Some(f64::INFINITY));
             outflow
                 .file(file, *base, length, &sender, turn, |_, _| length)
                 .await
@@ -230,11 +234,16 @@ async fn feed_stream(
 }
 
 /// Bytes to read at a time, after so many: a connection that is slow is to have few ahead, which no
-/// other can take.
-fn chunk_bytes(at: u64, since: Duration) -> usize {
-    let turns = since.as_micros() / CHUNK_TIME.as_micros() + 1;
-    let bytes = usize::try_from(u128::from(at) / turns).unwrap_or(CHUNK_BYTES);
-    bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES)
+/// other can take. It was as fast as `pace` before, bytes a second.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a bounded number of bytes
+fn chunk_bytes(at: u64, since: Duration, pace: Option<f64>) -> usize {
+    let bytes_per_second = match since < BUFFERED_TIME {
+        // What the connection takes at first lies in its buffers.
+        true => pace.unwrap_or(0.0),
+        false => at as f64 / since.as_secs_f64(),
+    };
+    let bytes = bytes_per_second * CHUNK_TIME.as_secs_f64();
+    (bytes as usize).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES)
 }
 
 /// Bytes on their way into the body of a request: within the rate, and counted.
@@ -293,19 +302,19 @@ impl Outflow {
 
     /// Sends so many bytes of a file, or less: `on_sent` is told how many of them are on their way
     /// and how many are read next, and answers how many it are all together. It reads none once the
-    /// request's `turn` is over.
+    /// request's `turn` is over. `pace`: bytes a second that its connection has moved before.
     pub(super) async fn file(
         &self,
         file: &FileRef,
         base: u64,
         mut length: u64,
         sender: &ChunkSender,
-        turn: u64,
+        (turn, pace): (u64, Option<f64>),
         on_sent: impl Fn(u64, u64) -> u64,
     ) -> Result<(), StorageFailure> {
         let mut at = 0;
         let start = Instant::now();
-        let mut chunk = CHUNK_BYTES_MIN;
+        let mut chunk = chunk_bytes(0, Duration::ZERO, pace);
         while at < length {
             while file.readable_at(base + at) == 0 {
                 sleep(FILE_PAUSE).await;
@@ -339,7 +348,7 @@ impl Outflow {
                 return Ok(());
             }
             at += read as u64;
-            chunk = chunk_bytes(at, start.elapsed());
+            chunk = chunk_bytes(at, start.elapsed(), pace);
             length = on_sent(at, chunk as u64);
         }
         Ok(())
@@ -419,7 +428,9 @@ mod tests {
         let outflow = outflow(Arc::clone(&rate));
         let (sender, body) = channel(None);
         let file = zeros();
-        let sends = outflow.file(&file, 0, LENGTH, &sender, outflow.turn(), |_, _| LENGTH);
+        let sends = outflow.file(&file, 0, LENGTH, &sender, (outflow.turn(), None), |_, _| {
+            LENGTH
+        });
         tokio::pin!(sends);
         let soon = Duration::from_millis(50);
         assert!(tokio::time::timeout(soon, &mut sends).await.is_err());
@@ -436,7 +447,9 @@ mod tests {
         let (sender, body) = channel(None);
         drop(body);
         let file = zeros();
-        let sends = outflow.file(&file, 0, LENGTH, &sender, outflow.turn(), |_, _| LENGTH);
+        let sends = outflow.file(&file, 0, LENGTH, &sender, (outflow.turn(), None), |_, _| {
+            LENGTH
+        });
         sends.await.unwrap();
         assert_eq!(outflow.sent(), 0);
         assert!(outflow.stop() > 0);

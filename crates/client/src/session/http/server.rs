@@ -12,7 +12,7 @@ use std::{
 
 use godwit_engine::{
     control::{ControlError, ProtocolTrace},
-    data::{bound_unsent, pace_by_window},
+    data::{bound_unsent, pace_by_window, round_trip},
     host::tcp_diag::AddressPair,
 };
 use godwit_gsi::{
@@ -50,9 +50,23 @@ const REASON_BYTES_MAX: usize = 4 << 10;
 /// Bytes of an answer that is not wanted, which are read so that the connection can be used again.
 const REST_BYTES_MAX: u64 = 64 << 10;
 
-/// Bytes that a connection holds unsent: no other can send them when it is slow, and the kernel
-/// would let it hold what its window once was. Enough for 10 Gbit/s, as with data channels.
-const UNSENT_BYTES_MAX: u32 = 128 << 10;
+/// Bytes that a connection holds unsent in its socket, and in either direction before that: no
+/// other can send them when it is slow, and the kernel would let it hold what its window once was.
+/// Enough for 10 Gbit/s, as with data channels; over a long path there are many connections.
+const NEAR: Held = Held {
+    unsent: 128 << 10,
+    waiting: 256 << 10,
+};
+const FAR: Held = Held {
+    unsent: 32 << 10,
+    waiting: 64 << 10,
+};
+const FAR_ROUND_TRIP: Duration = Duration::from_millis(5);
+
+struct Held {
+    unsent: u32,
+    waiting: usize,
+}
 
 /// Time for what is read of an answer beside what was asked for.
 const UNWANTED_LIMIT: Duration = Duration::from_secs(5);
@@ -334,10 +348,13 @@ impl HttpServer {
     }
 }
 
-fn prepare(socket: &TcpStream) {
+fn prepare(socket: &TcpStream) -> usize {
     // Between the parts of a file nothing is sent.
     pace_by_window(socket);
-    bound_unsent(socket, UNSENT_BYTES_MAX);
+    let is_far = round_trip(socket).is_some_and(|time| time > FAR_ROUND_TRIP);
+    let held = if is_far { FAR } else { NEAR };
+    bound_unsent(socket, held.unsent);
+    held.waiting
 }
 
 /// An answer, and where it has come from.

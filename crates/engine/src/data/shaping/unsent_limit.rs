@@ -82,6 +82,12 @@ pub fn bound_unsent(socket: &impl AsFd, bytes: u32) {
     }
 }
 
+/// The shortest round trip that `socket` has seen; `None` where its kernel does not tell.
+pub fn round_trip(socket: &impl AsFd) -> Option<Duration> {
+    let path = path(socket).filter(|path| path.round_trip_us < u32::MAX);
+    path.map(|path| Duration::from_micros(path.round_trip_us.into()))
+}
+
 /// The bound of a socket.
 #[derive(Debug, Default)]
 pub(crate) struct UnsentLimit {
@@ -170,7 +176,7 @@ struct Path {
     round_trip_us: u32,
 }
 
-fn path(socket: &mio::net::TcpStream) -> Option<Path> {
+fn path(socket: &impl AsFd) -> Option<Path> {
     let info = getsockopt(socket, TcpInfo).ok()?;
     Some(Path {
         window: info.snd_cwnd.saturating_mul(info.snd_mss),

@@ -443,6 +443,11 @@ impl Region {
         state.crowded.and_then(|lanes| u32::try_from(lanes).ok())
     }
 
+    /// Bytes a second of the lane's last piece.
+    pub(super) fn pace(&self, lane: usize) -> Option<f64> {
+        self.state.lock().paces.get(&lane)?.rate
+    }
+
     /// Lanes that run.
     pub(super) fn running(&self) -> usize {
         self.state.lock().running.len()

@@ -17,7 +17,7 @@ const PIECE_BYTES_MIN: u64 = 1 << 20;
 pub(in crate::session::http) const HALF_BYTES_MIN: u64 = 256 << 10;
 
 /// Of one that is sent it takes so many, and leaves it the chunk that it reads next.
-pub(super) const SENT_HALF_BYTES_MIN: u64 = 32 << 10;
+pub(super) const SENT_HALF_BYTES_MIN: u64 = 16 << 10;
 
 /// Bytes of a piece that is sent: all of them are sent again where it breaks off.
 pub(super) const SENT_BYTES_MAX: u64 = 256 << 20;
@@ -104,7 +104,7 @@ pub(super) struct Pace {
     /// When its last piece began.
     pub(super) began: Instant,
     /// Bytes a second of the last one that is done, and how long it took.
-    rate: Option<f64>,
+    pub(super) rate: Option<f64>,
     took: Duration,
 }
 
@@ -229,8 +229,12 @@ impl State {
             ..
         }) = self.paces.get(&lane)
         else {
-            // Beside many others it will be slow.
-            let first = 4 * LANE_BYTES_MIN / self.wanted.max(1) as u64;
+            // Beside many others it will be slow. One that can be cut had better last: all lanes
+            // that ask for their second one at the same time rest for a round trip.
+            let first = match self.can_cut {
+                true => LANE_BYTES_MIN,
+                false => 4 * LANE_BYTES_MIN / self.wanted.max(1) as u64,
+            };
             let first = first.clamp(PIECE_BYTES_MIN, LANE_BYTES_MIN);
             return first.min(self.share_of(row)).min(row);
         };
