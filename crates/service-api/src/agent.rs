@@ -10,7 +10,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::job::{Class, FileError, FileRequest, Overwrite, Verify};
+use crate::{
+    browse::{BrowseRequest, BrowsedDirectory},
+    job::{Class, FileError, FileRequest, Overwrite, Verify},
+};
 
 /// Version of this protocol. The service accepts no other: an agent must know each kind of work.
 pub const PROTOCOL: u32 = 2;
@@ -246,6 +249,47 @@ pub struct PollResponse {
     pub remove: Vec<Removal>,
     /// It gets no new work, and may end when it holds nothing.
     pub drain: bool,
+    /// Directories that users wait to look into.
+    #[serde(default)]
+    pub browse: Vec<Browse>,
+}
+
+/// A directory that a user waits to look into.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Browse {
+    /// What [`BrowseAnswer::id`] names.
+    pub id: Uuid,
+    /// Which, and which part of it.
+    pub request: BrowseRequest,
+    /// Where its name may lead the agent to.
+    #[serde(default)]
+    pub addresses: AddressScope,
+    /// For its endpoint.
+    pub credentials: Vec<GrantedCredential>,
+    /// The user waits so long.
+    pub seconds: u64,
+}
+
+/// `POST /agent/v1/browse`: what became of a [`Browse`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BrowseAnswer {
+    /// Which.
+    pub id: Uuid,
+    /// What was found, or why nothing was.
+    pub found: Browsed,
+}
+
+/// What became of a [`Browse`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Browsed {
+    /// The part of the directory.
+    Directory(BrowsedDirectory),
+    /// It was not listed.
+    Failed(FileError),
 }
 
 /// A temporary file that no unit writes any more.

@@ -3,6 +3,7 @@
 //! # Map
 //! - [`job`]: what users submit, and what they see of it; [`why`]: why something waits
 //! - [`problem`]: errors of the API (RFC 9457); [`page`]: lists in pages by cursor
+//! - [`browse`]: directories of endpoints
 //! - [`schedule`]: jobs that are submitted again and again
 //! - [`event`]: what the event stream of a job carries
 //! - [`site`]: endpoints, agents, shares and users, as operators see them
@@ -15,6 +16,7 @@
 
 pub mod account;
 pub mod agent;
+pub mod browse;
 pub mod event;
 pub mod job;
 pub mod page;

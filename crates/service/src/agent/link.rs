@@ -1,13 +1,14 @@
-//! One poll over HTTP.
+//! One poll over HTTP, and what was found in a directory.
 
 use std::{fs, io, path::PathBuf, time::Duration};
 
 use godwit_service_api::{
     AGENT_API,
-    agent::{PollRequest, PollResponse},
+    agent::{BrowseAnswer, PollRequest, PollResponse},
     problem::Problem,
 };
 use reqwest::{Certificate, Client, Identity, StatusCode};
+use serde::Serialize;
 use zeroize::Zeroizing;
 
 /// Time for an answer beside what the service may hold it back.
@@ -108,19 +109,36 @@ impl Link {
         }
         Ok(Self {
             client: client.build()?,
-            url: format!("{}{AGENT_API}/poll", service.trim_end_matches('/')),
+            url: format!("{}{AGENT_API}", service.trim_end_matches('/')),
             token: authentication.token.clone(),
         })
     }
 
     pub(super) async fn poll(&self, request: &PollRequest) -> Result<PollResponse, LinkError> {
         let limit = Duration::from_secs(request.wait_seconds) + ANSWER_LIMIT;
-        let answer = tokio::time::timeout(limit, self.exchange(request)).await;
+        let body = self.bounded(limit, "poll", request).await?;
+        serde_json::from_slice(&body).map_err(|error| LinkError::Answer(error.to_string()))
+    }
+
+    pub(super) async fn browsed(&self, answer: &BrowseAnswer) -> Result<(), LinkError> {
+        self.bounded(ANSWER_LIMIT, "browse", answer).await.map(drop)
+    }
+
+    async fn bounded(
+        &self,
+        limit: Duration,
+        what: &str,
+        request: &impl Serialize,
+    ) -> Result<Vec<u8>, LinkError> {
+        let answer = tokio::time::timeout(limit, self.exchange(what, request)).await;
         answer.unwrap_or(Err(LinkError::Late))
     }
 
-    async fn exchange(&self, request: &PollRequest) -> Result<PollResponse, LinkError> {
-        let mut post = self.client.post(&self.url).json(request);
+    async fn exchange(&self, what: &str, request: &impl Serialize) -> Result<Vec<u8>, LinkError> {
+        let mut post = self
+            .client
+            .post(format!("{}/{what}", self.url))
+            .json(request);
         if let Some(token) = &self.token {
             post = post.bearer_auth(token.as_str());
         }
@@ -134,7 +152,7 @@ impl Link {
             body.extend_from_slice(&chunk);
         }
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|e| LinkError::Answer(e.to_string()));
+            return Ok(body);
         }
         Err(match serde_json::from_slice(&body) {
             Ok(problem) => LinkError::Refused(Box::new(problem)),

@@ -69,7 +69,7 @@ pub(super) async fn list(
 }
 
 /// Links to directories are left out: they may lead back.
-fn list_here(path: &[u8]) -> Result<Vec<ListedName>, Error> {
+pub(super) fn list_here(path: &[u8]) -> Result<Vec<ListedName>, Error> {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let folder = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     let failed = |e: std::io::Error| Error::local(format!("list {}", folder.display()), &e);
@@ -95,7 +95,7 @@ fn list_here(path: &[u8]) -> Result<Vec<ListedName>, Error> {
 }
 
 /// The URL of `name` in the directory `url`.
-fn below(url: &str, name: &[u8]) -> Result<String, FileError> {
+pub(super) fn below(url: &str, name: &[u8]) -> Result<String, FileError> {
     let path = [b"/", name].concat();
     let path = FtpPath::new(path).map_err(unfit)?;
     let mut below = without_last_slashes(url).to_owned();

@@ -8,6 +8,7 @@
 //! - [`results`]: results on disk until the service has acknowledged them
 //! - [`deaths`]: units that the process died with
 //! - [`beat`]: that it runs, for health checks
+//! - [`browsing`]: directories that users look into
 //! - [`removal`]: temporary files that no unit writes any more
 //! - [`trace`]: what operators see of a unit
 //! - [`link`]: one poll over HTTP; [`file_error`]: errors as the service keeps them
@@ -21,6 +22,7 @@
 //! journal has.
 
 mod beat;
+mod browsing;
 mod deaths;
 mod file_error;
 mod held;
@@ -56,6 +58,7 @@ pub(crate) use self::beat::{BEAT_FILE, BEAT_PERIOD};
 pub use self::link::{Authentication, LinkError};
 use self::{
     beat::Beat,
+    browsing::Browser,
     deaths::Deaths,
     held::UnitTable,
     link::Link,
@@ -138,6 +141,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
     let link = Link::new(&config.service, &config.authentication)?;
     let (gone, mut removed) = mpsc::unbounded_channel();
     let mut agent = Agent::open(config, events, gone)?;
+    let browser = Browser::new(link.clone(), Arc::clone(&agent.settings));
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::pin!(stop);
@@ -174,7 +178,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
                 let (sent, reported) = of.unwrap_or((Instant::now(), 0));
                 polled_since = drains_until.is_some();
                 next_poll = Instant::now() + match answer {
-                    Ok(answer) => agent.on_answer((sent, reported), answer),
+                    Ok(mut answer) => {
+                        let browse = std::mem::take(&mut answer.browse);
+                        browse.into_iter().for_each(|browse| browser.start(browse));
+                        agent.on_answer((sent, reported), answer)
+                    }
                     Err(error) => agent.on_failure(&error),
                 };
             }

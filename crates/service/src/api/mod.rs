@@ -4,6 +4,7 @@
 //! - [`router`]: all routes, from which the OpenAPI document is made, too
 //! - `submit`: a job comes in; `schedules`: jobs that come again and again
 //! - `jobs`: lists, one job, its files, what users do to it
+//! - `browse`: what is in a directory
 //! - `streams`: events of a job as they happen, receipts
 //! - `site`: endpoints, links, shares, agents, the audit; `users`: users, tokens, credentials
 //! - `extract`: what handlers take from a request; `cursor`: pages
@@ -11,6 +12,7 @@
 //!
 //! Of jobs of others users learn nothing, not even that they exist.
 
+mod browse;
 pub(crate) mod cursor;
 pub(crate) mod extract;
 mod jobs;
@@ -35,6 +37,7 @@ use axum::{
 use tokio::sync::watch;
 
 pub(crate) use self::{
+    browse::BROWSE_WAIT,
     extract::{BODY_BYTES_MAX, Caller, whole},
     submit::Incoming,
 };
@@ -156,6 +159,7 @@ pub fn router(api: Arc<Api>) -> Router {
 fn routes() -> Routes {
     let mut routes = Routes::default();
     submit::routes(&mut routes);
+    browse::routes(&mut routes);
     schedules::routes(&mut routes);
     jobs::routes(&mut routes);
     streams::routes(&mut routes);

@@ -93,7 +93,8 @@ impl EndpointPolicy {
         Ok(())
     }
 
-    fn check_url(&self, url: &str) -> Answer<Location> {
+    /// Whether jobs may name a URL.
+    pub(super) fn check_url(&self, url: &str) -> Answer<Location> {
         let wrong = |why: &str| ApiError::new(Kind::Url, why);
         if url.len() > MAX_URL_BYTES {
             return Err(wrong("it is too long"));

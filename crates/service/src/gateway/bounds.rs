@@ -3,6 +3,7 @@
 
 use godwit_service_api::{
     agent::{AgentDescription, FileEnd, PollRequest, UnitProgress},
+    browse::BrowsedEntry,
     job::{FileError, MAX_FILE_BYTES},
 };
 
@@ -71,7 +72,16 @@ fn progress(unit: &mut UnitProgress) {
     unit.limited_by.iter_mut().for_each(plain);
 }
 
-fn error(error: &mut FileError) {
+/// Names are shown as they are, by whoever shows them.
+pub(super) fn entry(entry: &mut BrowsedEntry) {
+    let cut = entry.name.floor_char_boundary(TEXT_BYTES_MAX);
+    entry.name.truncate(cut);
+    if let Some(bytes) = &mut entry.bytes {
+        *bytes = (*bytes).min(MAX_FILE_BYTES);
+    }
+}
+
+pub(super) fn error(error: &mut FileError) {
     let is_code = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let fits = (1..=CODE_BYTES_MAX).contains(&error.code.len());
     if !fits || !error.code.bytes().all(is_code) {

@@ -5,9 +5,11 @@
 //! granted is found once a second for all agents. A poll changes nothing when it comes twice.
 //!
 //! # Map
+//! - `browsing`: directories that users look into
 //! - `bounds`: texts and numbers of agents, made short and plain
 
 pub(crate) mod bounds;
+mod browsing;
 
 use std::{sync::Arc, time::Duration};
 
@@ -68,6 +70,7 @@ pub struct Gateway {
 pub fn router(gateway: Gateway) -> Router {
     Router::new()
         .route(&format!("{AGENT_API}/poll"), post(poll))
+        .route(&format!("{AGENT_API}/browse"), post(browsing::answer))
         .with_state(gateway)
 }
 
@@ -161,11 +164,13 @@ impl Gateway {
         // Every answer has all shares, as one may be lost; a new one is sent at once.
         let has_news = self.board.are_news(&request.agent, &shares) || !credentials.is_empty();
         let is_news = has_news || !(acknowledged.is_empty() && stop.is_empty());
+        let mut browse = self.browses(&request, drain).await?;
         let is_quiet = !is_news && !drain && remove.is_empty() && undelivered.is_empty();
-        if is_quiet && timeout_at(until, woken).await.is_ok() {
+        if is_quiet && browse.is_empty() && timeout_at(until, woken).await.is_ok() {
             let known: Vec<Lease> = request.units.iter().map(|unit| unit.lease).collect();
             let held = self.store.held(&request.agent, request.incarnation, &known);
             undelivered = held.await?;
+            browse = self.browses(&request, drain).await?;
         }
         let above = self.store.divide_above();
         let is_large = |unit: &GrantedUnit| is_to_divide(&unit.work, above);
@@ -191,6 +196,7 @@ impl Gateway {
             renewed,
             remove: removals,
             drain,
+            browse,
         })
     }
 

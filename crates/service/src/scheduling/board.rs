@@ -69,6 +69,8 @@ struct Boarded {
     /// Files that ended and that the database has not counted by pair of endpoints.
     links: BTreeMap<i64, LinkTally>,
     history: History,
+    /// Directories that users wait to look into, and that no agent has taken.
+    browses: HashSet<Uuid>,
 }
 
 impl Default for Board {
@@ -196,6 +198,34 @@ impl Board {
         if let Some(agent) = agent {
             agent.notify_waiters();
         }
+    }
+
+    /// A user waits to look into a directory.
+    pub(crate) fn browse_came(&self, id: Uuid) {
+        self.state.lock().browses.insert(id);
+        self.wake_agents();
+    }
+
+    /// Those are all that wait by the database: agents look for those that are new.
+    pub(crate) fn set_browses(&self, waiting: Vec<Uuid>) {
+        let waiting: HashSet<Uuid> = waiting.into_iter().collect();
+        let before = std::mem::replace(&mut self.state.lock().browses, waiting.clone());
+        if !waiting.is_subset(&before) {
+            self.wake_agents();
+        }
+    }
+
+    /// An agent may get one.
+    pub(crate) fn browses_wait(&self) -> bool {
+        !self.state.lock().browses.is_empty()
+    }
+
+    fn wake_agents(&self) {
+        let state = self.state.lock();
+        state
+            .agents
+            .values()
+            .for_each(|agent| agent.notify_waiters());
     }
 
     /// Whether shares changed since the agent was told.

@@ -62,8 +62,16 @@ pub async fn run(store: Store, board: &Board, node: &str, stop: impl Future<Outp
     tokio::pin!(stop);
     let mut term: Option<Term> = None;
     let mut sampled = Instant::now();
+    let mut browsed = Instant::now();
     loop {
         let began = Instant::now();
+        if browsed.elapsed() >= LOOK {
+            browsed = began;
+            match store.waiting_browses().await {
+                Ok(waiting) => board.set_browses(waiting),
+                Err(error) => tracing::warn!(%error, "users wait for directories"),
+            }
+        }
         if sampled.elapsed() >= SAMPLE {
             sampled = began;
             board.take_samples();

@@ -13,7 +13,7 @@
 //! - `links`: how pairs of endpoints do
 //! - `site`: endpoints, shares, users, credentials, audit; `upkeep`: retention and deadlines;
 //!   `reports`: of ended jobs; `schedules`: jobs that come again and again; [`sessions`]: of
-//!   browsers
+//!   browsers; [`browsing`]: directories that users look into
 //!
 //! # Rules
 //! - Time is the clock of the database; no statement takes the time of a host.
@@ -24,6 +24,7 @@
 //!   agent takes at once, and its row lives only until it ended.
 
 pub mod agents;
+pub mod browsing;
 mod database;
 mod files;
 pub(crate) mod found;

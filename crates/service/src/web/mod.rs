@@ -5,7 +5,8 @@
 //! - [`router`]: all routes, and the headers of every answer
 //! - `login`: logins by token, password, certificate and issuer; `visitor`: who asks by a session,
 //!   and forms that their own pages sent; `cookies`: the two cookies
-//! - `jobs`: lists; `job`: one job, `files`: its files; `submit`: a new one
+//! - `jobs`: lists; `job`: one job, `files`: its files; `submit`: a new one,
+//!   `browse`: directories to choose from
 //! - `network`: endpoints and links; `agents`, `shares`, `operator`: for operators
 //! - `layout`: what all pages have; `text`: names, numbers and times for people; `chart`: pictures;
 //!   `assets`: style and script
@@ -18,6 +19,7 @@
 
 mod agents;
 mod assets;
+mod browse;
 mod chart;
 mod cookies;
 mod files;

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{
     Web,
+    browse::{self, Listing, Side, Step},
     frame::{PageResult, notice, with_status},
     layout::{Place, page as whole, token},
     visitor::{Form, Posted, Visitor},
@@ -17,13 +18,16 @@ use super::{
 use crate::problem::{Answer, ApiError};
 
 pub(super) async fn page(visitor: Visitor) -> Response {
-    let body = form_part(&visitor, &Form::default(), None, false);
+    let body = form_part(&visitor, &Form::default(), None, &Beside::Nothing);
     whole(&visitor, Place::Submit, "Submit a job", &body)
 }
 
 /// Submits the job, or only checks it.
 pub(super) async fn submit(State(web): State<Web>, posted: Posted) -> PageResult {
-    let Posted { visitor, form } = posted;
+    let Posted { visitor, mut form } = posted;
+    if let Some((side, step)) = browse::step(&form) {
+        return Ok(with_directory(&web, &visitor, &mut form, side, step).await);
+    }
     let submitted = async {
         let request = request(&form)?;
         let is_dry = request.options.dry_run;
@@ -34,14 +38,55 @@ pub(super) async fn submit(State(web): State<Web>, posted: Posted) -> PageResult
     match submitted.await {
         Ok(Some(id)) => Ok(Redirect::to(&format!("/jobs/{id}?done=submit")).into_response()),
         Ok(None) => {
-            let body = form_part(&visitor, &form, None, true);
+            let body = form_part(&visitor, &form, None, &Beside::Checked);
             Ok(whole(&visitor, Place::Submit, "Submit a job", &body))
         }
         Err(error) => {
-            let body = form_part(&visitor, &form, Some(&error), false);
+            let body = form_part(&visitor, &form, Some(&error), &Beside::Nothing);
             let answer = whole(&visitor, Place::Submit, "Submit a job", &body);
             Ok(with_status(&error, answer))
         }
+    }
+}
+
+/// What a page shows beside the form.
+enum Beside {
+    Nothing,
+    /// The job would be accepted.
+    Checked,
+    Directory(Listing),
+}
+
+/// The form as it was sent, and a directory to choose from.
+async fn with_directory(
+    web: &Web,
+    visitor: &Visitor,
+    form: &mut Form,
+    side: Side,
+    step: Step,
+) -> Response {
+    let page = |form: &Form, error, shown: &Beside| {
+        let body = form_part(visitor, form, error, shown);
+        whole(visitor, Place::Submit, "Submit a job", &body)
+    };
+    let request = match step {
+        Step::Take { url, is_tree } => {
+            browse::take(form, side, &url, is_tree);
+            return page(form, None, &Beside::Nothing);
+        }
+        Step::List(request) => request,
+    };
+    let url = request.url.clone();
+    match web.api.browse(&visitor.caller, request).await {
+        Ok(directory) => {
+            let listing = Listing {
+                side,
+                url,
+                directory,
+            };
+            page(form, None, &Beside::Directory(listing))
+        }
+        Err(error) => with_status(&error, page(form, Some(&error), &Beside::Nothing)),
     }
 }
 
@@ -72,13 +117,11 @@ fn request(form: &Form) -> Answer<JobRequest> {
     })
 }
 
-fn form_part(visitor: &Visitor, form: &Form, error: Option<&ApiError>, is_checked: bool) -> Markup {
+fn form_part(visitor: &Visitor, form: &Form, error: Option<&ApiError>, shown: &Beside) -> Markup {
+    let is_checked = matches!(shown, Beside::Checked);
     // Sent twice, it is one job.
     let new_key = || format!("web-{}", Uuid::new_v4());
-    let key = match error.is_none() && !is_checked {
-        true => new_key(),
-        false => form.maybe("key").map_or_else(new_key, str::to_owned),
-    };
+    let key = form.maybe("key").map_or_else(new_key, str::to_owned);
     html! {
         h1 { "Submit a job" }
         p class="lede" {
@@ -93,8 +136,12 @@ fn form_part(visitor: &Visitor, form: &Form, error: Option<&ApiError>, is_checke
         form class="sheet" method="post" action="/submit" {
             (token(visitor))
             input type="hidden" name="key" value=(key);
-            (url_field(form, "source", "From", "gsiftp://a.example.org/run7/data.h5"))
-            (url_field(form, "destination", "To", "gsiftp://b.example.org/run7/data.h5"))
+            // What the key Enter sends: the first button of a form.
+            button class="unseen" type="submit" name="then" value="submit" tabindex="-1"
+                aria-hidden="true" { "Submit" }
+            (url_field(form, Side::Source, "From", "gsiftp://a.example.org/run7/data.h5"))
+            (url_field(form, Side::Destination, "To", "gsiftp://b.example.org/run7/data.h5"))
+            @if let Beside::Directory(listing) = shown { (browse::part(listing)) }
             div class="field" {
                 (check(form, "recursive", "All that is below this directory"))
                 span class="hint" {
@@ -151,12 +198,16 @@ fn form_part(visitor: &Visitor, form: &Form, error: Option<&ApiError>, is_checke
     }
 }
 
-fn url_field(form: &Form, name: &str, label: &str, example: &str) -> Markup {
+fn url_field(form: &Form, side: Side, label: &str, example: &str) -> Markup {
+    let name = side.field();
     html! {
         div class="field" {
             label for=(name) { (label) }
             input id=(name) name=(name) class="url" value=(form.text(name)) placeholder=(example)
                 required autocapitalize="none" spellcheck="false" maxlength="8192";
+            button class="plain" type="submit" name="browse" value=(name) formnovalidate {
+                "Browse " span class="unseen" { (label) } "…"
+            }
         }
     }
 }

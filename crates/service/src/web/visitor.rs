@@ -158,6 +158,11 @@ impl<T: DeserializeOwned> FromRequestParts<Web> for PageQuery<T> {
 pub(super) struct Form(HashMap<String, Zeroizing<String>>);
 
 impl Form {
+    /// Sets a field.
+    pub(super) fn set(&mut self, name: &str, text: String) {
+        self.0.insert(name.to_owned(), Zeroizing::new(text));
+    }
+
     /// Text of a field without blanks around it; empty where there is none.
     pub(super) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", |text| text.trim())

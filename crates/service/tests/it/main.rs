@@ -8,6 +8,7 @@ mod agents;
 mod api;
 mod backup;
 mod browser;
+mod browsing;
 mod collector;
 mod commands;
 mod delegation;

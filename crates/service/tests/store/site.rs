@@ -135,7 +135,7 @@ async fn tables_of_version_1_are_upgraded_with_their_rows(fixture) {
         fixture.execute(format!("DROP INDEX {index}")).await;
     }
     fixture.execute("ALTER TABLE job DROP COLUMN name").await;
-    for table in ["web_session", "link_now", "link_hour"] {
+    for table in ["web_session", "link_now", "link_hour", "browse"] {
         fixture.execute(format!("DROP TABLE {table}")).await;
     }
     fixture.execute("DROP INDEX job_changed").await;

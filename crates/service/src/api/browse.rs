@@ -1,0 +1,156 @@
+//! What is in a directory, before a job is submitted. The service reaches no endpoint itself: an
+//! agent looks, with the user's credentials.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Json as JsonAnswer, extract::State};
+use godwit_proto::url::without_last_slashes;
+use godwit_service_api::{
+    agent::Browsed,
+    browse::{BrowseRequest, BrowsedDirectory, MAX_BROWSED},
+    job::MAX_URL_BYTES,
+    site::EndpointState,
+};
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::{
+    Api,
+    extract::{Caller, Json},
+    openapi::Routes,
+};
+use crate::{
+    problem::{Answer, ApiError, Kind},
+    store::{Store, StoreError, browsing::BrowseLimits, endpoint_of},
+};
+
+/// Longest that a user waits for what an agent finds.
+pub(crate) const BROWSE_WAIT: Duration = Duration::from_secs(20);
+
+/// Between two looks for the answer, which may come to another process.
+const LOOK: Duration = Duration::from_millis(100);
+
+const LIMITS: BrowseLimits = BrowseLimits {
+    wait: Duration::from_secs(30),
+    of_user: 4,
+    of_all: 200,
+};
+
+pub(super) fn routes(routes: &mut Routes) {
+    routes.add::<__path_browse, _, _>(browse);
+}
+
+/// Lists a directory of an endpoint
+///
+/// An agent lists it with the user's credentials, within 20 seconds. Names are text of the
+/// endpoint: whoever shows them must escape them.
+#[utoipa::path(
+    post, path = "/api/v1/browse", request_body = BrowseRequest,
+    responses((status = 200, description = "A part of the directory", body = BrowsedDirectory)),
+)]
+pub(super) async fn browse(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Json(request): Json<BrowseRequest>,
+) -> Answer<JsonAnswer<BrowsedDirectory>> {
+    api.browse(&caller, request).await.map(JsonAnswer)
+}
+
+/// Goes with whoever asked: a user who closes the page may ask again.
+struct Question {
+    store: Store,
+    id: Option<Uuid>,
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let store = self.store.clone();
+            // What stays is removed by time.
+            tokio::spawn(async move { store.remove_browse(id).await });
+        }
+    }
+}
+
+impl Api {
+    /// What is in a directory.
+    pub(crate) async fn browse(
+        &self,
+        caller: &Caller,
+        request: BrowseRequest,
+    ) -> Answer<BrowsedDirectory> {
+        let wrong = |at: &str, why: &str| Err(ApiError::new(Kind::Invalid, why).at(at));
+        if !(1..=MAX_BROWSED).contains(&request.limit) {
+            return wrong("/limit", "1 to 200");
+        }
+        let cursor = request.cursor.as_ref();
+        if cursor.is_some_and(|cursor| cursor.len() > MAX_URL_BYTES + 1) {
+            return wrong("/cursor", "not one of this list");
+        }
+        let checked = self.policy.check_url(&request.url);
+        checked.map_err(|error| error.at("/url"))?;
+        let endpoint = endpoint_of(&request.url).unwrap_or_default();
+        let mut endpoints = self.store.endpoints().await?.into_iter();
+        let is_banned = |state| state == EndpointState::Banned;
+        if endpoints.any(|known| known.name == endpoint && is_banned(known.state)) {
+            let why = format!("an operator keeps all work from {endpoint}");
+            return Err(ApiError::new(Kind::Endpoint, why).at("/url"));
+        }
+        let _permit = self.limits.take_stream(caller.name())?;
+        let asked = self
+            .store
+            .add_browse(caller.name(), &endpoint, &request, LIMITS);
+        let id = asked.await?;
+        let mut question = Question {
+            store: self.store.clone(),
+            id: Some(id),
+        };
+        self.board.browse_came(id);
+        let found = self.browsed(id).await;
+        let was_taken = self.store.remove_browse(id).await?;
+        question.id = None;
+        match found? {
+            Some(Browsed::Directory(mut directory)) => {
+                // An agent says what is in this directory, and nothing of others.
+                let within = format!("{}/", without_last_slashes(&request.url));
+                directory.entries.retain(|entry| {
+                    entry.url.starts_with(&within) && entry.url.len() <= MAX_URL_BYTES
+                });
+                directory.entries.truncate(request.limit as usize);
+                Ok(directory)
+            }
+            Some(Browsed::Failed(error)) => Err(ApiError::new(Kind::Listing, error.message)),
+            None => {
+                let who = match was_taken {
+                    true => "the agent or the endpoint has not answered",
+                    false => "no agent that reaches the endpoint has asked for work",
+                };
+                let why = format!("{endpoint}: {who} within {} s", BROWSE_WAIT.as_secs());
+                Err(ApiError::new(Kind::NoAnswer, why).after(5))
+            }
+        }
+    }
+
+    /// Waits for the answer; `None`: there is none in time.
+    async fn browsed(&self, id: Uuid) -> Answer<Option<Browsed>> {
+        let until = Instant::now() + BROWSE_WAIT;
+        while Instant::now() < until {
+            if *self.stopping.borrow() {
+                return Err(ApiError::new(Kind::Stopping, "ask again").after(5));
+            }
+            match self.store.browse_answer(id).await {
+                Ok(Some(text)) => {
+                    let read = serde_json::from_str(&text);
+                    return read.map(Some).map_err(|error| {
+                        let error = StoreError::Corrupt(error.to_string());
+                        ApiError::from(error)
+                    });
+                }
+                Ok(None) => sleep(LOOK).await,
+                Err(StoreError::NotFound) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+}

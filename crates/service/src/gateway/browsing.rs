@@ -1,0 +1,59 @@
+//! Directories that users look into: agents get the question with an answer to a poll, and send
+//! what they found at once.
+
+use axum::{extract::State, http::StatusCode};
+use godwit_service_api::agent::{Browse, BrowseAnswer, Browsed, PollRequest};
+use godwit_service_api::browse::MAX_BROWSED;
+
+use super::{AgentName, Gateway, bounds};
+use crate::{
+    api::{BROWSE_WAIT, whole},
+    problem::{Answer, ApiError, Kind},
+};
+
+/// Longest answer: 200 entries with long names and URLs.
+const BODY_BYTES_MAX: usize = 4 << 20;
+
+pub(super) async fn answer(
+    State(gateway): State<Gateway>,
+    _: AgentName,
+    request: axum::extract::Request,
+) -> Answer<StatusCode> {
+    let body = whole(request.into_body(), BODY_BYTES_MAX).await?;
+    let read = serde_json::from_slice::<BrowseAnswer>(&body);
+    let mut answer = read.map_err(|error| ApiError::new(Kind::Body, error.to_string()))?;
+    match &mut answer.found {
+        Browsed::Directory(directory) => {
+            directory.entries.truncate(MAX_BROWSED as usize);
+            directory.entries.iter_mut().for_each(bounds::entry);
+        }
+        Browsed::Failed(error) => bounds::error(error),
+    }
+    let text = serde_json::to_string(&answer.found).unwrap_or_default();
+    match gateway.store.answer_browse(answer.id, &text).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(ApiError::not_found()),
+    }
+}
+
+impl Gateway {
+    /// What users wait to see at endpoints that the agent reaches.
+    pub(super) async fn browses(&self, request: &PollRequest, drain: bool) -> Answer<Vec<Browse>> {
+        if drain || request.description.slots == 0 || !self.board.browses_wait() {
+            return Ok(Vec::new());
+        }
+        let patterns = &request.description.endpoints;
+        let taken = self.store.take_browses(&request.agent, patterns).await?;
+        let mut browses = Vec::with_capacity(taken.len());
+        for browse in taken {
+            browses.push(Browse {
+                id: browse.id,
+                credentials: self.credentials(&browse.owner, &[browse.endpoint]).await,
+                request: browse.request,
+                addresses: self.addresses,
+                seconds: BROWSE_WAIT.as_secs(),
+            });
+        }
+        Ok(browses)
+    }
+}
