@@ -48,6 +48,7 @@ rsync                        what patterns of sync mean
 netcat-openbsd               one TCP connection without a protocol, for tar at both ends
 postgresql                   a database server for the transfer service
 chromium                     the browser that shows its web page
+chromium-driver              drives it
 sqlite3                      backs up its other database
 libfaketime                  shows wrong clocks to programs of the transfer service
 iperf3                       what the path gives without any file transfer
@@ -77,6 +78,13 @@ unpacked_packages() {
 proftpd-core                 usr/sbin/proftpd
 proftpd-mod-crypto           usr/lib/proftpd/mod_tls.so
 pure-ftpd                    usr/sbin/pure-ftpd
+LIST
+}
+
+# What tests load into the browser. Debian has no package of it, and npm is not installed for it.
+scripts() {
+    cat <<'LIST'
+axe-core@4                   node_modules/axe-core/axe.min.js
 LIST
 }
 
@@ -121,7 +129,13 @@ if [ "$wanted" = all ]; then
         [ -e "$beside/$file" ] || echo "$package"
     done | xargs)
 fi
-if [ -z "$missing$unpacked" ]; then
+modules=
+if [ "$wanted" = all ]; then
+    modules=$(scripts | while read -r module file; do
+        [ -e "$beside/$file" ] || echo "$module"
+    done | xargs)
+fi
+if [ -z "$missing$unpacked$modules" ]; then
     say "all installed"
     exit 0
 fi
@@ -131,6 +145,7 @@ packages | while read -r package reason; do
     installed "$package" || printf '  %-28s %s\n' "$package" "$reason"
 done
 [ -z "$unpacked" ] || echo "  $unpacked: other FTP servers, unpacked to $beside"
+[ -z "$modules" ] || echo "  $modules: checks accessibility of pages, by npm to $beside"
 if [ "$(id -u)" -ne 0 ]; then
     say "not root, nothing installed. To install: sudo apt-get install" $missing
     say "libssl-dev is needed to build; tests without their program are skipped"
@@ -212,6 +227,16 @@ if [ -n "$unpacked" ]; then
         say "unpacked $unpacked to $beside"
     else
         say "$unpacked could not be unpacked; tests that need it are skipped"
+    fi
+fi
+
+if [ -n "$modules" ]; then
+    # shellcheck disable=SC2086 # one word a module is meant
+    if command -v npm >/dev/null &&
+        npm install --prefix "$beside" --ignore-scripts --no-audit --no-fund $modules >/dev/null 2>&1; then
+        say "installed $modules to $beside"
+    else
+        say "$modules could not be installed by npm; tests that need it are skipped"
     fi
 fi
 

@@ -3,6 +3,7 @@
 
 pub mod calibrate;
 pub mod chaos;
+pub mod chromium;
 pub mod commands;
 pub mod connection_totals;
 pub mod emulator;

@@ -9,6 +9,13 @@ mod api;
 mod backup;
 mod browser;
 mod browsing;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the lab uses the rest, and from elsewhere"
+)]
+#[path = "../../../lab/src/chromium.rs"]
+mod chromium;
 mod collector;
 mod commands;
 mod delegation;
@@ -40,6 +47,7 @@ mod site;
 mod tokens;
 mod traces;
 mod web;
+mod web_browser;
 mod web_issuer;
 mod web_login;
 mod web_text;
