@@ -130,9 +130,12 @@ async fn jobs_are_found_by_the_beginning_of_their_name(fixture) {
     assert_eq!(named(store, &all, "run 7").await, ["run 7", "Run 7"], "the latest first");
     assert_eq!(named(store, &all, "äp").await, ["Äpfel"]);
     assert_eq!(named(store, &all, "100%").await, ["100%_x"]);
-    for none in ["%", "_", "un", "run 7 ", "'"] {
+    for none in ["%", "_", "un", "run 7 ", "'", "run\0", "\0"] {
         assert!(named(store, &all, none).await.is_empty(), "{none}");
     }
+    let nobody = JobFilter { owner: Some("alice\0".into()), ..all.clone() };
+    assert!(named(store, &nobody, "run").await.is_empty());
+    assert!(store.jobs(&nobody, None, 50).await.unwrap().items.is_empty());
     let paused = JobFilter { states: vec![JobState::Paused], ..all.clone() };
     assert!(named(store, &paused, "run").await.is_empty());
     let job = store.jobs_named(&all, "äp", 1).await.unwrap().remove(0);
