@@ -347,6 +347,10 @@ impl Outflow {
             if !self.pass_on(sender, buffer.into_chunk()).await {
                 return Ok(());
             }
+            if self.turn() != turn {
+                sender.gone().await;
+                return Ok(());
+            }
             at += read as u64;
             chunk = chunk_bytes(at, start.elapsed(), pace);
             length = on_sent(at, chunk as u64);

@@ -26,6 +26,9 @@ impl Upload {
         ) else {
             return Ok(None);
         };
+        if length == 0 {
+            return Ok(None);
+        }
         let there = session.size(&self.temp_path).await?;
         self.was_there.store(there.is_some(), Ordering::Relaxed);
         // More than the file has is none of it.
@@ -46,17 +49,21 @@ impl Upload {
         range: Option<ByteRange>,
         result: &Result<()>,
     ) -> bool {
-        let Err(Error::Refused {
+        let Err(error) = result else {
+            return false;
+        };
+        let Error::Refused {
             reply,
             started: false,
             ..
-        }) = result
+        } = error
         else {
             return false;
         };
         // Others are for want of a connection or of room.
         let is_of_command = matches!(reply.code.get(), 451 | 500..=504 | 550 | 551 | 553..);
-        if !self.goes_on_in_order(range) || !is_of_command || !session.is_usable() {
+        let is_told = is_of_command && self.is_of_destination(error);
+        if !self.goes_on_in_order(range) || !is_told || !session.is_usable() {
             return false;
         }
         match session.endpoint.capabilities.lacks(Lack::RestStor) {

@@ -183,8 +183,14 @@ impl Upload {
             UploadSource::Stream(_) => false,
             // Without a time nothing would tell that what is there is of another version.
             UploadSource::Server(_) => {
+                let features = session
+                    .sender
+                    .as_ref()
+                    .map(|sender| &sender.server.features);
+                let has_parts = features.is_some_and(|has| has.eret || has.rest_stream);
                 let has_time = version.is_some_and(|version| version.changed.is_some());
-                has_time && session.endpoint.is_http() && session.is_through_client()
+                let passes = session.endpoint.is_http() && session.is_through_client();
+                passes && has_parts && has_time
             }
         };
         let journal = session.context.local.journal.get();
@@ -196,7 +202,10 @@ impl Upload {
             let noted = journal.and_then(|journal| journal.source_of(&url, order));
             noted.is_some() && noted == version
         };
-        let may_exist = partial_beside(source_file).filter(|_| !in_order || is_of_version());
+        // What lies at a server of HTTP may have gaps that the journal alone knows.
+        let needs_account = in_order || session.endpoint.is_http();
+        let is_usable = || !needs_account || in_order && is_of_version();
+        let may_exist = partial_beside(source_file).filter(|_| is_usable());
         let goes_on = may_exist.is_some();
         let capabilities = Naming::of(&session.endpoint.capabilities, &source_file.remote);
         let refused = source_file.name_refused.as_ref();
@@ -464,6 +473,14 @@ impl Upload {
 
     fn doing(&self) -> String {
         format!("put {}", self.url)
+    }
+
+    /// The error is not the server's that sends the file.
+    fn is_of_destination(&self, error: &Error) -> bool {
+        match error {
+            Error::Refused { doing, .. } => !self.is_relayed() || *doing == self.doing(),
+            _ => true,
+        }
     }
 
     fn job(&self, range: Option<ByteRange>) -> TransferJob {

@@ -84,6 +84,7 @@ impl Upload {
     ) -> Option<NameRefused> {
         let is_refused = error.refusal() == Some(FailureKind::PermissionDenied);
         let goes_on = endpoint.is_http() && self.was_there.load(Ordering::Relaxed);
+        let is_refused = is_refused && self.is_of_destination(error);
         (is_refused && goes_on && self.name_refused.is_none() && !self.is_rename_asked())
             .then(|| self.again(error, Naming::Hidden))
     }

@@ -43,6 +43,24 @@ impl Upload {
             }
             self.mark_started();
             let relayed = session.relay(plan).await;
+            // The source sends the whole file alone.
+            let is_whole_wanted = match &relayed.result {
+                Err(
+                    error @ Error::Refused {
+                        reply,
+                        started: false,
+                        ..
+                    },
+                ) => {
+                    let is_of_rest = matches!(reply.code.get(), 501..=504);
+                    is_of_rest && !self.is_of_destination(error) && self.goes_on_in_order(range)
+                }
+                _ => false,
+            };
+            if is_whole_wanted && session.is_usable() {
+                range = self.region(None);
+                continue;
+            }
             if !self.can_go_on_otherwise(session, range, &relayed.result) {
                 break relayed;
             }
