@@ -114,7 +114,8 @@ impl Api {
                 // An agent says what is in this directory, and nothing of others.
                 let within = format!("{}/", without_last_slashes(&request.url));
                 directory.entries.retain(|entry| {
-                    entry.url.starts_with(&within) && entry.url.len() <= MAX_URL_BYTES
+                    let name = entry.url.strip_prefix(&within);
+                    name.is_some_and(is_one_name) && entry.url.len() <= MAX_URL_BYTES
                 });
                 directory.entries.truncate(request.limit as usize);
                 Ok(directory)
@@ -152,5 +153,32 @@ impl Api {
             }
         }
         Ok(None)
+    }
+}
+
+/// What is behind a directory in the URL of an entry leads nowhere else.
+fn is_one_name(text: &str) -> bool {
+    let name = text.strip_suffix('/').unwrap_or(text).to_ascii_lowercase();
+    let is_plain = name
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    let dots = name.replace("%2e", ".");
+    is_plain && !name.contains("%2f") && !["", ".", ".."].contains(&dots.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_one_name;
+
+    #[test]
+    fn an_entry_is_one_name_below_its_directory() {
+        for good in ["a", "a/", "%C3%BC", "..a", "a%20b"] {
+            assert!(is_one_name(good), "{good}");
+        }
+        for bad in [
+            "", "/", ".", "../", "%2e%2E", ".%2e/", "a/b", "a%2Fb", "a b", "\u{202e}", "a\n",
+        ] {
+            assert!(!is_one_name(bad), "{bad:?}");
+        }
     }
 }

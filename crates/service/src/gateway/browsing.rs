@@ -16,7 +16,7 @@ const BODY_BYTES_MAX: usize = 4 << 20;
 
 pub(super) async fn answer(
     State(gateway): State<Gateway>,
-    _: AgentName,
+    AgentName(agent): AgentName,
     request: axum::extract::Request,
 ) -> Answer<StatusCode> {
     let body = whole(request.into_body(), BODY_BYTES_MAX).await?;
@@ -30,7 +30,8 @@ pub(super) async fn answer(
         Browsed::Failed(error) => bounds::error(error),
     }
     let text = serde_json::to_string(&answer.found).unwrap_or_default();
-    match gateway.store.answer_browse(answer.id, &text).await? {
+    let done = gateway.store.answer_browse(answer.id, &agent, &text);
+    match done.await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(ApiError::not_found()),
     }

@@ -12,8 +12,9 @@ use super::{
     leases::micros,
 };
 
-/// An agent that has not answered so long has lost the question.
-const TAKEN_AGAIN: Duration = Duration::from_secs(8);
+/// Nobody waits for the answer to an older question: who asked was killed. An agent gets each one
+/// once, as a slow endpoint would else see several logins for it.
+const AGE_MAX: Duration = Duration::from_secs(30);
 
 /// Questions that an agent takes at a time.
 const TOGETHER: usize = 8;
@@ -80,9 +81,9 @@ impl Store {
 
     /// Questions that no agent has taken.
     pub async fn waiting_browses(&self) -> Result<Vec<Uuid>, StoreError> {
-        let text = "SELECT id FROM browse WHERE answer IS NULL
-            AND (agent IS NULL OR taken < {now} - $1)";
-        let query = self.database.query(text).bind(micros(TAKEN_AGAIN));
+        let text = "SELECT id FROM browse WHERE answer IS NULL AND agent IS NULL
+            AND created >= {now} - $1";
+        let query = self.database.query(text).bind(micros(AGE_MAX));
         let rows = query.fetch_all(self.database.reader()).await?;
         rows.iter().map(|row| row.uuid(0)).collect()
     }
@@ -95,8 +96,8 @@ impl Store {
     ) -> Result<Vec<OpenBrowse>, StoreError> {
         let mut work = self.database.begin().await?;
         let text = "SELECT id, owner, endpoint, request FROM browse WHERE answer IS NULL
-            AND (agent IS NULL OR taken < {now} - $1) ORDER BY created LIMIT 100 {skip}";
-        let query = work.query(text).bind(micros(TAKEN_AGAIN));
+            AND agent IS NULL AND created >= {now} - $1 ORDER BY created LIMIT 200 {skip}";
+        let query = work.query(text).bind(micros(AGE_MAX));
         let rows = query.fetch_all(work.connection()).await?;
         let mut taken = Vec::new();
         for row in &rows {
@@ -123,13 +124,18 @@ impl Store {
         Ok(taken)
     }
 
-    /// What an agent found that took the question; nobody else knows its id. False where nobody
-    /// waits any more.
-    pub async fn answer_browse(&self, id: Uuid, answer: &str) -> Result<bool, StoreError> {
+    /// What the agent found that took the question. False where nobody waits any more, or another
+    /// agent has it.
+    pub async fn answer_browse(
+        &self,
+        id: Uuid,
+        agent: &str,
+        answer: &str,
+    ) -> Result<bool, StoreError> {
         let text = "UPDATE browse SET answer = $2
-            WHERE id = $1 AND agent IS NOT NULL AND answer IS NULL";
+            WHERE id = $1 AND agent = $3 AND answer IS NULL";
         let query = self.database.query(text).bind(id.to_string());
-        let query = query.bind(answer.to_owned());
+        let query = query.bind(answer.to_owned()).bind(agent.to_owned());
         let done = query.execute(self.database.writer()).await?;
         Ok(done.rows_affected() > 0)
     }
