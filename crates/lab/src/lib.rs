@@ -16,6 +16,7 @@ pub mod netns;
 pub mod network;
 mod pages;
 pub mod peers;
+pub mod pictures;
 pub mod report;
 pub mod runner;
 pub mod scenario;

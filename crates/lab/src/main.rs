@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use godwit_lab::commands::{
-    Cli, Command, bench, calibrate, demo, faults, kills, netns_gc, report, run, service, simulate,
-    soak, tournament,
+    Cli, Command, bench, calibrate, demo, faults, kills, netns_gc, pictures, report, run, service,
+    simulate, soak, tournament,
 };
 use godwit_lab::{netns, network};
 
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
                 (error.to_string(), status)
             })
         }),
+        Command::Pictures(options) => pictures::run(&options, &mut out).map_err(failed),
         Command::Service(options) => in_a_network(|| {
             service::run(&options, &mut out).map_err(|error| {
                 let status = if error.is_unavailable() {

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod faults;
 pub mod kills;
 pub mod netns_gc;
+pub mod pictures;
 pub mod report;
 pub mod run;
 pub mod service;
@@ -56,6 +57,8 @@ pub enum Command {
     Soak(soak::Options),
     /// Measures how the transfer service divides a path among users, classes and jobs
     Service(service::Options),
+    /// Replays a day of a site and takes pictures of the transfer service's page in its evening
+    Pictures(pictures::Options),
     /// Lets every tuner meet thousands of modelled conditions, in seconds
     Tournament(tournament::Options),
     /// Removes what killed runs left behind: programs in hosts, files, changed settings

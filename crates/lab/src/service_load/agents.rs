@@ -9,6 +9,7 @@ use godwit_service_api::agent::{
     AgentDescription, FileEnd, FileOutcome, Lease, POLL_SECONDS, PROTOCOL, PollRequest, Share,
     Stop, UnitProgress, UnitResult,
 };
+use godwit_service_api::job::{FileError, WhoActs};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -53,9 +54,23 @@ impl Tally {
     }
 }
 
+/// What an agent does with its units beside holding them. By default nothing: it says of no unit
+/// how far it is, and all files arrive.
+#[derive(Debug, Default)]
+pub struct Conduct {
+    /// Bytes a second of a unit.
+    pub goodput: AtomicU64,
+    /// Milliseconds that a unit takes, where it is not 0.
+    pub unit_milliseconds: AtomicU64,
+    /// Of 1000 files, so many fail. Which ones, their numbers decide.
+    pub failing: u64,
+}
+
 /// A unit that is held.
 #[derive(Debug)]
 struct HeldUnit {
+    since: Instant,
+    goodput: u64,
     lease: Lease,
     share: Share,
     next_result: u64,
@@ -111,6 +126,7 @@ pub struct Agent {
     held: Vec<HeldUnit>,
     results: Vec<UnitResult>,
     offered: Option<Instant>,
+    conduct: Arc<Conduct>,
 }
 
 impl Agent {
@@ -143,7 +159,15 @@ impl Agent {
             held: Vec::new(),
             results: Vec::new(),
             offered: None,
+            conduct: Arc::default(),
         }
+    }
+
+    /// The same agent, which does this with its units.
+    #[must_use]
+    pub fn with(mut self, conduct: &Arc<Conduct>) -> Agent {
+        self.conduct = Arc::clone(conduct);
+        self
     }
 
     /// Ends what is due, and polls.
@@ -174,7 +198,7 @@ impl Agent {
     fn end_units(&mut self, all: bool) {
         let now = Instant::now();
         for unit in self.held.extract_if(.., |unit| all || unit.until <= now) {
-            self.results.push(unit.into_result());
+            self.results.push(unit.into_result(self.conduct.failing));
         }
     }
 
@@ -188,21 +212,29 @@ impl Agent {
             for mut unit in self.held.extract_if(.., |unit| unit.lease == stop.lease) {
                 // What a stopped unit has not done it does not name.
                 unit.files.clear();
-                self.results.push(unit.into_result());
+                self.results.push(unit.into_result(0));
             }
         }
         let brought = Brought {
             grants: answer.grants.len(),
             stops: answer.stop.len(),
         };
+        let conduct = &self.conduct;
+        let goodput = conduct.goodput.load(Ordering::Relaxed);
+        let unit_time = match conduct.unit_milliseconds.load(Ordering::Relaxed) {
+            0 => self.unit_time,
+            milliseconds => Duration::from_millis(milliseconds),
+        };
         for grant in answer.grants {
             let UnitWork::Copy(files) = grant.work;
             self.held.push(HeldUnit {
+                since: now,
+                goodput,
                 lease: grant.lease,
                 share: grant.share,
                 next_result: grant.next_result,
                 files,
-                until: now + self.unit_time,
+                until: now + unit_time,
             });
         }
         if brought.grants > 0
@@ -222,19 +254,40 @@ impl Agent {
 
 impl HeldUnit {
     fn progress(&self) -> UnitProgress {
+        let all: u64 = self.files.iter().filter_map(|file| file.bytes).sum();
+        let milliseconds = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let moved = (self.goodput / 1000).saturating_mul(milliseconds);
+        let goodput = match self.goodput {
+            0 => 1e8,
+            goodput => goodput as f64,
+        };
         UnitProgress {
             lease: self.lease,
-            bytes: 0,
+            bytes: moved.min(all),
             files: 0,
-            goodput: 1e8,
+            goodput,
             open_bytes: 0,
             setting: self.share,
             limited_by: Some("network".to_owned()),
         }
     }
 
-    fn into_result(self) -> UnitResult {
+    fn into_result(self, failing: u64) -> UnitResult {
+        let unit = self.lease.unit.unsigned_abs();
         let ended = |file: UnitFile| {
+            // An odd factor far from a power of two spreads neighbours.
+            let number = unit
+                .wrapping_mul(7919)
+                .wrapping_add(file.index)
+                .wrapping_mul(2_654_435_761)
+                % 1000;
+            if number < failing {
+                return FileOutcome {
+                    index: file.index,
+                    bytes: 0,
+                    end: FileEnd::Failed(failure(number)),
+                };
+            }
             let bytes = file.bytes.unwrap_or(0);
             let size = bytes;
             let end = FileEnd::Finished {
@@ -256,6 +309,37 @@ impl HeldUnit {
             undivided: Vec::new(),
             error: None,
         }
+    }
+}
+
+/// What servers say, in turn.
+fn failure(number: u64) -> FileError {
+    let (code, message, who, may_pass) = match number % 4 {
+        0 => (
+            "not_found",
+            "550 No such file or directory",
+            WhoActs::User,
+            false,
+        ),
+        1 => ("permission", "550 Permission denied", WhoActs::User, false),
+        2 => (
+            "no_space",
+            "552 Quota of the space token is used",
+            WhoActs::Destination,
+            false,
+        ),
+        _ => (
+            "interrupted",
+            "The server closed the data connection",
+            WhoActs::Service,
+            true,
+        ),
+    };
+    FileError {
+        code: code.to_owned(),
+        message: message.to_owned(),
+        who,
+        may_pass,
     }
 }
 

@@ -222,6 +222,8 @@ fn head_of(bytes: &[u8]) -> io::Result<Option<Head>> {
             _ => None,
         }
     });
+    // An answer without content has no length either (RFC 9110, 8.6).
+    let length = length.or((status == Some(204)).then_some(Some(0)));
     let (status, length) = status.zip(length).ok_or_else(odd)?;
     Ok(Some(Head {
         bytes: end + 4,
@@ -247,5 +249,14 @@ mod tests {
         let parts = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
         assert_eq!(head_of(parts).unwrap(), Some(of(47, None)));
         assert!(head_of(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        let empty = Head {
+            bytes: 27,
+            status: 204,
+            length: Some(0),
+        };
+        assert_eq!(
+            head_of(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap(),
+            Some(empty)
+        );
     }
 }

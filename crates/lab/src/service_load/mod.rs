@@ -3,7 +3,7 @@
 //!
 //! # Map
 //! - [`LoadedService`]: the service with its database in a directory of its own, and its accounts
-//! - [`Agent`]: one simulated agent; [`Tally`]: what all of them saw
+//! - [`Agent`]: one simulated agent, its [`Conduct`]; [`Tally`]: what all of them saw
 //! - [`Http`]: a connection of an agent or a user
 //! - [`Rucio`]: submitters and polls as Rucio has them, over the interface of FTS3
 //! - [`job_lines`]: a submission
@@ -16,10 +16,10 @@ mod site;
 use crate::file_error::FileError;
 use crate::peers;
 
-pub use self::agents::{Agent, Tally, work};
+pub use self::agents::{Agent, Conduct, Tally, work};
 pub use self::http::Http;
 pub use self::rucio::Rucio;
-pub use self::site::{Account, LoadedService};
+pub use self::site::{Account, LoadedService, new_account};
 
 /// Why there is no measurement.
 #[derive(Debug, thiserror::Error)]

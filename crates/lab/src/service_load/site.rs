@@ -145,6 +145,11 @@ impl LoadedService {
         Http::new(self.address, &self.token)
     }
 
+    /// What its operator logs in by.
+    pub fn operator_token(&self) -> &str {
+        &self.token
+    }
+
     /// A connection of a user or an agent.
     pub fn http(&self, account: &Account) -> Http {
         Http::new(self.address, &account.token)
@@ -195,14 +200,7 @@ impl LoadedService {
                 let mut made = Vec::new();
                 for number in (maker..count).step_by(MAKERS) {
                     let name = format!("{role}{number:05}");
-                    let user = json!({"name": name, "role": role}).to_string();
-                    let _: Value = http.must("PUT", "/api/v1/users", user.as_bytes()).await?;
-                    let token = json!({"label": "load", "user": name}).to_string();
-                    let made_token: NewToken = http
-                        .must("POST", "/api/v1/tokens", token.as_bytes())
-                        .await?;
-                    let token = made_token.token;
-                    made.push(Account { name, token });
+                    made.push(new_account(&mut http, name, &role, &[]).await?);
                 }
                 Ok::<_, std::io::Error>(made)
             });
@@ -214,6 +212,26 @@ impl LoadedService {
         accounts.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(accounts)
     }
+}
+
+/// Makes a user or an agent of this name, as an operator.
+///
+/// # Errors
+/// The service refuses.
+pub async fn new_account(
+    http: &mut Http,
+    name: String,
+    role: &str,
+    groups: &[&str],
+) -> std::io::Result<Account> {
+    let user = json!({"name": name, "role": role, "groups": groups}).to_string();
+    let _: Value = http.must("PUT", "/api/v1/users", user.as_bytes()).await?;
+    let token = json!({"label": "load", "user": name}).to_string();
+    let made: NewToken = http
+        .must("POST", "/api/v1/tokens", token.as_bytes())
+        .await?;
+    let token = made.token;
+    Ok(Account { name, token })
 }
 
 fn bytes_below(directory: &Path) -> std::io::Result<u64> {

@@ -20,7 +20,7 @@ use super::{
     frame::{Html, PageResult},
     jobs,
     layout::{Place, page as whole, token},
-    text::{brief, bytes, count, duration, percent, rate, state, time, took, visible},
+    text::{brief, bytes, count, duration, percent, rate, reason, state, time, took, visible},
     visitor::{PageQuery, Posted, Visitor},
 };
 use crate::{
@@ -255,7 +255,10 @@ fn reasons(why: &[Why], pace: &Pace) -> Markup {
             h2 { "Why it is no faster" }
             ul class="reasons" {
                 @for why in why.iter().take(REASONS) {
-                    li { (visible(&why.text)) code { (code(why).as_str().unwrap_or_default()) } }
+                    li {
+                        (visible(&reason(&why.text)))
+                        code { (code(why).as_str().unwrap_or_default()) }
+                    }
                 }
                 @if let Some(limit) = &pace.limited_by {
                     li {

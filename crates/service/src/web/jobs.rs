@@ -16,7 +16,7 @@ use super::{
     Web,
     frame::{Html, PageResult},
     layout::{Place, page as whole},
-    text::{brief, bytes, count, duration, percent, rate, state, time, visible},
+    text::{brief, bytes, count, duration, percent, rate, reason, state, time, visible},
     visitor::{PageQuery, Visitor},
 };
 use crate::problem::{Answer, ApiError, Kind};
@@ -169,7 +169,7 @@ fn filter(visitor: &Visitor, asked: &JobsFilter) -> Markup {
                 }
             }
             @if visitor.is_operator() {
-                div {
+                div class="fit" {
                     label class="check" {
                         input type="checkbox" name="all" value="yes" checked[!asked.all.is_empty()];
                         "Of all users"
@@ -225,7 +225,9 @@ fn row(job: &JobView, has_owners: bool) -> Markup {
         tr {
             th scope="row" {
                 a id=(format!("job-{id}")) href=(format!("/jobs/{id}")) { (name(job)) }
-                @if let Some(why) = job.why.first() { span class="why" { (brief(&why.text)) } }
+                @if let Some(why) = job.why.first() {
+                    span class="why" { (brief(&reason(&why.text))) }
+                }
             }
             @if has_owners { td class="middle" { (brief(&job.owner)) } }
             td {

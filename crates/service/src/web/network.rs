@@ -89,7 +89,7 @@ pub(super) async fn endpoints(
                     thead {
                         tr {
                             th scope="col" { "Endpoint" }
-                            th scope="col" { "State" }
+                            th scope="col" class="middle" { "State" }
                             th scope="col" class="number" { "Goodput" }
                             th scope="col" class="number" { "Waiting files" }
                             th scope="col" class="number middle" { "Sessions" }
@@ -119,8 +119,12 @@ fn endpoint_row(endpoint: &EndpointView, day: Option<&LinkTally>) -> Markup {
     let limits = &endpoint.limits;
     html! {
         tr {
-            th scope="row" class="url" { (brief(&endpoint.name)) }
-            td { (state(state_name(endpoint.state))) }
+            th scope="row" class="url" {
+                (brief(&endpoint.name))
+                // A telephone has no room for a column of it.
+                span class="narrow" { (state(state_name(endpoint.state))) }
+            }
+            td class="middle" { (state(state_name(endpoint.state))) }
             td class="number" { (goodput(endpoint.goodput, limits)) }
             td class="number" { (count(endpoint.files_waiting)) }
             td class="number middle" {
@@ -223,7 +227,8 @@ fn matrix(links: &[LinkRow]) -> Markup {
         links.find(|link| link.record.source == source && link.record.destination == destination)
     };
     html! {
-        div class="scroll" {
+        // All that it shows is in the table below, too, which fits a telephone.
+        div class="scroll middle" {
             table class="matrix" {
                 caption { "Goodput now, and success of the last 24 hours, between the busiest" }
                 thead {

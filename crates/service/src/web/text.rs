@@ -64,7 +64,8 @@ pub(super) fn rate(bytes_per_second: f64) -> String {
 }
 
 fn scaled(value: f64, unit: &str) -> String {
-    let (mut value, mut prefix) = (value.max(0.0), "");
+    // The sum of nothing is -0.
+    let (mut value, mut prefix) = (value.max(0.0) + 0.0, "");
     for next in ["k", "M", "G", "T", "P"] {
         // 999.95 would be shown as 1000.0.
         if value < 999.5 {
@@ -123,6 +124,11 @@ pub(super) fn took(from: Timestamp, until: Timestamp) -> String {
     duration(took.as_secs().unsigned_abs())
 }
 
+/// A reason, whose arrows between endpoints are of two signs in programs.
+pub(super) fn reason(text: &str) -> String {
+    text.replace(" -> ", " → ")
+}
+
 /// How long ago something was that this process has seen.
 pub(super) fn ago(since: Duration) -> String {
     match since.as_secs() {
@@ -178,7 +184,8 @@ mod tests {
             ["0 B", "999 B", "1.00 kB"]
         );
         assert_eq!([bytes(10_485_760), bytes(999_999)], ["10.5 MB", "1.00 MB"]);
-        assert_eq!([rate(0.0), rate(125e6)], ["0 bit/s", "1.00 Gbit/s"]);
+        let rates = [rate(0.0), rate(-0.0), rate(125e6)];
+        assert_eq!(rates, ["0 bit/s", "0 bit/s", "1.00 Gbit/s"]);
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(
             [percent(999, 1000), percent(5, 0), percent(7, 7)],
