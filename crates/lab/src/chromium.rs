@@ -274,7 +274,7 @@ fn start_driver(profile: &TempDir) -> Result<(Driver, u16), ChromiumError> {
             let port = line.split_once(STARTED).map(|(_, rest)| rest);
             let port = port.and_then(|rest| rest.trim_end_matches('.').parse::<u16>().ok());
             if let Some(port) = port {
-                // Nobody may wait any more.
+                // The receiver is gone after its time limit.
                 let _ = tell.send(port);
             }
         }

@@ -41,8 +41,8 @@ pub struct BrowsedDirectory {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BrowsedEntry {
-    /// Its name as text; bytes that are none are replaced. It comes from the endpoint: whoever
-    /// shows it must escape it.
+    /// Its name as UTF-8; other bytes are replaced by U+FFFD. The endpoint chose it: escape it
+    /// before it is shown.
     pub name: String,
     /// What a job names it by.
     pub url: String,

@@ -327,7 +327,7 @@ async fn submit_evening(
     for (user, number) in users.iter().cycle().zip(20_000..20_120_u64) {
         let (name, options) = match number % 12 {
             0 => (
-                "Copy to tape, when somebody looked at it".to_owned(),
+                "Copy to tape after a check".to_owned(),
                 json!({"paused": true}),
             ),
             5 => (

@@ -89,7 +89,7 @@ impl Browser {
         };
         let id = browse.id;
         if let Err(error) = self.link.browsed(&BrowseAnswer { id, found }).await {
-            tracing::info!(%error, "nobody waits for a directory any more");
+            tracing::info!(%error, "the service did not take the listing of a directory");
         }
     }
 

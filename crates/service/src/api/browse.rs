@@ -42,8 +42,8 @@ pub(super) fn routes(routes: &mut Routes) {
 
 /// Lists a directory of an endpoint
 ///
-/// An agent lists it with the user's credentials, within 20 seconds. Names are text of the
-/// endpoint: whoever shows them must escape them.
+/// An agent lists it with the user's credentials, within 20 seconds. The endpoint
+/// chose the names: escape them before they are shown.
 #[utoipa::path(
     post, path = "/api/v1/browse", request_body = BrowseRequest,
     responses((status = 200, description = "A part of the directory", body = BrowsedDirectory)),

@@ -376,7 +376,7 @@ impl Submission {
             true => JobState::Paused,
             false => JobState::Queued,
         };
-        let reason = options.paused.then_some("submitted so");
+        let reason = options.paused.then_some("by its submission");
         units::set_state(&mut work, self.number, state, reason).await?;
         units::wait_for(&mut work, self.number, &options.after).await?;
         work.commit().await?;

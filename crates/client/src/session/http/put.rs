@@ -165,7 +165,7 @@ async fn feed(job: Arc<PutJob>, mut sender: ChunkSender) {
         LaneSource::File { file, base } => {
             let length = job.length.unwrap_or(0);
             let outflow = &job.outflow;
-            // Nobody else can send any of it.
+            // One connection sends all of it.
             let turn = (outflow.turn(), Some(f64::INFINITY));
             outflow
                 .file(file, *base, length, &sender, turn, |_, _| length)
