@@ -4,7 +4,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf};
 
 use rustix::io::Errno;
 
-use crate::{access::gsi::GsiError, observe::audit::AuditError};
+use crate::{access::gsi::GsiError, nodes::tls::NodeTlsError, observe::audit::AuditError};
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,9 @@ pub enum ServerError {
     /// GSI cannot be set up.
     #[error(transparent)]
     Gsi(#[from] GsiError),
+    /// Front end and data nodes cannot prove to one another who they are.
+    #[error(transparent)]
+    NodeTls(NodeTlsError),
     /// The session that sshd started cannot run.
     #[error("--ssh: cannot {doing}: {error}")]
     Ssh {
@@ -123,6 +126,7 @@ impl ServerError {
             | Self::Gsi(_)
             | Self::Separation(_)
             | Self::Audit(_)
+            | Self::NodeTls(_)
             | Self::Metrics { .. } => WhoActs::Administrator,
         }
     }

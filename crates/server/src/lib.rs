@@ -20,6 +20,7 @@
 //!   what accounts share (`channel_quota`, `turns`: processors for checksums)
 //! - `session`: control connection, interpreter and replies (`control_io`), running and
 //!   `speculative` work (`work`), and its log (`session_log`)
+//! - `nodes`: striping: sessions whose data moves on other machines, and what runs there
 //! - `https`: the same files, users and limits over HTTPS and WebDAV
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from opening its file
 //!   (`open`, early: `preopen`) to the `checks` that its success depends on, `checksums`, and the
@@ -46,6 +47,7 @@ mod import_gct;
 mod listener;
 mod login;
 mod lookahead;
+mod nodes;
 pub mod observe;
 mod privsep;
 mod reaper;
@@ -60,12 +62,14 @@ pub use self::{
     access::gsi::GsiError,
     config::{
         AllowedHost, Anonymous, Arguments, Bounds, ConfigError, CopyAuthorities, CopySettings,
-        Durability, GsiSettings, IssuerSettings, PasswdArguments, PasswordSettings, Separation,
-        ServerSettings, SshSettings, TlsSettings, TokenSettings, Verb,
+        DataNodes, Durability, GsiSettings, IssuerSettings, NodeAddress, NodeSettings, NodeTls,
+        PasswdArguments, PasswordSettings, Separation, ServerSettings, SshSettings, TlsSettings,
+        TokenSettings, Verb,
     },
     error::{ServerError, WhoActs},
     import_gct::{ImportError, ImportedConfig},
     listener::{Reloader, Server, Status},
+    nodes::{node::DataNode, tls::NodeTlsError},
     observe::audit::AuditError,
     privsep::{Protection, Role, run_child},
     ssh::serve as serve_ssh,
@@ -75,4 +79,10 @@ pub use self::{
 #[cfg(fuzzing)]
 pub fn hear_foreign_message(bytes: &[u8]) {
     privsep::foreign::message(bytes);
+}
+
+/// For the fuzz target: bytes of the other end of a node link.
+#[cfg(fuzzing)]
+pub fn hear_node_message(bytes: &[u8]) {
+    nodes::foreign::message(bytes);
 }

@@ -13,8 +13,8 @@ use godwit_engine::host::{
     terminal::{self, Secret, SecretError},
 };
 use godwit_server::{
-    Arguments, ImportedConfig, PasswdArguments, Protection, Reloader, Role, Server, ServerSettings,
-    Status, Verb,
+    Arguments, DataNode, ImportedConfig, NodeSettings, PasswdArguments, Protection, Reloader, Role,
+    Server, ServerSettings, Status, Verb,
     access::passwords::{self, Change},
     activation,
     observe::log,
@@ -70,7 +70,10 @@ fn main() -> ExitCode {
         .build();
     match runtime {
         Ok(runtime) => {
-            let status = runtime.block_on(serve(&arguments, settings, handed));
+            let status = match settings.node.clone() {
+                Some(node) => runtime.block_on(serve_node(settings, &node)),
+                None => runtime.block_on(serve(&arguments, settings, handed)),
+            };
             // A thread that is stuck in a storage call must not keep the process.
             runtime.shutdown_background();
             log::flush();
@@ -172,6 +175,47 @@ async fn serve(
         () = reporting => {}
     }
     info!("godwitd ends");
+    ExitCode::SUCCESS
+}
+
+/// A data node: it has no control port, and what its settings are it remains until it ends.
+async fn serve_node(settings: ServerSettings, node: &NodeSettings) -> ExitCode {
+    let descriptors = godwit_engine::host::net::raise_fd_limit();
+    let root = settings.root.clone();
+    let server = match DataNode::bind(settings, node) {
+        Ok(server) => server,
+        Err(error) => return fail(EXIT_FAILED, &format_args!("{error} ({})", error.who())),
+    };
+    let signals = [SignalKind::terminate(), SignalKind::interrupt()];
+    let [terminate, interrupt] = match signals.map(signal) {
+        [Ok(terminate), Ok(interrupt)] => [terminate, interrupt],
+        _ => return fail(EXIT_FAILED, &"cannot handle signals"),
+    };
+    let address = server.local_addr();
+    let mut out = io::stdout().lock();
+    let announced = writeln!(out, "data node on {address}").and_then(|()| out.flush());
+    drop(out);
+    if let Err(error) = announced {
+        return fail(
+            EXIT_FAILED,
+            &format!("cannot write to standard output: {error}"),
+        );
+    }
+    info!(?root, descriptors, %address, front_ends = ?node.front_ends, "data node serves");
+    log::gather();
+    activation::tell_ready();
+    let (first_came, first) = oneshot::channel();
+    let shutdown = async {
+        let signals = either(terminate, interrupt).await;
+        activation::tell_stopping();
+        // `run` may have ended already.
+        drop(first_came.send(signals));
+    };
+    tokio::select! {
+        () = server.run(shutdown) => {}
+        () = second_signal(first) => warn!("second signal: cutting what still runs"),
+    }
+    info!("data node ends");
     ExitCode::SUCCESS
 }
 

@@ -25,6 +25,7 @@ use crate::{
     },
     config::{Anonymous, ServerSettings, TlsSettings},
     error::ServerError,
+    nodes::front::pool::Nodes,
     observe::audit::Audit,
     storage::durability::Committer,
 };
@@ -59,6 +60,8 @@ pub(crate) struct Service {
     pub(crate) monitor: Option<Arc<dyn Monitor>>,
     /// In a privileged monitor, the accounts of its processes.
     pub(crate) accounts: Option<Arc<Accounts>>,
+    /// The data nodes that move the data of sessions.
+    pub(crate) nodes: Option<Arc<Nodes>>,
     /// The only user, if sshd started the server.
     pub(crate) owner: Option<Owner>,
 }
@@ -120,13 +123,21 @@ impl Service {
                 }
             }
         }
+        let storage: Arc<dyn Storage> = Arc::new(storage);
+        let nodes = settings.data_nodes.as_ref();
+        let nodes = nodes.map(|nodes| Nodes::new(nodes, Arc::clone(&storage)));
+        let nodes = nodes.transpose().map_err(ServerError::NodeTls)?;
+        if let Some(nodes) = &nodes {
+            nodes.watch();
+        }
         Ok(Self {
             accounts,
             tls,
             https,
             copies,
             issuer,
-            ..Self::on(Arc::new(storage), settings, audit, gsi)
+            nodes,
+            ..Self::on(storage, settings, audit, gsi)
         })
     }
 
@@ -152,6 +163,7 @@ impl Service {
             logins: Arc::new(Semaphore::new(LOGIN_THREADS_MAX)),
             monitor: None,
             accounts: None,
+            nodes: None,
             owner: None,
         }
     }

@@ -45,7 +45,7 @@ pub use self::{
     job::{JobOpener, Sink, Source, TransferJob},
     mover::Mover,
     notification_batch::notify,
-    params::{ChannelLimiter, ChannelParams},
+    params::{ChannelLimiter, ChannelParams, FilePart},
     sampling::{
         cpu_time::MoverClock,
         kernel_sampler::KernelSampler,

@@ -2,6 +2,8 @@
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
+use godwit_proto::mode_e::layout::StripeLayout;
+
 use crate::data::{
     security::ChannelSecurity,
     shaping::{congestion::Congestion, rate_limit::RateLimit},
@@ -51,6 +53,29 @@ pub struct ChannelParams {
     /// [`Transfer::take_fresh`](crate::data::Transfer::take_fresh) has the news, and leaves out
     /// what is too much.
     pub reports_safe: bool,
+    /// What of a file a set that connects sends, in MODE E; others send the rest.
+    pub part: FilePart,
+}
+
+/// What of a file is sent by one of several sets, which may be on different machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FilePart {
+    /// All of its ranges.
+    #[default]
+    Whole,
+    /// The bytes that the layout has for one stripe.
+    Stripe {
+        /// Where each byte belongs.
+        layout: StripeLayout,
+        /// Which stripe, from 0.
+        index: usize,
+        /// Of how many.
+        count: usize,
+    },
+    /// The ranges of the job, and those that [`Monitor::lease`](crate::data::Monitor::lease) adds
+    /// while it runs. No channel ends before
+    /// [`Monitor::finish`](crate::data::Monitor::finish).
+    Leased,
 }
 
 impl ChannelParams {
@@ -84,6 +109,7 @@ impl Default for ChannelParams {
             stall_limit: Duration::from_secs(60),
             closes_late: false,
             reports_safe: true,
+            part: FilePart::Whole,
         }
     }
 }

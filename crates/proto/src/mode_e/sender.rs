@@ -20,6 +20,26 @@ pub struct Sender {
     /// Of these the ones of connections that stay.
     kept: u64,
     eof_sent: bool,
+    ending: Ending,
+}
+
+/// What the last channel says. Several senders may send one file to one address (striped servers):
+/// one of them then says EOF for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// EOF, which counts this sender's EODs, and those of others.
+    Eof {
+        /// EODs that other senders have sent to the same address.
+        others: u64,
+    },
+    /// EOD alone: another sender says EOF.
+    Eod,
+}
+
+impl Default for Ending {
+    fn default() -> Self {
+        Self::Eof { others: 0 }
+    }
 }
 
 /// What happens to the connection after its EOD.
@@ -35,6 +55,11 @@ impl Sender {
     /// No channel yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Decides what the last channel says. Before it says it.
+    pub fn end_with(&mut self, ending: Ending) {
+        self.ending = ending;
     }
 
     /// A connection is about to be opened, or a cached one takes part. False once EOF has been
@@ -90,9 +115,11 @@ impl Sender {
         }
         let mut offset = 0;
         if self.live == 0 {
-            descriptor = descriptor | Descriptor::EOF;
-            offset = self.ended;
             self.eof_sent = true;
+            if let Ending::Eof { others } = self.ending {
+                descriptor = descriptor | Descriptor::EOF;
+                offset = self.ended.saturating_add(others);
+            }
         }
         BlockHeader {
             descriptor,
@@ -128,7 +155,7 @@ impl Sender {
         self.ended
     }
 
-    /// EOF was given out: nothing can join.
+    /// EOF was given out, or the last EOD where another sender says it: nothing can join.
     pub fn is_complete(&self) -> bool {
         self.eof_sent
     }
@@ -159,6 +186,25 @@ mod tests {
         let last = sender.channel_ends(AfterEod::Keep);
         assert_eq!((last.encode()[0], last.count, last.offset), (0x48, 0, 3));
         assert!(sender.is_complete() && !sender.channel_joins());
+    }
+
+    #[test]
+    fn of_several_senders_one_announces_the_channels_of_all() {
+        let mut senders = [Sender::new(), Sender::new()];
+        for sender in &mut senders {
+            assert!(sender.channel_joins());
+            sender.channel_opens();
+        }
+        let [first, second] = &mut senders;
+        second.end_with(Ending::Eod);
+        let last = second.channel_ends(AfterEod::Keep);
+        assert_eq!((last.encode()[0], last.offset), (0x08, 0));
+        assert!(second.is_complete() && !second.channel_joins());
+        first.end_with(Ending::Eof {
+            others: second.ended(),
+        });
+        let last = first.channel_ends(AfterEod::Keep);
+        assert_eq!((last.encode()[0], last.offset), (0x48, 2));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod bounds;
 mod copies;
 mod gsi;
 mod logins;
+mod nodes;
 mod placement;
 mod ports;
 mod separation;
@@ -32,6 +33,7 @@ pub use self::{
     copies::{AllowedHost, CopyAuthorities, CopySettings},
     gsi::{GsiSettings, Protect},
     logins::{IssuerSettings, PasswordSettings, TlsSettings, TokenSettings},
+    nodes::{DataNodes, NodeAddress, NodeSettings, NodeTls},
     placement::PlacementText,
     ports::PortRangeText,
     separation::Separation,
@@ -43,6 +45,7 @@ use self::{
     copies::copies_of,
     gsi::{floor_of, gsi_of},
     logins::{https_of, passwords_of, tls_of, tokens_of},
+    nodes::{data_nodes_of, node_of},
     ports::{check_data_addresses, metrics_of, port_range_of},
     separation::separation_of,
 };
@@ -126,6 +129,11 @@ pub struct Arguments {
     /// --root the root is /. Only errors go to standard error
     #[arg(long)]
     pub ssh: bool,
+
+    /// Be a data node: no control port and no logins, but data channels for the front ends that
+    /// --front-ends names, at --node-listen
+    #[arg(long, conflicts_with = "ssh")]
+    pub data_node: bool,
 
     /// Read the configuration of a globus-gridftp-server, a file or a directory such as gridftp.d,
     /// and print equivalent settings for --config. Comments after them list what was converted,
@@ -407,6 +415,35 @@ pub struct Options {
     /// Log as JSON, one object a line
     #[arg(long, value_name = "BOOL")]
     pub log_json: Option<bool>,
+
+    /// Address of a data node (godwitd --data-node) that moves the data of sessions in this
+    /// server's place; may be repeated, up to 64. All must see the files below --root. Then this
+    /// server opens no data channel itself, but for HTTPS [default: none]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub data_nodes: Vec<NodeAddress>,
+
+    /// With --data-node, the address for front ends; port 0 takes a free one. Data channels use the
+    /// same address, or that of --data-address
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub node_listen: Option<SocketAddr>,
+
+    /// With --data-node, a front end whose orders it takes: the name or address in its certificate,
+    /// or its subject, as /O=Site/CN=front; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub front_ends: Vec<String>,
+
+    /// Certificate that front end and data nodes show one another, PEM, followed by its chain. A
+    /// node's is for the host that --data-nodes names
+    #[arg(long, value_name = "FILE")]
+    pub node_cert: Option<PathBuf>,
+
+    /// Its key [default: the same file]
+    #[arg(long, value_name = "FILE")]
+    pub node_key: Option<PathBuf>,
+
+    /// The authorities that certificates of front ends and data nodes are from, PEM
+    #[arg(long, value_name = "FILE")]
+    pub node_ca: Option<PathBuf>,
 }
 
 /// A switch (value name BOOL) alone means true; it takes a value behind `=`.
@@ -517,6 +554,10 @@ pub struct ServerSettings {
     pub metrics: Option<SocketAddr>,
     /// JSON log.
     pub log_json: bool,
+    /// Data nodes that move the data of sessions; `None`: this process does.
+    pub data_nodes: Option<DataNodes>,
+    /// It is a data node.
+    pub node: Option<NodeSettings>,
 }
 
 impl ServerSettings {
@@ -554,6 +595,8 @@ impl ServerSettings {
             transfer_log: None,
             metrics: None,
             log_json: false,
+            data_nodes: None,
+            node: None,
         }
     }
 }
@@ -609,7 +652,11 @@ impl Arguments {
         &self,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<ServerSettings, ConfigError> {
-        self.merged()?.resolve(environment)
+        let options = self.merged()?;
+        match self.data_node {
+            true => options.resolve_node(environment),
+            false => options.resolve(environment),
+        }
     }
 
     /// Flags and file together.
@@ -673,7 +720,8 @@ impl Options {
             max_channels max_channels_per_user max_channels_per_address third_party_copy
             allow_copy_host copy_authorities copy_as_host issue_tokens max_copies
             max_copies_per_user banner privsep front_user anonymous_user token_user require_sandbox
-            audit_log transfer_log metrics allow_remote_metrics log_json
+            audit_log transfer_log metrics allow_remote_metrics log_json data_nodes node_listen
+            front_ends node_cert node_key node_ca
         }
     }
 
@@ -713,6 +761,19 @@ impl Options {
         settings.https = https_of(&self.https, &settings)?;
         settings.issue_tokens = self.issue_tokens.unwrap_or(false);
         settings.copies = copies;
+        settings.data_nodes = data_nodes_of(&self, settings.separation.is_some(), is_root())?;
+        self.fill(&mut settings, &environment)?;
+        Ok(settings)
+    }
+
+    /// Of a data node: users log in at its front ends.
+    fn resolve_node(
+        self,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<ServerSettings, ConfigError> {
+        let root = self.root.clone().unwrap_or_else(|| PathBuf::from("."));
+        let mut settings = ServerSettings::new(root, Anonymous::Off);
+        settings.node = Some(node_of(&self, is_root())?);
         self.fill(&mut settings, &environment)?;
         Ok(settings)
     }

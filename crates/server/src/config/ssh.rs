@@ -84,6 +84,8 @@ fn of_logins(options: &Options) -> Option<&'static str> {
         ("front-user", options.front_user.is_some()),
         ("anonymous-user", options.anonymous_user.is_some()),
         ("require-sandbox", options.require_sandbox.is_some()),
+        ("data-nodes", !options.data_nodes.is_empty()),
+        ("node-listen", options.node_listen.is_some()),
         ("reap-after", options.reap_after.is_some()),
         ("metrics", options.metrics.is_some()),
         (

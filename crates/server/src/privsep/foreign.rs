@@ -97,7 +97,7 @@ fn anchor(name: &str) {
 
 #[cfg(test)]
 #[path = "../../../../fuzz/replay.rs"]
-mod replay;
+pub(crate) mod replay;
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,13 @@
 mod checksums;
 mod storage_calls;
 
-use std::{iter::Peekable, net::TcpListener, os::fd::OwnedFd, sync::Arc, thread};
+use std::{
+    iter::Peekable,
+    net::{SocketAddr, TcpListener},
+    os::fd::OwnedFd,
+    sync::Arc,
+    thread,
+};
 
 use godwit_engine::{
     data::{self, QueueTurn},
@@ -33,6 +39,7 @@ use crate::{
         turns::AccountTurns,
     },
     lookahead::reorder::is_passable,
+    nodes::front::{MadeStripes, stripes::Stripes},
     observe::class::Class,
     storage::durability::Committer,
     transfers::{
@@ -62,6 +69,8 @@ pub(crate) enum Answer {
     NotStarted(Request),
     /// A listener for data connections; the last answer.
     Listener(ListenPlan, TcpListener),
+    /// Stripes on data nodes, and where they listen; the last answer.
+    Stripes(Result<(Stripes, Vec<SocketAddr>), StorageFailure>),
     /// Result of an ADAT; the last answer.
     Handshake(Box<HandshakeStep>),
     /// The relay to the session after login, or why there is none; the last answer.
@@ -176,6 +185,21 @@ impl PendingRequest {
             Ok(listener) => Answer::Listener(plan, listener),
             Err(failure) => Answer::Done(Err(failure)),
         })
+    }
+
+    /// Starts to make stripes on data nodes.
+    pub(crate) fn of_stripes(made: impl Future<Output = MadeStripes> + Send + 'static) -> Self {
+        let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
+        tokio::spawn(async move {
+            tokio::select! {
+                made = made => drop(sender.send(Answer::Stripes(made)).await),
+                () = sender.closed() => {}
+            }
+        });
+        Self {
+            answers,
+            queued: None,
+        }
     }
 
     /// Starts work that has one answer and may block its thread.

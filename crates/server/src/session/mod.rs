@@ -424,6 +424,15 @@ impl Session {
                 let announced = self.work.channels.listen(&plan, listener, settings);
                 announced.map(|address| Outcome::Listening(vec![address]))
             }
+            Answer::Stripes(made) => made.map(|(stripes, addresses)| {
+                if let Some(nodes) = self.work.channels.nodes_mut() {
+                    nodes.keep(stripes);
+                }
+                match addresses.is_empty() {
+                    true => Outcome::Done,
+                    false => Outcome::Listening(addresses),
+                }
+            }),
             Answer::Handshake(step) => {
                 let kept = match &self.service.gsi {
                     Some(gsi) => self.io.security.keep(gsi, *step),
@@ -515,7 +524,16 @@ impl Session {
         }
     }
 
+    /// Bytes of each stripe, where a transfer has several.
+    fn input_stripes(&mut self) {
+        let stripes = self.work.stripes();
+        if !stripes.is_empty() {
+            self.input(Input::TransferStripes(stripes));
+        }
+    }
+
     fn on_transfer_end(&mut self, end: TransferEnd) {
+        self.input_stripes();
         self.record_transfer(&end);
         let input = Input::TransferDone {
             bytes: end.bytes,
@@ -597,6 +615,7 @@ impl Session {
                 }
                 Output::ReportProgress => {
                     if let Some(progress) = self.work.progress() {
+                        self.input_stripes();
                         self.input(progress);
                     }
                 }

@@ -18,6 +18,7 @@ use crate::{
         security,
     },
     login,
+    nodes::front::stripes::Wanted,
     observe::class::Class,
     requests::{Answer, PendingRequest},
     storage::failure,
@@ -89,6 +90,18 @@ impl Session {
                 return;
             }
             Request::WhoAmI => Ok(Outcome::Text(self.log.user.clone().unwrap_or_default())),
+            Request::Listen(spec, family) if self.work.channels.on_nodes() => {
+                match self.make_stripes(Wanted::Listen(spec, family)) {
+                    Ok(()) => return,
+                    Err(failure) => Err(failure),
+                }
+            }
+            Request::ConnectTo(spec, peers) if self.work.channels.on_nodes() => {
+                match self.make_stripes(Wanted::ConnectTo(spec, peers)) {
+                    Ok(()) => return,
+                    Err(failure) => Err(failure),
+                }
+            }
             Request::Listen(spec, family) => {
                 let hosts = (self.local.ip(), self.log.peer.ip());
                 let guard = self.io.security.guard(&spec, self.log.peer.ip());
@@ -122,6 +135,16 @@ impl Session {
             }
         };
         self.input(Input::Done(result));
+    }
+
+    /// Lets data nodes listen, or note whom to connect to.
+    fn make_stripes(&mut self, wanted: Wanted) -> Result<(), StorageFailure> {
+        let user = self.log.user.as_deref().unwrap_or_default();
+        if let Some(nodes) = self.work.channels.nodes_mut() {
+            let made = nodes.make(user, self.log.id, self.log.peer, wanted)?;
+            self.work.request = Some(PendingRequest::of_stripes(made));
+        }
+        Ok(())
     }
 
     /// Finishes a login.

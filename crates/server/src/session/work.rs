@@ -19,6 +19,7 @@ use crate::{
     access::{
         channel_quota::ChannelQuota, rights::Rights, scoped::ScopedStorage, turns::AccountTurns,
     },
+    nodes::front::NodeChannels,
     observe::event::{Command, Progress, Running, What},
     requests::{Answer, PendingRequest},
     service::Service,
@@ -64,11 +65,15 @@ pub(super) enum WorkEvent {
 
 impl Work {
     pub(super) fn new(service: &Service) -> Self {
+        let mut channels = DataChannels::default();
+        if let Some(nodes) = &service.nodes {
+            channels.use_nodes(NodeChannels::new(Arc::clone(nodes)));
+        }
         Self {
             request: None,
             transfer: None,
             speculative: SpeculativeWork::default(),
-            channels: DataChannels::default(),
+            channels,
             committer: Arc::clone(&service.committer),
             turns: service.turns.of(""),
             next_report_at: None,
@@ -83,6 +88,9 @@ impl Work {
 
     pub(super) fn confine_to_rights(&mut self, rights: Rights, holder: &str, service: &Service) {
         let made = service.made.of(holder);
+        if let Some(nodes) = self.channels.nodes_mut() {
+            nodes.confine_to_rights(rights.clone());
+        }
         let inner = self.committer.storage();
         let scoped = ScopedStorage::new(inner, rights, Arc::new(SystemTime::now), made);
         self.committer = Committer::new(self.committer.durability(), Arc::new(scoped));
@@ -118,12 +126,18 @@ impl Work {
     }
 
     pub(super) fn expect_transfer(&mut self, request: TransferRequest) {
+        if self.channels.on_nodes() {
+            return;
+        }
         let channels = &mut self.channels;
         self.speculative
             .add_transfer(request, &self.committer, &self.turns, channels);
     }
 
     pub(super) fn expect_request(&mut self, request: Request) {
+        if self.channels.on_nodes() {
+            return;
+        }
         let channels = &self.channels;
         self.speculative
             .add_request(request, &self.committer, &self.turns, channels);
@@ -170,6 +184,12 @@ impl Work {
     pub(super) fn progress(&mut self) -> Option<Input<'static>> {
         let (bytes, fresh) = self.transfer.as_mut()?.running.progress();
         Some(Input::TransferProgress { bytes, fresh })
+    }
+
+    /// Bytes of each stripe of the transfer, where it has several.
+    pub(super) fn stripes(&self) -> Vec<u64> {
+        let transfer = self.transfer.as_ref();
+        transfer.map_or_else(Vec::new, |transfer| transfer.running.stripes().to_vec())
     }
 
     pub(super) fn live(&self, live: Live) -> Input<'static> {

@@ -9,15 +9,15 @@ use std::{
 
 use godwit_engine::{
     data::{
-        ChannelLimiter, ChannelParams, ChannelSecurity, ChannelSet, JobOpener, Mover, QueuedWork,
-        Transfer, TransferJob,
+        ChannelLimiter, ChannelParams, ChannelSecurity, ChannelSet, FilePart, JobOpener, Mover,
+        QueuedWork, Transfer, TransferJob,
     },
     host::net::{self, PortRange},
 };
 use godwit_proto::{
     command::{Mode, NetworkProtocol},
     error::{StorageFailure, TransferFailure},
-    pi::server::{DataChannelSpec, TransferKind},
+    pi::server::{DataChannelSpec, TransferKind, TransferRequest},
 };
 use rustix::io::Errno;
 
@@ -25,6 +25,7 @@ use crate::{
     access::channel_quota::{ChannelQuota, Channels},
     config::ServerSettings,
     lookahead::{recent_files::RecentFiles, reorder::RecentNames},
+    nodes::front::{NodeChannels, striped::StripedTransfer},
     storage::{failure, failure_of},
 };
 
@@ -51,12 +52,45 @@ pub(crate) struct DataChannels {
     sizes: (u64, u64),
     passed: Arc<RecentFiles>,
     last_names: RecentNames,
+    /// What of each file goes to the peer.
+    part: FilePart,
+    /// Where data nodes move the data.
+    nodes: Option<NodeChannels>,
 }
 
 impl DataChannels {
     /// The session has logged in.
     pub(crate) fn set_quota(&mut self, quota: Arc<ChannelQuota>) {
         self.quota = Some(quota);
+    }
+
+    /// The session's data moves on `nodes`.
+    pub(crate) fn use_nodes(&mut self, nodes: NodeChannels) {
+        self.nodes = Some(nodes);
+    }
+
+    pub(crate) fn on_nodes(&self) -> bool {
+        self.nodes.is_some()
+    }
+
+    pub(crate) fn nodes_mut(&mut self) -> Option<&mut NodeChannels> {
+        self.nodes.as_mut()
+    }
+
+    /// What later sets send of a file.
+    pub(crate) fn set_part(&mut self, part: FilePart) {
+        self.part = part;
+    }
+
+    /// Begins a transfer on data nodes, whose file is open here as `job` says.
+    pub(crate) fn start_on_nodes(
+        &self,
+        request: &TransferRequest,
+        job: &TransferJob,
+    ) -> Result<StripedTransfer, TransferFailure> {
+        let stripes = self.nodes.as_ref().and_then(NodeChannels::stripes);
+        let stripes = stripes.ok_or_else(no_data_channel)?;
+        StripedTransfer::start(stripes, request, job)
     }
 
     /// Closes the present set and decides where to listen: on the address of `local`'s family that
@@ -138,6 +172,9 @@ impl DataChannels {
 
     /// Channels now, and opened in all.
     pub(crate) fn count(&self) -> Channels {
+        if let Some(nodes) = &self.nodes {
+            return nodes.count();
+        }
         (self.quota.as_ref()).map_or_else(Channels::default, |quota| quota.channels())
     }
 
@@ -151,6 +188,9 @@ impl DataChannels {
     pub(crate) fn close(&mut self) {
         if self.set.take().is_some() {
             self.closed_at = Some(Instant::now());
+        }
+        if let Some(nodes) = &mut self.nodes {
+            nodes.close();
         }
     }
 
@@ -174,6 +214,9 @@ impl DataChannels {
     pub(crate) fn next_channels(&self, channels: u32) {
         if let Some(set) = &self.set {
             set.next_channels(channels);
+        }
+        if let Some(nodes) = &self.nodes {
+            nodes.next_channels(channels);
         }
     }
 
@@ -222,6 +265,7 @@ impl DataChannels {
             stall_limit: settings.data_limit,
             closes_late: true,
             reports_safe: false,
+            part: self.part,
             ..ChannelParams::default()
         }
     }

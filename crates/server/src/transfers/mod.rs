@@ -9,7 +9,7 @@
 //! Files in MODE E start in Moving: the mover opens them in their turn, or takes them from
 //! [`preopen`], so a queue of small files needs no step of the session.
 
-mod checks;
+pub(crate) mod checks;
 pub(crate) mod checksums;
 pub(crate) mod data_channels;
 pub(crate) mod open;
@@ -26,7 +26,7 @@ use std::{
 };
 
 use godwit_engine::{
-    data::{Sample, Transfer, TransferEvent, TransferReport},
+    data::{Monitor, Sample, Transfer, TransferEvent, TransferReport},
     storage::FileRef,
 };
 use godwit_proto::{
@@ -42,6 +42,7 @@ use self::{checks::Checks, data_channels::DataChannels, open::Opened, preopen::P
 use crate::{
     access::turns::AccountTurns,
     config::Durability,
+    nodes::front::striped::StripedTransfer,
     observe::event::Flow,
     storage::durability::{Committer, SafeRanges},
 };
@@ -69,6 +70,11 @@ pub(crate) struct RunningTransfer {
     /// The session has sent 150 already.
     announced: bool,
     aborted: bool,
+    /// Until it is ordered from data nodes.
+    for_nodes: Option<TransferRequest>,
+    /// Bytes of each stripe, where there are several.
+    stripes: Vec<u64>,
+    eods: u64,
 }
 
 /// From the thread that opened the file.
@@ -83,6 +89,8 @@ enum Stage {
     /// There is no data channel.
     Refused(TransferFailure),
     Moving(Transfer),
+    /// On data nodes.
+    Striped(Box<StripedTransfer>),
     Finishing {
         report: TransferReport,
         fresh: RangeSet,
@@ -142,6 +150,9 @@ impl RunningTransfer {
         turns: &AccountTurns,
         channels: &mut DataChannels,
     ) -> Self {
+        if channels.on_nodes() {
+            return Self::on_nodes(request, committer, turns);
+        }
         let of_a_file = !matches!(request.kind, TransferKind::List { .. });
         if request.mode == Mode::ExtendedBlock && of_a_file {
             return Self::queued(&PreopenedTransfer::new(request), committer, turns, channels);
@@ -187,6 +198,38 @@ impl RunningTransfer {
         transfer
     }
 
+    /// Begins with what `open` gives, on a blocking thread: at a data node, whose front end has
+    /// looked at the request.
+    pub(crate) fn opened_by(
+        request: &TransferRequest,
+        open: impl FnOnce() -> Result<Opened, StorageFailure> + Send + 'static,
+        committer: &Arc<Committer>,
+        turns: &AccountTurns,
+    ) -> Self {
+        let mut transfer = Self::of(request, committer, turns);
+        transfer.stage = Stage::Opening(tokio::task::spawn_blocking(open));
+        transfer
+    }
+
+    /// Begins on data nodes: the file is opened here, so that rights, sizes and errors are the
+    /// same as without nodes, and its bytes move there.
+    fn on_nodes(
+        request: TransferRequest,
+        committer: &Arc<Committer>,
+        turns: &AccountTurns,
+    ) -> Self {
+        let mut transfer = Self::of(&request, committer, turns);
+        let storage = committer.storage();
+        let mut plain = request.clone();
+        // Ends of lines are the nodes' business.
+        plain.type_code = TypeCode::Image;
+        transfer.for_nodes = Some(request);
+        transfer.stage = Stage::Opening(tokio::task::spawn_blocking(move || {
+            open::open(plain, storage)
+        }));
+        transfer
+    }
+
     fn of(request: &TransferRequest, committer: &Arc<Committer>, turns: &AccountTurns) -> Self {
         let (receiving, directory) = match &request.kind {
             TransferKind::Receive { path, .. } => (true, path.parent()),
@@ -207,6 +250,9 @@ impl RunningTransfer {
             totals: Sample::default(),
             announced: false,
             aborted: false,
+            for_nodes: None,
+            stripes: Vec::new(),
+            eods: 0,
         }
     }
 
@@ -223,7 +269,7 @@ impl RunningTransfer {
     /// Handles events of the data plane until the bytes have moved, so that they are durable before
     /// this transfer's turn. Cancel-safe.
     pub(crate) async fn move_on(&mut self, channels: &DataChannels) {
-        while let Stage::Moving(_) = self.stage {
+        while let Stage::Moving(_) | Stage::Striped(_) = self.stage {
             self.advance(channels).await;
         }
     }
@@ -239,6 +285,13 @@ impl RunningTransfer {
                     if !self.announced {
                         self.steps.push_back(TransferStep::Ready { reused });
                     }
+                    None
+                }
+                TransferEvent::Done(report) => self.moved(report),
+            },
+            Stage::Striped(striped) => match striped.next_event().await {
+                TransferEvent::Ready { reused } => {
+                    self.steps.push_back(TransferStep::Ready { reused });
                     None
                 }
                 TransferEvent::Done(report) => self.moved(report),
@@ -279,6 +332,15 @@ impl RunningTransfer {
             checks: opened.checks,
             written: opened.written,
         };
+        if let Some(request) = self.for_nodes.take() {
+            return match channels.start_on_nodes(&request, &opened.job) {
+                Ok(striped) => {
+                    self.stage = Stage::Striped(Box::new(striped));
+                    None
+                }
+                Err(failure) => Some(TransferEnd::failed(failure)),
+            };
+        }
         // Cached connections have shaken hands.
         let announce = channels.shakes_hands_after_150() && channels.cached() == 0;
         match channels.start(opened.job, self.mode) {
@@ -297,12 +359,22 @@ impl RunningTransfer {
     /// The data plane has ended. `None`: checks follow.
     fn moved(&mut self, report: TransferReport) -> Option<TransferEnd> {
         let mut fresh = self.fresh();
-        if self.committer.durability() != Durability::None {
+        // Nodes have made durable what they report.
+        let is_ours = matches!(self.stage, Stage::Moving(_));
+        if is_ours && self.committer.durability() != Durability::None {
             fresh = self.safe.end(fresh, report.result.is_ok());
         }
         self.bytes = report.bytes;
-        if let Stage::Moving(transfer) = &self.stage {
-            self.totals = transfer.monitor().sample();
+        match &self.stage {
+            Stage::Moving(transfer) => {
+                let monitor = transfer.monitor();
+                (self.totals, self.eods) = (monitor.sample(), monitor.eods());
+            }
+            Stage::Striped(striped) => {
+                self.totals = striped.sample();
+                self.stripes = striped.stripes();
+            }
+            _ => {}
         }
         // The transfer holds the file until here.
         self.stage = Stage::WorkDone;
@@ -352,6 +424,11 @@ impl RunningTransfer {
         }
     }
 
+    /// EODs of a send, once the bytes have moved.
+    pub(crate) fn eods(&self) -> u64 {
+        self.eods
+    }
+
     /// The data plane's sample of the whole transfer, once the bytes have moved.
     pub(crate) fn totals(&self) -> Sample {
         self.totals
@@ -361,6 +438,7 @@ impl RunningTransfer {
     pub(crate) fn flow(&self) -> Flow {
         let sample = match &self.stage {
             Stage::Moving(transfer) => transfer.monitor().sample(),
+            Stage::Striped(striped) => striped.sample(),
             _ => self.totals,
         };
         Flow {
@@ -371,21 +449,47 @@ impl RunningTransfer {
 
     /// Bytes so far, and ranges that became safe since the last call.
     pub(crate) fn progress(&mut self) -> (u64, RangeSet) {
-        if let Stage::Moving(transfer) = &self.stage {
-            self.bytes = transfer.monitor().progress().bytes;
+        match &self.stage {
+            Stage::Moving(transfer) => self.bytes = transfer.monitor().progress().bytes,
+            Stage::Striped(striped) => {
+                self.bytes = striped.sample().bytes;
+                self.stripes = striped.stripes();
+            }
+            _ => {}
         }
         let mut fresh = self.fresh();
-        if self.committer.durability() != Durability::None {
+        let is_ours = !matches!(self.stage, Stage::Striped(_));
+        if is_ours && self.committer.durability() != Durability::None {
             let written = lock(&self.left).written.clone();
             fresh = self.safe.progress(fresh, written);
         }
         (self.bytes, fresh)
     }
 
+    /// Bytes of each stripe at the last progress; empty without several.
+    pub(crate) fn stripes(&self) -> &[u64] {
+        &self.stripes
+    }
+
+    /// The data plane, while it moves bytes in this process.
+    pub(crate) fn monitor(&self) -> Option<Monitor> {
+        match &self.stage {
+            Stage::Moving(transfer) => Some(transfer.monitor()),
+            _ => None,
+        }
+    }
+
     /// Looks at the data plane or changes its channels; `None` where it does not run.
     pub(crate) fn live(&self, live: Live) -> Option<LiveReport> {
-        let Stage::Moving(transfer) = &self.stage else {
-            return None;
+        let transfer = match &self.stage {
+            Stage::Moving(transfer) => transfer,
+            Stage::Striped(striped) => {
+                if let Live::Channels(wanted, _) = live {
+                    striped.steer(wanted);
+                }
+                return Some(striped.sample().into());
+            }
+            _ => return None,
         };
         let monitor = transfer.monitor();
         match live {
@@ -400,6 +504,7 @@ impl RunningTransfer {
     fn fresh(&self) -> RangeSet {
         match &self.stage {
             Stage::Moving(transfer) if self.reports_ranges => transfer.take_fresh(),
+            Stage::Striped(striped) if self.reports_ranges => striped.take_fresh(),
             _ => RangeSet::new(),
         }
     }
@@ -413,6 +518,11 @@ impl RunningTransfer {
                 transfer.drain();
                 true
             }
+            Stage::Striped(striped) if self.receiving => {
+                self.aborted = true;
+                striped.drain();
+                true
+            }
             _ => false,
         }
     }
@@ -423,6 +533,7 @@ impl RunningTransfer {
         self.aborted = true;
         match &self.stage {
             Stage::Moving(transfer) => transfer.abort(),
+            Stage::Striped(striped) => striped.abort(),
             Stage::Finishing { stop, .. } => stop.store(true, Ordering::Relaxed),
             Stage::Opening(_) | Stage::Refused(_) | Stage::WorkDone => {}
         }

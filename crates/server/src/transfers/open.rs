@@ -71,13 +71,18 @@ pub(crate) fn open(
         }
         TransferKind::List { path, form } => {
             let listing = Listing::open(storage, &path, form, now())?;
-            Ok(Opened {
-                job: TransferJob::Send(Source::Stream(Box::new(listing))),
-                checks: None,
-                written: None,
-                modified: None,
-            })
+            Ok(source_of(Source::Stream(Box::new(listing))))
         }
+    }
+}
+
+/// What is sent, and nothing else to do.
+pub(crate) fn source_of(source: Source) -> Opened {
+    Opened {
+        job: TransferJob::Send(source),
+        checks: None,
+        written: None,
+        modified: None,
     }
 }
 
@@ -191,14 +196,33 @@ fn open_sink(
         ));
     };
     let image = type_code == TypeCode::Image;
+    Ok(sink_in(
+        file,
+        base,
+        stream_start,
+        Some(limit),
+        image,
+        checks,
+    ))
+}
+
+/// A receipt into an open file, whose byte `base` has wire offset 0; unless it is an `image`, ends
+/// of lines become LF.
+pub(crate) fn sink_in(
+    file: FileRef,
+    base: u64,
+    stream_start: u64,
+    limit: Option<u64>,
+    image: bool,
+    mut checks: Checks,
+) -> Opened {
     let written = Arc::clone(&file);
-    let mut checks = checks;
     let sink = if image {
         Sink::File {
             file,
             base,
             stream_start,
-            limit: Some(limit),
+            limit,
         }
     } else {
         let bytes = FileCursor::new(file, base.saturating_add(stream_start));
@@ -206,12 +230,12 @@ fn open_sink(
         checks.flush_at_the_end(writer.clone());
         Sink::Stream(Box::new(writer))
     };
-    Ok(Opened {
+    Opened {
         job: TransferJob::Receive(sink),
         checks: checks.needed(),
         written: Some(written),
         modified: None,
-    })
+    }
 }
 
 /// A restart that leaves bytes in place must not truncate them away.
@@ -231,7 +255,7 @@ fn first_missing(there: &RangeSet) -> u64 {
 }
 
 /// Seconds since 1970, for listings.
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();

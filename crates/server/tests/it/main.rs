@@ -24,6 +24,7 @@ mod lifecycle;
 mod listings;
 mod live;
 mod metrics;
+mod nodes;
 mod pipelined;
 mod policy;
 mod privsep;
@@ -36,6 +37,8 @@ mod shares;
 mod ssh;
 mod storage_failures;
 mod stream_mode;
+mod striping;
+mod striping_programs;
 mod tls;
 
 #[path = "../../../engine/tests/it/capture.rs"]

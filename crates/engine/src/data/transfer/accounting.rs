@@ -7,7 +7,7 @@ use godwit_proto::{
     mode_e::{
         BlockHeader,
         receiver::{ChannelEnd, ChannelPosition, ReceiveError, Receiver, Step},
-        sender::{AfterEod, Sender},
+        sender::{AfterEod, Ending, Sender},
     },
 };
 
@@ -29,6 +29,10 @@ pub(crate) struct Accounting {
     senders: Vec<Sender>,
     /// A channel keeps its EOD back until a connection has opened or failed.
     holding: bool,
+    /// All do, until [`Self::finish`]: more may come.
+    withheld: bool,
+    /// Ranges may come while it runs.
+    leased: bool,
     receiver: Receiver,
     /// Channels whose part is done: EOD written (sending), payload up to the EOD written
     /// (receiving).
@@ -45,6 +49,8 @@ impl Accounting {
             retired: false,
             senders: vec![Sender::new(); stripes],
             holding: false,
+            withheld: false,
+            leased: false,
             receiver: Receiver::new(u64::from(channels_max) * CHANNEL_TURNOVER),
             ended: 0,
         }
@@ -112,9 +118,30 @@ impl Accounting {
     /// The last header of a channel that has nothing more to send. `None`: it must wait for a
     /// connection that is still being made; [`Self::take_holding`] says when to ask again.
     pub(crate) fn sender_ends(&mut self, stripe: usize, after: AfterEod) -> Option<BlockHeader> {
-        let may_end = self.senders[stripe].may_end();
+        let may_end = !self.withheld && self.senders[stripe].may_end();
         self.holding |= !may_end;
         may_end.then(|| self.senders[stripe].channel_ends(after))
+    }
+
+    /// No channel of a sender ends before [`Self::finish`].
+    pub(crate) fn withhold(&mut self) {
+        self.withheld = true;
+        self.leased = true;
+    }
+
+    pub(crate) fn is_leased(&self) -> bool {
+        self.leased
+    }
+
+    /// Channels may end, and the last one so.
+    pub(crate) fn finish(&mut self, ending: Ending) {
+        self.withheld = false;
+        (self.senders.iter_mut()).for_each(|sender| sender.end_with(ending));
+    }
+
+    /// EODs given out.
+    pub(crate) fn eods(&self) -> u64 {
+        self.senders.iter().map(Sender::ended).sum()
     }
 
     /// Whether channels wait for [`Self::sender_ends`], which may ask again now.
@@ -125,8 +152,7 @@ impl Accounting {
     /// The last header of a channel has left. Whether it was the last of all.
     pub(crate) fn sender_ended(&mut self) -> bool {
         self.ended += 1;
-        let said: u64 = self.senders.iter().map(Sender::ended).sum();
-        self.senders.iter().all(Sender::is_complete) && self.ended == said
+        self.senders.iter().all(Sender::is_complete) && self.ended == self.eods()
     }
 
     /// A channel towards `stripe` may end early: another one is left to carry on. Where nothing is

@@ -1,6 +1,6 @@
 //! The one queue of byte ranges that all channels of a transfer pull from.
 
-use std::io::Read;
+use std::{collections::VecDeque, io::Read};
 
 use godwit_proto::{ByteRange, error::StorageFailure};
 use parking_lot::Mutex;
@@ -39,6 +39,8 @@ pub(crate) struct BlockQueue {
 struct Pending {
     front: ByteRange,
     rest: Box<dyn Iterator<Item = ByteRange> + Send>,
+    /// Behind `rest`.
+    leases: VecDeque<ByteRange>,
     /// Bytes in `front` and `rest`, as far as known; decides the length of blocks and nothing else.
     left: u64,
     /// Nothing more is given out.
@@ -56,7 +58,8 @@ impl BlockQueue {
     ) -> Self {
         let pending = Pending {
             front: ByteRange { start: 0, end: 0 },
-            rest: Box::new(ranges.into_iter()),
+            rest: Box::new(ranges.into_iter().fuse()),
+            leases: VecDeque::new(),
             left: bytes,
             cut: false,
             holes: None,
@@ -65,6 +68,24 @@ impl BlockQueue {
             pending: Mutex::new(pending),
             block_bytes: block_bytes.max(1),
             bytes,
+        }
+    }
+
+    /// The same for one that gets further ranges while it is sent: blocks are long from the first
+    /// on.
+    pub(crate) fn leased(ranges: Vec<ByteRange>, bytes: u64, block_bytes: u64) -> Self {
+        Self {
+            bytes: u64::MAX,
+            ..Self::new(ranges, bytes, block_bytes)
+        }
+    }
+
+    /// Adds ranges behind those that are there.
+    pub(crate) fn extend(&self, ranges: Vec<ByteRange>) {
+        let mut pending = self.pending.lock();
+        for range in ranges {
+            pending.left = pending.left.saturating_add(range.len());
+            pending.leases.push_back(range);
         }
     }
 
@@ -85,7 +106,7 @@ impl BlockQueue {
             return None;
         }
         while pending.front.is_empty() {
-            pending.front = pending.rest.next()?;
+            pending.front = pending.next_range()?;
         }
         let front = pending.front;
         let run = match &mut pending.holes {
@@ -126,7 +147,7 @@ impl BlockQueue {
     pub(crate) fn is_exhausted(&self) -> bool {
         let mut pending = self.pending.lock();
         while pending.front.is_empty() {
-            match pending.rest.next() {
+            match pending.next_range() {
                 Some(range) => pending.front = range,
                 None => return true,
             }
@@ -170,8 +191,16 @@ impl BlockQueue {
                 &mut pending.front,
                 ByteRange { start: 0, end: 0 },
             ));
-            pending.rest.by_ref().for_each(piece);
+            while let Some(range) = pending.next_range() {
+                piece(range);
+            }
         }
+    }
+}
+
+impl Pending {
+    fn next_range(&mut self) -> Option<ByteRange> {
+        self.rest.next().or_else(|| self.leases.pop_front())
     }
 }
 
@@ -254,6 +283,22 @@ mod tests {
             .map(|r| (r.start, r.end))
             .collect();
         assert_eq!(got, [(0, 10), (10, 20), (20, 25), (40, 45)]);
+    }
+
+    #[test]
+    fn leases_follow_what_is_there() {
+        let q = BlockQueue::leased(vec![ByteRange { start: 5, end: 9 }], 4, 10);
+        assert_eq!(data(&q, 1), Some(ByteRange { start: 5, end: 9 }));
+        assert!(q.is_exhausted() && data(&q, 1).is_none());
+        q.extend(vec![
+            ByteRange { start: 0, end: 3 },
+            ByteRange { start: 20, end: 31 },
+        ]);
+        assert!(!q.is_exhausted());
+        let got: Vec<_> = std::iter::from_fn(|| data(&q, 1))
+            .map(|r| (r.start, r.end))
+            .collect();
+        assert_eq!(got, [(0, 3), (20, 30), (30, 31)]);
     }
 
     #[test]

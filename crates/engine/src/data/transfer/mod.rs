@@ -14,7 +14,7 @@ pub(crate) mod totals;
 
 use std::sync::Arc;
 
-use godwit_proto::{ByteRange, RangeSet, error::TransferFailure};
+use godwit_proto::{ByteRange, RangeSet, error::TransferFailure, mode_e::sender::Ending};
 use tokio::sync::mpsc;
 
 use crate::data::{
@@ -145,6 +145,22 @@ impl Monitor {
     /// after a cut, for streams, stripes and MODE S.
     pub fn split_off(&self, least: u64) -> Option<ByteRange> {
         self.transfer.split_off(least)
+    }
+
+    /// Adds ranges to a send of [`FilePart::Leased`](crate::data::FilePart::Leased); its channels
+    /// take them up at once. Before [`Self::finish`].
+    pub fn lease(&self, ranges: Vec<ByteRange>) {
+        self.transfer.lease(ranges);
+    }
+
+    /// Lets the channels of such a send end when all is sent, and says how the last one does.
+    pub fn finish(&self, ending: Ending) {
+        self.transfer.finish(ending);
+    }
+
+    /// EODs that a send has given out so far; all of them once it is over.
+    pub fn eods(&self) -> u64 {
+        self.transfer.eods()
     }
 
     /// Opens or retires channels while data flows until there are `channels`. Channels that are

@@ -19,7 +19,7 @@ use godwit_proto::{
         BlockHeader,
         layout::StripeLayout,
         receiver::{ChannelEnd, ChannelPosition, ReceiveError, Step},
-        sender::AfterEod,
+        sender::{AfterEod, Ending},
     },
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -28,9 +28,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::{
     data::{
         context::SetContext,
-        job::TransferJob,
+        job::{Source, TransferJob},
         notification_batch,
-        params::ChannelParams,
+        params::{ChannelParams, FilePart},
         sampling::{
             batch::BatchShared,
             kernel_sampler::KernelSampler,
@@ -196,8 +196,15 @@ impl TransferShared {
         let block_bytes = self.params().block_bytes;
         // MODE S has no header for a hole.
         let holes = self.params().holes && self.mode == Mode::ExtendedBlock;
+        let part = match self.mode {
+            Mode::ExtendedBlock => self.params().part,
+            Mode::Stream => FilePart::Whole,
+        };
+        if part == FilePart::Leased && matches!(job, TransferJob::Send(Source::File { .. })) {
+            self.control.lock().accounting.withhold();
+        }
         self.source_or_sink
-            .get_or_init(|| SourceOrSink::new(job, self.stripes, layout, block_bytes, holes));
+            .get_or_init(|| SourceOrSink::new(job, self.stripes, layout, part, block_bytes, holes));
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -425,9 +432,46 @@ impl TransferShared {
         }
     }
 
+    /// More to send, of a transfer that [`FilePart::Leased`] holds open.
+    pub(crate) fn lease(&self, ranges: Vec<ByteRange>) {
+        if let SourceOrSink::SendFile { queues, .. } = self.source_or_sink()
+            && let [queue] = &queues[..]
+        {
+            queue.extend(ranges);
+            // Also where none waits yet: one may have looked just before.
+            if let Some(set) = self.set.upgrade() {
+                set.reconsider();
+            }
+        }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        match self.source_or_sink() {
+            SourceOrSink::SendFile { queues, .. } => queues.iter().all(BlockQueue::is_exhausted),
+            _ => true,
+        }
+    }
+
+    /// Nothing more comes: channels end, and the last one so.
+    pub(crate) fn finish(&self, ending: Ending) {
+        let mut control = self.control.lock();
+        control.accounting.finish(ending);
+        self.reconsider(control);
+    }
+
+    /// EODs of a send so far.
+    pub(crate) fn eods(&self) -> u64 {
+        self.control.lock().accounting.eods()
+    }
+
     /// See [`Accounting::sender_ends`].
     pub(crate) fn sender_ends(&self, stripe: usize, after: AfterEod) -> Option<BlockHeader> {
-        self.control.lock().accounting.sender_ends(stripe, after)
+        let mut control = self.control.lock();
+        if control.accounting.is_leased() && !self.is_exhausted() {
+            // A lease came between: the channel is asked again.
+            return None;
+        }
+        control.accounting.sender_ends(stripe, after)
     }
 
     /// A connection has opened or failed: channels that wait for it ask again.

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::{
     data::{
         job::{Sink, Source, TransferJob},
+        params::FilePart,
         transfer::{
             block_queue::{BlockQueue, StreamSource},
             holes::Holes,
@@ -46,30 +47,46 @@ pub(crate) struct StreamSink {
 
 impl SourceOrSink {
     /// `stripes`: addresses that a sender connects to, each with the part of the file that `layout`
-    /// gives it. `holes`: those of the file do not travel.
+    /// gives it. `part`: what of the file the sender has. `holes`: those of the file do not travel.
     pub(crate) fn new(
         job: TransferJob,
         stripes: usize,
         layout: Option<StripeLayout>,
+        part: FilePart,
         block_bytes: u64,
         holes: bool,
     ) -> Self {
         match job {
             TransferJob::Send(Source::File { file, base, ranges }) => {
                 let bytes = ranges.iter().map(|r| r.len()).sum::<u64>();
+                let total = ranges.last().map_or(0, |r| r.end);
                 let mut queues = match layout {
-                    Some(layout) if stripes > 1 => {
-                        let total = ranges.last().map_or(0, |r| r.end);
-                        (0..stripes)
-                            .map(|i| {
-                                let own = ranges
-                                    .clone()
-                                    .into_iter()
-                                    .flat_map(move |r| layout.pieces(r, total, i, stripes));
-                                BlockQueue::new(own, bytes / stripes as u64, block_bytes)
-                            })
-                            .collect()
+                    _ if let FilePart::Stripe {
+                        layout,
+                        index,
+                        count,
+                    } = part =>
+                    {
+                        let own = (ranges.into_iter())
+                            .flat_map(move |r| layout.pieces(r, total, index, count));
+                        vec![BlockQueue::new(
+                            own,
+                            bytes / count.max(1) as u64,
+                            block_bytes,
+                        )]
                     }
+                    _ if part == FilePart::Leased => {
+                        vec![BlockQueue::leased(ranges, bytes, block_bytes)]
+                    }
+                    Some(layout) if stripes > 1 => (0..stripes)
+                        .map(|i| {
+                            let own = ranges
+                                .clone()
+                                .into_iter()
+                                .flat_map(move |r| layout.pieces(r, total, i, stripes));
+                            BlockQueue::new(own, bytes / stripes as u64, block_bytes)
+                        })
+                        .collect(),
                     _ => vec![BlockQueue::new(ranges, bytes, block_bytes)],
                 };
                 if holes {

@@ -115,7 +115,8 @@ impl ServerPi {
         if let Some(why) = self.why_unprotected() {
             return self.answer(534, why);
         }
-        let spec = self.session.data_channel_spec();
+        let mut spec = self.session.data_channel_spec();
+        spec.striped = matches!(form, PassiveForm::Spas(_));
         if self.session.delayed_passive {
             self.session.data_channel = DataChannel::Delayed { form, spec };
             return self.answer(200, "Passive delayed.");
@@ -255,7 +256,8 @@ impl ServerPi {
         if let Some(why) = self.why_unprotected() {
             return self.answer(534, why);
         }
-        let spec = self.session.data_channel_spec();
+        let mut spec = self.session.data_channel_spec();
+        spec.striped = addresses.len() > 1;
         self.request(Request::ConnectTo(spec, addresses), Purpose::Active);
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Markers {
     asked: bool,
     /// Safe, and not yet said in a 111.
     news: RangeSet,
+    /// Bytes of each stripe, where there are several.
+    stripes: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -116,7 +118,7 @@ impl Markers {
         {
             performance.rearm(now);
             replies.extend(self.first());
-            replies.push(performance_marker(unix_time, bytes));
+            replies.extend(self.performance_markers(unix_time, bytes));
         }
         if let Some(restart) = &mut self.restart
             && restart.is_due(now)
@@ -142,9 +144,9 @@ impl Markers {
             return Vec::new();
         }
         self.news.union_within(fresh, NEWS_MAX);
-        let mut replies = Vec::from_iter(self.first());
+        let mut replies = self.first();
         if self.performance.is_some() {
-            replies.push(performance_marker(unix_time, bytes));
+            replies.extend(self.performance_markers(unix_time, bytes));
         }
         if self.restart.is_some() {
             let end_of_file = self.news.iter().last().filter(|_| whole).map(|r| r.end);
@@ -156,9 +158,25 @@ impl Markers {
     }
 
     /// The first 112, with 0 bytes, tells clients when the clock began.
-    fn first(&mut self) -> Option<Reply> {
-        let (_, unix_time) = self.began.take()?;
-        Some(performance_marker(unix_time, 0))
+    fn first(&mut self) -> Vec<Reply> {
+        let Some((_, unix_time)) = self.began.take() else {
+            return Vec::new();
+        };
+        let stripes = self.stripes.len().max(1);
+        performance_series(unix_time, &vec![0; stripes])
+    }
+
+    /// One 112 for each stripe.
+    fn performance_markers(&self, unix_time: Duration, bytes: u64) -> Vec<Reply> {
+        match self.stripes.len() {
+            0 | 1 => performance_series(unix_time, &[bytes]),
+            _ => performance_series(unix_time, &self.stripes),
+        }
+    }
+
+    /// What each stripe has moved.
+    pub(super) fn set_stripes(&mut self, stripes: Vec<u64>) {
+        self.stripes = stripes;
     }
 
     /// A 111, if there is something to say. What rounding holds back stays news: said with the
@@ -174,12 +192,16 @@ impl Markers {
     }
 }
 
-fn performance_marker(unix_time: Duration, bytes: u64) -> Reply {
-    PerfMarker {
-        timestamp: unix_time.as_secs_f64(),
-        stripe_index: 0,
-        stripe_bytes: bytes,
-        stripe_count: 1,
-    }
-    .to_reply()
+fn performance_series(unix_time: Duration, stripes: &[u64]) -> Vec<Reply> {
+    let count = u32::try_from(stripes.len()).unwrap_or(u32::MAX);
+    let markers = (0..count).zip(stripes).map(|(index, bytes)| {
+        PerfMarker {
+            timestamp: unix_time.as_secs_f64(),
+            stripe_index: index,
+            stripe_bytes: *bytes,
+            stripe_count: count,
+        }
+        .to_reply()
+    });
+    markers.collect()
 }

@@ -191,6 +191,7 @@ impl ServerPi {
             }
             Input::ChecksumProgress(bytes) => self.on_checksum_progress(now, bytes),
             Input::TransferReady { reused } => self.on_transfer_ready(now, reused),
+            Input::TransferStripes(stripes) => self.on_transfer_stripes(stripes),
             Input::TransferProgress { bytes, fresh } => {
                 self.on_transfer_progress(now, bytes, &fresh);
             }

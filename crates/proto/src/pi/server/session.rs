@@ -147,6 +147,7 @@ impl Session {
     /// Everything that is copied into a data channel object made now.
     pub(super) fn data_channel_spec(&self) -> DataChannelSpec {
         DataChannelSpec {
+            striped: false,
             parallelism: match self.mode {
                 Mode::Stream => 1,
                 Mode::ExtendedBlock => self.parallelism,

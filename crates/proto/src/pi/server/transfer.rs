@@ -281,6 +281,12 @@ impl ServerPi {
         }
     }
 
+    pub(super) fn on_transfer_stripes(&mut self, stripes: Vec<u64>) {
+        if let Pending::Transfer(transfer) = &mut self.pending {
+            transfer.markers.set_stripes(stripes);
+        }
+    }
+
     pub(super) fn on_transfer_progress(&mut self, now: Instant, bytes: u64, fresh: &RangeSet) {
         let unix_time = self.unix_time(now);
         let Pending::Transfer(transfer) = &mut self.pending else {

@@ -122,6 +122,9 @@ pub enum Input<'a> {
         /// sending.
         fresh: RangeSet,
     },
+    /// Before `TransferProgress` and `TransferDone` of a transfer over several stripes: bytes that
+    /// each has moved so far.
+    TransferStripes(Vec<u64>),
     /// Answer to [`Output::Live`]: the transfer as it is now, or `None` where there is none that
     /// can be changed so.
     Live(Option<Box<LiveReport>>),
@@ -332,6 +335,8 @@ pub struct Account {
 /// kin) and never read again for it: the only way both ends can agree on what cached channels are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataChannelSpec {
+    /// The client takes, or gives, several addresses (SPAS, SPOR).
+    pub striped: bool,
     /// Channels the sender opens per address; 1 in MODE S.
     pub parallelism: u32,
     /// Layout over stripes.

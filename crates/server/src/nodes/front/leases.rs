@@ -1,0 +1,145 @@
+//! Which node sends which bytes, where the client leaves that to the server: all nodes take from
+//! one queue, so that a slow one holds at most what it moves in a moment.
+
+use std::{collections::VecDeque, time::Duration};
+
+use godwit_proto::ByteRange;
+
+/// Least bytes of a lease, unless less is left.
+const LEASE_MIN: u64 = 8 << 20;
+
+/// Most bytes that a node has and has not sent.
+const HELD_MAX: u64 = 1 << 30;
+
+/// A node has work for about so long: some of its reports.
+const AHEAD: Duration = Duration::from_secs(1);
+
+/// The queue of one transfer. Pure.
+pub(super) struct Leases {
+    left: VecDeque<ByteRange>,
+    /// Bytes given to each node.
+    given: Vec<u64>,
+}
+
+impl Leases {
+    pub(super) fn new(ranges: Vec<ByteRange>, nodes: usize) -> Self {
+        Self {
+            left: ranges.into(),
+            given: vec![0; nodes],
+        }
+    }
+
+    /// What `node`, which has sent `sent` bytes in `elapsed`, shall send next; empty where it has
+    /// enough.
+    pub(super) fn next(&mut self, node: usize, sent: u64, elapsed: Duration) -> Vec<ByteRange> {
+        let held = self.given[node].saturating_sub(sent);
+        let wanted = (moved_in(AHEAD, sent, elapsed).clamp(LEASE_MIN, HELD_MAX))
+            // Towards the end each node has a part of what is left.
+            .min(self.left_bytes() / self.given.len().max(1) as u64)
+            .max(LEASE_MIN);
+        if held > wanted / 2 {
+            return Vec::new();
+        }
+        let mut missing = wanted - held;
+        let mut ranges = Vec::new();
+        while missing > 0
+            && let Some(front) = self.left.front_mut()
+        {
+            let end = front.end.min(front.start.saturating_add(missing));
+            let some = ByteRange {
+                start: front.start,
+                end,
+            };
+            front.start = end;
+            missing -= some.len();
+            if front.is_empty() {
+                self.left.pop_front();
+            }
+            if !some.is_empty() {
+                self.given[node] += some.len();
+                ranges.push(some);
+            }
+        }
+        ranges
+    }
+
+    /// Nothing is left to give.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    fn left_bytes(&self) -> u64 {
+        self.left.iter().map(|range| range.len()).sum()
+    }
+}
+
+fn moved_in(span: Duration, sent: u64, elapsed: Duration) -> u64 {
+    let milliseconds = elapsed.as_millis().max(100);
+    let bytes = u128::from(sent) * span.as_millis() / milliseconds;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1_000_000;
+
+    fn whole(bytes: u64) -> Vec<ByteRange> {
+        vec![ByteRange {
+            start: 0,
+            end: bytes,
+        }]
+    }
+
+    #[test]
+    fn a_node_at_a_quarter_of_the_rate_gets_a_fifth() {
+        let mut leases = Leases::new(whole(10_000 * MB), 2);
+        let rates = [400 * MB, 100 * MB];
+        let (mut sent, mut given) = ([0; 2], [0; 2]);
+        let mut covered = 0;
+        for step in 1..1000_u64 {
+            let now = Duration::from_millis(step * 200);
+            for node in 0..2 {
+                sent[node] = given[node].min(sent[node] + rates[node] / 5);
+                let ranges = leases.next(node, sent[node], now);
+                let bytes: u64 = ranges.iter().map(|r| r.len()).sum();
+                given[node] += bytes;
+                covered += bytes;
+            }
+            if sent.iter().sum::<u64>() == 10_000 * MB {
+                // At the sum of the rates it would be 20 s.
+                assert!(now < Duration::from_secs(23), "{now:?}");
+                assert!((7_500 * MB..8_500 * MB).contains(&given[0]), "{given:?}");
+                assert_eq!(covered, 10_000 * MB);
+                return;
+            }
+        }
+        panic!("it never ends: {sent:?}");
+    }
+
+    #[test]
+    fn each_byte_is_given_once() {
+        let ranges = vec![
+            ByteRange { start: 5, end: 6 },
+            ByteRange {
+                start: 10,
+                end: 100 * MB,
+            },
+        ];
+        let mut leases = Leases::new(ranges, 3);
+        let mut all = Vec::new();
+        let mut sent = [0; 3];
+        while !leases.is_exhausted() {
+            for (node, sent) in sent.iter_mut().enumerate() {
+                let some = leases.next(node, *sent, Duration::from_secs(1));
+                *sent += some.iter().map(|r| r.len()).sum::<u64>();
+                all.extend(some);
+            }
+        }
+        assert!(sent.iter().all(|bytes| *bytes >= LEASE_MIN), "{sent:?}");
+        assert_eq!((all[0].start, all[0].end), (5, 6));
+        assert!(all[1..].windows(2).all(|two| two[0].end == two[1].start));
+        assert_eq!(all.last().map(|last| last.end), Some(100 * MB));
+    }
+}

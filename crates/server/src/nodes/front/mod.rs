@@ -1,0 +1,133 @@
+//! The front end's half: which nodes there are, and a session's stripes on them.
+
+mod leases;
+pub(crate) mod pool;
+pub(crate) mod striped;
+pub(crate) mod stripes;
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+};
+
+use godwit_proto::{
+    error::StorageFailure,
+    pi::server::DataChannelSpec,
+    security::{Dcau, Protection},
+};
+use rustix::io::Errno;
+
+use self::{
+    pool::{NodeLogin, Nodes},
+    stripes::{Stripes, Wanted, failure_because, host},
+};
+use crate::{
+    access::{channel_quota::Channels, rights::Rights},
+    nodes::messages::NodeOrder,
+};
+
+/// The data channels of a session whose data moves on nodes.
+pub(crate) struct NodeChannels {
+    nodes: Arc<Nodes>,
+    /// What the login may list.
+    rights: Option<Rights>,
+    stripes: Option<Arc<Stripes>>,
+    /// Of an earlier data channel object, for the next one.
+    held: Option<Arc<Stripes>>,
+}
+
+/// Stripes, and the addresses where they listen.
+pub(crate) type MadeStripes = Result<(Stripes, Vec<SocketAddr>), StorageFailure>;
+
+impl NodeChannels {
+    pub(crate) fn new(nodes: Arc<Nodes>) -> Self {
+        Self {
+            nodes,
+            rights: None,
+            stripes: None,
+            held: None,
+        }
+    }
+
+    pub(crate) fn confine_to_rights(&mut self, rights: Rights) {
+        self.rights = Some(rights);
+    }
+
+    pub(super) fn of_session(&self, user: &str, session: u64, client: SocketAddr) -> NodeLogin {
+        NodeLogin {
+            user: user.to_owned(),
+            session,
+            client: host(client.ip()),
+            rights: self.rights.clone(),
+        }
+    }
+
+    /// Closes the present stripes and makes others.
+    pub(crate) fn make(
+        &mut self,
+        user: &str,
+        session: u64,
+        client: SocketAddr,
+        wanted: Wanted,
+    ) -> Result<impl Future<Output = MadeStripes> + Send + 'static, StorageFailure> {
+        let (Wanted::Listen(spec, _) | Wanted::ConnectTo(spec, _)) = &wanted;
+        unprotected(spec)?;
+        self.close();
+        let login = self.of_session(user, session, client);
+        let held = self.held.take().and_then(Arc::into_inner);
+        let links = held.map_or_else(Vec::new, |mut held| std::mem::take(&mut held.links));
+        Ok(Stripes::make(Arc::clone(&self.nodes), login, links, wanted))
+    }
+
+    pub(crate) fn keep(&mut self, stripes: Stripes) {
+        self.stripes = Some(Arc::new(stripes));
+    }
+
+    pub(crate) fn stripes(&self) -> Option<&Arc<Stripes>> {
+        self.stripes.as_ref()
+    }
+
+    pub(crate) fn close(&mut self) {
+        if let Some(stripes) = self.stripes.take() {
+            stripes.close();
+            self.held = Some(stripes);
+        }
+    }
+
+    pub(crate) fn next_channels(&self, channels: u32) {
+        if let Some(stripes) = &self.stripes {
+            let channels = each(channels, stripes.links.len());
+            stripes.send_to_all(|| NodeOrder::NextChannels { channels });
+        }
+    }
+
+    /// Channels at the last reports of the nodes.
+    pub(crate) fn count(&self) -> Channels {
+        let now = self.stripes.as_ref().map_or(0, |stripes| {
+            let each = stripes.channels.iter();
+            each.map(|channels| channels.load(Ordering::Relaxed)).sum()
+        });
+        Channels {
+            now,
+            opened: now.into(),
+        }
+    }
+}
+
+/// Channels of one of so many stripes, at least 1.
+fn each(channels: u32, stripes: usize) -> u32 {
+    let stripes = u32::try_from(stripes).unwrap_or(u32::MAX).max(1);
+    channels.div_ceil(stripes).max(1)
+}
+
+/// The user's credential stays at the front end.
+fn unprotected(spec: &DataChannelSpec) -> Result<(), StorageFailure> {
+    match (&spec.dcau, spec.protection) {
+        (Dcau::None, Protection::Clear) => Ok(()),
+        _ => Err(failure_because(
+            Errno::OPNOTSUPP,
+            "data nodes have data channels without protection only: send DCAU N and PROT C",
+        )),
+    }
+}

@@ -1,0 +1,357 @@
+//! One transfer over the stripes of a session: orders to each, and one end of all.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    each,
+    pool::lock,
+    stripes::{Shares, Stripes},
+};
+use crate::nodes::{
+    front::leases::Leases,
+    messages::{
+        Counts, Done, Form, Job, LastEod, NodeOrder, NodeReport, RANGES_MAX, Spans, Start, shown,
+    },
+};
+use godwit_engine::data::{
+    FRESH_RANGES_MAX, Sample, Sink, Source, TcpTotals, TransferEvent, TransferJob, TransferReport,
+};
+use godwit_proto::{
+    RangeSet,
+    command::{Mode, TypeCode},
+    error::TransferFailure,
+    pi::server::{TransferKind, TransferRequest},
+};
+
+/// A running transfer. Dropping it ends it.
+pub(crate) struct StripedTransfer {
+    stripes: Arc<Stripes>,
+    sends: bool,
+    parts: Vec<StripePart>,
+    leases: Option<Leases>,
+    is_ready: bool,
+    failure: Option<TransferFailure>,
+    fresh: Mutex<RangeSet>,
+    started: Instant,
+    elapsed: Option<Duration>,
+    events: VecDeque<TransferEvent>,
+    aborted: AtomicBool,
+}
+
+/// What one stripe has said of it.
+#[derive(Default)]
+struct StripePart {
+    counts: Counts,
+    is_ready: bool,
+    /// It knows that no more is to be sent.
+    is_finishing: bool,
+    is_over: bool,
+    cached: bool,
+    channels_peak: u32,
+}
+
+impl StripedTransfer {
+    /// Orders it. `job`: the file as it is open at the front end, as bytes.
+    ///
+    /// # Errors
+    /// It cannot be said in an order, or not over these stripes.
+    pub(crate) fn start(
+        stripes: &Arc<Stripes>,
+        request: &TransferRequest,
+        job: &TransferJob,
+    ) -> Result<Self, TransferFailure> {
+        let is_of_a_file = !matches!(request.kind, TransferKind::List { .. });
+        // A stream, and a listing, has one connection.
+        let count = match request.mode {
+            Mode::ExtendedBlock if is_of_a_file => stripes.links.len(),
+            _ => 1,
+        };
+        let mut leases = None;
+        let job = || job_of(request, job);
+        let mut first = job()?;
+        if count > 1
+            && stripes.shares == Shares::Leased
+            && let Job::Send { ranges, .. } = &mut first
+        {
+            leases = Some(Leases::new(std::mem::take(ranges).ranges(), count));
+        }
+        for (index, link) in stripes.links.iter().take(count).enumerate() {
+            let mut job = match index {
+                0 => std::mem::replace(&mut first, job()?),
+                _ => job()?,
+            };
+            if let (Some(_), Job::Send { ranges, .. }) = (&leases, &mut job) {
+                *ranges = Spans::default();
+            }
+            let mode = request.mode;
+            link.send(NodeOrder::Start(Box::new(Start { job, mode })));
+        }
+        Ok(Self {
+            stripes: Arc::clone(stripes),
+            sends: matches!(job()?, Job::Send { .. } | Job::List { .. }),
+            parts: (0..count).map(|_| StripePart::default()).collect(),
+            leases,
+            is_ready: false,
+            failure: None,
+            fresh: Mutex::default(),
+            started: Instant::now(),
+            elapsed: None,
+            events: VecDeque::new(),
+            aborted: AtomicBool::new(false),
+        })
+    }
+
+    /// The next event; after `Done` never returns again. Cancel-safe.
+    pub(crate) async fn next_event(&mut self) -> TransferEvent {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return event;
+            }
+            if self.is_over() {
+                return std::future::pending().await;
+            }
+            let is_awaited = |index: usize| self.parts.get(index).is_some_and(|p| !p.is_over);
+            let (index, said) = self.stripes.next(is_awaited).await;
+            match said {
+                Ok(report) => self.on_report(index, report),
+                Err(why) => {
+                    let node = &self.stripes.links[index].node;
+                    node.leave_out(&why);
+                    let why = format!("data node {}: {why}", node.address);
+                    self.ends(index, Some(TransferFailure::ConnectionLost(why)));
+                }
+            }
+        }
+    }
+
+    fn on_report(&mut self, index: usize, report: NodeReport) {
+        match report {
+            NodeReport::Ready { reused } => {
+                self.parts[index].is_ready = true;
+                let ready = match self.sends {
+                    true => self.parts.iter().all(|part| part.is_ready || part.is_over),
+                    false => true,
+                };
+                if ready && !self.is_ready && self.failure.is_none() {
+                    self.is_ready = true;
+                    self.events.push_back(TransferEvent::Ready { reused });
+                }
+                self.lease(index);
+            }
+            NodeReport::Progress { counts, fresh } => {
+                self.heard(index, counts, &fresh);
+                self.lease(index);
+            }
+            NodeReport::Done(done) => {
+                let Done {
+                    counts,
+                    fresh,
+                    failure,
+                    cached,
+                    channels_peak,
+                    eods: _,
+                } = *done;
+                self.heard(index, counts, &fresh);
+                let part = &mut self.parts[index];
+                part.cached = cached;
+                part.channels_peak = channels_peak;
+                let failure = failure.map(|why| self.named(index, why));
+                self.ends(index, failure);
+            }
+            // Of no transfer.
+            _ => {}
+        }
+    }
+
+    fn heard(&mut self, index: usize, counts: Counts, fresh: &Spans) {
+        let part = &mut self.parts[index];
+        let node = &self.stripes.links[index].node;
+        let moved = counts.bytes.saturating_sub(part.counts.bytes);
+        node.bytes.fetch_add(moved, Ordering::Relaxed);
+        part.counts = counts;
+        self.stripes.set_channels(index, counts.channels);
+        let all: RangeSet = fresh.ranges().into_iter().collect();
+        lock(&self.fresh).union_within(&all, FRESH_RANGES_MAX);
+    }
+
+    /// Gives a stripe what it shall send next, and tells all when nothing is left to give.
+    fn lease(&mut self, index: usize) {
+        let Some(leases) = &mut self.leases else {
+            return;
+        };
+        let (link, counts) = (&self.stripes.links[index], &self.parts[index].counts);
+        let ranges = leases.next(index, counts.bytes, self.started.elapsed());
+        if !ranges.is_empty() {
+            let ranges = Spans::of(&ranges);
+            link.send(NodeOrder::Lease { ranges });
+        }
+        if leases.is_exhausted() {
+            // A node that is not ready yet would not know what for.
+            for (link, part) in self.stripes.links.iter().zip(&mut self.parts) {
+                if part.is_ready && !std::mem::replace(&mut part.is_finishing, true) {
+                    let ending = LastEod::Eof { others: 0 };
+                    link.send(NodeOrder::Finish { ending });
+                }
+            }
+        }
+    }
+
+    /// A failure of one of several nodes tells which.
+    fn named(&self, index: usize, why: TransferFailure) -> TransferFailure {
+        let node = &self.stripes.links[index].node.address;
+        let name = |text: String| format!("data node {node}: {}", shown(&text));
+        match why {
+            TransferFailure::NoConnection(text) => TransferFailure::NoConnection(name(text)),
+            TransferFailure::ConnectionLost(text) => TransferFailure::ConnectionLost(name(text)),
+            TransferFailure::Protocol(text) => TransferFailure::Protocol(name(text)),
+            TransferFailure::Limit(text) => TransferFailure::Limit(name(text)),
+            other => other,
+        }
+    }
+
+    fn ends(&mut self, index: usize, failure: Option<TransferFailure>) {
+        self.parts[index].is_over = true;
+        if let Some(failure) = failure
+            && self.failure.is_none()
+        {
+            self.failure = Some(failure);
+            // The others have no use any more; what they have written they still tell.
+            self.order_rest(|| NodeOrder::Abort);
+        }
+        if self.is_over() {
+            let elapsed = self.started.elapsed();
+            self.elapsed = Some(elapsed);
+            let cached = self.failure.is_none() && self.parts.iter().all(|part| part.cached);
+            self.stripes.cached.store(cached, Ordering::Relaxed);
+            let sum = |of: fn(&StripePart) -> u64| self.parts.iter().map(of).sum::<u64>();
+            let report = TransferReport {
+                bytes: sum(|part| part.counts.bytes),
+                safe: RangeSet::new(),
+                result: self.failure.clone().map_or(Ok(()), Err),
+                cached: usize::from(cached),
+                channels_peak: u32::try_from(sum(|part| part.channels_peak.into()))
+                    .unwrap_or(u32::MAX),
+                elapsed,
+                unsent: Vec::new(),
+            };
+            self.events.push_back(TransferEvent::Done(report));
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.parts.iter().all(|part| part.is_over)
+    }
+
+    fn order_rest(&self, order: impl Fn() -> NodeOrder) {
+        let rest = self.stripes.links.iter().zip(&self.parts);
+        let rest = rest.filter(|(_, part)| !part.is_over);
+        rest.for_each(|(link, _)| link.send(order()));
+    }
+
+    /// Safe since the last call.
+    pub(crate) fn take_fresh(&self) -> RangeSet {
+        std::mem::take(&mut *lock(&self.fresh))
+    }
+
+    /// Bytes of each stripe; empty where there is one.
+    pub(crate) fn stripes(&self) -> Vec<u64> {
+        match self.parts.len() {
+            1 => Vec::new(),
+            _ => self.parts.iter().map(|part| part.counts.bytes).collect(),
+        }
+    }
+
+    /// Totals at the last reports.
+    pub(crate) fn sample(&self) -> Sample {
+        let counts = self.parts.iter().map(|part| part.counts);
+        let mut sample = Sample::default();
+        for Counts {
+            bytes,
+            channels,
+            retransmitted,
+        } in counts
+        {
+            sample.bytes = sample.bytes.saturating_add(bytes);
+            sample.channels = sample.channels.saturating_add(channels);
+            if let Some(again) = retransmitted {
+                let tcp = sample.tcp.get_or_insert_with(TcpTotals::default);
+                tcp.bytes_retransmitted = tcp.bytes_retransmitted.saturating_add(again);
+            }
+        }
+        sample
+    }
+
+    /// So many channels in all.
+    pub(crate) fn steer(&self, channels: u32) {
+        let channels = each(channels, self.parts.len());
+        self.order_rest(|| NodeOrder::Steer { channels });
+    }
+
+    pub(crate) fn drain(&self) {
+        self.order_rest(|| NodeOrder::Drain);
+    }
+
+    pub(crate) fn abort(&self) {
+        if !self.aborted.swap(true, Ordering::Relaxed) {
+            self.order_rest(|| NodeOrder::Abort);
+        }
+    }
+}
+
+impl Drop for StripedTransfer {
+    fn drop(&mut self) {
+        if !self.is_over() {
+            self.abort();
+        }
+    }
+}
+
+/// What a node is ordered to do: `request`, of the file as the front end has opened it.
+fn job_of(request: &TransferRequest, job: &TransferJob) -> Result<Job, TransferFailure> {
+    let ascii = request.type_code == TypeCode::Ascii;
+    match (&request.kind, job) {
+        (TransferKind::List { path, form }, _) => Ok(Job::List {
+            path: path.clone(),
+            form: Form::from(*form),
+        }),
+        (TransferKind::Send { path, .. }, TransferJob::Send(Source::File { base, ranges, .. })) => {
+            if ranges.len() > RANGES_MAX {
+                return Err(TransferFailure::Limit(format!(
+                    "{} ranges to send by data nodes; the most are {RANGES_MAX}",
+                    ranges.len()
+                )));
+            }
+            Ok(Job::Send {
+                path: path.clone(),
+                base: *base,
+                ranges: Spans::of(ranges),
+                ascii,
+            })
+        }
+        (
+            TransferKind::Receive { path, .. },
+            TransferJob::Receive(Sink::File {
+                base,
+                stream_start,
+                limit,
+                ..
+            }),
+        ) => Ok(Job::Receive {
+            path: path.clone(),
+            base: *base,
+            stream_start: *stream_start,
+            limit: *limit,
+            ascii,
+        }),
+        _ => Err(TransferFailure::Limit(
+            "data nodes move files and listings only".to_owned(),
+        )),
+    }
+}

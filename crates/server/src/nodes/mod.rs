@@ -1,0 +1,21 @@
+//! Striping: one control channel, several data nodes (docs/striping.md).
+//!
+//! ```text
+//!   front end: a session ── front::stripes ──┐ node link: TLS, one for each session and stripe
+//!                                            ▼
+//!   data node: node::DataNode ──► node::session ──► transfers (channels, movers, storage)
+//! ```
+//! - [`messages`]: what passes between them, pure; `foreign`: the same for the fuzz target
+//! - [`link`]: one end of a link: messages, a beat, an end in time; [`tls`]: who the other is
+//! - [`front`]: which nodes are well (`pool`), the links of a session (`stripes`), one transfer
+//!   over them (`striped`)
+//! - [`node`]: godwitd --data-node
+
+#[cfg(any(fuzzing, test))]
+pub(crate) mod foreign;
+pub(crate) mod front;
+mod link;
+mod messages;
+pub(crate) mod node;
+mod random;
+pub(crate) mod tls;

@@ -1,0 +1,252 @@
+//! Programs and data nodes: godwitd as it is started, and globus-url-copy as its client.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use godwit_server::NodeTls;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    client::{EOD, EOF, block, comma_address, connect, data_block},
+    harness::{TestServer, pattern},
+    nodes::Site,
+    program::{Program, godwitd},
+};
+
+/// `godwitd --data-node`, which ends with its owner.
+struct NodeProgram {
+    child: Child,
+    address: SocketAddr,
+}
+
+fn arguments_of(tls: &NodeTls) -> Vec<String> {
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let (cert, ca) = (path(&tls.cert), path(&tls.authorities));
+    ["--node-cert", &cert, "--node-ca", &ca]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+impl NodeProgram {
+    fn start(site: &Site, number: u8) -> Self {
+        let host = format!("127.0.0.{number}");
+        let mut child = godwitd()
+            .args([
+                "--data-node",
+                "--privsep=false",
+                "--front-ends",
+                "/O=Site/CN=front",
+            ])
+            .args(["--node-listen", &format!("{host}:0"), "--root"])
+            .arg(site.path())
+            .args(arguments_of(&site.tls(&format!("dtn{number}"), &[&host])))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("data node on ").unwrap();
+        Self {
+            address: address.parse().unwrap(),
+            child,
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for NodeProgram {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn programs_are_front_end_and_data_node() {
+    let site = Site::new();
+    let node = NodeProgram::start(&site, 2);
+    let mut arguments = arguments_of(&site.tls("front", &["front.example"]));
+    let address = node.address.to_string();
+    let root = site.path().to_str().unwrap();
+    let more = [
+        "--data-nodes",
+        &address,
+        "--privsep=false",
+        "--anonymous",
+        "rw",
+        "--root",
+        root,
+    ];
+    arguments.extend(more.map(str::to_owned));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let front = Program::start(&arguments);
+    let mut ftp = crate::client::Ftp::connect(front.address);
+    ftp.await_code(220);
+    ftp.login();
+    assert_eq!(ftp.put("STOR /f", b"bytes").code, 226);
+    assert_eq!(ftp.pasv().ip(), node.address.ip());
+    // Root does nothing in the name of users unless it is told to.
+    let refused = godwitd()
+        .args(
+            arguments
+                .iter()
+                .filter(|argument| **argument != "--privsep=false"),
+        )
+        .output()
+        .unwrap();
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(refused.status.code(), Some(2));
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(text.starts_with("godwitd: data-nodes: "), "{text}");
+    }
+}
+
+/// A machine that stands still closes no connection.
+#[test]
+fn a_node_that_says_nothing_any_more_is_noticed() {
+    let site = Site::new();
+    let nodes = [2, 3].map(|number| NodeProgram::start(&site, number));
+    let server = site.front_end(&nodes.each_ref().map(|node| node.address));
+    let mut ftp = server.login();
+    ftp.expect("MODE E", 200);
+    let reply = ftp.expect("SPAS", 229);
+    let addresses: Vec<_> = reply.lines[1..3].iter().map(|l| comma_address(l)).collect();
+    ftp.send("STOR /f");
+    let mut data: Vec<_> = addresses.iter().map(|address| connect(*address)).collect();
+    ftp.await_code(150);
+    data[0].write_all(&data_block(0, b"abcd")).unwrap();
+    data[0].write_all(&block(EOF | EOD, 0, 1, b"")).unwrap();
+    nodes[1].signal(Signal::STOP);
+    let stopped = Instant::now();
+    let (markers, reply) = ftp.final_reply();
+    assert_eq!(reply.code, 426, "{reply:?}");
+    let why = format!("data node {}: it does not answer", nodes[1].address);
+    assert!(reply.text().contains(&why), "{reply:?}");
+    let said: Vec<_> = markers
+        .iter()
+        .filter(|m| m.code == 111)
+        .map(|m| m.text())
+        .collect();
+    assert_eq!(said, ["Range Marker 0-4"]);
+    // Far below what a lost connection takes to be noticed by TCP, or by the transfer (60 s).
+    assert!(
+        stopped.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        stopped.elapsed()
+    );
+    let mut data = ftp.passive();
+    ftp.send("STOR /f");
+    ftp.await_code(150);
+    data.write_all(&data_block(0, b"whole")).unwrap();
+    data.write_all(&block(EOF | EOD, 0, 1, b"")).unwrap();
+    assert_eq!(ftp.final_reply().1.code, 226);
+    nodes[1].signal(Signal::CONT);
+}
+
+/// Runs globus-url-copy; false where it is not installed.
+fn guc(arguments: &[&str]) -> bool {
+    let mut command = Command::new("globus-url-copy");
+    let output = match command.args(arguments).stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => {
+            let mut out = std::io::stderr().lock();
+            let _ = writeln!(out, "skipped: globus-url-copy: {error}");
+            return false;
+        }
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {text}");
+    true
+}
+
+fn url(server: &TestServer, name: &str) -> String {
+    format!("ftp://{}/{name}", server.address)
+}
+
+#[test]
+fn globus_url_copy_stores_and_fetches_striped() {
+    let site = Site::new();
+    let nodes = [2, 3, 4].map(|number| site.node(number));
+    let server = site.front_end(&nodes.each_ref().map(|node| node.address));
+    let local = tempfile::tempdir().unwrap();
+    let bytes = pattern(20_000_000, 7);
+    fs::write(local.path().join("f"), &bytes).unwrap();
+    let file = |name: &str| format!("file://{}", local.path().join(name).display());
+    for (name, options) in [("a", &["-p", "1"][..]), ("b", &["-p", "4"])] {
+        let (from, at, to) = (file("f"), url(&server, name), file(name));
+        let put = [&["-stripe"], options, &[&from, &at]].concat();
+        if !guc(&put) {
+            return;
+        }
+        assert!(fs::read(site.path().join(name)).unwrap() == bytes, "{name}");
+        let get = [&["-stripe"], options, &[&at, &to]].concat();
+        assert!(guc(&get));
+        assert!(
+            fs::read(local.path().join(name)).unwrap() == bytes,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn globus_url_copy_copies_between_two_striped_servers() {
+    let (here, there) = (Site::new(), Site::new());
+    let sources = [2, 3].map(|number| here.node(number));
+    let sinks = [4, 5, 6].map(|number| there.node(number));
+    let source = here.front_end(&sources.each_ref().map(|node| node.address));
+    let sink = there.front_end(&sinks.each_ref().map(|node| node.address));
+    let bytes = pattern(30_000_000, 8);
+    fs::write(here.path().join("f"), &bytes).unwrap();
+    fs::write(here.path().join("empty"), b"").unwrap();
+    for options in [
+        &["-p", "2"][..],
+        &["-p", "2", "-sbs", "100000"],
+        &["-p", "1"],
+    ] {
+        fs::remove_file(there.path().join("f")).ok();
+        let urls = [url(&source, "f"), url(&sink, "f")];
+        if !guc(&[&["-stripe"], options, &[&urls[0], &urls[1]]].concat()) {
+            return;
+        }
+        assert!(
+            fs::read(there.path().join("f")).unwrap() == bytes,
+            "{options:?}"
+        );
+    }
+    assert!(guc(&[
+        "-stripe",
+        &url(&source, "empty"),
+        &url(&sink, "empty")
+    ]));
+    assert_eq!(fs::read(there.path().join("empty")).unwrap(), b"");
+    // To and from a server without nodes.
+    let plain = TestServer::with(|settings| settings.foreign_data_hosts = true);
+    assert!(guc(&[
+        "-stripe",
+        "-p",
+        "2",
+        &url(&source, "f"),
+        &url(&plain, "f")
+    ]));
+    assert!(plain.read("f") == bytes);
+    assert!(guc(&[
+        "-stripe",
+        "-p",
+        "2",
+        &url(&plain, "f"),
+        &url(&sink, "g")
+    ]));
+    assert!(fs::read(there.path().join("g")).unwrap() == bytes);
+}
