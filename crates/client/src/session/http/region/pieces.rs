@@ -30,8 +30,10 @@ const PIECE_TIME_MAX: Duration = Duration::from_secs(20);
 const SENT_TIME_MIN: Duration = Duration::from_millis(100);
 const SENT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A lane for fewer bytes is not worth its connection. A lane begins with so many.
+/// A lane for fewer bytes is not worth its connection, unless that would take it longer than
+/// [`LANE_TIME_MIN`]. A lane begins with so many.
 pub(super) const LANE_BYTES_MIN: u64 = 4 << 20;
+const LANE_TIME_MIN: Duration = Duration::from_secs(1);
 
 /// The last pieces that are sent take so many, where they cannot be divided, so that no lane is
 /// waited for much longer.
@@ -163,7 +165,18 @@ impl State {
         }
         let left: u64 = self.active.iter().map(Active::left).sum();
         let left = left + self.unassigned();
-        usize::try_from(left / LANE_BYTES_MIN).unwrap_or(usize::MAX)
+        usize::try_from(left / self.worth_a_lane()).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that another lane is worth its connection for.
+    fn worth_a_lane(&self) -> u64 {
+        let rates = self.running.iter().filter_map(|lane| self.rate_now(*lane));
+        let (count, sum) = rates.fold((0, 0.0), |(count, sum), rate| (count + 1, sum + rate));
+        if count == 0 {
+            return LANE_BYTES_MIN;
+        }
+        let each = sum / f64::from(count) * LANE_TIME_MIN.as_secs_f64();
+        saturating_bytes(each).clamp(HALF_BYTES_MIN, LANE_BYTES_MIN)
     }
 
     /// More lanes run than are wanted, and this is one of the slowest: the others have found their

@@ -91,6 +91,20 @@ async fn a_lane_that_had_all_keeps_its_share_when_others_come() {
 }
 
 #[tokio::test]
+async fn slow_lanes_are_worth_their_connections_for_fewer_bytes() {
+    const FILE: u64 = 32 * MIB;
+    for (written, lanes) in [(16 * MIB, 4), (64 << 10, 64)] {
+        let region = Region::new(0, Some(FILE), u64::MAX, ROUND_TRIP);
+        region.want(1);
+        region.take(0).await.unwrap();
+        region.begun(0, Some(Validator::Date(String::new())), true);
+        tokio::time::sleep(3 * ROUND_TRIP).await;
+        region.written(0, written);
+        assert_eq!(1 + region.want(64).len(), lanes, "after {written} bytes");
+    }
+}
+
+#[tokio::test]
 async fn a_lane_too_many_ends_within_its_piece_and_others_take_the_rest() {
     let region = Region::new(0, Some(1 << 30), u64::MAX, ROUND_TRIP);
     region.want(1);
