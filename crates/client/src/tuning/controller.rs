@@ -148,10 +148,13 @@ impl Controller {
         let mut looks = interval(OBSERVE_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut settles = true;
+        let mut channels = 0;
         let on_path = on_path.notified();
         tokio::pin!(on_path);
         loop {
-            let mut epoch = Epoch::new(self.plan(&context, settles));
+            let plan = self.plan(&context, settles, channels);
+            channels = plan.channels;
+            let mut epoch = Epoch::new(plan);
             let outcome = loop {
                 tokio::select! {
                     () = &mut on_path => {
@@ -191,7 +194,8 @@ impl Controller {
         }
     }
 
-    fn plan(&self, context: &RunContext, settles: bool) -> EpochPlan {
+    /// The next epoch, after one with so many channels.
+    fn plan(&self, context: &RunContext, settles: bool, channels: u32) -> EpochPlan {
         let restarts = self.mode == EpochMode::Restart;
         let setting = context.target.now().setting;
         let seconds = self.decided.epoch_seconds.unwrap_or(self.seconds);
@@ -201,6 +205,7 @@ impl Controller {
             seconds,
             side: self.side(),
             settles: settles && !restarts,
+            leaps: setting.channels() >= channels.saturating_mul(2),
             counts_idle: restarts,
             chunk_bytes: (self.decided.chunk_bytes(seconds)).filter(|_| restarts),
         }

@@ -5,6 +5,9 @@
 //!   ────┼───────────────────┼──────────────────┼───────────────────────────┼──► Measured
 //!        settling, at most SETTLE_MAX           measuring ── mostly idle ──► Dropped
 //! ```
+//! With twice the channels and more, goodput shows when their windows have grown: settling ends as
+//! soon as goodput is even. A few channels more would not be seen in it.
+//!
 //! Time without data (listings, checksums, renames) does not count, unless each epoch restarts
 //! everything: then it is part of the price.
 
@@ -25,8 +28,13 @@ const SETTLE_MIN: f64 = 0.1;
 /// Round trips in which a window grows from 10 segments to 2560, more than most paths hold, and
 /// then a queue shows that it was enough.
 const SETTLE_ROUND_TRIPS: f64 = 12.0;
+/// Goodput of so many round trips, and no less than [`SETTLE_MIN`], is compared with that of as
+/// many before: it is even if neither is more than the other by this factor. Windows that open grow
+/// by four meanwhile.
+const EVEN_ROUND_TRIPS: f64 = 2.0;
+const EVEN: f64 = 1.1;
 /// Shortest epoch: bursts average out.
-const EPOCH_ROUND_TRIPS: f64 = 8.0;
+const EPOCH_ROUND_TRIPS: f64 = 4.0;
 /// If the second half of a new setting is faster by this factor, its rate is still growing: it is
 /// measured again,
 const STILL_RAMPING: f64 = 1.15;
@@ -55,6 +63,8 @@ pub(crate) struct EpochPlan {
     pub(crate) seconds: f64,
     /// The setting is new: its channels must open first.
     pub(crate) settles: bool,
+    /// They are twice those before, or more.
+    pub(crate) leaps: bool,
     /// Standstill counts (`--epoch-mode restart`).
     pub(crate) counts_idle: bool,
     /// Ends after this many bytes, if known; `seconds` is then an estimate.
@@ -107,6 +117,8 @@ pub(crate) struct Epoch {
     counted: f64,
     /// Settling: `counted` when all channels were open.
     complete_at: Option<f64>,
+    /// Since then: `counted` and bytes.
+    settling: Vec<(f64, u64)>,
     measuring: Option<Measuring>,
     /// Number of restarts of the measurement.
     restarts: u32,
@@ -114,8 +126,8 @@ pub(crate) struct Epoch {
 
 struct Measuring {
     base: Totals,
-    /// Start of the current sample: bytes, `counted`.
-    sample: (u64, f64),
+    /// Start of the current sample: `counted`, bytes.
+    sample: (f64, u64),
     rates_bps: Vec<f64>,
 }
 
@@ -126,6 +138,7 @@ impl Epoch {
             last: None,
             counted: 0.0,
             complete_at: None,
+            settling: Vec::new(),
             measuring: None,
             restarts: 0,
         }
@@ -178,13 +191,32 @@ impl Epoch {
             self.complete_at = Some(self.counted);
         }
         let rtt = look.totals.tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64());
-        let wait = SETTLE_MIN.max(SETTLE_ROUND_TRIPS * rtt.max(look.round_trip));
-        let settled = self.complete_at.is_some_and(|at| self.counted - at >= wait);
+        let rtt = rtt.max(look.round_trip);
+        if self.plan.leaps && self.complete_at.is_some() {
+            self.settling.push((self.counted, look.totals.bytes));
+        }
+        let wait = SETTLE_MIN.max(SETTLE_ROUND_TRIPS * rtt);
+        let settled = self.complete_at.is_some_and(|at| self.counted - at >= wait)
+            || self.is_even(SETTLE_MIN.max(EVEN_ROUND_TRIPS * rtt));
         let patience = SETTLE_MAX.min(SETTLE_EPOCHS_MAX * self.plan.seconds);
         if !self.plan.settles || settled || self.counted >= patience {
             self.counted = 0.0;
             self.measuring = Some(Measuring::from(look));
         }
+    }
+
+    /// Goodput of the last `span` seconds is that of as many before.
+    fn is_even(&self, span: f64) -> bool {
+        let looks = || self.settling.iter().rev();
+        let before = |at: f64| looks().find(|(counted, _)| at - counted >= span);
+        let even = || {
+            let last = self.settling.last()?;
+            let middle = before(last.0)?;
+            let first = before(middle.0)?;
+            let (now, then) = (rate_bps(*middle, *last), rate_bps(*first, *middle));
+            Some(now <= EVEN * then && then <= EVEN * now && now > 0.0)
+        };
+        even().unwrap_or(false)
     }
 
     /// The measurement so far; `None` before any.
@@ -250,7 +282,7 @@ impl Measuring {
     fn from(look: &Totals) -> Self {
         Self {
             base: *look,
-            sample: (look.totals.bytes, 0.0),
+            sample: (0.0, look.totals.bytes),
             rates_bps: Vec::new(),
         }
     }
@@ -266,15 +298,18 @@ impl Measuring {
         half >= SAMPLES_OF_HALF && sum(last) > STILL_RAMPING * sum(first)
     }
 
-    #[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a rate
     fn sample(&mut self, counted: f64, bytes: u64) {
-        let (from_bytes, from) = self.sample;
-        if counted - from >= SAMPLE_SECONDS {
-            let moved = bytes.saturating_sub(from_bytes) as f64;
-            self.rates_bps.push(moved * 8.0 / (counted - from));
-            self.sample = (bytes, counted);
+        if counted - self.sample.0 >= SAMPLE_SECONDS {
+            self.rates_bps.push(rate_bps(self.sample, (counted, bytes)));
+            self.sample = (counted, bytes);
         }
     }
+}
+
+/// Between two looks, of `counted` and bytes.
+#[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a rate
+fn rate_bps(from: (f64, u64), to: (f64, u64)) -> f64 {
+    to.1.saturating_sub(from.1) as f64 * 8.0 / (to.0 - from.0).max(1e-9)
 }
 
 /// Standard error of the mean; `None` for fewer than three samples.
@@ -300,6 +335,7 @@ mod tests {
             side: Side::Destination,
             seconds,
             settles: true,
+            leaps: false,
             counts_idle: false,
             chunk_bytes: None,
         }
@@ -350,15 +386,23 @@ mod tests {
 
     #[test]
     fn far_away_windows_have_their_round_trips_to_grow() {
-        for (grows, from, to) in [(false, 2.0, 2.2), (true, 3.6, 3.8)] {
-            let at = measured_after(grows);
-            assert!((from..to).contains(&at), "{at}");
+        for (leaps, grows, from, to) in [
+            (false, false, 1.6, 1.8),
+            (false, true, 2.4, 2.6),
+            (true, false, 0.8, 1.0),
+            (true, true, 2.4, 2.6),
+        ] {
+            let at = measured_after(leaps, grows);
+            assert!((from..to).contains(&at), "{leaps} {grows}: {at}");
         }
     }
 
     /// Seconds until an epoch over a round trip of 100 ms is measured.
-    fn measured_after(grows: bool) -> f64 {
-        let mut epoch = Epoch::new(plan(1, 1, 0.2));
+    fn measured_after(leaps: bool, grows: bool) -> f64 {
+        let mut epoch = Epoch::new(EpochPlan {
+            leaps,
+            ..plan(1, 1, 0.2)
+        });
         let mut verdict = None;
         let (mut at, mut step, mut bytes) = (0.0, 0, 0);
         while verdict.is_none() {

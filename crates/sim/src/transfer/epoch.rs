@@ -1,6 +1,7 @@
 //! One control epoch of a live transfer, by the rules of the client (`tuning/epoch.rs` there): a
-//! changed setting settles for 12 round trips once its channels are open, an epoch lasts 8 round
-//! trips at least, and one whose second half is much faster is measured again.
+//! changed setting settles for 12 round trips once its channels are open, or until goodput is even
+//! if there are twice as many, an epoch lasts 4 round trips at least, and one whose second half is
+//! much faster is measured again.
 
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ const SETTLE_MIN_S: f64 = 0.1;
 const SETTLE_MAX_S: f64 = 2.0;
 const SETTLE_EPOCHS_MAX: f64 = 10.0;
 const SETTLE_ROUND_TRIPS: f64 = 12.0;
-const EPOCH_ROUND_TRIPS: f64 = 8.0;
+const EPOCH_ROUND_TRIPS: f64 = 4.0;
+const EVEN_ROUND_TRIPS: f64 = 2.0;
+const EVEN: f64 = 1.1;
 const STILL_RAMPING: f64 = 1.15;
 const SAMPLES_OF_HALF: usize = 2;
 const RESTARTS_MAX: u32 = 2;
@@ -22,9 +25,11 @@ pub(super) struct Epoch {
     setting: Setting,
     seconds: f64,
     settles: bool,
+    leaps: bool,
     round_trip_s: f64,
     began_s: f64,
     complete_s: Option<f64>,
+    settling: Vec<Sums>,
     measuring: Option<Measuring>,
     restarts: u32,
 }
@@ -40,6 +45,7 @@ impl Epoch {
         setting: Setting,
         seconds: f64,
         settles: bool,
+        leaps: bool,
         round_trip_s: f64,
         now: &Sums,
     ) -> Self {
@@ -47,9 +53,11 @@ impl Epoch {
             setting,
             seconds,
             settles,
+            leaps,
             round_trip_s,
             began_s: now.at_s(),
             complete_s: None,
+            settling: Vec::new(),
             measuring: None,
             restarts: 0,
         };
@@ -83,11 +91,32 @@ impl Epoch {
         }
         let rtt = look.srtt_ns.unwrap_or(0.0) / 1e9;
         let wait = SETTLE_MIN_S.max(SETTLE_ROUND_TRIPS * rtt.max(self.round_trip_s));
-        let settled = self.complete_s.is_some_and(|at| counted - at >= wait);
+        if self.leaps && self.complete_s.is_some() {
+            self.settling.push(*look);
+        }
+        let settled = self.complete_s.is_some_and(|at| counted - at >= wait)
+            || self.is_even(EVEN_ROUND_TRIPS * rtt.max(self.round_trip_s));
         let longest = SETTLE_MAX_S.min(SETTLE_EPOCHS_MAX * self.seconds);
         if !self.settles || settled || counted >= longest {
             self.measuring = Some(Measuring::from(look));
         }
+    }
+
+    /// Goodput of the last `span` seconds is that of as many before.
+    fn is_even(&self, span: f64) -> bool {
+        let span = span.max(SETTLE_MIN_S);
+        let before = |look: &Sums| {
+            let mut earlier = self.settling.iter().rev();
+            earlier.find(|one| look.at_s() - one.at_s() >= span - 1e-9)
+        };
+        let even = || {
+            let last = self.settling.last()?;
+            let middle = before(last)?;
+            let first = before(middle)?;
+            let (now, then) = (rate_bps(middle, last), rate_bps(first, middle));
+            Some(now <= EVEN * then && then <= EVEN * now && now > 0.0)
+        };
+        even().unwrap_or(false)
     }
 }
 

@@ -43,6 +43,7 @@ pub fn run(simulation: &mut Simulation, config: &LiveConfig, tuner: &mut dyn Tun
     let mut course = Course::default();
     let mut decided = tuner.first();
     let mut settles = true;
+    let mut leaps = true;
     let mut last = channels.sums(simulation);
     while last.at_ns < until {
         let wanted = decided.setting.channels() as usize;
@@ -56,7 +57,14 @@ pub fn run(simulation: &mut Simulation, config: &LiveConfig, tuner: &mut dyn Tun
             channels.retire(simulation);
         }
         let seconds = decided.epoch_seconds.unwrap_or(config.epoch_s);
-        let mut epoch = Epoch::new(decided.setting, seconds, settles, round_trip_s, &last);
+        let mut epoch = Epoch::new(
+            decided.setting,
+            seconds,
+            settles,
+            leaps,
+            round_trip_s,
+            &last,
+        );
         course.decisions.push((last.at_s(), decided.clone()));
         while last.at_ns < until {
             last = channels.pass(simulation, LOOK_NS, until);
@@ -65,6 +73,7 @@ pub fn run(simulation: &mut Simulation, config: &LiveConfig, tuner: &mut dyn Tun
                 let before = decided.setting;
                 decided = tuner.decide(&seen);
                 settles = decided.setting != before;
+                leaps = decided.setting.channels() >= 2 * before.channels();
                 break;
             }
         }

@@ -206,7 +206,16 @@ impl Godwit {
                     Rate(from),
                     Rate(to)
                 );
-                self.state = State::Search(Search::around(Axis::first(self.bounds), self.at));
+                let mut search = Search::around(Axis::first(self.bounds), self.at);
+                // Fresh windows were large until they met loss: what is left is what lasts.
+                if to < from && here.limit == Some(Bottleneck::NetworkLoss) {
+                    search.note(Point {
+                        goodput_bps: to,
+                        ..here
+                    });
+                    return self.search(search);
+                }
+                self.state = State::Search(search);
                 self.move_to(self.at, &why, STEP_S)
             }
             Verdict::Probe => {

@@ -244,14 +244,17 @@ impl Search {
                 }
             }
             Some(Bottleneck::NetworkLoss) => {
+                let in_proportion = below.is_none_or(|below| self.in_proportion(below, top));
                 if let Some(below) = below {
-                    let ours = top.loses_more_than(&below) && !self.in_proportion(below, top);
-                    // The first was measured at its beginning.
-                    let unproductive =
-                        self.points.len() > 2 && top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
-                    if ours || unproductive {
+                    let ours = top.loses_more_than(&below) && !in_proportion;
+                    let unproductive = top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
+                    // The first was measured at its beginning, before it had lost anything.
+                    if self.points.len() > 2 && (ours || unproductive) {
                         return Some(done(below));
                     }
+                }
+                if in_proportion {
+                    wanted = LEAP * self.x(top);
                 }
             }
             _ => return None,
@@ -289,7 +292,11 @@ impl Search {
                     && match best.limit {
                         Some(Bottleneck::PathCapacity) => true,
                         Some(Bottleneck::ReceiveWindow) => {
-                            best.queues_more_than(&below) || !self.rises(below, best, FULL_WINDOWS)
+                            let least = match best.rtt_inflation.zip(below.rtt_inflation) {
+                                Some(_) => IN_PROPORTION,
+                                None => FULL_WINDOWS,
+                            };
+                            best.queues_more_than(&below) || !self.rises(below, best, least)
                         }
                         _ => false,
                     } =>
