@@ -25,7 +25,7 @@ use godwit_gsi::{
 use godwit_proto::{
     error::StorageFailure,
     pi::server::{AdatStep, DataChannelSpec},
-    security::{Protection, Token},
+    security::{Dcau, Protection, Token},
 };
 
 use super::{
@@ -45,6 +45,8 @@ pub(crate) struct Security {
     delegated: Option<DataContext>,
     /// DCSC P.
     chosen: Option<DataContext>,
+    /// The same as it came.
+    chosen_token: Option<Token>,
     /// Agreed on; counts from [`Self::protect`] on.
     agreed: Option<Agreed>,
     lines: Option<ProtectedServer>,
@@ -349,7 +351,42 @@ impl Security {
         let anchors = || gsi.map_or_else(|| Arc::new(Bundle::default()) as _, Gsi::anchors);
         let chosen = token.map(|token| chosen(anchors(), token));
         self.chosen = chosen.transpose().map_err(|why| refusal(&why))?;
+        self.chosen_token = token.cloned();
         Ok(())
+    }
+
+    /// What data channels on other machines prove themselves with; `None`: nothing.
+    pub(crate) fn for_nodes(
+        &self,
+        spec: &DataChannelSpec,
+    ) -> Result<Option<NodeCredential>, StorageFailure> {
+        if let Tls::Established(_) = &self.tls
+            && spec.protection != Protection::Clear
+        {
+            return Err(refusal(
+                "data nodes do not have the certificate of this server: send PROT C, or use GSI",
+            ));
+        }
+        if spec.dcau == Dcau::None {
+            return Ok(None);
+        }
+        if let Some(token) = &self.chosen_token {
+            return Ok(Some(NodeCredential {
+                text: token.clone(),
+                is_chosen: true,
+            }));
+        }
+        let pem = match &self.delegated {
+            Some(context) => context.credential.to_pem(),
+            // The node says what is missing.
+            None => return Ok(None),
+        };
+        let pem = pem.map_err(|error| refusal(&error.to_string()))?;
+        let text = String::from_utf8(pem).map_err(|error| refusal(&error.to_string()))?;
+        Ok(Some(NodeCredential {
+            text: Token::new(text),
+            is_chosen: false,
+        }))
     }
 
     /// The security of new data channels; `client`: the client's host.
@@ -367,6 +404,29 @@ impl Security {
         }
         let context = self.chosen.as_ref().or(self.delegated.as_ref());
         DataContext::guard(context, spec)
+    }
+}
+
+/// What a session's data channels prove themselves with, on its way to another machine.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeCredential {
+    /// PEM; base64 of it where the client has sent it by DCSC.
+    pub(crate) text: Token,
+    pub(crate) is_chosen: bool,
+}
+
+impl NodeCredential {
+    /// What it is worth at a node that trusts `anchors`.
+    pub(crate) fn context(&self, anchors: Arc<dyn Anchors>) -> Result<DataContext, String> {
+        if self.is_chosen {
+            return chosen(anchors, &self.text);
+        }
+        let pem = self.text.reveal().as_bytes();
+        let credential = Credential::from_pem(pem, pem, None).map_err(|error| error.to_string())?;
+        Ok(DataContext {
+            credential,
+            anchors,
+        })
     }
 }
 

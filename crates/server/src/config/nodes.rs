@@ -87,6 +87,8 @@ pub struct NodeSettings {
     pub front_ends: Vec<String>,
     /// The node's own.
     pub tls: NodeTls,
+    /// Directory of the CAs of users whose data channels prove who they are; `None`: none do.
+    pub users: Option<PathBuf>,
 }
 
 const AS_ROOT: &str = "sessions with data nodes run as one account, and not yet as the user's: \
@@ -150,6 +152,7 @@ pub(super) fn node_of(options: &Options, is_root: bool) -> Result<NodeSettings, 
         listen,
         front_ends: options.front_ends.clone(),
         tls: tls_of(options)?,
+        users: options.trusted_certs.clone(),
     })
 }
 

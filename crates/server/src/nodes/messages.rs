@@ -20,7 +20,7 @@ use godwit_proto::{
     facts::FactSelection,
     mode_e::{layout::StripeLayout, sender::Ending},
     pi::server::{DataChannelSpec, ListForm},
-    security::{Dcau, Protection},
+    security::{Dcau, Protection, Token},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -65,6 +65,12 @@ pub(crate) enum NodeOrder {
         client: IpAddr,
         /// What it may list; `None`: everything.
         rights: Option<Rights>,
+    },
+    /// What the session's data channels prove themselves with.
+    Secure {
+        #[serde(with = "secret")]
+        text: Token,
+        is_chosen: bool,
     },
     Listen {
         spec: Spec,
@@ -385,8 +391,7 @@ impl From<Family> for NetworkProtocol {
     }
 }
 
-/// [`DataChannelSpec`] of channels without protection, as it travels: the layout comes with the
-/// transfer.
+/// [`DataChannelSpec`], as it travels: the layout is in the [`Share`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
@@ -394,6 +399,10 @@ pub(crate) struct Spec {
     pub(crate) holes: bool,
     pub(crate) socket_buffer_bytes: Option<u64>,
     pub(crate) foreign_hosts: bool,
+    #[serde(with = "DcauText")]
+    pub(crate) dcau: Dcau,
+    #[serde(with = "ProtectionText")]
+    pub(crate) protection: Protection,
 }
 
 impl From<&DataChannelSpec> for Spec {
@@ -403,6 +412,8 @@ impl From<&DataChannelSpec> for Spec {
             holes: spec.holes,
             socket_buffer_bytes: spec.socket_buffer_bytes,
             foreign_hosts: spec.foreign_hosts,
+            dcau: spec.dcau.clone(),
+            protection: spec.protection,
         }
     }
 }
@@ -416,8 +427,8 @@ impl From<&Spec> for DataChannelSpec {
             holes: spec.holes,
             socket_buffer_bytes: spec.socket_buffer_bytes,
             foreign_hosts: spec.foreign_hosts,
-            dcau: Dcau::None,
-            protection: Protection::Clear,
+            dcau: spec.dcau.clone(),
+            protection: spec.protection,
         }
     }
 }
@@ -489,6 +500,37 @@ mod path_bytes {
 enum ModeText {
     Stream,
     ExtendedBlock,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Dcau")]
+enum DcauText {
+    None,
+    OwnIdentity,
+    Subject(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Protection")]
+enum ProtectionText {
+    Clear,
+    Safe,
+    Confidential,
+    Private,
+}
+
+/// For `serde(with)`.
+mod secret {
+    use godwit_proto::security::Token;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(token: &Token, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(token.reveal())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Token, D::Error> {
+        String::deserialize(from).map(Token::new)
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -69,6 +69,7 @@ impl Site {
         settings.node = Some(NodeSettings {
             listen: format!("{host}:0").parse().unwrap(),
             front_ends: vec!["/O=Site/CN=front".to_owned()],
+            users: None,
             tls: self.tls(&format!("dtn{number}"), &[&host]),
         });
         settings

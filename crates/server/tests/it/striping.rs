@@ -3,18 +3,33 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::Write as _,
+    io::{Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
-    time::Duration,
+    sync::Arc,
+    time::{Duration, SystemTime},
 };
+
+use godwit_gsi::{
+    Channel, Context, Expect, Settings, Versions,
+    cert::{
+        files,
+        key::KeyKind,
+        proxy::{self, ProxyRequest},
+    },
+    verify::Policy,
+};
+use godwit_server::GsiSettings;
 
 use crate::{
     client::{
         EOD, EOF, Ftp, Reply, accept, assemble, block, comma, comma_address, connect, data_block,
         listen, take_channel,
     },
+    grid::Grid,
+    gsi::prove,
     harness::{eventually, pattern},
     nodes::{Site, TestNode},
+    pki::Blueprint,
 };
 
 fn host(number: u8) -> IpAddr {
@@ -342,15 +357,26 @@ fn layouts_say_which_address_gets_which_byte() {
 }
 
 #[test]
-fn one_address_gets_all_from_one_node() {
+fn port_gets_all_from_one_node() {
     let site = Site::new();
     let nodes = [2, 3].map(|number| site.node(number));
     let server = site.front_end(&nodes.each_ref().map(|node| node.address));
     let bytes = pattern(5_000_000, 5);
     fs::write(site.path().join("f"), &bytes).unwrap();
     let mut ftp = block_mode(&server);
-    let takes = take_all(&mut ftp, 1, 4, "Parallelism=4,4,4;", "RETR /f");
-    assert_eq!(assemble(&takes[0]), bytes);
+    ftp.expect("OPTS RETR Parallelism=4,4,4;", 200);
+    let listener = ftp.active();
+    ftp.send("RETR /f");
+    let mut channels: Vec<_> = (0..4).map(|_| accept(&listener)).collect();
+    let takes: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (channels.iter_mut())
+            .map(|channel| scope.spawn(|| take_channel(channel)))
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(assemble(&takes), bytes);
+    ftp.await_code(150);
+    assert_eq!(ftp.final_reply().1.code, 226);
 }
 
 /// The text of the reply that says why there is no data channel.
@@ -562,4 +588,133 @@ fn rights_of_a_login_hold_on_nodes() {
     }
     assert_eq!(ftp.put("STOR /other", b"x").code, 550);
     fs::remove_file(file).unwrap();
+}
+
+/// An SPOR with one address comes from a client that knows striping.
+#[test]
+fn one_address_gets_all_from_all_nodes_and_one_eof() {
+    let site = Site::new();
+    let nodes = [2, 3, 4].map(|number| site.node(number));
+    let server = site.front_end(&nodes.each_ref().map(|node| node.address));
+    let mut ftp = block_mode(&server);
+    ftp.expect("OPTS RETR Parallelism=2,2,2;", 200);
+    let listener = listen();
+    ftp.expect(
+        &format!("SPOR {}", comma(listener.local_addr().unwrap())),
+        200,
+    );
+    let mut channels = Vec::new();
+    for (name, length) in [("large", 60_000_000), ("small", 5), ("empty", 0)] {
+        let bytes = pattern(length, 9);
+        fs::write(site.path().join(name), &bytes).unwrap();
+        ftp.send(&format!("RETR /{name}"));
+        while channels.len() < 6 {
+            channels.push(accept(&listener));
+        }
+        let takes: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (channels.iter_mut())
+                .map(|channel| scope.spawn(|| take_channel(channel)))
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        // One EOF, which counts the channels of all nodes.
+        assert_eq!(assemble(&takes), bytes, "{name}");
+        if name == "large" {
+            let used = takes.iter().filter(|take| !take.blocks.is_empty()).count();
+            assert!(used > 2, "the channels of one node are two");
+        }
+        assert!([125, 150].contains(&ftp.reply().code));
+        assert_eq!(ftp.final_reply().1.code, 226, "{name}");
+    }
+    fs::write(site.path().join("text"), b"a\nb\n").unwrap();
+    ftp.expect("TYPE A", 200);
+    ftp.expect(
+        &format!("SPOR {}", comma(listener.local_addr().unwrap())),
+        200,
+    );
+    ftp.send("RETR /text");
+    let mut channels = [accept(&listener), accept(&listener)];
+    let takes: Vec<_> = channels.iter_mut().map(take_channel).collect();
+    assert_eq!(assemble(&takes), b"a\r\nb\r\n");
+}
+
+/// The credential that a user has delegated proves the node's data channels, too.
+#[test]
+fn data_channels_of_nodes_prove_whose_they_are() {
+    let now = SystemTime::now();
+    let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
+    let host = Blueprint::host("/O=Grid/CN=host", &["localhost"]).at(now);
+    let host = host.issued_by(&grid.authority);
+    let folder = tempfile::tempdir().unwrap();
+    let [cert, map] = ["host.pem", "map"].map(|name| folder.path().join(name));
+    files::write_private(&cert, &host.to_pem().unwrap()).unwrap();
+    fs::write(&map, "/O=Grid/CN=Jo jo\n").unwrap();
+    let request = ProxyRequest::default();
+    let jo = proxy::create(&grid.user, &request, KeyKind::EcP256, now).unwrap();
+    let site = Site::new();
+    let mut settings = site.node_settings(2);
+    settings.node.as_mut().unwrap().users = Some(grid.path().to_owned());
+    let knows_users = TestNode::start(settings);
+    let knows_none = site.node(3);
+    for (node, knows) in [(&knows_users, true), (&knows_none, false)] {
+        let server = site.front_end_with(&[node.address], |settings| {
+            settings.gsi = Some(GsiSettings {
+                host: vec![(cert.clone(), cert.clone())],
+                authorities: grid.path().to_owned(),
+                gridmap: Some(map.clone()),
+                allowed: Default::default(),
+            });
+        });
+        let delegated = Some(ProxyRequest::limited());
+        let mut session = prove(server.address, &grid, &jo, delegated, "");
+        session.log_in();
+        if !knows {
+            let reply = session.expect("PASV", "425 ");
+            assert!(reply.contains("--trusted-certs"), "{reply}");
+            continue;
+        }
+        // Whoever does not prove an identity is no sender.
+        let reply = session.expect("PASV", "227 ");
+        let mut data = connect(comma_address(&reply));
+        data.write_all(b"bytes in clear, and more than a record's header")
+            .unwrap();
+        let reply = session.call("STOR /f");
+        assert!(
+            reply.contains("DATA_CHANNEL_AUTHENTICATION_FAILURE"),
+            "{reply}"
+        );
+
+        let reply = session.expect("PASV", "227 ");
+        let mut data = connect(comma_address(&reply));
+        let line = session.wrap.command(b"STOR /f\r\n").unwrap();
+        session.ftp.send(&line);
+        let context = Context::initiate(Settings {
+            credential: jo.clone(),
+            anchors: Arc::new(grid.anchors()),
+            policy: Policy::default(),
+            expect: Expect::Identity(jo.identity()),
+            channel: Channel::ClearData,
+            versions: Versions::Any,
+            server_name: None,
+        });
+        let mut context = context.unwrap();
+        loop {
+            if let Some(bytes) = context.poll_output() {
+                data.write_all(&bytes).unwrap();
+            }
+            if context.outcome().is_some() {
+                break;
+            }
+            let mut bytes = [0; 4096];
+            let count = data.read(&mut bytes).unwrap();
+            context
+                .handle_input(SystemTime::now(), &bytes[..count])
+                .unwrap();
+        }
+        data.write_all(b"proven").unwrap();
+        drop(data);
+        assert!(session.reply().starts_with("150 "));
+        assert!(session.reply().starts_with("226 "));
+        assert_eq!(fs::read(site.path().join("f")).unwrap(), b"proven");
+    }
 }

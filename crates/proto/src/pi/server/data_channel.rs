@@ -230,7 +230,7 @@ impl ServerPi {
         })
     }
 
-    pub(super) fn run_active(&mut self, addresses: Vec<SocketAddr>) {
+    pub(super) fn run_active(&mut self, addresses: Vec<SocketAddr>, striped: bool) {
         self.drop_data_channel();
         self.session.delayed_passive = false;
         if self.session.epsv_only {
@@ -257,7 +257,7 @@ impl ServerPi {
             return self.answer(534, why);
         }
         let mut spec = self.session.data_channel_spec();
-        spec.striped = addresses.len() > 1;
+        spec.striped = striped;
         self.request(Request::ConnectTo(spec, addresses), Purpose::Active);
     }
 

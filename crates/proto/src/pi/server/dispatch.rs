@@ -131,8 +131,10 @@ impl ServerPi {
             Command::Pasv => self.run_passive(PassiveForm::Pasv),
             Command::Epsv(argument) => self.run_epsv(argument),
             Command::Spas(protocol) => self.run_passive(PassiveForm::Spas(protocol)),
-            Command::Port(address) | Command::Eprt(address) => self.run_active(vec![address]),
-            Command::Spor(addresses) => self.run_active(addresses),
+            Command::Port(address) | Command::Eprt(address) => {
+                self.run_active(vec![address], false);
+            }
+            Command::Spor(addresses) => self.run_active(addresses, true),
 
             Command::Rest(point) => self.run_rest(point),
             Command::Allo(bytes) => self.run_allo(bytes),

@@ -11,19 +11,14 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use godwit_proto::{
-    error::StorageFailure,
-    pi::server::DataChannelSpec,
-    security::{Dcau, Protection},
-};
-use rustix::io::Errno;
+use godwit_proto::error::StorageFailure;
 
 use self::{
     pool::{NodeLogin, Nodes},
-    stripes::{Stripes, Wanted, failure_because, host},
+    stripes::{Stripes, Wanted, host},
 };
 use crate::{
-    access::{channel_quota::Channels, rights::Rights},
+    access::{channel_quota::Channels, rights::Rights, security::NodeCredential},
     nodes::messages::NodeOrder,
 };
 
@@ -54,30 +49,26 @@ impl NodeChannels {
         self.rights = Some(rights);
     }
 
-    pub(super) fn of_session(&self, user: &str, session: u64, client: SocketAddr) -> NodeLogin {
-        NodeLogin {
-            user: user.to_owned(),
-            session,
-            client: host(client.ip()),
-            rights: self.rights.clone(),
-        }
-    }
-
     /// Closes the present stripes and makes others.
     pub(crate) fn make(
         &mut self,
         user: &str,
         session: u64,
         client: SocketAddr,
+        credential: Option<NodeCredential>,
         wanted: Wanted,
-    ) -> Result<impl Future<Output = MadeStripes> + Send + 'static, StorageFailure> {
-        let (Wanted::Listen(spec, _) | Wanted::ConnectTo(spec, _)) = &wanted;
-        unprotected(spec)?;
+    ) -> impl Future<Output = MadeStripes> + Send + 'static {
         self.close();
-        let login = self.of_session(user, session, client);
+        let login = NodeLogin {
+            user: user.to_owned(),
+            session,
+            client: host(client.ip()),
+            rights: self.rights.clone(),
+            credential,
+        };
         let held = self.held.take().and_then(Arc::into_inner);
         let links = held.map_or_else(Vec::new, |mut held| std::mem::take(&mut held.links));
-        Ok(Stripes::make(Arc::clone(&self.nodes), login, links, wanted))
+        Stripes::make(Arc::clone(&self.nodes), login, links, wanted)
     }
 
     pub(crate) fn keep(&mut self, stripes: Stripes) {
@@ -119,15 +110,4 @@ impl NodeChannels {
 fn each(channels: u32, stripes: usize) -> u32 {
     let stripes = u32::try_from(stripes).unwrap_or(u32::MAX).max(1);
     channels.div_ceil(stripes).max(1)
-}
-
-/// The user's credential stays at the front end.
-fn unprotected(spec: &DataChannelSpec) -> Result<(), StorageFailure> {
-    match (&spec.dcau, spec.protection) {
-        (Dcau::None, Protection::Clear) => Ok(()),
-        _ => Err(failure_because(
-            Errno::OPNOTSUPP,
-            "data nodes have data channels without protection only: send DCAU N and PROT C",
-        )),
-    }
 }

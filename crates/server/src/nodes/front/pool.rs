@@ -27,7 +27,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    access::rights::Rights,
+    access::{rights::Rights, security::NodeCredential},
     config::{DataNodes, NodeAddress},
     nodes::{
         link::{QUEUE, carry},
@@ -78,6 +78,8 @@ pub(crate) struct NodeLogin {
     pub(crate) session: u64,
     pub(crate) client: IpAddr,
     pub(crate) rights: Option<Rights>,
+    /// Of its data channels.
+    pub(crate) credential: Option<NodeCredential>,
 }
 
 /// The front end's end of a link.

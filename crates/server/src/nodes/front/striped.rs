@@ -55,6 +55,7 @@ struct StripePart {
     is_over: bool,
     cached: bool,
     channels_peak: u32,
+    eods: u64,
 }
 
 impl StripedTransfer {
@@ -68,8 +69,11 @@ impl StripedTransfer {
         job: &TransferJob,
     ) -> Result<Self, TransferFailure> {
         let is_of_a_file = !matches!(request.kind, TransferKind::List { .. });
+        let as_text = request.type_code == TypeCode::Ascii;
         // A stream, and a listing, has one connection.
         let count = match request.mode {
+            // Ends of lines cannot be counted before they are read: one sends all.
+            Mode::ExtendedBlock if as_text && stripes.shares == Shares::Joined => 1,
             Mode::ExtendedBlock if is_of_a_file => stripes.links.len(),
             _ => 1,
         };
@@ -77,7 +81,8 @@ impl StripedTransfer {
         let job = || job_of(request, job);
         let mut first = job()?;
         if count > 1
-            && stripes.shares == Shares::Leased
+            && matches!(stripes.shares, Shares::Leased | Shares::Joined)
+            && !as_text
             && let Job::Send { ranges, .. } = &mut first
         {
             leases = Some(Leases::new(std::mem::take(ranges).ranges(), count));
@@ -87,7 +92,10 @@ impl StripedTransfer {
                 0 => std::mem::replace(&mut first, job()?),
                 _ => job()?,
             };
-            if let (Some(_), Job::Send { ranges, .. }) = (&leases, &mut job) {
+            // Each address has an EOF, but a text goes to the first.
+            if (leases.is_some() || (as_text && index > 0))
+                && let Job::Send { ranges, .. } = &mut job
+            {
                 *ranges = Spans::default();
             }
             let mode = request.mode;
@@ -156,11 +164,12 @@ impl StripedTransfer {
                     failure,
                     cached,
                     channels_peak,
-                    eods: _,
+                    eods,
                 } = *done;
                 self.heard(index, counts, &fresh);
                 let part = &mut self.parts[index];
                 part.cached = cached;
+                part.eods = eods;
                 part.channels_peak = channels_peak;
                 let failure = failure.map(|why| self.named(index, why));
                 self.ends(index, failure);
@@ -193,12 +202,26 @@ impl StripedTransfer {
             link.send(NodeOrder::Lease { ranges });
         }
         if leases.is_exhausted() {
+            self.finish();
+        }
+    }
+
+    /// Nothing is left to give.
+    fn finish(&mut self) {
+        let is_joined = self.stripes.shares == Shares::Joined;
+        let others_are_over = self.parts.iter().skip(1).all(|part| part.is_over);
+        let others = self.parts.iter().skip(1).map(|part| part.eods).sum();
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            let ending = match index {
+                _ if !is_joined => LastEod::Eof { others: 0 },
+                // When all that it counts is known.
+                0 if others_are_over => LastEod::Eof { others },
+                0 => continue,
+                _ => LastEod::Eod,
+            };
             // A node that is not ready yet would not know what for.
-            for (link, part) in self.stripes.links.iter().zip(&mut self.parts) {
-                if part.is_ready && !std::mem::replace(&mut part.is_finishing, true) {
-                    let ending = LastEod::Eof { others: 0 };
-                    link.send(NodeOrder::Finish { ending });
-                }
+            if part.is_ready && !std::mem::replace(&mut part.is_finishing, true) {
+                self.stripes.links[index].send(NodeOrder::Finish { ending });
             }
         }
     }
@@ -224,6 +247,9 @@ impl StripedTransfer {
             self.failure = Some(failure);
             // The others have no use any more; what they have written they still tell.
             self.order_rest(|| NodeOrder::Abort);
+        }
+        if (self.leases.as_ref()).is_some_and(Leases::is_exhausted) && self.failure.is_none() {
+            self.finish();
         }
         if self.is_over() {
             let elapsed = self.started.elapsed();

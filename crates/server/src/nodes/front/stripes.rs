@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::pool::{FrontLink, Node, NodeLogin, Nodes, lock};
 use crate::{
+    access::security::NodeCredential,
     nodes::messages::{NodeOrder, NodeReport, Share, Spec, shown},
     storage::failure,
 };
@@ -43,12 +44,22 @@ pub(super) enum Shares {
     Layout,
     /// What it is given while it sends.
     Leased,
+    /// The same, all to one address, where one says EOF for all.
+    Joined,
 }
 
 /// Where a session's channels shall be.
 pub(crate) enum Wanted {
     Listen(DataChannelSpec, NetworkProtocol),
     ConnectTo(DataChannelSpec, Vec<SocketAddr>),
+}
+
+impl Wanted {
+    pub(crate) fn spec(&self) -> &DataChannelSpec {
+        match self {
+            Self::Listen(spec, _) | Self::ConnectTo(spec, _) => spec,
+        }
+    }
 }
 
 impl fmt::Debug for Stripes {
@@ -90,16 +101,17 @@ impl Stripes {
             }
             Wanted::ConnectTo(spec, peers) => {
                 let well = nodes.well().await;
-                let count = peers.len();
-                let shares = match (count, spec.layout) {
-                    (0 | 1, _) => Shares::Whole,
-                    (_, Some(_)) => Shares::Layout,
-                    (_, None) => Shares::Leased,
+                let (count, shares) = match (peers.len(), spec.layout) {
+                    // A client that knows striping takes what comes from all.
+                    (1, _) if spec.striped && well.len() > 1 => (well.len(), Shares::Joined),
+                    (0 | 1, _) => (1, Shares::Whole),
+                    (count, Some(_)) => (count, Shares::Layout),
+                    (count, None) => (count, Shares::Leased),
                 };
                 let (layout, spec) = (spec.layout, Spec::from(&spec));
                 let order = move |index: usize| NodeOrder::ConnectTo {
                     spec: spec.clone(),
-                    peer: peers[index],
+                    peer: peers[index % peers.len()],
                     share: share_of(shares, layout, index, count),
                 };
                 // More addresses than nodes: some nodes have several.
@@ -179,7 +191,7 @@ fn share_of(shares: Shares, layout: Option<StripeLayout>, index: usize, count: u
             count,
             layout,
         },
-        (Shares::Leased, _) => Share::Leased,
+        (Shares::Leased | Shares::Joined, _) => Share::Leased,
         _ => Share::Whole,
     }
 }
@@ -255,6 +267,9 @@ async fn ask(
         Some(link) => link,
         None => nodes.open(node, login).await.map_err(lost)?,
     };
+    if let Some(NodeCredential { text, is_chosen }) = login.credential.clone() {
+        link.send(NodeOrder::Secure { text, is_chosen });
+    }
     link.send(order);
     match link.answer().await {
         Ok(NodeReport::Unable { failure }) => Err(StorageFailure {

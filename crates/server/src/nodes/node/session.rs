@@ -7,12 +7,13 @@ use std::{
 };
 
 use godwit_engine::{
-    data::FRESH_RANGES_MAX,
+    data::{ChannelSecurity, FRESH_RANGES_MAX},
     storage::{FileRef, Storage},
 };
+use godwit_gsi::verify::Directory;
 use godwit_proto::{
     FtpPath, RangeSet, command::NetworkProtocol, error::StorageFailure, live::Live,
-    pi::server::DataChannelSpec, temporary::is_temporary,
+    pi::server::DataChannelSpec, security::Dcau, temporary::is_temporary,
 };
 use rustix::io::Errno;
 use tokio::{
@@ -24,7 +25,12 @@ use tracing::{debug, info};
 
 use super::open;
 use crate::{
-    access::{rights::Rights, scoped::ScopedStorage},
+    access::{
+        gsi::{DataContext, refusal},
+        rights::Rights,
+        scoped::ScopedStorage,
+        security::NodeCredential,
+    },
     nodes::messages::{
         Counts, Done, Family, NodeOrder, NodeReport, Share, Spans, Spec, Start, VERSION, shown,
     },
@@ -60,6 +66,8 @@ pub(super) struct NodeSession {
     /// What the login may list.
     lists: Arc<dyn Storage>,
     channels: DataChannels,
+    /// What they prove themselves with.
+    context: Option<DataContext>,
     /// There is a listener, or an address to connect to.
     has_channels: bool,
     transfer: Option<Box<RunningTransfer>>,
@@ -87,6 +95,7 @@ impl NodeSession {
             local,
             client: local,
             channels: DataChannels::default(),
+            context: None,
             has_channels: false,
             transfer: None,
             fresh: RangeSet::new(),
@@ -166,6 +175,9 @@ impl NodeSession {
                 client,
                 rights,
             } => self.log_in(&user, session, client, rights),
+            NodeOrder::Secure { text, is_chosen } => {
+                self.secure(&NodeCredential { text, is_chosen });
+            }
             NodeOrder::Listen { spec, family } => {
                 let report = match self.listen(&spec, family).await {
                     Ok(address) => NodeReport::Listening { address },
@@ -239,13 +251,42 @@ impl NodeSession {
         self.has_channels = false;
     }
 
+    fn secure(&mut self, credential: &NodeCredential) {
+        self.context = None;
+        let users = self
+            .service
+            .settings
+            .node
+            .as_ref()
+            .and_then(|node| node.users.clone());
+        let Some(users) = users else {
+            return;
+        };
+        match credential.context(Arc::new(Directory::new(users))) {
+            Ok(context) => self.context = Some(context),
+            Err(why) => debug!(why, "no credential of a session"),
+        }
+    }
+
+    fn guard(&self, spec: &DataChannelSpec) -> Result<Option<ChannelSecurity>, StorageFailure> {
+        let node = self.service.settings.node.as_ref();
+        if spec.dcau != Dcau::None && node.is_some_and(|node| node.users.is_none()) {
+            return Err(refusal(
+                "the node knows no authorities of users: name their directory there with \
+                 --trusted-certs, or send DCAU N",
+            ));
+        }
+        DataContext::guard(self.context.as_ref(), spec)
+    }
+
     async fn listen(&mut self, spec: &Spec, family: Family) -> Result<SocketAddr, StorageFailure> {
         self.drop_channels();
         let settings = &self.service.settings;
         let family = NetworkProtocol::from(family);
         let spec = DataChannelSpec::from(spec);
         let hosts = (self.local, self.client);
-        let plan = (self.channels).plan_listen(spec, None, family, hosts, settings)?;
+        let guard = self.guard(&spec)?;
+        let plan = (self.channels).plan_listen(spec, guard, family, hosts, settings)?;
         let opened = spawn_blocking(move || plan.open().map(|listener| (plan, listener))).await;
         let (plan, listener) = opened.map_err(|_| failure(Errno::IO, "listen"))??;
         let address = self.channels.listen(&plan, listener, settings)?;
@@ -263,8 +304,9 @@ impl NodeSession {
         let settings = &self.service.settings;
         let spec = DataChannelSpec::from(spec);
         let hosts = (self.local, self.client);
+        let guard = self.guard(&spec)?;
         self.channels.set_part(share.into());
-        (self.channels).connect_to(&spec, None, vec![peer], hosts, settings)?;
+        (self.channels).connect_to(&spec, guard, vec![peer], hosts, settings)?;
         self.has_channels = true;
         Ok(())
     }
