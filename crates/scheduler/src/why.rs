@@ -158,8 +158,10 @@ impl fmt::Display for Reason {
                 wait,
             } => write!(
                 f,
-                "{} {place}: {limit} {unit} a second are used up; the next unit starts in {} s",
+                "{} {place}: {} a second {} used up; the next unit starts in {} s",
                 kind(*is_link),
+                counted(*limit, unit.trim_end_matches('s')),
+                if *limit == 1 { "is" } else { "are" },
                 wait.as_secs_f64().ceil()
             ),
             Self::PathFull {
@@ -169,9 +171,10 @@ impl fmt::Display for Reason {
                 units,
             } => write!(
                 f,
-                "{} {place}: {units} units run with {channels} channels, and more would add \
-                 nothing",
-                kind(*is_link)
+                "{} {place}: {} with {}, and more would add nothing",
+                kind(*is_link),
+                run(*units),
+                counted((*channels).into(), "channel")
             ),
             Self::ShareUsed {
                 share,
@@ -183,8 +186,12 @@ impl fmt::Display for Reason {
                 }
                 write!(
                     f,
-                    "share {share}: {units} units run; others are first in what is free"
+                    "share {share}: {}; others are first in what is free",
+                    run(*units)
                 )
+            }
+            Self::AgentsBusy { agents: 1 } => {
+                f.write_str("1 agent reaches both ends; it has no free slot")
             }
             Self::AgentsBusy { agents } => {
                 write!(f, "{agents} agents reach both ends; none has a free slot")
@@ -227,7 +234,9 @@ impl fmt::Display for Reason {
             Self::AfterJob => f.write_str("waits for another job"),
             Self::Scheduling => f.write_str("its turn comes with the next step"),
             Self::LimitedBy { limit, units, of } => {
-                write!(f, "{units} of {of} running units are limited by {limit}")
+                let are = if *units == 1 { "is" } else { "are" };
+                let all = counted((*of).into(), "running unit");
+                write!(f, "{units} of {all} {are} limited by {limit}")
             }
         }
     }
@@ -254,6 +263,53 @@ impl fmt::Display for TakenLimit {
     }
 }
 
+/// `1 unit`, `2 units`.
+fn counted(number: u64, what: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{end}")
+}
+
+fn run(units: u32) -> String {
+    let verb = if units == 1 { "runs" } else { "run" };
+    format!("{} {verb}", counted(units.into(), "unit"))
+}
+
 fn kind(is_link: bool) -> &'static str {
     if is_link { "link" } else { "endpoint" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_a_thing_is_singular() {
+        let busy = |agents| Reason::AgentsBusy { agents }.to_string();
+        assert_eq!(busy(1), "1 agent reaches both ends; it has no free slot");
+        assert_eq!(busy(2), "2 agents reach both ends; none has a free slot");
+        let used = |units| {
+            let (share, scavenger) = ("a".to_owned(), false);
+            let used = Reason::ShareUsed {
+                share,
+                units,
+                scavenger,
+            };
+            used.to_string()
+        };
+        assert_eq!(
+            used(1),
+            "share a: 1 unit runs; others are first in what is free"
+        );
+        assert_eq!(
+            used(2),
+            "share a: 2 units run; others are first in what is free"
+        );
+        let slow = |units, of| {
+            let limit = "x".to_owned();
+            Reason::LimitedBy { limit, units, of }.to_string()
+        };
+        assert_eq!(slow(1, 4), "1 of 4 running units is limited by x");
+        assert_eq!(slow(1, 1), "1 of 1 running unit is limited by x");
+        assert_eq!(slow(3, 4), "3 of 4 running units are limited by x");
+    }
 }

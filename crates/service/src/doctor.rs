@@ -8,7 +8,7 @@ use tokio::{net::TcpStream, time::timeout};
 use crate::{
     config::{self, ServeSettings},
     reports::mail::Mailer,
-    store::Store,
+    store::{Store, model::AgentRecord},
 };
 
 /// Time for an endpoint to accept a connection.
@@ -111,17 +111,8 @@ pub async fn examine(settings: &ServeSettings) -> Vec<Finding> {
     }
     match store.agents().await {
         Ok(agents) => {
-            let alive = agents.iter().filter(|agent| agent.alive).count();
-            let verdict = if alive == 0 {
-                Verdict::Bad
-            } else {
-                Verdict::Good
-            };
-            note(
-                "agents",
-                verdict,
-                format!("{alive} of {} are alive", agents.len()),
-            );
+            let (verdict, text) = fleet(&agents);
+            note("agents", verdict, text);
         }
         Err(error) => note("agents", Verdict::Bad, error.to_string()),
     }
@@ -151,6 +142,22 @@ pub async fn examine(settings: &ServeSettings) -> Vec<Finding> {
     findings
 }
 
+/// How many agents there are for work. One that ends offers no slot in its last poll, and its lease
+/// goes on for a while.
+fn fleet(agents: &[AgentRecord]) -> (Verdict, String) {
+    let alive = agents.iter().filter(|agent| agent.alive);
+    let (taking, ended): (Vec<_>, Vec<_>) = alive.partition(|agent| agent.description.slots > 0);
+    let mut text = format!("{} of {} alive", taking.len(), agents.len());
+    if !ended.is_empty() {
+        text = format!("{text}; {} stopped or about to stop", ended.len());
+    }
+    let verdict = match taking.is_empty() {
+        true => Verdict::Bad,
+        false => Verdict::Good,
+    };
+    (verdict, text)
+}
+
 /// `host:port` of an endpoint.
 fn address_of(endpoint: &str) -> Option<String> {
     let (scheme, host) = endpoint.split_once("://")?;
@@ -174,7 +181,39 @@ fn address_of(endpoint: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::address_of;
+    use godwit_service_api::agent::AgentDescription;
+    use jiff::Timestamp;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::store::model::AgentReport;
+
+    #[test]
+    fn an_agent_that_was_stopped_does_not_count_as_alive() {
+        let agent = |alive, slots| AgentRecord {
+            number: 1,
+            name: "a".to_owned(),
+            incarnation: Uuid::nil(),
+            description: AgentDescription {
+                slots,
+                ..AgentDescription::default()
+            },
+            alive,
+            draining: false,
+            units: 0,
+            seen: Timestamp::UNIX_EPOCH,
+            report: AgentReport::default(),
+        };
+        let some = [agent(true, 4), agent(false, 4), agent(true, 0)];
+        let text = "1 of 3 alive; 1 stopped or about to stop".to_owned();
+        assert_eq!(fleet(&some), (Verdict::Good, text));
+        let text = "0 of 1 alive; 1 stopped or about to stop".to_owned();
+        assert_eq!(fleet(&some[2..]), (Verdict::Bad, text));
+        assert_eq!(
+            fleet(&some[1..2]),
+            (Verdict::Bad, "0 of 1 alive".to_owned())
+        );
+    }
 
     #[test]
     fn endpoints_have_a_port() {

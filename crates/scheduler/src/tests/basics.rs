@@ -69,7 +69,7 @@ fn reports_say_what_holds_running_units_back() {
     let why = scheduler.why(&key(1));
     assert_eq!(
         why[0].to_string(),
-        "1 of 1 running units are limited by destination"
+        "1 of 1 running unit is limited by destination"
     );
 }
 
