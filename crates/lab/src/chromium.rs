@@ -13,7 +13,7 @@ use std::{
 };
 
 use reqwest::Client;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -87,7 +87,12 @@ impl Drop for Driver {
         if let Some(browser) = self.browser {
             let _ = kill_process(browser, Signal::KILL);
         }
-        let _ = self.child.kill();
+        // It leads a group of its own, in which a browser may be that is not known yet.
+        if let Ok(group) = i32::try_from(self.child.id())
+            && let Some(group) = Pid::from_raw(group)
+        {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = self.child.wait();
     }
 }

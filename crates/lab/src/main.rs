@@ -21,6 +21,9 @@ const UNAVAILABLE: u8 = 3;
 /// Exit status of other failures.
 const FAILED: u8 = 4;
 
+/// Exit status of what a signal ended.
+const INTERRUPTED: u8 = 130;
+
 /// What to say, and the exit status.
 type Failure = (String, u8);
 
@@ -50,7 +53,13 @@ fn main() -> ExitCode {
                 (error.to_string(), status)
             })
         }),
-        Command::Pictures(options) => pictures::run(&options, &mut out).map_err(failed),
+        Command::Pictures(options) => pictures::run(&options, &mut out).map_err(|error| {
+            let status = match error {
+                pictures::Error::Interrupted => INTERRUPTED,
+                _ => FAILED,
+            };
+            (error.to_string(), status)
+        }),
         Command::Service(options) => in_a_network(|| {
             service::run(&options, &mut out).map_err(|error| {
                 let status = if error.is_unavailable() {

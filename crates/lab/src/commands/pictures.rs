@@ -6,7 +6,10 @@ use std::{
 };
 
 use clap::{Args, value_parser};
-use tokio::runtime::Runtime;
+use tokio::{
+    runtime::Runtime,
+    signal::unix::{SignalKind, signal},
+};
 
 use crate::pictures::{self, DayPlan, PicturesError};
 
@@ -46,6 +49,9 @@ pub enum Error {
     /// Standard output, or threads.
     #[error("write: {0}")]
     Output(#[from] io::Error),
+    /// The user, or the system.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Takes the pictures, and prints how the day went.
@@ -63,7 +69,16 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), Error> {
         // A closed standard error is no reason to stop.
         let _ = writeln!(io::stderr(), "{line}");
     };
-    let found = Runtime::new()?.block_on(pictures::take(plan, &options.out, &mut told))?;
+    let found = Runtime::new()?.block_on(async {
+        // What they end by default leaves driver, browser and service behind.
+        let mut interrupted = signal(SignalKind::interrupt())?;
+        let mut ended = signal(SignalKind::terminate())?;
+        tokio::select! {
+            found = pictures::take(plan, &options.out, &mut told) => Ok(found?),
+            _ = interrupted.recv() => Err(Error::Interrupted),
+            _ = ended.recv() => Err(Error::Interrupted),
+        }
+    })?;
     let day = &found.day;
     writeln!(
         out,

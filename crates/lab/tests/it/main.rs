@@ -37,6 +37,7 @@ mod kills;
 mod leftovers;
 mod listings;
 mod netns;
+mod pictures;
 mod plain_ftp;
 mod plain_resume;
 mod power;
