@@ -6,7 +6,7 @@
 
 use std::{
     env,
-    fmt::{Debug, Display},
+    fmt::Debug,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -74,33 +74,51 @@ impl Collector {
     /// Of a setting, which goes before the environment.
     ///
     /// # Errors
-    /// The URL is none of HTTP, or has a user: other users of the host see flags.
+    /// The URL is none of HTTP, or has a user: other users of the host see flags, and the exporter
+    /// names its URL in the log where a collector does not answer.
     pub fn of(setting: Option<&str>) -> Result<Self, String> {
+        Self::chosen(setting, |name| env::var(name).ok())
+    }
+
+    fn chosen(
+        setting: Option<&str>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, String> {
         let Some(url) = setting else {
-            let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
-            let is_disabled = env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value == "true");
-            return Ok(match ENDPOINTS.iter().any(is_set) && !is_disabled {
-                true => Self::Environment,
-                false => Self::None,
-            });
+            if variable("OTEL_SDK_DISABLED").is_some_and(|value| value == "true") {
+                return Ok(Self::None);
+            }
+            let mut chosen = Self::None;
+            for name in ENDPOINTS {
+                let Some(url) = variable(name).filter(|url| !url.is_empty()) else {
+                    continue;
+                };
+                check(&url).map_err(|why| format!("{name}: {why}"))?;
+                chosen = Self::Environment;
+            }
+            return Ok(chosen);
         };
-        let wrong = |why: &dyn Display| format!("traces: {why}");
-        let parsed = reqwest::Url::parse(url).map_err(|error| wrong(&error))?;
-        if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
-            return Err(wrong(
-                &"a URL of a collector is http://HOST:PORT or https://HOST:PORT",
-            ));
-        }
-        if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(wrong(
-                &"no user in the URL: headers for the collector go into the environment variable \
-                  OTEL_EXPORTER_OTLP_HEADERS",
-            ));
-        }
+        check(url).map_err(|why| format!("traces: {why}"))?;
         let base = url.trim_end_matches('/');
         let base = base.strip_suffix("/v1/traces").unwrap_or(base);
         Ok(Self::Url(format!("{base}/v1/traces")))
     }
+}
+
+/// Says why it is no URL of a collector, and nothing of what it holds.
+fn check(url: &str) -> Result<(), String> {
+    let parsed = reqwest::Url::parse(url).map_err(|error| error.to_string())?;
+    if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
+        return Err("a URL of a collector is http://HOST:PORT or https://HOST:PORT".to_owned());
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err(
+            "no user in the URL: headers for the collector go into the environment \
+                    variable OTEL_EXPORTER_OTLP_HEADERS"
+                .to_owned(),
+        );
+    }
+    Ok(())
 }
 
 impl Traces {
@@ -316,6 +334,20 @@ mod tests {
             let error = of(wrong).unwrap_err().to_string();
             assert!(
                 error.starts_with("traces: ") && !error.contains("u:p"),
+                "{error}"
+            );
+        }
+        // The same of the environment, where the exporter reads it.
+        let of = |url: &str| {
+            let variable = |name: &str| (name == ENDPOINTS[1]).then(|| url.to_owned());
+            Collector::chosen(None, variable)
+        };
+        assert_eq!(of("http://c:4318").unwrap(), Collector::Environment);
+        assert_eq!(of("").unwrap(), Collector::None);
+        for wrong in ["http://u:p@c", "https://u@c", "c:4318"] {
+            let error = of(wrong).unwrap_err();
+            assert!(
+                error.starts_with(ENDPOINTS[1]) && !error.contains("u:p"),
                 "{error}"
             );
         }
