@@ -66,18 +66,47 @@ pub struct ListedName {
     pub size: Option<u64>,
 }
 
-/// The names of a directory, one level, in any order; neither files nor directories are left out.
+/// Names of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedNames {
+    /// One level, in any order; neither files nor directories are left out.
+    pub names: Vec<ListedName>,
+    /// The directory has further ones.
+    pub has_more: bool,
+}
+
+/// All names of a directory.
 ///
 /// # Errors
 /// The server refuses, or has more names than are kept together.
 pub async fn list(
-    mut url: RemoteUrl,
+    url: RemoteUrl,
     connections: Connections,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Vec<ListedName>> {
+    let shown = url.to_string();
+    let listed = list_up_to(ENTRIES_MAX, url, connections, observer, stop).await?;
+    match listed.has_more {
+        true => Err(too_many(&shown)),
+        false => Ok(listed.names),
+    }
+}
+
+/// The first names of a directory that the server sends, `most` at most. No more is read than
+/// these, where the server sends them a line at a time; of HTTP the whole answer is read.
+///
+/// # Errors
+/// The server refuses.
+pub async fn list_up_to(
+    most: usize,
+    mut url: RemoteUrl,
+    connections: Connections,
+    observer: Arc<dyn Observer>,
+    stop: CancellationToken,
+) -> Result<ListedNames> {
     let mut manager = Manager::new(connections, observer, stop);
-    let listed = manager.list_names(&mut url).await;
+    let listed = manager.list_names(&mut url, most).await;
     manager.end().await;
     listed
 }
@@ -99,6 +128,20 @@ pub async fn remove(
         Err(error) if !error.is_absent() => Err(error),
         _ => Ok(()),
     }
+}
+
+/// What is in a directory, or the beginning of it.
+struct FirstEntries {
+    entries: Vec<DirectoryEntry>,
+    /// Why some names are left out.
+    incomplete: Option<Error>,
+    has_more: bool,
+}
+
+fn too_many(url: &str) -> Error {
+    Error::Usage(format!(
+        "{url}: has more than {ENTRIES_MAX} names, which cannot be kept together"
+    ))
 }
 
 struct Manager {
@@ -133,22 +176,27 @@ impl Manager {
         self.retrying.pool.close().await;
     }
 
-    async fn list_names(&mut self, url: &mut RemoteUrl) -> Result<Vec<ListedName>> {
+    async fn list_names(&mut self, url: &mut RemoteUrl, most: usize) -> Result<ListedNames> {
         home::expand_home(&self.retrying.pool, vec![url]).await?;
         let path = without_end_slash(&url.path);
-        let (mut entries, incomplete) = self.entries(url, &path).await?;
-        if let Some(error) = incomplete {
+        let mut first = self.first_entries(url, &path, most).await?;
+        if let Some(error) = first.incomplete {
             return Err(error);
         }
-        self.measure(url, &path, &mut entries).await?;
-        let listed = entries.into_iter().filter(|entry| !entry.is_special());
-        Ok(listed
-            .map(|entry| ListedName {
-                is_directory: entry.is_directory() == Some(true),
-                size: entry.facts.size,
-                name: entry.name,
-            })
-            .collect())
+        self.measure(url, &path, &mut first.entries).await?;
+        let listed = first
+            .entries
+            .into_iter()
+            .filter(|entry| !entry.is_special());
+        let names = listed.map(|entry| ListedName {
+            is_directory: entry.is_directory() == Some(true),
+            size: entry.facts.size,
+            name: entry.name,
+        });
+        Ok(ListedNames {
+            names: names.collect(),
+            has_more: first.has_more,
+        })
     }
 
     async fn run(&mut self, mut what: Manage) {
@@ -375,20 +423,34 @@ impl Manager {
         url: &RemoteUrl,
         path: &FtpPath,
     ) -> Result<(Vec<DirectoryEntry>, Option<Error>)> {
+        let first = self.first_entries(url, path, ENTRIES_MAX).await?;
+        match first.has_more {
+            true => Err(too_many(&url.to_string())),
+            false => Ok((first.entries, first.incomplete)),
+        }
+    }
+
+    async fn first_entries(
+        &mut self,
+        url: &RemoteUrl,
+        path: &FtpPath,
+        most: usize,
+    ) -> Result<FirstEntries> {
         let endpoint = self.context.endpoints.of(url);
         let context = Arc::clone(&self.context);
         let mut entries = Vec::new();
+        let mut has_more = false;
         let mut bad = None;
-        let complete = gather(&mut self.retrying, &endpoint, path, |listed| {
+        let gathered = gather(&mut self.retrying, &endpoint, path, |listed| {
             match listed {
                 ListingItem::Again => {
                     entries.clear();
                     bad = None;
                 }
-                ListingItem::Name(Ok(_)) if entries.len() == ENTRIES_MAX => {
-                    return Err(Error::Usage(format!(
-                        "{url}: has more than {ENTRIES_MAX} names, which cannot be kept together"
-                    )));
+                ListingItem::Name(Ok(_)) if entries.len() == most => {
+                    has_more = true;
+                    // Ends the listing.
+                    return Err(too_many(&url.to_string()));
                 }
                 ListingItem::Name(Ok(entry)) => entries.push(entry),
                 ListingItem::Name(Err(name)) => {
@@ -400,8 +462,16 @@ impl Manager {
             }
             Ok(())
         })
-        .await?;
-        Ok((entries, bad.filter(|_| complete.is_none())))
+        .await;
+        let complete = match gathered {
+            Err(_) if has_more => None,
+            gathered => gathered?,
+        };
+        Ok(FirstEntries {
+            entries,
+            incomplete: bad.filter(|_| complete.is_none()),
+            has_more,
+        })
     }
 
     async fn stat(&mut self, url: &RemoteUrl, json: bool) -> Result<()> {

@@ -61,6 +61,9 @@ pub struct PollRequest {
     /// Temporary files that it was asked to remove, and that are gone.
     #[serde(default)]
     pub removed: Vec<i64>,
+    /// Directories that it lists for users: each [`Browse::id`].
+    #[serde(default)]
+    pub browses: Vec<Uuid>,
     /// Seconds that the service may hold the answer back while there is no work.
     pub wait_seconds: u64,
 }
@@ -252,6 +255,9 @@ pub struct PollResponse {
     /// Directories that users wait to look into.
     #[serde(default)]
     pub browse: Vec<Browse>,
+    /// Of [`PollRequest::browses`], those that nobody waits for any more.
+    #[serde(default)]
+    pub browses_over: Vec<Uuid>,
 }
 
 /// A directory that a user waits to look into.

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most entries of a directory that an agent looks at.
+pub const MAX_LOOKED_AT: usize = 20_000;
+
 /// Most entries of an answer.
 pub const MAX_BROWSED: u32 = 200;
 
@@ -18,6 +21,10 @@ pub struct BrowseRequest {
     /// Most entries of the answer: 1 to 200.
     #[serde(default = "usual")]
     pub limit: u32,
+    /// Only an agent that has all of these may look, as with a job.
+    // Agents of earlier releases refuse fields that they do not know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
 }
 
 fn usual() -> u32 {
@@ -30,8 +37,11 @@ fn usual() -> u32 {
 pub struct BrowsedDirectory {
     /// Directories by name, then files by name. What is neither is left out.
     pub entries: Vec<BrowsedEntry>,
-    /// All entries of the directory.
+    /// All entries of the directory; with `has_more` those that were looked at.
     pub total: u64,
+    /// The directory has more than `total` entries, and only those can be shown.
+    #[serde(default)]
+    pub has_more: bool,
     /// For the entries that come after; none where there are none.
     #[serde(default)]
     pub cursor: Option<String>,

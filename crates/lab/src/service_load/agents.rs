@@ -153,6 +153,7 @@ impl Agent {
                 wait_seconds: 0,
                 renewed: None,
                 removed: Vec::new(),
+                browses: Vec::new(),
             },
             slots,
             unit_time,

@@ -1,6 +1,8 @@
 //! Directories that users look into, each on a thread of its own.
 
 use std::{
+    collections::HashMap,
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -8,13 +10,20 @@ use std::{
     time::Duration,
 };
 
-use godwit_client::{CancellationToken, auth::granted::Granted, manage};
+use godwit_client::{
+    CancellationToken,
+    auth::granted::Granted,
+    manage::{self, ListedNames},
+};
 use godwit_proto::url::Location;
 use godwit_service_api::{
     agent::{Browse, BrowseAnswer, Browsed},
-    browse::{BrowsedDirectory, BrowsedEntry, MAX_BROWSED},
+    browse::{BrowseRequest, BrowsedDirectory, BrowsedEntry, MAX_BROWSED, MAX_LOOKED_AT},
     job::{FileError, WhoActs},
 };
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::{
     file_error::file_error,
@@ -26,23 +35,52 @@ use super::{
 /// At a time; more are refused.
 const BROWSES_MAX: usize = 8;
 
+/// Local directories that are read at a time. A file system that does not answer keeps a thread for
+/// as long as it likes, also when nobody waits any more.
+const LOCAL_MAX: usize = 4;
+
 /// Longest that the service may have a user wait.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Looks into directories, and tells the service.
 #[derive(Clone)]
 pub(super) struct Browser {
-    pub(super) link: Link,
-    pub(super) settings: Arc<UnitSettings>,
-    running: Arc<AtomicUsize>,
+    link: Link,
+    settings: Arc<UnitSettings>,
+    running: Arc<Mutex<HashMap<Uuid, CancellationToken>>>,
+    local: Places,
 }
 
-/// One of the places of those that run.
-struct BrowsePlace(Arc<AtomicUsize>);
+/// How many of a kind there are at a time.
+#[derive(Clone, Default)]
+struct Places(Arc<AtomicUsize>);
 
-impl Drop for BrowsePlace {
+/// One of them, while it is there.
+struct Place(Arc<AtomicUsize>);
+
+impl Places {
+    /// `None`: `most` are taken.
+    fn take(&self, most: usize) -> Option<Place> {
+        let place = Place(Arc::clone(&self.0));
+        (self.0.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A directory that is looked into.
+struct Running {
+    all: Arc<Mutex<HashMap<Uuid, CancellationToken>>>,
+    id: Uuid,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.id);
     }
 }
 
@@ -52,22 +90,46 @@ impl Browser {
             link,
             settings,
             running: Arc::default(),
+            local: Places::default(),
+        }
+    }
+
+    /// Those that it looks into.
+    pub(super) fn running(&self) -> Vec<Uuid> {
+        self.running.lock().keys().copied().collect()
+    }
+
+    /// Nobody waits for these any more.
+    pub(super) fn stop(&self, over: &[Uuid]) {
+        let running = self.running.lock();
+        for id in over {
+            if let Some(stop) = running.get(id) {
+                stop.cancel();
+            }
         }
     }
 
     pub(super) fn start(&self, browse: Browse) {
-        let running = BrowsePlace(Arc::clone(&self.running));
-        let before = self.running.fetch_add(1, Ordering::Relaxed);
+        let stop = CancellationToken::default();
+        let has_room = {
+            let mut running = self.running.lock();
+            running.insert(browse.id, stop.clone());
+            running.len() <= BROWSES_MAX
+        };
+        let running = Running {
+            all: Arc::clone(&self.running),
+            id: browse.id,
+        };
         let browser = self.clone();
         let look = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            runtime.block_on(browser.tell(browse, before < BROWSES_MAX));
+            runtime.block_on(browser.tell(browse, has_room, stop));
             // A resolver may hang.
             runtime.shutdown_background();
             drop(running);
-            std::io::Result::Ok(())
+            io::Result::Ok(())
         };
         let thread = std::thread::Builder::new().name("godwit-browse".to_owned());
         // The service asks again, or another.
@@ -76,14 +138,22 @@ impl Browser {
         }
     }
 
-    async fn tell(&self, browse: Browse, has_room: bool) {
+    async fn tell(&self, browse: Browse, has_room: bool, stop: CancellationToken) {
         let limit = Duration::from_secs(browse.seconds).min(WAIT_MAX);
-        let found = match has_room {
-            true => tokio::time::timeout(limit, self.list(&browse)).await,
-            false => Ok(Err(passing("busy", "the agent lists other directories"))),
+        let listing = async {
+            match has_room {
+                true => self.list(&browse, stop.clone()).await,
+                false => Err(passing("busy", "the agent lists other directories")),
+            }
         };
-        let late = || Err(passing("timeout", "the endpoint did not list it in time"));
-        let found = match found.unwrap_or_else(|_| late()) {
+        let found = tokio::select! {
+            found = listing => found,
+            () = stop.cancelled() => Err(passing("canceled", "nobody waits any more")),
+            () = tokio::time::sleep(limit) => {
+                Err(passing("timeout", "the endpoint did not list it in time"))
+            }
+        };
+        let found = match found {
             Ok(directory) => Browsed::Directory(directory),
             Err(error) => Browsed::Failed(error),
         };
@@ -93,44 +163,84 @@ impl Browser {
         }
     }
 
-    async fn list(&self, browse: &Browse) -> Result<BrowsedDirectory, FileError> {
+    async fn list(
+        &self,
+        browse: &Browse,
+        stop: CancellationToken,
+    ) -> Result<BrowsedDirectory, FileError> {
         let (url, settings) = (&browse.request.url, &self.settings);
         let mut place = plan::place(url, settings)?;
         let handed = (browse.addresses, browse.credentials.as_slice());
         let ends = [&mut place, &mut Location::Standard];
         let connections = plan::connections_for(handed, &Granted::default(), settings, ends)?;
-        let stop = CancellationToken::default();
         let listed = match place {
-            Location::Remote(url) => manage::list(url, connections, Arc::new(Silent), stop).await,
-            Location::Local(path) => listing::list_here(&path),
+            Location::Remote(url) => {
+                let watch = Arc::new(Silent);
+                let listed = manage::list_up_to(MAX_LOOKED_AT, url, connections, watch, stop);
+                listed.await.map_err(|error| file_error(&error))?
+            }
+            Location::Local(path) => {
+                let read = move || {
+                    let listed = listing::list_here(&path, MAX_LOOKED_AT, &stop);
+                    listed.map_err(|error| file_error(&error))
+                };
+                apart(&self.local, read).await?
+            }
             Location::Standard => return Err(unfit("not a directory")),
         };
-        let names = listed.map_err(|error| file_error(&error))?;
-        let total = names.len() as u64;
-        let all = names.into_iter().filter_map(|found| {
-            // What no URL can name no job can copy.
-            let url = listing::below(url, &found.name).ok()?;
-            Some(BrowsedEntry {
-                name: String::from_utf8_lossy(&found.name).into_owned(),
-                url,
-                directory: found.is_directory,
-                bytes: found.size.filter(|_| !found.is_directory),
-            })
-        });
-        let after = browse.request.cursor.as_deref();
-        let is_after = |entry: &BrowsedEntry| after.is_none_or(|after| *place_of(entry) > *after);
-        let mut all: Vec<_> = all.filter(is_after).collect();
-        all.sort_by_cached_key(place_of);
-        let limit = browse.request.limit.clamp(1, MAX_BROWSED) as usize;
-        let mut rest = all.into_iter();
-        let entries: Vec<_> = rest.by_ref().take(limit).collect();
-        let cursor = entries.last().map(place_of);
-        Ok(BrowsedDirectory {
-            cursor: cursor.filter(|_| rest.next().is_some()),
-            entries,
-            total,
-        })
+        Ok(part_of(listed, &browse.request))
     }
+}
+
+/// The part of a directory that was asked for.
+fn part_of(listed: ListedNames, request: &BrowseRequest) -> BrowsedDirectory {
+    let total = listed.names.len() as u64;
+    let all = listed.names.into_iter().filter_map(|found| {
+        // What no URL can name no job can copy.
+        let url = listing::below(&request.url, &found.name).ok()?;
+        Some(BrowsedEntry {
+            name: String::from_utf8_lossy(&found.name).into_owned(),
+            url,
+            directory: found.is_directory,
+            bytes: found.size.filter(|_| !found.is_directory),
+        })
+    });
+    let after = request.cursor.as_deref();
+    let is_after = |entry: &BrowsedEntry| after.is_none_or(|after| *place_of(entry) > *after);
+    let mut all: Vec<_> = all.filter(is_after).collect();
+    all.sort_by_cached_key(place_of);
+    let limit = request.limit.clamp(1, MAX_BROWSED) as usize;
+    let mut rest = all.into_iter();
+    let entries: Vec<_> = rest.by_ref().take(limit).collect();
+    let cursor = entries.last().map(place_of);
+    BrowsedDirectory {
+        cursor: cursor.filter(|_| rest.next().is_some()),
+        entries,
+        total,
+        has_more: listed.has_more,
+    }
+}
+
+/// Runs what may never return on a thread that nobody waits for longer than they like.
+async fn apart<T: Send + 'static>(
+    places: &Places,
+    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    let hangs = "file systems of the agent do not answer";
+    let place = places
+        .take(LOCAL_MAX)
+        .ok_or_else(|| passing("busy", hangs))?;
+    let (tell, told) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("godwit-list".to_owned());
+    let spawned = thread.spawn(move || {
+        let done = work();
+        drop(place);
+        // Nobody may wait any more.
+        let _ = tell.send(done);
+    });
+    spawned.map_err(|error| passing("busy", &format!("no thread: {error}")))?;
+    let ended = told.await;
+    ended.unwrap_or_else(|_| Err(passing("failed", "the directory could not be read")))
 }
 
 /// Where an entry is in the list: directories come first.
@@ -145,5 +255,71 @@ fn passing(code: &str, message: &str) -> FileError {
         message: message.to_owned(),
         who: WhoActs::Service,
         may_pass: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_system_that_hangs_keeps_one_place_and_nobody_waiting() {
+        let places = Places::default();
+        let mut hanging = Vec::new();
+        for _ in 0..LOCAL_MAX {
+            let (release, held) = mpsc::channel::<()>();
+            let read = move || {
+                let _ = held.recv();
+                Ok(())
+            };
+            let waited = tokio::time::timeout(Duration::from_millis(10), apart(&places, read));
+            assert!(waited.await.is_err());
+            hanging.push(release);
+        }
+        let refused = apart(&places, || Ok(())).await.unwrap_err();
+        assert_eq!(refused.code, "busy");
+        hanging.pop();
+        // The thread that was released gives its place back.
+        while apart(&places, || Ok(())).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn a_part_of_many_names_says_that_there_are_more() {
+        let name = |n: usize| manage::ListedName {
+            name: format!("{n:04}").into_bytes(),
+            is_directory: n % 2 == 1,
+            size: Some(1),
+        };
+        let listed = |has_more| ListedNames {
+            names: (0..10).rev().map(name).collect(),
+            has_more,
+        };
+        let mut request = BrowseRequest {
+            url: "ftp://h/d".to_owned(),
+            cursor: None,
+            limit: 6,
+            labels: Vec::new(),
+        };
+        let first = part_of(listed(true), &request);
+        assert_eq!(
+            (first.total, first.has_more, first.entries.len()),
+            (10, true, 6)
+        );
+        let names: Vec<_> = first
+            .entries
+            .iter()
+            .map(|entry| entry.name.as_str())
+            .collect();
+        assert_eq!(names, ["0001", "0003", "0005", "0007", "0009", "0000"]);
+        request.cursor = first.cursor;
+        let last = part_of(listed(false), &request);
+        assert_eq!(
+            (last.entries.len(), last.cursor, last.has_more),
+            (4, None, false)
+        );
     }
 }

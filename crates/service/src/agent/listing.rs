@@ -7,7 +7,7 @@ use godwit_client::{
     auth::granted::Granted,
     error::Error,
     kept_sessions::KeptSessions,
-    manage::{self, ListedName},
+    manage::{self, ListedName, ListedNames},
     report::events::{Event, Observer},
     spec::Connections,
 };
@@ -52,7 +52,10 @@ pub(super) async fn list(
             let listed = manage::list(url, connections, Arc::new(Silent), stop).await;
             listed.map_err(|error| file_error(&error))?
         }
-        Location::Local(path) => list_here(&path).map_err(|error| file_error(&error))?,
+        Location::Local(path) => {
+            let listed = list_here(&path, usize::MAX, &stop);
+            listed.map_err(|error| file_error(&error))?.names
+        }
         Location::Standard => return Err(unfit("not a directory")),
     };
     names
@@ -68,13 +71,25 @@ pub(super) async fn list(
         .collect()
 }
 
-/// Links to directories are left out: they may lead back.
-pub(super) fn list_here(path: &[u8]) -> Result<Vec<ListedName>, Error> {
+/// The first names of a directory of this machine, `most` at most. Links to directories are left
+/// out: they may lead back.
+pub(super) fn list_here(
+    path: &[u8],
+    most: usize,
+    stop: &CancellationToken,
+) -> Result<ListedNames, Error> {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let folder = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     let failed = |e: std::io::Error| Error::local(format!("list {}", folder.display()), &e);
     let mut names = Vec::new();
     for entry in fs::read_dir(&folder).map_err(failed)? {
+        if stop.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        if names.len() == most {
+            let has_more = true;
+            return Ok(ListedNames { names, has_more });
+        }
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
         // A link that leads nowhere is reported by the copy.
@@ -91,7 +106,8 @@ pub(super) fn list_here(path: &[u8]) -> Result<Vec<ListedName>, Error> {
             });
         }
     }
-    Ok(names)
+    let has_more = false;
+    Ok(ListedNames { names, has_more })
 }
 
 /// The URL of `name` in the directory `url`.
@@ -109,6 +125,22 @@ pub(super) fn below(url: &str, name: &[u8]) -> Result<String, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_of_a_local_directory_is_read_than_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        for n in 0..4 {
+            fs::write(folder.path().join(n.to_string()), "x").unwrap();
+        }
+        let path = folder.path().to_str().unwrap().as_bytes();
+        let stop = CancellationToken::default();
+        for (most, read, has_more) in [(3, 3, true), (4, 4, false), (9, 4, false)] {
+            let listed = list_here(path, most, &stop).unwrap();
+            assert_eq!((listed.names.len(), listed.has_more), (read, has_more));
+        }
+        stop.cancel();
+        assert!(matches!(list_here(path, 9, &stop), Err(Error::Interrupted)));
+    }
 
     #[test]
     fn names_are_encoded_below_their_directory() {

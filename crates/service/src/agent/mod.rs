@@ -155,7 +155,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
             return Ok(());
         }
         if poll.is_none() && Instant::now() >= next_poll {
-            let request = agent.request(drains_until.is_some());
+            let request = agent.request(drains_until.is_some(), browser.running());
             let sent = Instant::now();
             let link = link.clone();
             let reported = request.removed.len();
@@ -179,6 +179,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
                 polled_since = drains_until.is_some();
                 next_poll = Instant::now() + match answer {
                     Ok(mut answer) => {
+                        browser.stop(&answer.browses_over);
                         let browse = std::mem::take(&mut answer.browse);
                         browse.into_iter().for_each(|browse| browser.start(browse));
                         agent.on_answer((sent, reported), answer)
@@ -301,7 +302,7 @@ impl Agent {
         })
     }
 
-    fn request(&mut self, drains: bool) -> PollRequest {
+    fn request(&mut self, drains: bool, browses: Vec<Uuid>) -> PollRequest {
         let takes = !drains && !self.drains && !self.results.is_full();
         let results = self.results.next();
         let free_slots = if takes { self.held.free_slots() } else { 0 };
@@ -319,12 +320,16 @@ impl Agent {
             units: self.held.progress(),
             renewed: self.renewed,
             removed: self.removed.clone(),
-            wait_seconds: match (drains || !results.is_empty(), self.held.is_empty()) {
+            wait_seconds: match (
+                drains || !results.is_empty(),
+                self.held.is_empty() && browses.is_empty(),
+            ) {
                 (true, _) => 0,
                 (false, false) => BUSY_WAIT,
                 (false, true) => POLL_SECONDS,
             },
             results,
+            browses,
         }
     }
 

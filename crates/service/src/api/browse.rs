@@ -18,10 +18,16 @@ use super::{
     Api,
     extract::{Caller, Json},
     openapi::Routes,
+    submit::are_labels,
 };
 use crate::{
     problem::{Answer, ApiError, Kind},
-    store::{Store, StoreError, browsing::BrowseLimits, endpoint_of},
+    scheduling::Board,
+    store::{
+        Store, StoreError,
+        browsing::{BrowseLimits, WaitingBrowse},
+        endpoint_of,
+    },
 };
 
 /// Longest that a user waits for what an agent finds.
@@ -56,20 +62,30 @@ pub(super) async fn browse(
     api.browse(&caller, request).await.map(JsonAnswer)
 }
 
-/// Goes with whoever asked: a user who closes the page may ask again.
+/// Goes with whoever asked: where a user closes the page, the agent stops.
 struct Question {
     store: Store,
+    board: Arc<Board>,
     id: Option<Uuid>,
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            let store = self.store.clone();
+            let (store, board) = (self.store.clone(), Arc::clone(&self.board));
             // What stays is removed by time.
-            tokio::spawn(async move { store.remove_browse(id).await });
+            tokio::spawn(async move { end(&store, &board, id).await });
         }
     }
+}
+
+/// Nobody waits any more: the agent that looks is told so. Whether there was one.
+async fn end(store: &Store, board: &Board, id: Uuid) -> Result<bool, StoreError> {
+    let ended = store.end_browse(id).await?;
+    if let Some(agent) = &ended.agent {
+        board.wake_agent(agent);
+    }
+    Ok(ended.agent.is_some())
 }
 
 impl Api {
@@ -87,6 +103,9 @@ impl Api {
         if cursor.is_some_and(|cursor| cursor.len() > MAX_URL_BYTES + 1) {
             return wrong("/cursor", "not one of this list");
         }
+        if !are_labels(&request.labels) {
+            return wrong("/labels", "at most 32 labels of at most 200 characters");
+        }
         let checked = self.policy.check_url(&request.url);
         checked.map_err(|error| error.at("/url"))?;
         let endpoint = endpoint_of(&request.url).unwrap_or_default();
@@ -103,11 +122,16 @@ impl Api {
         let id = asked.await?;
         let mut question = Question {
             store: self.store.clone(),
+            board: Arc::clone(&self.board),
             id: Some(id),
         };
-        self.board.browse_came(id);
+        self.board.browse_came(WaitingBrowse {
+            id,
+            endpoint: endpoint.clone(),
+            labels: request.labels.clone(),
+        });
         let found = self.browsed(id).await;
-        let was_taken = self.store.remove_browse(id).await?;
+        let was_taken = end(&self.store, &self.board, id).await?;
         question.id = None;
         match found? {
             Some(Browsed::Directory(mut directory)) => {

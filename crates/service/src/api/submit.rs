@@ -535,6 +535,11 @@ const MAILS_MAX: usize = 5;
 /// Most bytes of names and labels.
 const NAME_BYTES_MAX: usize = 200;
 
+/// Labels of agents that a user may ask for.
+pub(super) fn are_labels(labels: &[String]) -> bool {
+    labels.len() <= LIST_MAX && labels.iter().all(|label| is_plain(label))
+}
+
 impl Api {
     /// Submits a job. With a key that was used for the same before, that job is the answer.
     pub(crate) async fn submit_job(
@@ -574,7 +579,7 @@ impl Api {
         if !(1..=100).contains(&options.attempts) {
             return wrong("attempts", "1 to 100");
         }
-        if options.labels.len() > LIST_MAX || !options.labels.iter().all(|label| is_plain(label)) {
+        if !are_labels(&options.labels) {
             return wrong("labels", "at most 32 labels of at most 200 characters");
         }
         self.check_notify(caller, &options.notify).await?;

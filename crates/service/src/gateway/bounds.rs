@@ -162,6 +162,7 @@ mod tests {
             }],
             renewed: None,
             removed: Vec::new(),
+            browses: Vec::new(),
             wait_seconds: 0,
         };
         apply(&mut request);

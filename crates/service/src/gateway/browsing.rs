@@ -4,11 +4,13 @@
 use axum::{extract::State, http::StatusCode};
 use godwit_service_api::agent::{Browse, BrowseAnswer, Browsed, PollRequest};
 use godwit_service_api::browse::MAX_BROWSED;
+use uuid::Uuid;
 
 use super::{AgentName, Gateway, bounds};
 use crate::{
     api::{BROWSE_WAIT, whole},
     problem::{Answer, ApiError, Kind},
+    store::browsing::AgentReach,
 };
 
 /// Longest answer: 200 entries with long names and URLs.
@@ -40,13 +42,16 @@ pub(super) async fn answer(
 impl Gateway {
     /// What users wait to see at endpoints that the agent reaches.
     pub(super) async fn browses(&self, request: &PollRequest, drain: bool) -> Answer<Vec<Browse>> {
-        if drain || request.description.slots == 0 || !self.board.browses_wait() {
+        let takes = !drain && request.description.slots > 0;
+        if !takes || !self.board.browse_waits_for(&request.agent) {
             return Ok(Vec::new());
         }
-        let patterns = &request.description.endpoints;
-        let taken = self.store.take_browses(&request.agent, patterns).await?;
+        let reach = AgentReach::of(&request.description);
+        let taken = self.store.take_browses(&request.agent, &reach).await?;
         let mut browses = Vec::with_capacity(taken.len());
-        for browse in taken {
+        for mut browse in taken {
+            // They have chosen the agent, and agents of earlier releases do not know them.
+            browse.request.labels.clear();
             browses.push(Browse {
                 id: browse.id,
                 credentials: self.credentials(&browse.owner, &[browse.endpoint]).await,
@@ -56,5 +61,16 @@ impl Gateway {
             });
         }
         Ok(browses)
+    }
+
+    /// What the agent looks for, and nobody waits for any more.
+    pub(super) async fn browses_over(&self, request: &PollRequest) -> Answer<Vec<Uuid>> {
+        match request.browses.is_empty() {
+            true => Ok(Vec::new()),
+            false => {
+                let over = self.store.browses_over(&request.agent, &request.browses);
+                Ok(over.await?)
+            }
+        }
     }
 }

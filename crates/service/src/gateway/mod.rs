@@ -37,7 +37,9 @@ use crate::{
     problem::{Answer, ApiError, Kind},
     scheduling::{Board, POLLS_MAX},
     store::{
-        Store, endpoint_of,
+        Store,
+        browsing::AgentReach,
+        endpoint_of,
         model::{GrantedUnit, Leftover, Polled},
     },
     traces::{Parent, Traces},
@@ -117,7 +119,12 @@ fn check(request: &PollRequest, name: &str) -> Answer<()> {
         let detail = format!("this is the token of the agent {name}");
         return Err(ApiError::new(Kind::Forbidden, detail));
     }
-    if request.units.len() > UNITS_MAX || request.results.len() > UNITS_MAX {
+    let lists = [
+        request.units.len(),
+        request.results.len(),
+        request.browses.len(),
+    ];
+    if lists.iter().any(|count| *count > UNITS_MAX) {
         return Err(ApiError::new(Kind::Invalid, "too many units or results"));
     }
     Ok(())
@@ -128,7 +135,8 @@ impl Gateway {
         let wait = Duration::from_secs(request.wait_seconds.min(POLL_SECONDS));
         // The next poll must come long before the lease ends.
         let until = Instant::now() + wait.min(self.store.lease() / 3);
-        let wake = self.board.agent(&request.agent);
+        let reach = AgentReach::of(&request.description);
+        let wake = self.board.agent(&request.agent, reach);
         let woken = wake.notified();
         tokio::pin!(woken);
         // Before looking, so that no grant falls between.
@@ -165,12 +173,15 @@ impl Gateway {
         let has_news = self.board.are_news(&request.agent, &shares) || !credentials.is_empty();
         let is_news = has_news || !(acknowledged.is_empty() && stop.is_empty());
         let mut browse = self.browses(&request, drain).await?;
+        let mut browses_over = self.browses_over(&request).await?;
         let is_quiet = !is_news && !drain && remove.is_empty() && undelivered.is_empty();
-        if is_quiet && browse.is_empty() && timeout_at(until, woken).await.is_ok() {
+        let is_quiet = is_quiet && browse.is_empty() && browses_over.is_empty();
+        if is_quiet && timeout_at(until, woken).await.is_ok() {
             let known: Vec<Lease> = request.units.iter().map(|unit| unit.lease).collect();
             let held = self.store.held(&request.agent, request.incarnation, &known);
             undelivered = held.await?;
             browse = self.browses(&request, drain).await?;
+            browses_over = self.browses_over(&request).await?;
         }
         let above = self.store.divide_above();
         let is_large = |unit: &GrantedUnit| is_to_divide(&unit.work, above);
@@ -197,6 +208,7 @@ impl Gateway {
             remove: removals,
             drain,
             browse,
+            browses_over,
         })
     }
 

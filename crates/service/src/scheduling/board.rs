@@ -16,7 +16,10 @@ use uuid::Uuid;
 use super::history::{History, Sample};
 use crate::{
     metrics::Metrics,
-    store::model::{JobNow, LinkTally},
+    store::{
+        browsing::{AgentReach, WaitingBrowse},
+        model::{JobNow, LinkTally},
+    },
 };
 
 /// Changed jobs that a slow reader may be behind.
@@ -60,7 +63,7 @@ struct Boarded {
     work_waits: bool,
     /// What agents hold, as a node that does not lead has seen it last.
     held: HashSet<(String, Lease)>,
-    agents: HashMap<String, Arc<Notify>>,
+    agents: HashMap<String, Known>,
     /// How many are under way.
     polls: HashMap<String, u32>,
     /// What agents were told that their units may use.
@@ -70,7 +73,28 @@ struct Boarded {
     links: BTreeMap<i64, LinkTally>,
     history: History,
     /// Directories that users wait to look into, and that no agent has taken.
-    browses: HashSet<Uuid>,
+    browses: HashMap<Uuid, WaitingBrowse>,
+}
+
+/// An agent that has polled this process.
+#[derive(Default)]
+struct Known {
+    wake: Arc<Notify>,
+    reach: AgentReach,
+}
+
+impl Known {
+    fn may_look(&self, browse: &WaitingBrowse) -> bool {
+        self.reach.may_look(&browse.endpoint, &browse.labels)
+    }
+}
+
+impl Boarded {
+    fn wake_for(&self, browse: &WaitingBrowse) {
+        let agents = self.agents.values();
+        let agents = agents.filter(|known| known.may_look(browse));
+        agents.for_each(|known| known.wake.notify_waiters());
+    }
 }
 
 impl Default for Board {
@@ -187,45 +211,45 @@ impl Board {
         })
     }
 
-    /// What wakes polls of an agent.
-    pub(crate) fn agent(&self, name: &str) -> Arc<Notify> {
+    /// What wakes polls of an agent, which reaches this.
+    pub(crate) fn agent(&self, name: &str, reach: AgentReach) -> Arc<Notify> {
         let mut state = self.state.lock();
-        Arc::clone(state.agents.entry(name.to_owned()).or_default())
+        let known = state.agents.entry(name.to_owned()).or_default();
+        known.reach = reach;
+        Arc::clone(&known.wake)
     }
 
     pub(crate) fn wake_agent(&self, name: &str) {
-        let agent = self.state.lock().agents.get(name).cloned();
-        if let Some(agent) = agent {
-            agent.notify_waiters();
+        if let Some(agent) = self.state.lock().agents.get(name) {
+            agent.wake.notify_waiters();
         }
     }
 
-    /// A user waits to look into a directory.
-    pub(crate) fn browse_came(&self, id: Uuid) {
-        self.state.lock().browses.insert(id);
-        self.wake_agents();
+    /// A user waits to look into a directory: agents that may look poll again.
+    pub(crate) fn browse_came(&self, browse: WaitingBrowse) {
+        let mut state = self.state.lock();
+        state.wake_for(&browse);
+        state.browses.insert(browse.id, browse);
     }
 
     /// Those are all that wait by the database: agents look for those that are new.
-    pub(crate) fn set_browses(&self, waiting: Vec<Uuid>) {
-        let waiting: HashSet<Uuid> = waiting.into_iter().collect();
-        let before = std::mem::replace(&mut self.state.lock().browses, waiting.clone());
-        if !waiting.is_subset(&before) {
-            self.wake_agents();
+    pub(crate) fn set_browses(&self, waiting: Vec<WaitingBrowse>) {
+        let mut state = self.state.lock();
+        for browse in &waiting {
+            if !state.browses.contains_key(&browse.id) {
+                state.wake_for(browse);
+            }
         }
+        let waiting = waiting.into_iter().map(|browse| (browse.id, browse));
+        state.browses = waiting.collect();
     }
 
-    /// An agent may get one.
-    pub(crate) fn browses_wait(&self) -> bool {
-        !self.state.lock().browses.is_empty()
-    }
-
-    fn wake_agents(&self) {
+    /// The agent may get one.
+    pub(crate) fn browse_waits_for(&self, agent: &str) -> bool {
         let state = self.state.lock();
-        state
-            .agents
-            .values()
-            .for_each(|agent| agent.notify_waiters());
+        let known = state.agents.get(agent);
+        let mut browses = state.browses.values();
+        known.is_some_and(|known| browses.any(|browse| known.may_look(browse)))
     }
 
     /// Whether shares changed since the agent was told.
@@ -287,6 +311,8 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
+    use godwit_service_api::agent::AgentDescription;
+
     use super::*;
 
     #[test]
@@ -297,6 +323,53 @@ mod tests {
         assert!(board.enter_poll("b").is_some());
         drop(polls);
         assert!(board.enter_poll("a").is_some() && board.state.lock().polls.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_question_wakes_the_agents_that_may_look_and_no_others() {
+        let board = Board::default();
+        let reach = |endpoint: &str, label: &str| {
+            AgentReach::of(&AgentDescription {
+                endpoints: vec![endpoint.to_owned()],
+                labels: vec![label.to_owned()],
+                ..AgentDescription::default()
+            })
+        };
+        let agents = [
+            ("a", "ftp://*", "x"),
+            ("b", "ftp://*", "y"),
+            ("c", "gsiftp://*", "x"),
+        ];
+        let wakes = agents.map(|(name, endpoint, label)| board.agent(name, reach(endpoint, label)));
+        let browse = |id, labels: &[&str]| WaitingBrowse {
+            id: Uuid::from_u128(id),
+            endpoint: "ftp://h".to_owned(),
+            labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+        };
+        let woken = async |wakes: &[Arc<Notify>; 3], come: &dyn Fn()| {
+            let mut waiting = wakes.each_ref().map(|wake| Box::pin(wake.notified()));
+            waiting
+                .iter_mut()
+                .for_each(|wait| _ = wait.as_mut().enable());
+            come();
+            let mut is_woken = [false; 3];
+            for (wait, is_woken) in waiting.iter_mut().zip(&mut is_woken) {
+                let at_once = tokio::time::timeout(Default::default(), wait.as_mut());
+                *is_woken = at_once.await.is_ok();
+            }
+            is_woken
+        };
+        let with_label = browse(1, &["x"]);
+        let come = || board.browse_came(with_label.clone());
+        assert_eq!(woken(&wakes, &come).await, [true, false, false]);
+        let known = || board.set_browses(vec![with_label.clone()]);
+        assert_eq!(woken(&wakes, &known).await, [false; 3]);
+        assert!(board.browse_waits_for("a") && !board.browse_waits_for("b"));
+        let both = || board.set_browses(vec![with_label.clone(), browse(2, &[])]);
+        assert_eq!(woken(&wakes, &both).await, [true, true, false]);
+        assert!(board.browse_waits_for("b") && !board.browse_waits_for("c"));
+        board.set_browses(Vec::new());
+        assert!(!board.browse_waits_for("a"));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Directories that users look into. A row lives for seconds: from the question until its answer
 //! was read, or nobody waits any more.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use godwit_service_api::browse::BrowseRequest;
+use godwit_service_api::{agent::AgentDescription, browse::BrowseRequest};
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
-    database::{Columns as _, json},
+    database::{Alone, Columns as _, json},
     leases::micros,
 };
 
@@ -30,6 +30,31 @@ pub struct BrowseLimits {
     pub of_all: u64,
 }
 
+/// What an agent reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentReach {
+    endpoints: Vec<String>,
+    labels: Vec<String>,
+}
+
+impl AgentReach {
+    /// Of an agent that says so.
+    pub fn of(agent: &AgentDescription) -> Self {
+        Self {
+            endpoints: agent.endpoints.clone(),
+            labels: agent.labels.clone(),
+        }
+    }
+
+    /// Whether it may look into a directory of the endpoint, for a user who asks for these labels:
+    /// as the scheduler chooses agents for units.
+    pub fn may_look(&self, endpoint: &str, labels: &[String]) -> bool {
+        let reaches = |pattern: &String| godwit_scheduler::matches(pattern, endpoint);
+        let has = |label: &String| self.labels.contains(label);
+        labels.iter().all(has) && self.endpoints.iter().any(reaches)
+    }
+}
+
 /// A question for an agent.
 #[derive(Clone, Debug)]
 pub struct OpenBrowse {
@@ -43,6 +68,24 @@ pub struct OpenBrowse {
     pub request: BrowseRequest,
 }
 
+/// A question that waits for an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingBrowse {
+    /// Which.
+    pub id: Uuid,
+    /// `scheme://host:port`.
+    pub endpoint: String,
+    /// Those that the agent must have.
+    pub labels: Vec<String>,
+}
+
+/// What became of a question that nobody waits for any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedBrowse {
+    /// The agent that had taken it.
+    pub agent: Option<String>,
+}
+
 impl Store {
     /// Asks what is in a directory of an endpoint.
     pub async fn add_browse(
@@ -53,6 +96,8 @@ impl Store {
         limits: BrowseLimits,
     ) -> Result<Uuid, StoreError> {
         let mut work = self.database.begin().await?;
+        // Or two requests count the same questions, and both are let in.
+        work.alone(Alone::Browse).await?;
         // Whoever asked may have been killed.
         let query = work.query("DELETE FROM browse WHERE created < {now} - $1");
         let query = query.bind(micros(limits.wait));
@@ -80,19 +125,27 @@ impl Store {
     }
 
     /// Questions that no agent has taken.
-    pub async fn waiting_browses(&self) -> Result<Vec<Uuid>, StoreError> {
-        let text = "SELECT id FROM browse WHERE answer IS NULL AND agent IS NULL
-            AND created >= {now} - $1";
+    pub async fn waiting_browses(&self) -> Result<Vec<WaitingBrowse>, StoreError> {
+        let text = "SELECT id, endpoint, request FROM browse WHERE answer IS NULL
+            AND agent IS NULL AND created >= {now} - $1";
         let query = self.database.query(text).bind(micros(AGE_MAX));
         let rows = query.fetch_all(self.database.reader()).await?;
-        rows.iter().map(|row| row.uuid(0)).collect()
+        let waiting = rows.iter().map(|row| {
+            Ok(WaitingBrowse {
+                id: row.uuid(0)?,
+                endpoint: row.text(1)?,
+                labels: row.json::<BrowseRequest>(2)?.labels,
+            })
+        });
+        waiting.collect()
     }
 
-    /// Gives an agent questions of endpoints that it reaches, by its patterns.
+    /// Gives an agent questions that it may answer: of endpoints that it reaches, for users who ask
+    /// for no label that it lacks. Jobs go to the same agents, with the same credentials.
     pub async fn take_browses(
         &self,
         agent: &str,
-        patterns: &[String],
+        reach: &AgentReach,
     ) -> Result<Vec<OpenBrowse>, StoreError> {
         let mut work = self.database.begin().await?;
         let text = "SELECT id, owner, endpoint, request FROM browse WHERE answer IS NULL
@@ -102,13 +155,13 @@ impl Store {
         let mut taken = Vec::new();
         for row in &rows {
             let endpoint = row.text(2)?;
-            let reaches = |pattern: &String| godwit_scheduler::matches(pattern, &endpoint);
-            if taken.len() < TOGETHER && patterns.iter().any(reaches) {
+            let request: BrowseRequest = row.json(3)?;
+            if taken.len() < TOGETHER && reach.may_look(&endpoint, &request.labels) {
                 taken.push(OpenBrowse {
                     id: row.uuid(0)?,
                     owner: row.text(1)?,
-                    endpoint: endpoint.clone(),
-                    request: row.json(3)?,
+                    endpoint,
+                    request,
                 });
             }
         }
@@ -133,11 +186,19 @@ impl Store {
         answer: &str,
     ) -> Result<bool, StoreError> {
         let text = "UPDATE browse SET answer = $2
-            WHERE id = $1 AND agent = $3 AND answer IS NULL";
+            WHERE id = $1 AND agent = $3 AND answer IS NULL AND is_over = 0";
         let query = self.database.query(text).bind(id.to_string());
         let query = query.bind(answer.to_owned()).bind(agent.to_owned());
         let done = query.execute(self.database.writer()).await?;
-        Ok(done.rows_affected() > 0)
+        if done.rows_affected() > 0 {
+            return Ok(true);
+        }
+        // The agent has let go of it: the user may ask for another.
+        let text = "DELETE FROM browse WHERE id = $1 AND agent = $2 AND is_over <> 0";
+        let query = self.database.query(text).bind(id.to_string());
+        let query = query.bind(agent.to_owned());
+        query.execute(self.database.writer()).await?;
+        Ok(false)
     }
 
     /// The answer, once there is one.
@@ -150,14 +211,39 @@ impl Store {
         row.ok_or(StoreError::NotFound)?.maybe_text(0)
     }
 
-    /// Nobody waits any more. Whether an agent had taken it.
-    pub async fn remove_browse(&self, id: Uuid) -> Result<bool, StoreError> {
+    /// Nobody waits any more. What an agent still looks for counts as its user's until the agent
+    /// has let go of it, or the time for an answer has passed.
+    pub async fn end_browse(&self, id: Uuid) -> Result<EndedBrowse, StoreError> {
+        let text = "UPDATE browse SET is_over = 1
+            WHERE id = $1 AND agent IS NOT NULL AND answer IS NULL RETURNING agent";
+        let query = self.database.query(text).bind(id.to_string());
+        let row = query.fetch_optional(self.database.writer()).await?;
+        if let Some(row) = row {
+            let agent = row.maybe_text(0)?;
+            return Ok(EndedBrowse { agent });
+        }
         let text = "DELETE FROM browse WHERE id = $1 RETURNING agent";
         let query = self.database.query(text).bind(id.to_string());
         let row = query.fetch_optional(self.database.writer()).await?;
-        match row {
-            Some(row) => Ok(row.maybe_text(0)?.is_some()),
-            None => Ok(false),
-        }
+        let agent = match row {
+            Some(row) => row.maybe_text(0)?,
+            None => None,
+        };
+        Ok(EndedBrowse { agent })
+    }
+
+    /// Of these questions, which an agent looks for, those that nobody waits for any more.
+    pub async fn browses_over(
+        &self,
+        agent: &str,
+        running: &[Uuid],
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let text = "SELECT id FROM browse WHERE agent = $1 AND answer IS NULL AND is_over = 0";
+        let query = self.database.query(text).bind(agent.to_owned());
+        let rows = query.fetch_all(self.database.reader()).await?;
+        let wanted: Result<HashSet<Uuid>, _> = rows.iter().map(|row| row.uuid(0)).collect();
+        let wanted = wanted?;
+        let over = running.iter().filter(|id| !wanted.contains(id));
+        Ok(over.copied().collect())
     }
 }

@@ -267,6 +267,16 @@ async fn pool(engine: Engine, url: &str, size: u32) -> Result<AnyPool, StoreErro
     Ok(pool.connect(url).await?)
 }
 
+/// Advisory locks of PostgreSQL have numbers, which programs of one database share. Drawn at random.
+const LOCKS: i64 = 0x676f_6477_6974_0000;
+
+/// Where one transaction is at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Alone {
+    /// Questions for directories are counted, and one is added.
+    Browse = 1,
+}
+
 /// A transaction.
 pub(super) struct Work {
     engine: Engine,
@@ -278,6 +288,17 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn query(&self, sql: &str) -> Statement {
         self.engine.query(sql)
+    }
+
+    /// Waits until no other transaction is in there, and keeps others out until this one has ended.
+    /// SQLite has one writer at a time.
+    pub(super) async fn alone(&mut self, place: Alone) -> Result<(), StoreError> {
+        if self.engine == Engine::Postgres {
+            let number = LOCKS + place as i64;
+            let query = self.query("SELECT 1 FROM (SELECT pg_advisory_xact_lock($1)) AS held");
+            query.bind(number).execute(self.connection()).await?;
+        }
+        Ok(())
     }
 
     pub(super) fn connection(&mut self) -> &mut AnyConnection {

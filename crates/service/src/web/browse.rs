@@ -58,6 +58,7 @@ pub(super) fn step(form: &Form) -> Option<(Side, Step)> {
             url: url.to_owned(),
             cursor: cursor.map(str::to_owned),
             limit: ENTRIES,
+            labels: Vec::new(),
         })
     };
     if let Some(side) = Side::named(form.text("browse")) {
@@ -132,6 +133,7 @@ pub(super) fn part(listing: &Listing) -> Markup {
                     table {
                         caption {
                             (count(directory.entries.len() as u64)) " of "
+                            @if directory.has_more { "more than " }
                             (count(directory.total)) " entries, directories first"
                         }
                         thead {
@@ -145,6 +147,12 @@ pub(super) fn part(listing: &Listing) -> Markup {
                             @for entry in &directory.entries { (row(*side, entry)) }
                         }
                     }
+                }
+            }
+            @if directory.has_more {
+                p class="soft" {
+                    "Only the " (count(directory.total)) " that the endpoint names first can be \
+                     shown here. Type the URL of another above."
                 }
             }
             @if let Some(cursor) = directory.cursor.as_deref().filter(|cursor| is_short(cursor)) {

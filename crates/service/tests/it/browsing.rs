@@ -1,13 +1,16 @@
 //! Directories that users look into before they submit.
 
+use std::time::{Duration, Instant};
+
 use godwit_service_api::{
     AGENT_API,
-    agent::{Browse, BrowseAnswer, Browsed, Secret},
+    agent::{Browse, BrowseAnswer, Browsed, PollRequest, Secret},
     browse::{BrowsedDirectory, BrowsedEntry},
     job::{FileError, WhoActs},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::{io::AsyncReadExt as _, net::TcpListener, task::JoinHandle};
 use uuid::Uuid;
 
 use crate::{
@@ -138,7 +141,7 @@ async fn agents_get_the_credentials_of_who_asks_and_say_nothing_of_other_places(
     let found = Browsed::Directory(BrowsedDirectory {
         entries,
         total: 502,
-        cursor: None,
+        ..BrowsedDirectory::default()
     });
     for (user, credentials) in [(&bob, 0), (&alice, 1)] {
         let asked = user.ok(Method::POST, "/browse", json!({"url": "ftp://h/d"}));
@@ -210,6 +213,81 @@ async fn a_question_that_no_agent_answers_ends_and_few_wait_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn credentials_go_to_agents_with_the_labels_that_the_user_asks_for() {
+    let site = site().await;
+    let mover = site.user("dtn1", "agent", &[]).await;
+    let user = site.user("jo", "user", &[]).await;
+    let asked = json!({"url": "ftp://h/d", "labels": ["tape"]});
+    let asked = user.ok(Method::POST, "/browse", asked);
+    let agent = async {
+        for sequence in 1..4 {
+            let polled = poll(&site, &mover.token, "dtn1", sequence, |_| ());
+            assert!(polled.await.browse.is_empty(), "it lacks the label");
+        }
+        let labelled = |poll: &mut PollRequest| {
+            poll.description.labels = vec!["disk".to_owned(), "tape".to_owned()];
+        };
+        let polled = poll(&site, &mover.token, "dtn1", 4, labelled).await;
+        let question = &polled.browse[0];
+        // Agents of earlier releases do not know them.
+        assert!(question.request.labels.is_empty());
+        let found = Browsed::Directory(BrowsedDirectory::default());
+        assert_eq!(answer(&site, &mover.token, question.id, found).await, 204);
+    };
+    assert_eq!(tokio::join!(asked, agent).0["entries"], json!([]));
+    let labels = vec!["x"; 33];
+    let asked = json!({"url": "ftp://h/d", "labels": labels});
+    let refused = user.refused(Method::POST, "/browse", asked).await;
+    assert_eq!(refused, refusal(422, "invalid_value"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_stops_to_look_when_its_user_goes_away() {
+    // A server that accepts connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ftp://{}/d", silent.local_addr().unwrap());
+    let site = site().await;
+    let mover = site.user("dtn1", "agent", &[]).await;
+    let _agent = Agent::start(&site.url, mover.token.clone(), "dtn1", |_| ());
+    let user = site.user("jo", "user", &[]).await;
+    let mut connections = Vec::new();
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        let post = user.request(Method::POST, "/browse");
+        asked.push(tokio::spawn(post.json(&json!({"url": url})).send()));
+        connections.push(silent.accept().await.unwrap().0);
+    }
+    let post = user.request(Method::POST, "/browse");
+    let more = post.json(&json!({"url": url})).send().await.unwrap();
+    assert_eq!(more.status(), 429, "one user has four places");
+    let began = Instant::now();
+    asked.iter().for_each(JoinHandle::abort);
+    for mut connection in connections {
+        let mut byte = [0];
+        while !matches!(connection.read(&mut byte).await, Ok(0) | Err(_)) {}
+    }
+    // Twenty seconds later they would have given up by themselves.
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+    // The user may ask again.
+    loop {
+        let post = user.request(Method::POST, "/browse");
+        let mut again = tokio::spawn(post.json(&json!({"url": url})).send());
+        tokio::select! {
+            accepted = silent.accept() => {
+                accepted.unwrap();
+                again.abort();
+                break;
+            }
+            refused = &mut again => assert_eq!(refused.unwrap().unwrap().status(), 429),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_page_shows_directories_and_takes_what_is_chosen() {
     let site = site().await;
     let mover = site.user("dtn1", "agent", &[]).await;
@@ -230,6 +308,7 @@ async fn a_page_shows_directories_and_takes_what_is_chosen() {
     let hostile = BrowsedDirectory {
         entries: (0..300).map(entry).collect(),
         total: u64::MAX,
+        has_more: true,
         cursor: Some(format!("f{EVIL}")),
     };
     let failed = FileError {

@@ -112,6 +112,7 @@ impl<'a> Puppet<'a> {
             results: Vec::new(),
             renewed: None,
             removed: Vec::new(),
+            browses: Vec::new(),
             wait_seconds: 1,
         };
         let token = service.token(name).await;

@@ -134,6 +134,7 @@ pub(crate) async fn poll(
         results: Vec::new(),
         renewed: None,
         removed: Vec::new(),
+        browses: Vec::new(),
         wait_seconds: 2,
     };
     change(&mut request);

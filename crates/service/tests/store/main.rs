@@ -4,6 +4,7 @@
 #![allow(clippy::print_stderr, reason = "a skip is printed")]
 
 mod browsers;
+mod browsing;
 mod divided;
 mod fixture;
 mod jobs;

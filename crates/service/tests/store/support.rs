@@ -147,6 +147,7 @@ impl Agent {
             results,
             renewed: None,
             removed: Vec::new(),
+            browses: Vec::new(),
             wait_seconds: 0,
         }
     }

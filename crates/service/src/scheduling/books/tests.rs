@@ -143,6 +143,7 @@ impl Site {
             results,
             renewed: None,
             removed: Vec::new(),
+            browses: Vec::new(),
             wait_seconds: 0,
         };
         self.store.poll(&request).await.unwrap();
