@@ -63,6 +63,9 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// Rest after an accept that failed for want of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
+/// Between two looks at the version of the tables.
+const VERSION_LOOK: Duration = Duration::from_secs(5);
+
 /// A socket, and what is served there.
 struct Listener {
     socket: TcpListener,
@@ -270,6 +273,13 @@ impl Server {
         parts.spawn(async move { renewer.run(stopped(&mut stopping)).await });
         let (submitter, mut stopping) = (self.submitter, self.stopping.subscribe());
         parts.spawn(async move { submitter.run(stopped(&mut stopping)).await });
+        let (watched, mut outdated) = (self.store.clone(), None);
+        let stop = async {
+            tokio::select! {
+                () = stop => {}
+                why = migrated(&watched) => outdated = Some(why),
+            }
+        };
         let ended = match self.agent {
             Some(config) => agent::run(config, stop).await,
             None => {
@@ -288,7 +298,23 @@ impl Server {
         }
         self.store.close().await;
         self.traces.end().await;
-        Ok(ended?)
+        match outdated {
+            Some(why) => Err(why.into()),
+            None => Ok(ended?),
+        }
+    }
+}
+
+/// Until another process has migrated the tables to a version that this program does not know: what
+/// it would write then may be wrong.
+async fn migrated(store: &Store) -> StoreError {
+    loop {
+        sleep(VERSION_LOOK).await;
+        // A database that does not answer now says nothing of its tables.
+        if let Err(newer @ StoreError::Newer { .. }) = store.check_version().await {
+            tracing::error!(error = %newer, "this process ends");
+            return newer;
+        }
     }
 }
 

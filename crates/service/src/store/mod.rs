@@ -45,7 +45,7 @@ mod submission;
 mod units;
 mod upkeep;
 
-use std::{fmt::Display, time::Duration};
+use std::{cmp::Ordering, fmt::Display, time::Duration};
 
 use godwit_engine::host::prometheus_text::PrometheusText;
 use godwit_service_api::agent::LEASE_SECONDS;
@@ -92,6 +92,17 @@ pub enum StoreError {
     /// The tables are of another version of the program.
     #[error("the database must be migrated, by `godwit-service migrate`: {0}")]
     Schema(String),
+    /// The tables are of a later version of the program.
+    #[error(
+        "the tables of the database have version {has}, and this program knows {knows} at most: \
+         use the version of godwit-service that has migrated them"
+    )]
+    Newer {
+        /// Version of the tables.
+        has: i64,
+        /// The newest that this program knows.
+        knows: i64,
+    },
     /// The engine.
     #[error("database: {0}")]
     Database(#[from] sqlx::Error),
@@ -146,18 +157,33 @@ impl Store {
     /// Opens a database whose tables are of this version: `sqlite:PATH` or `postgres://...`.
     pub async fn open(url: &str) -> Result<Store, StoreError> {
         let store = Store::connect(url).await?;
-        let (has, wants) = (store.schema_version().await?, newest(store.database.engine));
-        if has != wants {
-            return Err(StoreError::Schema(format!(
-                "it has version {has}, not {wants}"
-            )));
-        }
+        store.check_version().await?;
         Ok(store)
+    }
+
+    /// Whether the tables are of this version of the program: another process may migrate them
+    /// while this one serves.
+    ///
+    /// # Errors
+    /// They are not, or the database does not answer.
+    pub async fn check_version(&self) -> Result<(), StoreError> {
+        let (has, knows) = (self.schema_version().await?, newest(self.database.engine));
+        match has.cmp(&knows) {
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err(StoreError::Newer { has, knows }),
+            Ordering::Less => {
+                let why = format!("it has version {has}, not {knows}");
+                Err(StoreError::Schema(why))
+            }
+        }
     }
 
     /// Creates or upgrades the tables, and opens the database.
     pub async fn migrate(url: &str) -> Result<Store, StoreError> {
         let store = Store::connect(url).await?;
+        if let Err(newer @ StoreError::Newer { .. }) = store.check_version().await {
+            return Err(newer);
+        }
         let mut connection = store.database.patient().await?;
         migrator(store.database.engine)
             .run(&mut connection)

@@ -1,11 +1,18 @@
 //! The program on a laptop: `serve` with an agent in its process, `migrate`, `doctor`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
+use godwit_service::{
+    serve::Server,
+    store::{Store, StoreError},
+};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
-use crate::{harness::Served, site::Site};
+use crate::{
+    harness::Served,
+    site::{Site, settings},
+};
 
 #[test]
 fn one_command_serves_one_person_and_its_log_has_no_token() {
@@ -111,6 +118,37 @@ async fn the_service_of_one_person_copies_what_is_submitted() {
     assert_eq!(std::fs::read(to.path("b")).unwrap(), b"content");
     drop(site);
     running.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_ends_when_another_has_migrated_the_tables_to_a_later_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().display().to_string();
+    let serve = [
+        "godwit-service",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        &data,
+    ];
+    let server = Server::bind(settings(&serve)).await.unwrap();
+    let running = tokio::spawn(server.run(std::future::pending()));
+    let url = format!("sqlite:{data}/service.db");
+    let later = "INSERT INTO _sqlx_migrations
+        (version, description, success, checksum, execution_time) VALUES (999, '', 1, x'', 0)";
+    let tables = sqlx::AnyPool::connect(&url).await.unwrap();
+    sqlx::query(later).execute(&tables).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(100), running).await;
+    let why = ended.unwrap().unwrap().unwrap_err().to_string();
+    assert!(
+        why.contains("have version 999, and this program knows"),
+        "{why}"
+    );
+    // Nor does it start, or change them.
+    for refused in [Store::open(&url).await, Store::migrate(&url).await] {
+        assert!(matches!(refused, Err(StoreError::Newer { has: 999, .. })));
+    }
 }
 
 #[test]
