@@ -168,9 +168,9 @@ impl Connector {
                 return Err(match error.into_io_error() {
                     Ok(error) => error.into(),
                     Err(error) => match error.to_string() {
-                        text if text.contains("certificate verify failed") => Cause::Tls(format!(
-                            "the server's certificate is not trusted: {verdict}"
-                        )),
+                        text if text.contains("certificate verify failed") => {
+                            Cause::Untrusted(verdict.to_string())
+                        }
                         text => Cause::Tls(printable(text.as_bytes())),
                     },
                 });
@@ -179,7 +179,7 @@ impl Connector {
         if let Some(check) = tls.server_check(stream.ssl(), host) {
             let checked = spawn_blocking(move || check(SystemTime::now())).await;
             let checked = checked.map_err(|error| fault(&error))?;
-            checked.map_err(Cause::Untrusted)?;
+            checked.map_err(|refusal| Cause::Untrusted(refusal.to_string()))?;
         }
         Ok(stream)
     }

@@ -2,8 +2,6 @@
 
 use std::{fmt, io, net::SocketAddr, time::Duration};
 
-use godwit_gsi::verify::Refusal;
-
 use crate::url::Origin;
 
 /// What a connection was doing.
@@ -39,9 +37,9 @@ pub enum Cause {
     /// OpenSSL.
     #[error("{0}")]
     Tls(String),
-    /// The rules of grids, see [`godwit_gsi::https::Trust`].
+    /// The server's certificate, by OpenSSL or the rules of grids, see [`godwit_gsi::https::Trust`].
     #[error("the server's certificate is not trusted: {0}")]
-    Untrusted(Refusal),
+    Untrusted(String),
     /// The connector has no TLS.
     #[error("TLS is not set up here")]
     NoTls,

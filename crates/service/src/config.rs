@@ -556,7 +556,8 @@ pub struct AgentOptions {
     #[arg(long, value_name = "DIR")]
     pub allow_local: Vec<PathBuf>,
 
-    /// CAs of the service, in place of the system's (PEM)
+    /// CAs of the service, in place of the system's (PEM). Those of endpoints with grid
+    /// certificates are in X509_CERT_DIR, or in /etc/grid-security/certificates
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 

@@ -123,6 +123,13 @@ async fn serve_until_signal(settings: ServeSettings) -> Result<ExitCode, Service
     let _ = out.flush();
     drop(out);
     info!(listening = ?server.addresses(), "godwit-service serves");
+    let scheme = match server.url().starts_with("https") {
+        true => "https",
+        false => "http",
+    };
+    for address in server.fts_addresses() {
+        info!("for clients of FTS3: {scheme}://{address}");
+    }
     if let Some(address) = server.metrics_address() {
         info!("metrics on http://{address}/metrics");
     }

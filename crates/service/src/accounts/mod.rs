@@ -51,7 +51,7 @@ const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// Nothing was shown.
-    #[error("this needs a token: Authorization: Bearer ...")]
+    #[error("this needs a token (Authorization: Bearer ...), or a certificate of a user")]
     Missing,
     /// What was shown proves nothing, or the user is disabled. Says no more to the sender.
     #[error("the token, password or certificate is not accepted")]

@@ -22,6 +22,9 @@ use crate::{
 /// Files of a job are numbered within this, so that each file has a number of its own.
 const FILES_OF_JOB: i64 = 1 << 24;
 
+/// FTS3's words for what was canceled.
+const CANCELED: &str = "Job canceled by the user";
+
 /// The number of a file over all jobs.
 fn file_id(job: &JobRecord, index: u64) -> i64 {
     let index = i64::try_from(index).unwrap_or(i64::MAX);
@@ -49,7 +52,7 @@ pub(super) fn job(record: &JobRecord, host: &str) -> Map<String, Value> {
     let extra = extra::<JobExtra>(record.options.metadata.as_ref());
     let options = &record.options;
     let reason = match record.state {
-        JobState::Canceled => Some("Job canceled by the user"),
+        JobState::Canceled => Some(CANCELED),
         JobState::Failed | JobState::Partial => {
             Some("One or more files failed. Please have a look at the details for more information")
         }
@@ -189,7 +192,12 @@ const CHANGING: &[(&str, Changing)] = &[
     ("priority", |row| row.of.job.options.priority.into()),
     (FILESIZE, |row| row.bytes.into()),
     ("reason", |row| {
-        row.file.error.as_deref().map(states::reason).into()
+        // Clients write it into their records: without a text they show none.
+        match (row.file.error.as_deref(), row.state) {
+            (Some(error), _) => states::reason(error).into(),
+            (None, "CANCELED") => CANCELED.into(),
+            (None, _) => Value::Null,
+        }
     }),
     ("recoverable", |row| {
         row.file.error.as_ref().map(|error| error.may_pass).into()

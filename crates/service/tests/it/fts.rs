@@ -186,6 +186,12 @@ async fn a_job_of_fts_is_canceled_once() {
     let (status, job) = client.ask(Method::DELETE, &path, None).await;
     assert_eq!((status, &job["job_state"]), (200, &json!("CANCELED")));
     assert_eq!(job["reason"], "Job canceled by the user");
+    // Rucio keeps that of the file as the error of its request.
+    let (_, job) = client.get(&format!("{path}?files=reason")).await;
+    assert_eq!(
+        job["files"],
+        json!([{"reason": "Job canceled by the user"}])
+    );
     let (status, job) = client.ask(Method::DELETE, &path, None).await;
     assert_eq!(
         (status, &job["http_status"]),

@@ -153,6 +153,8 @@ impl Session {
             true => lender.lend(of_other, lent).await,
             false => None,
         };
+        let no_token = token.is_none() && lender.endpoint.capabilities.lacks(Lack::IssuedTokens);
+        let no_token = no_token.then(|| lender.endpoint.name());
         let streams = self.channels_wanted().clamp(1, STREAMS_MAX);
         let stall_limit = self.context.connections.stall_limit;
         let stop = self.context.stop.clone();
@@ -258,7 +260,10 @@ impl Session {
                     (By::Sender, true) => plan.storing.to_owned(),
                     (_, false) => doing,
                 },
-                reply: Box::new(reply),
+                reply: Box::new(match no_token.filter(|_| is_of_other) {
+                    Some(lender) => without_token(&reply, &lender),
+                    None => reply,
+                }),
                 started: true,
             },
             Ok(CopyEnd::Silent(why)) => Error::Transfer {
@@ -278,6 +283,15 @@ impl Session {
             Control::Ftp(_) => None,
         }
     }
+}
+
+/// A refusal by a server that has issued no token. `godwitd` does so if it is told to.
+fn without_token(refusal: &Reply, lender: &str) -> Reply {
+    let why = format!(
+        "{lender} issues no tokens for other servers (godwitd: --issue-tokens), so its files and \
+         directories must be open to the other one"
+    );
+    reply(refusal.code.get(), &format!("{}; {why}", refusal.text()))
 }
 
 /// What became of a request for a copy.
@@ -402,4 +416,19 @@ fn status_in(reason: &str) -> Option<StatusCode> {
     let (_, rest) = reason.split_once("status code ")?;
     let digits = rest.get(..3)?;
     StatusCode::from_bytes(digits.as_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_without_a_token_says_which_server_issues_none() {
+        let refused = reply(550, "HTTP 403 Forbidden: log in");
+        let told = without_token(&refused, "davs://a.example:443");
+        assert_eq!(told.code, refused.code);
+        let text = told.text();
+        assert!(text.starts_with("HTTP 403 Forbidden: log in; davs://a.example:443 issues no"));
+        assert!(text.contains("--issue-tokens"), "{text}");
+    }
 }

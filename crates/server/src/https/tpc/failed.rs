@@ -33,7 +33,11 @@ impl Failed {
 /// The text for the client when the policy allows no address of a host. The address itself is for
 /// the log alone: it would tell how the network inside is built.
 pub(super) fn not_allowed(error: &Error) -> String {
-    format!("no address of {} may be connected to", error.origin.host)
+    format!(
+        "no address of {} may be connected to; the administrator of this server can allow it \
+         (allow-copy-host)",
+        error.origin.host
+    )
 }
 
 impl From<Error> for Failed {
@@ -50,6 +54,10 @@ impl From<Error> for Failed {
                 info!(origin = ?error.origin, ?address, "copy may not connect to an address");
                 not_allowed(&error)
             }
+            Cause::Untrusted(_) => format!(
+                "{error}; the administrator of this server sets which authorities may vouch for \
+                 others (copy-authorities)"
+            ),
             _ => error.to_string(),
         };
         Self {
