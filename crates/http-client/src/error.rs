@@ -37,7 +37,8 @@ pub enum Cause {
     /// OpenSSL.
     #[error("{0}")]
     Tls(String),
-    /// The server's certificate, by OpenSSL or the rules of grids, see [`godwit_gsi::https::Trust`].
+    /// The server's certificate, by OpenSSL or by the rules of grids, see
+    /// [`godwit_gsi::https::Trust`].
     #[error("the server's certificate is not trusted: {0}")]
     Untrusted(String),
     /// The connector has no TLS.

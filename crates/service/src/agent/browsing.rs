@@ -56,29 +56,29 @@ pub(super) struct Browser {
 struct Places(Arc<AtomicUsize>);
 
 /// One of them, while it is there.
-struct Place(Arc<AtomicUsize>);
+struct BrowsePlace(Arc<AtomicUsize>);
 
 impl Places {
     /// `None`: `most` are taken.
-    fn take(&self, most: usize) -> Option<Place> {
-        let place = Place(Arc::clone(&self.0));
+    fn take(&self, most: usize) -> Option<BrowsePlace> {
+        let place = BrowsePlace(Arc::clone(&self.0));
         (self.0.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for BrowsePlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A directory that is looked into.
-struct Running {
+struct RunningBrowse {
     all: Arc<Mutex<HashMap<Uuid, CancellationToken>>>,
     id: Uuid,
 }
 
-impl Drop for Running {
+impl Drop for RunningBrowse {
     fn drop(&mut self) {
         self.all.lock().remove(&self.id);
     }
@@ -116,7 +116,7 @@ impl Browser {
             running.insert(browse.id, stop.clone());
             running.len() <= BROWSES_MAX
         };
-        let running = Running {
+        let running = RunningBrowse {
             all: Arc::clone(&self.running),
             id: browse.id,
         };

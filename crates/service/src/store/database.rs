@@ -267,7 +267,8 @@ async fn pool(engine: Engine, url: &str, size: u32) -> Result<AnyPool, StoreErro
     Ok(pool.connect(url).await?)
 }
 
-/// Advisory locks of PostgreSQL have numbers, which programs of one database share. Drawn at random.
+/// Advisory locks of PostgreSQL have numbers, which programs of one database share. This one says
+/// `godwit` in ASCII.
 const LOCKS: i64 = 0x676f_6477_6974_0000;
 
 /// Where one transaction is at a time.
