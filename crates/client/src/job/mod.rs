@@ -25,7 +25,10 @@ use std::{
     time::Duration,
 };
 
-use godwit_engine::{data::ChannelParams, storage::PosixStorage};
+use godwit_engine::{
+    data::{ChannelParams, FilePart},
+    storage::PosixStorage,
+};
 use godwit_proto::url::{Location, RemoteUrl};
 use godwit_tune::Tuner;
 use parking_lot::Mutex;
@@ -273,6 +276,7 @@ fn channel_params(spec: &JobSpec, context: &RunContext) -> ChannelParams {
         // The server may say no word before its connections end.
         closes_late: false,
         reports_safe: true,
+        part: FilePart::Whole,
     }
 }
 
