@@ -85,6 +85,7 @@ impl RunContext {
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             setting: Some(self.target.now().setting),
+            stripes: self.target.stripes(),
             ..self.counters.snapshot()
         }
     }

@@ -32,6 +32,10 @@ pub(crate) struct SettingTarget {
     reporter: Arc<Reporter>,
     /// What no setting may pass, as another thread says; none: nothing.
     limit: OnceLock<SettingLimit>,
+    /// Data channels in all, which those of stripes keep to; none: no transfer has stripes.
+    channels_max: OnceLock<u32>,
+    /// Stripes of the transfers that have most: each has the parallelism of the setting.
+    stripes: AtomicU32,
     /// Small files in flight on a session, as last reported.
     pipelining: AtomicU32,
     /// When it was reported last, and the maximum of all reports.
@@ -45,6 +49,8 @@ impl SettingTarget {
             endpoints,
             reporter,
             limit: OnceLock::new(),
+            channels_max: OnceLock::new(),
+            stripes: AtomicU32::new(1),
             pipelining: AtomicU32::new(1),
             depth_reported: Mutex::default(),
         }
@@ -68,16 +74,64 @@ impl SettingTarget {
         let _ = self.limit.set(limit);
     }
 
-    /// `setting` as far as servers were found to let it, and the limit of the job.
+    /// `setting` as far as servers were found to let it, the limit of the job, and room for all
+    /// stripes.
     pub(crate) fn clamp_to_limits(&self, setting: Setting) -> Setting {
         let limit = self.limit();
         let sessions = self.endpoints.sessions_max().min(limit.concurrency);
         let channels = self.endpoints.channels_max().min(limit.parallelism);
+        let concurrency = setting.concurrency.min(sessions);
+        let stripes = self.stripes();
+        let room = match self.channels_max.get() {
+            Some(most) if stripes > 1 => {
+                let most = limit.channels().min(*most);
+                (most / stripes / concurrency.max(1)).max(1)
+            }
+            _ => u32::MAX,
+        };
         Setting {
-            concurrency: setting.concurrency.min(sessions),
-            parallelism: setting.parallelism.min(channels),
+            concurrency,
+            parallelism: setting.parallelism.min(channels).min(room),
             ..setting
         }
+    }
+
+    /// Stripes of the transfers that have most, at least 1.
+    pub(crate) fn stripes(&self) -> u32 {
+        self.stripes.load(Ordering::Relaxed)
+    }
+
+    /// A transfer with `endpoint` has so many stripes: reports it where that is more than any had.
+    pub(crate) fn on_stripes(&self, endpoint: &Endpoint, stripes: u32) {
+        if self.stripes.fetch_max(stripes, Ordering::Relaxed) >= stripes {
+            return;
+        }
+        let before = self.now();
+        let (from, to) = (before.setting, self.clamp_to_limits(before.setting));
+        self.reporter.emit(&Event::Decision {
+            side: None,
+            from: Some(self.view(from)),
+            to: self.view(to),
+            reason: format!("{to}: {stripes} stripes at {}", endpoint.name()),
+        });
+        if from != to {
+            self.replace(Target {
+                setting: to,
+                ..before
+            });
+        }
+    }
+
+    /// Transfers may have stripes.
+    pub(crate) fn allows_stripes(&self) -> bool {
+        self.channels_max.get().is_some()
+    }
+
+    /// Transfers may have stripes from now on, with so many data channels in all. Before anything
+    /// is opened.
+    pub(crate) fn allow_stripes(&self, channels_max: u32) {
+        // It is set once: here.
+        let _ = self.channels_max.set(channels_max);
     }
 
     /// The limit of the job.
@@ -151,11 +205,11 @@ impl SettingTarget {
 
     /// A setting as logs hold it.
     pub(crate) fn view(&self, setting: Setting) -> SettingView {
-        Setting {
-            pipelining_depth: self.pipelining.load(Ordering::Relaxed),
-            ..setting
+        SettingView {
+            stripes: self.stripes(),
+            pipelining: self.pipelining.load(Ordering::Relaxed),
+            ..setting.into()
         }
-        .into()
     }
 }
 

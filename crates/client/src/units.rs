@@ -136,6 +136,16 @@ fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
     format!("{number:.digits$} {}", units[unit])
 }
 
+/// A setting as people see it: `2 x 8`, with stripes `2 x 4 stripes x 8`, or `4 stripes x 8` of one
+/// control channel.
+pub(crate) fn show_setting(concurrency: u64, stripes: u64, parallelism: u64) -> String {
+    match (concurrency, stripes) {
+        (_, 0 | 1) => format!("{concurrency} x {parallelism}"),
+        (1, _) => format!("{stripes} stripes x {parallelism}"),
+        _ => format!("{concurrency} x {stripes} stripes x {parallelism}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

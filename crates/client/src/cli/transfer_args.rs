@@ -69,6 +69,10 @@ pub(crate) struct TransferArgs {
     /// that support them (godwitd), which keep them
     #[arg(long)]
     pub(crate) no_sparse: bool,
+    /// Move all data of a file over one data node of a server. Without this option large files go
+    /// to all data nodes of a striped server, each with as many data channels as --parallelism says
+    #[arg(long)]
+    pub(crate) no_striping: bool,
     /// Read and write local files without the page cache (O_DIRECT), where their file system can.
     /// Takes 1 MiB of memory per data channel. godwitd has the same option
     #[arg(long)]
@@ -193,6 +197,7 @@ pub(super) fn job_of(
         socket_buffer_bytes: Some(args.tcp_buffer).filter(|n| *n > 0),
         block_bytes: args.block_size,
         sparse: !args.no_sparse,
+        striping: !args.no_striping,
         direct_io: args.direct_io,
         processors: args.processors,
         congestion: match args.congestion {

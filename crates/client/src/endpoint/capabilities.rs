@@ -27,6 +27,10 @@ pub(crate) enum Lack {
     Pasv,
     /// It connects to no host but the client's.
     ForeignConnections,
+    /// Several addresses for the data of one transfer (SPAS), or a need of them: it has one.
+    Stripes,
+    /// Connections to several addresses (SPOR).
+    StripedPort,
     ModeE,
     Allo,
     Mlst,
@@ -73,6 +77,8 @@ pub(crate) enum Observed {
     FedByClient,
     /// Another server has connected to it.
     MetByServer,
+    /// It has several addresses for the data of one transfer.
+    HasStripes,
     /// Its MLSD lists the directory itself.
     MlsdListsItself,
     /// Its LIST and NLST with `-a` list the directory itself.

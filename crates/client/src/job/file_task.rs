@@ -14,7 +14,7 @@ use crate::{
     session::{NextTransfer, Session, SessionPair, retry::Operation},
     spec::JobSpec,
     transfer::{
-        FileTransfer, OpenFile, PIECE_BYTES_MIN, PieceSize,
+        FileTransfer, OpenFile, PIECE_BYTES_MIN, PieceSize, SMALL_BYTES_MAX,
         range_outcome::RangeOutcome,
         resume,
         source_file::{LocalEnd, Origin, Peer, SourceFile},
@@ -74,6 +74,9 @@ impl FileTask {
         changed: Arc<Notify>,
     ) -> Result<Self> {
         let open = OpenFile::begin(session, &source_file, spec).await?;
+        if source_file.size.is_some_and(|size| size > SMALL_BYTES_MAX) {
+            session.learn_stripes(&source_file.source()).await?;
+        }
         let mut file = Self::new(session, open, source_file, changed);
         if file.source_file.is_assembled {
             file.missing = Some(Vec::new());
@@ -189,7 +192,8 @@ impl FileTask {
             return (piece.or(Some(ByteRange { start: 0, end: 0 })), true);
         }
         let all = self.length().and_then(|length| ByteRange::new(0, length));
-        let shared = all.filter(|all| self.transfer.can_split(session) && sizer.shares(all.len()));
+        let may_share = self.transfer.can_split(session) && !session.stripes_whole_files();
+        let shared = all.filter(|all| may_share && sizer.shares(all.len()));
         state.unclaimed.extend(shared);
         let piece = self.claim_of(&mut state, sizer, rate);
         state.busy = 1;

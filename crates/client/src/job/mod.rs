@@ -160,6 +160,9 @@ async fn run_observed(
     });
     controller.chooses_congestion(congestion::chooser(&spec, &context));
     context.target.limit_to(spec.limit.clone());
+    if spec.striping {
+        context.target.allow_stripes(spec.tuner.bounds.channels_max);
+    }
     controller.begin(&context);
     context.local.durability.set_level(spec.durability);
     let params = channel_params(&spec, &context);

@@ -201,14 +201,27 @@ fn explained<S: serde::Serializer>(
 #[allow(missing_docs)] // godwit_tune::Setting, whose words the log keeps
 pub struct SettingView {
     pub concurrency: u32,
+    /// Of striped transfers, each of which has `parallelism` data channels a stripe.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub stripes: u32,
     pub parallelism: u32,
     pub pipelining: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_one(n: &u32) -> bool {
+    *n == 1
 }
 
 impl From<godwit_tune::Setting> for SettingView {
     fn from(s: godwit_tune::Setting) -> Self {
         Self {
             concurrency: s.concurrency,
+            stripes: 1,
             parallelism: s.parallelism,
             pipelining: s.pipelining_depth,
         }

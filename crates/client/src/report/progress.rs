@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{session_rates::SessionRates, totals};
-use crate::units::{show_bytes, show_rate};
+use crate::units::{show_bytes, show_rate, show_setting};
 
 /// Time between two looks at the counters.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
@@ -238,6 +238,8 @@ pub struct Snapshot {
     pub channels: u32,
     /// What is steered towards.
     pub setting: Option<Setting>,
+    /// Stripes of transfers, each with the parallelism of the setting; 0 and 1: none.
+    pub stripes: u32,
     /// What limited the last epoch.
     pub limited_by: Option<Bottleneck>,
 }
@@ -281,6 +283,7 @@ impl Counters {
             files_total: read(&self.files_found),
             channels,
             setting: None,
+            stripes: 1,
             limited_by: self.limits().last,
         }
     }
@@ -502,6 +505,11 @@ fn line(s: &Snapshot, bps: f64) -> String {
                 String::new()
             };
             let channels = match s.setting {
+                Some(setting) if s.stripes > 1 => show_setting(
+                    setting.concurrency.into(),
+                    s.stripes.into(),
+                    setting.parallelism.into(),
+                ),
                 Some(setting) => setting.to_string(),
                 None => s.channels.to_string(),
             };
@@ -544,6 +552,7 @@ mod tests {
             files_total: 2,
             channels: 4,
             setting: None,
+            stripes: 1,
             limited_by: None,
         };
         assert_eq!(
@@ -556,6 +565,12 @@ mod tests {
             ..s
         };
         assert!(line(&tuned, 1e9).ends_with("2 x 8 channels, limited by path-capacity"));
+        let striped = Snapshot {
+            setting: Some(Setting::new(1, 6)),
+            stripes: 4,
+            ..s
+        };
+        assert!(line(&striped, 1e9).ends_with("1/2 files, 4 stripes x 6 channels"));
         let scanning = Snapshot {
             phase: Phase::Scan,
             total_known: false,

@@ -263,6 +263,7 @@ impl Session {
     fn forget_channels(&mut self) {
         self.data.set = None;
         self.server.cached = None;
+        self.server.stripes = 1;
     }
 
     /// Data channels that are open without a transfer.

@@ -239,6 +239,8 @@ pub struct JobSpec {
     pub block_bytes: u64,
     /// Holes of files are not sent if both ends support them.
     pub sparse: bool,
+    /// Large files go to all data nodes of a striped server.
+    pub striping: bool,
     /// Local files are read and written without the page cache.
     pub direct_io: bool,
     /// Processors of all threads; `None`: the kernel's choice.

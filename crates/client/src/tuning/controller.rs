@@ -201,7 +201,7 @@ impl Controller {
         let seconds = self.decided.epoch_seconds.unwrap_or(self.seconds);
         EpochPlan {
             setting,
-            channels: setting.channels(),
+            channels: setting.channels().saturating_mul(context.target.stripes()),
             seconds,
             side: self.side(),
             settles: settles && !restarts,

@@ -48,6 +48,7 @@ mod refused_names;
 mod relay;
 mod renaming;
 mod silence;
+mod striping;
 mod sync;
 mod through_client;
 mod tls;

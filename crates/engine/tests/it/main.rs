@@ -14,6 +14,7 @@ mod data_protected;
 mod data_queue;
 mod data_ranges;
 mod data_refused;
+mod data_stripes;
 mod data_tls;
 mod storage;
 mod storage_confinement;

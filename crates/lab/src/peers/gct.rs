@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use super::process::{Options, Process, Stream};
@@ -66,7 +66,8 @@ pub struct GctConfig {
     ip: IpAddr,
     port: u16,
     chroot: bool,
-    data_nodes: u8,
+    data_nodes: Vec<Option<IpAddr>>,
+    nodes_subject: Option<String>,
     log_level: String,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
@@ -101,7 +102,23 @@ impl GctConfig {
     /// Default 0: the process of the session moves data itself.
     #[must_use]
     pub fn data_nodes(mut self, data_nodes: u8) -> GctConfig {
-        self.data_nodes = data_nodes;
+        self.data_nodes = vec![None; data_nodes.into()];
+        self
+    }
+
+    /// Moves data in a process at each of these addresses: a striped server whose data nodes are
+    /// hosts of their own.
+    #[must_use]
+    pub fn data_nodes_at(mut self, addresses: &[IpAddr]) -> GctConfig {
+        self.data_nodes = addresses.iter().copied().map(Some).collect();
+        self
+    }
+
+    /// Front end and data nodes prove to each other that they are of this subject, and their link
+    /// is protected. Anonymous users are not let in then. Without it that link is open.
+    #[must_use]
+    pub fn protects_nodes(mut self, subject: &str) -> GctConfig {
+        self.nodes_subject = Some(subject.to_owned());
         self
     }
 
@@ -137,17 +154,15 @@ impl GctConfig {
         let logs = TempDir::new().map_err(Error::os("make a directory for logs"))?;
         let mut nodes = Vec::new();
         let mut contacts = Vec::new();
-        for index in 0..self.data_nodes {
-            let mut command = self.command(0, &logs.path().join(format!("node{index}.log")))?;
-            command
-                .arg("-dn")
-                .arg("-ipc-interface")
-                .arg(self.ip.to_string());
+        for (index, at) in self.data_nodes.iter().enumerate() {
+            let ip = at.unwrap_or(self.ip);
+            let mut command = self.command(ip, 0, &logs.path().join(format!("node{index}.log")))?;
+            command.arg("-dn").arg("-ipc-interface").arg(ip.to_string());
             let (node, port) = start_one(command)?;
             nodes.push(node);
-            contacts.push(format!("{}:{port}", url_host(self.ip)));
+            contacts.push(format!("{}:{port}", url_host(ip)));
         }
-        let mut command = self.command(self.port, &logs.path().join("server.log"))?;
+        let mut command = self.command(self.ip, self.port, &logs.path().join("server.log"))?;
         if !contacts.is_empty() {
             command.arg("-r").arg(contacts.join(","));
         }
@@ -165,9 +180,9 @@ impl GctConfig {
     }
 
     /// Only `-r` and `-dn` are left to add.
-    fn command(&self, port: u16, log_file: &Path) -> Result<Command, Missing> {
+    fn command(&self, ip: IpAddr, port: u16, log_file: &Path) -> Result<Command, Missing> {
         let mut command = SERVER.command()?;
-        let ip = self.ip.to_string();
+        let ip = ip.to_string();
         command
             // Each session looks up the name of its client before it greets. A lost packet costs
             // 5 s by default.
@@ -176,10 +191,23 @@ impl GctConfig {
             .args(["-c", "/dev/null"])
             .args(["-p", &port.to_string()])
             .args(["-control-interface", &ip])
-            .args(["-data-interface", &ip])
-            .arg("-allow-anonymous");
-        if rustix::process::geteuid().is_root() {
-            command.args(["-anonymous-user", "root", "-allow-root"]);
+            .args(["-data-interface", &ip]);
+        let is_root = rustix::process::geteuid().is_root();
+        match &self.nodes_subject {
+            Some(subject) => {
+                command.arg("-ipc-auth-mode");
+                command.arg(format!("subject:{subject}"));
+            }
+            // It opens the link to the data nodes.
+            None => {
+                command.arg("-allow-anonymous");
+                if is_root {
+                    command.args(["-anonymous-user", "root"]);
+                }
+            }
+        }
+        if is_root {
+            command.arg("-allow-root");
         }
         if self.chroot {
             command.arg("-chroot-path").arg(&self.root);
@@ -215,7 +243,8 @@ impl GctServer {
             ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 0,
             chroot: false,
-            data_nodes: 0,
+            data_nodes: Vec::new(),
+            nodes_subject: None,
             log_level: "ERROR,WARN,INFO".to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -260,6 +289,38 @@ impl GctServer {
     /// [`Error::Os`] when the kernel refuses.
     pub fn crash(&self) -> Result<(), Error> {
         self.process.signal_group(Signal::KILL)
+    }
+
+    /// Kills a data node and the transfers that it carries, as a crash of its host would.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the kernel refuses.
+    ///
+    /// # Panics
+    /// There is no such node.
+    pub fn crash_node(&self, index: usize) -> Result<(), Error> {
+        self.nodes[index].signal_group(Signal::KILL)
+    }
+
+    /// Kills the transfers that a data node carries, and leaves it listening.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the kernel refuses, or does not tell what belongs to the node.
+    ///
+    /// # Panics
+    /// There is no such node.
+    pub fn crash_node_transfers(&self, index: usize) -> Result<(), Error> {
+        let node = self.nodes[index].id();
+        let children = fs::read_to_string(format!("/proc/{node}/task/{node}/children"))
+            .map_err(Error::os("read the processes of a data node"))?;
+        for child in children.split_whitespace() {
+            let Some(pid) = child.parse().ok().and_then(Pid::from_raw) else {
+                continue;
+            };
+            rustix::process::kill_process(pid, Signal::KILL)
+                .map_err(|error| Error::os("kill a process of a data node")(error.into()))?;
+        }
+        Ok(())
     }
 
     /// What all its processes printed and logged so far, the end of it if it is much.

@@ -50,6 +50,7 @@ mod service_servers;
 mod service_shares;
 mod soak;
 mod sshftp;
+mod striping;
 mod sync;
 mod terminal;
 mod third_party;

@@ -286,6 +286,14 @@ impl Site {
         .expect("crashes");
     }
 
+    /// The reference server.
+    pub(crate) fn gct_server(&self) -> &GctServer {
+        match &self.server {
+            Server::Gct(server) => server,
+            Server::Godwitd(_) => panic!("it is ours"),
+        }
+    }
+
     /// The program itself, for signals.
     pub(crate) fn process(&self) -> &peers::Process {
         match &self.server {

@@ -49,6 +49,8 @@ pub struct ServerState {
     holes: Option<bool>,
     /// Cached data channels: direction they carry data in. `None`: a new address command is needed.
     pub cached: Option<Direction>,
+    /// Addresses of the data channels in force, one a stripe; 1 without SPAS and SPOR.
+    pub stripes: u32,
     /// `mode` is what the server has, not merely what it had before something failed.
     mode_known: bool,
 }
@@ -65,6 +67,7 @@ impl ServerState {
             wants_holes: false,
             holes: Some(false),
             cached: None,
+            stripes: 1,
             mode_known: true,
         }
     }

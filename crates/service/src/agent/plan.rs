@@ -256,6 +256,7 @@ impl Group {
                 socket_buffer_bytes: None,
                 block_bytes: BLOCK_BYTES,
                 sparse: true,
+                striping: true,
                 direct_io: false,
                 processors: None,
                 congestion: CongestionChoice::System,

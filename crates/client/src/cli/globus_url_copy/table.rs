@@ -183,10 +183,10 @@ pub const OPTIONS: &[Row] = rows! {
     Same Length ["-len", "-partial-length"] "N" => "bytes of a part";
     Same ListUrl ["-list", "-list-url"] "URL" => "names at a server, directories with a slash; \
                                                   with -r those below too";
-    Refused Refused ["-stripe", "-striped"] => "data goes over one node of a striped server; files \
-                                                arrive all the same without the option";
-    Refused Refused ["-sbs", "-striped-block-size"] "SIZE" => "data goes over one node of a \
-                                                               striped server";
+    Same Nothing ["-stripe", "-striped"] => "always so for large files, where the destination has \
+                                             several data nodes";
+    Refused Refused ["-sbs", "-striped-block-size"] "SIZE" => "the sender chooses which data node \
+                                                               gets which bytes";
     Same Nothing ["-ipv6", "-IPv6"] => "always so where the host has an address of that kind";
     Refused Refused ["-u", "-udt"] => "there is no UDT here: data goes over TCP";
     Same Nothing ["-g2", "-gridftp2"] => "no effect on what arrives";

@@ -70,6 +70,8 @@ pub struct SettingSpan {
     pub until: f64,
     /// Control channels, each with its own mover.
     pub concurrency: u64,
+    /// Stripes of its transfers, each with so many data channels; 1 without.
+    pub stripes: u64,
     /// Data channels of each.
     pub parallelism: u64,
     /// Seconds that were measured.
@@ -82,6 +84,13 @@ pub struct SettingSpan {
     pub limited_by: Option<String>,
     /// The word of the log.
     pub slower_side: Option<String>,
+}
+
+impl SettingSpan {
+    /// Control channels, stripes and data channels.
+    fn setting(&self) -> [u64; 3] {
+        [self.concurrency, self.stripes, self.parallelism]
+    }
 }
 
 /// What limited a part of a run, and what helps.
@@ -165,6 +174,7 @@ impl Run {
             "epoch" => self.epochs.push(SettingSpan {
                 until: number("t"),
                 concurrency: event["setting"]["concurrency"].as_u64().unwrap_or(0),
+                stripes: event["setting"]["stripes"].as_u64().unwrap_or(1),
                 parallelism: event["setting"]["parallelism"].as_u64().unwrap_or(0),
                 seconds: number("seconds"),
                 bytes: count("bytes"),
@@ -187,7 +197,7 @@ impl Run {
     fn finish(&mut self) {
         self.phases = self
             .epochs
-            .chunk_by(|a, b| (a.concurrency, a.parallelism) == (b.concurrency, b.parallelism))
+            .chunk_by(|a, b| a.setting() == b.setting())
             .filter_map(together)
             .collect();
         let total = sum(&self.epochs).max(1);

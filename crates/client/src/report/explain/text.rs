@@ -3,12 +3,14 @@
 use std::fmt;
 
 use super::{Explanation, Run, SettingSpan};
-use crate::units::{show_bytes, show_rate};
+use crate::units::{show_bytes, show_rate, show_setting};
 
 /// Rows of the table of settings; of longer runs the first and the last are shown.
 const ROWS_MAX: usize = 24;
 /// A limit of less than this share of the bytes is not printed.
 const SHARE_MIN: f64 = 0.005;
+/// Characters of the column of settings, at least.
+const SETTING_WIDTH: usize = 9;
 /// Bars of the picture of goodput.
 const BARS_MAX: usize = 60;
 
@@ -93,9 +95,11 @@ fn table(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         return Ok(());
     }
     write!(f, "\n  goodput over time: {}", bars(&run.epochs))?;
+    let widths = phases.iter().map(|phase| setting_of(phase).len());
+    let width = widths.max().unwrap_or(0).max(SETTING_WIDTH);
     write!(
         f,
-        "\n  {:>9}  {:>9}  {:>12}  limited by",
+        "\n  {:>9}  {:>width$}  {:>12}  limited by",
         "until", "setting", "goodput"
     )?;
     let hidden = phases.len().saturating_sub(ROWS_MAX);
@@ -108,14 +112,18 @@ fn table(run: &Run, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         write!(
             f,
-            "\n  {:>7.1} s  {:>9}  {:>12}  {}",
+            "\n  {:>7.1} s  {:>width$}  {:>12}  {}",
             phase.until,
-            format!("{} x {}", phase.concurrency, phase.parallelism),
+            setting_of(phase),
             show_rate(phase.goodput_bps),
             phase.limited_by.as_deref().unwrap_or("-")
         )?;
     }
     Ok(())
+}
+
+fn setting_of(phase: &SettingSpan) -> String {
+    show_setting(phase.concurrency, phase.stripes, phase.parallelism)
 }
 
 /// One bar for each equal part of the measured time, against the highest goodput.

@@ -11,7 +11,7 @@ use ratatui::{
 use super::history::{FileLine, TransferHistory};
 use crate::{
     report::progress::clock,
-    units::{show_bytes, show_rate},
+    units::{show_bytes, show_rate, show_setting},
 };
 
 const NAME: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -226,7 +226,7 @@ fn file_line(file: &FileLine, width: usize) -> Line<'static> {
 
 fn setting_of(history: &TransferHistory) -> String {
     match history.setting {
-        Some(s) => format!("{} x {}", s.concurrency, s.parallelism),
+        Some(s) => show_setting(s.concurrency.into(), s.stripes.into(), s.parallelism.into()),
         None => history.channels.to_string(),
     }
 }
@@ -274,6 +274,7 @@ mod tests {
             channels: 16,
             setting: Some(SettingView {
                 concurrency: 2,
+                stripes: 1,
                 parallelism: 8,
                 pipelining: 1,
             }),

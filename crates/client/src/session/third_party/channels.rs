@@ -4,7 +4,7 @@
 //! MODE E wants the receiver to listen. Where the sender cannot come to it, or may not, MODE S lets
 //! the sender listen instead, one channel a file.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, net::SocketAddr};
 
 use godwit_engine::data::{ChannelSecurity, GsiSecurity};
 use godwit_proto::{
@@ -36,11 +36,13 @@ pub(crate) struct ThirdPartyChannels {
 }
 
 impl Session {
-    /// Makes data channels ready that lead from the server of `source` to that of this session.
+    /// Makes data channels ready that lead from the server of `source` to that of this session;
+    /// `striped`: to all stripes that it has.
     pub(crate) async fn make_channels_between(
         &mut self,
         source: &mut Session,
         stream: bool,
+        striped: bool,
         doing: &str,
     ) -> Result<ThirdPartyChannels> {
         self.agree_on_protection(source).await?;
@@ -59,15 +61,20 @@ impl Session {
             source.server.wants_holes = self.sends_holes();
             let here = self.settings(mode, Direction::Put);
             let there = source.settings(mode, Direction::Get);
-            let reused =
-                self.server.can_reuse(Direction::Put) && source.server.can_reuse(Direction::Get);
+            let spreads = striped
+                && mode == Mode::ExtendedBlock
+                && self.may_have_stripes()
+                && source.may_connect_to_stripes();
+            let reused = self.has_channels_for(spreads)
+                && self.server.can_reuse(Direction::Put)
+                && source.server.can_reuse(Direction::Get);
             let made = if reused {
                 let settled = tokio::join!(self.settle(&here, doing), source.settle(&there, doing));
                 settled.0.and_then(|here| Ok(here && settled.1?))
             } else if receiver_listens {
-                source.connect_to(there, self, here, doing).await
+                source.connect_to(there, self, here, spreads, doing).await
             } else {
-                self.connect_to(here, source, there, doing).await
+                self.connect_to(here, source, there, false, doing).await
             };
             if !matches!(made, Ok(true)) {
                 // Not all of the settings were asked for, or heard.
@@ -194,17 +201,21 @@ impl Session {
         settings: Vec<Command>,
         to: &mut Session,
         settings_there: Vec<Command>,
+        spreads: bool,
         doing: &str,
     ) -> Result<bool> {
-        for session in [&mut *self, &mut *to] {
-            session.data.set = None;
-            session.server.cached = None;
-        }
-        let Some(address) = to.ask_to_listen(settings_there, doing).await? else {
+        self.forget_channels();
+        to.forget_channels();
+        let addresses = match spreads {
+            true => to.ask_for_stripes(&settings_there, doing).await?,
+            false => (to.ask_to_listen(settings_there, doing).await?).map(|address| vec![address]),
+        };
+        let Some(addresses) = addresses else {
             return Ok(false);
         };
         let [_, peer] = self.data.addresses;
-        if address.ip().is_loopback() && !peer.is_loopback() {
+        let unreachable = |address: &&SocketAddr| address.ip().is_loopback() && !peer.is_loopback();
+        if let Some(address) = addresses.iter().find(unreachable) {
             return Err(Error::Usage(format!(
                 "{}: listens on {address}, where {} cannot reach it: name it by an address that \
                  all can reach",
@@ -212,15 +223,24 @@ impl Session {
                 self.endpoint.name(),
             )));
         }
-        let command = Self::connect_command(address);
+        let command = match addresses[..] {
+            [address] => Self::connect_command(address),
+            _ => Command::Spor(addresses.clone()),
+        };
         let Some(reply) = self.ask_with(&settings, &command, doing).await? else {
             return Ok(false);
         };
         if reply.code.is_success() {
+            self.on_stripes(addresses.len());
+            to.on_stripes(addresses.len());
             return Ok(true);
         }
         if !self.is_usable() || reply.code.is_transient() {
             return Err(Error::refused(doing, reply));
+        }
+        if addresses.len() > 1 {
+            self.lesson(Lack::StripedPort, &reply, "SPOR", "one stripe takes all");
+            return Ok(false);
         }
         self.endpoint.capabilities.learn(
             Lack::ForeignConnections,

@@ -60,7 +60,7 @@ pub(crate) struct ThirdPartyPlan<'a> {
     pub(crate) stream: bool,
     /// Called off where the worker is wanted no more.
     pub(crate) may_be_cut: bool,
-    /// Long enough to follow the tuner while it runs.
+    /// Long enough to follow the tuner while it runs, and worth all stripes of its servers.
     pub(crate) long: bool,
     /// ALLO, sent just before; a refusal is ignored. Where the bytes pass through this machine, or
     /// REST behind what the receiver has.
@@ -159,8 +159,9 @@ impl Session {
         self.context
             .counters
             .on_transfer_start(source.round_trip.max(self.round_trip));
+        let striped = plan.long && source.sends_striped(&plan.retrieve, plan.restart.is_some());
         let made = self
-            .make_channels_between(source, plan.stream, plan.storing)
+            .make_channels_between(source, plan.stream, striped, plan.storing)
             .await;
         let between = match made {
             Ok(made) => made,
@@ -216,7 +217,7 @@ impl Session {
             return LiveRequests::none(now);
         }
         let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
-        let channels = self.server.parallelism.unwrap_or(channels);
+        let channels = self.channels_of(mode, self.server.parallelism.unwrap_or(channels));
         LiveRequests::new(
             &self.server.features,
             channels,
@@ -282,7 +283,8 @@ impl ThirdPartyTransfer<'_> {
                 }
                 Ok(()) = target.changed(), if self.relaying.flows() => {
                     let target = *target.borrow_and_update();
-                    self.live_requests.want(self.receiver.channels_wanted());
+                    let wanted = self.receiver.channels_wanted();
+                    self.live_requests.want(self.sender.channels_of(self.between.mode, wanted));
                     self.cut = self.plan.may_be_cut && !target.includes(self.receiver.data.place);
                 }
                 () = sleep_until(wake.unwrap_or(later)), if wake.is_some() => {}
@@ -383,20 +385,23 @@ impl ThirdPartyTransfer<'_> {
         }
         let flows = self.relaying.flows();
         if flows && !flowed && !self.between.reused && self.between.mode == Mode::ExtendedBlock {
-            let channels = self.sender.data.params.parallelism;
-            self.sender.report_channels(ChannelState::Opened, channels);
+            self.sender
+                .report_channels(ChannelState::Opened, self.channels());
         }
         // The sender's report is newer, and says more.
         if flows && self.reported.is_none() {
             self.running.report(Sample {
                 bytes: self.relaying.bytes().unwrap_or(0),
-                channels: match self.between.mode {
-                    Mode::ExtendedBlock => self.sender.data.params.parallelism,
-                    Mode::Stream => 1,
-                },
+                channels: self.channels(),
                 ..Sample::default()
             });
         }
+    }
+
+    /// As many as it begins with.
+    fn channels(&self) -> u32 {
+        let parallelism = self.sender.data.params.parallelism;
+        self.sender.channels_of(self.between.mode, parallelism)
     }
 
     /// A reply to something beside the transfer.
@@ -431,7 +436,7 @@ impl ThirdPartyTransfer<'_> {
         if before != after {
             let sender = &mut *self.sender;
             sender.report_channel_change(before, after);
-            sender.server.parallelism = Some(after);
+            sender.server.parallelism = Some(after / sender.server.stripes.max(1));
         }
     }
 
@@ -478,6 +483,9 @@ impl ThirdPartyTransfer<'_> {
             ..
         } = self;
         let over = self.relaying.is_over();
+        // Not every receiver waits with its last word for the last report of each stripe.
+        let may_miss = sender.server.stripes > 1;
+        let wanted = plan.passed.region.map(ByteRange::len);
         let (failure, told) = self.relaying.end();
         // It may have ended by itself just then.
         let is_cut = self.cut && !self.stopped && !(over && failure.is_none());
@@ -521,7 +529,7 @@ impl ThirdPartyTransfer<'_> {
         ThirdPartyOutcome {
             result,
             is_cut,
-            bytes: told.bytes(),
+            bytes: (told.bytes()).filter(|bytes| !may_miss || wanted.is_none_or(|n| n <= *bytes)),
             safe: told.safe,
         }
     }

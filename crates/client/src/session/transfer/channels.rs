@@ -39,27 +39,34 @@ pub(crate) const TURNS_MAX: usize = 6;
 
 impl Session {
     /// Makes data channels ready for a transfer in `direction`, in the best mode that works here.
-    /// `stream` insists on MODE S. Returns the mode.
+    /// `stream` insists on MODE S; `striped`: a put goes to all stripes that the server has. Returns
+    /// the mode.
     pub(crate) async fn make_channels(
         &mut self,
         direction: Direction,
         stream: bool,
+        striped: bool,
         doing: &str,
     ) -> Result<Mode> {
         for _ in 0..TURNS_MAX {
             let mode = self.best_mode(direction, stream);
             let settings = self.settings(mode, direction);
             let cached = self.data.set.as_ref().is_some_and(|set| set.cached() > 0);
-            if cached && self.server.can_reuse(direction) {
+            let spreads = striped
+                && direction == Direction::Put
+                && mode == Mode::ExtendedBlock
+                && self.may_have_stripes();
+            let suits = direction == Direction::Get || self.has_channels_for(spreads);
+            if cached && suits && self.server.can_reuse(direction) {
                 if self.settle(&settings, doing).await? {
                     return Ok(mode);
                 }
                 continue;
             }
-            self.data.set = None;
-            self.server.cached = None;
+            self.forget_channels();
             let made = if self.server_listens(direction, mode) {
-                self.let_server_listen(mode, settings, doing).await?
+                self.let_server_listen(mode, settings, spreads, doing)
+                    .await?
             } else {
                 self.listen(mode, settings, doing).await?
             };
@@ -202,13 +209,12 @@ impl Session {
     /// answer: what follows is refused where one of them was.
     pub(crate) fn listen_ahead(&mut self) -> Result<()> {
         self.data.params.parallelism = self.channels_wanted();
-        self.data.set = None;
+        self.forget_channels();
         let (set, address) = self.open_listener(Mode::ExtendedBlock)?;
         let settings = self.settings(Mode::ExtendedBlock, Direction::Get);
         for command in settings.iter().chain([&address]) {
             self.control.submit(command);
         }
-        self.server.cached = None;
         self.data.set = Some(set);
         Ok(())
     }
@@ -246,27 +252,28 @@ impl Session {
         }
     }
 
-    /// PASV or EPSV. `None` where the server refuses both.
+    /// PASV or EPSV, or SPAS where it `spreads`. `None` where the server refuses them.
     async fn let_server_listen(
         &mut self,
         mode: Mode,
         settings: Vec<Command>,
+        spreads: bool,
         doing: &str,
     ) -> Result<Option<ChannelSet>> {
-        let Some(address) = self.ask_to_listen(settings, doing).await? else {
+        let addresses = match spreads {
+            true => self.ask_for_stripes(&settings, doing).await?,
+            false => (self.ask_to_listen(settings, doing).await?).map(|address| vec![address]),
+        };
+        let Some(addresses) = addresses else {
             return Ok(None);
         };
+        self.on_stripes(addresses.len());
         let movers = [self.data.mover()?];
         let mut params = self.params_for(mode);
         if !self.endpoint.capabilities.has(Observed::DataReached) {
             params.connect_limit = params.connect_limit.min(FIRST_CONNECT_LIMIT);
         }
-        Ok(Some(ChannelSet::active(
-            &movers,
-            vec![address],
-            None,
-            params,
-        )))
+        Ok(Some(ChannelSet::active(&movers, addresses, None, params)))
     }
 
     /// Asks for the settings, and for PASV or EPSV. `None` where the server refuses MODE E, or
@@ -325,6 +332,11 @@ impl Session {
             _ => hostport::parse_229(&text, peer),
         };
         let announced = parsed.ok_or_else(|| Error::refused(doing, reply.clone()))?;
+        self.followed(announced, peer)
+    }
+
+    /// Where a connection leads that the server has announced to be there ([`data_address`]).
+    pub(super) fn followed(&self, announced: SocketAddr, peer: IpAddr) -> Result<SocketAddr> {
         let scope = self.context.connections.addresses;
         let address =
             data_address(announced, peer, self.proof(), scope).ok_or_else(|| Error::LowPort {
@@ -342,7 +354,7 @@ impl Session {
     }
 
     /// What the data connections of this session show before data flows.
-    fn proof(&self) -> DataProof {
+    pub(super) fn proof(&self) -> DataProof {
         match self.data.params.security {
             Some(ChannelSecurity::Gsi(_)) => DataProof::Identities,
             _ => DataProof::None,

@@ -8,6 +8,7 @@ mod data_address;
 pub(crate) mod live_requests;
 pub(crate) mod prefetch;
 pub(super) mod state;
+pub(crate) mod stripes;
 
 use std::{sync::Arc, time::Duration};
 
@@ -64,6 +65,8 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) direction: Direction,
     /// MODE S even where MODE E would work.
     pub(crate) stream: bool,
+    /// A put of a file that is worth all stripes of its server.
+    pub(crate) striped: bool,
     /// ALLO, sent just before, whose refusal is ignored; or REST, whose reply is waited for:
     /// without it the transfer that follows is another one.
     pub(crate) ahead: Option<Command>,
@@ -103,6 +106,7 @@ impl<'a> TransferPlan<'a> {
             doing,
             direction: Direction::Get,
             stream: true,
+            striped: false,
             ahead: None,
             command,
             length: None,
@@ -170,7 +174,7 @@ impl Session {
             Some(_) => Ok(Mode::ExtendedBlock),
             None if self.broken => Err(self.not_connected(plan.doing)),
             None => {
-                self.make_channels(plan.direction, plan.stream, plan.doing)
+                self.make_channels(plan.direction, plan.stream, plan.striped, plan.doing)
                     .await
             }
         };
@@ -422,6 +426,7 @@ impl Session {
     ) {
         match plan.direction {
             Direction::Put => {
+                let channels = self.channels_of(Mode::ExtendedBlock, channels);
                 let Steered { opened, retired } = monitor.steer(channels);
                 self.report_channels(ChannelState::Opened, opened);
                 self.report_channels(ChannelState::Retired, retired);

@@ -275,6 +275,7 @@ impl Download {
             doing,
             direction: Direction::Get,
             stream: way.stream || self.is_stream(),
+            striped: false,
             ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             command: way.command,
             length: way.cut.or(way.limit),

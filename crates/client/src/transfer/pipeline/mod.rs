@@ -88,7 +88,10 @@ impl SessionPair {
     /// Whether small files can go in a pipeline now: the data channels are there and known to work.
     pub(crate) fn can_pipeline(&self, source_file: &SourceFile) -> bool {
         let (capabilities, direction) = (&self.endpoint.capabilities, source_file.direction());
-        let there = self.server.can_reuse(direction)
+        // With several stripes a file cannot follow another before all of them are through.
+        let is_striped = direction == Direction::Put && self.server.stripes > 1;
+        let there = !is_striped
+            && self.server.can_reuse(direction)
             && match (source_file.sender(), &self.sender) {
                 (None, _) => self.data.set.as_ref().is_some_and(|set| set.cached() > 0),
                 (Some(_), None) => false,

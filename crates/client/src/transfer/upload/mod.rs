@@ -407,6 +407,7 @@ impl Upload {
             doing: &doing,
             direction: Direction::Put,
             stream: self.is_stream() || goes_on,
+            striped: self.is_large(),
             ahead,
             command,
             length: None,

@@ -92,6 +92,11 @@ impl Upload {
         }
     }
 
+    /// It goes alone, and may change its channels on the way.
+    pub(super) fn is_large(&self) -> bool {
+        self.length.is_none_or(|length| length > SMALL_BYTES_MAX)
+    }
+
     /// The source tells when it was changed.
     pub(super) fn has_source_time(&self) -> bool {
         self.version
@@ -145,7 +150,7 @@ impl Upload {
             retrieving,
             stream: way.stream,
             may_be_cut: range.is_some() && self.can_be_cut(session),
-            long: self.length.is_none_or(|length| length > SMALL_BYTES_MAX),
+            long: self.is_large(),
             ahead: match range.filter(|_| self.goes_on_in_order(range)) {
                 Some(range) => Some(Command::Rest(RestartPoint::Offset(range.start))),
                 None => self.allo_command(session, range),

@@ -116,6 +116,10 @@ impl SetShared {
             inner.idle = idle.split_off(idle.len().min(1));
         }
         if !idle.is_empty() {
+            let lost = match block_mode && transfer.is_send() {
+                true => self.stripes_without(&idle),
+                false => Vec::new(),
+            };
             // All join before any gets its command, so that none can end the transfer before the
             // others count.
             idle.retain(|c| !transfer.is_send() || transfer.sender_joins(c.stripe));
@@ -131,6 +135,16 @@ impl SetShared {
                 transfer.want_retired(there.saturating_sub(wanted));
                 let further = wanted.saturating_sub(there);
                 orders.extend(self.connect_further(&mut inner, transfer, further));
+                let first = orders.len();
+                for stripe in lost {
+                    let made = self.reserve_connection(&mut inner);
+                    made.map_err(TransferFailure::Limit)?;
+                    if transfer.sender_joins(stripe) {
+                        let limit = self.params().connect_limit;
+                        orders.push(self.connect_order(&mut inner, stripe, limit, transfer));
+                    }
+                }
+                transfer.expect_first(u32::try_from(orders.len() - first).unwrap_or(u32::MAX));
             }
             self.give_all(orders);
             return Ok(());
@@ -169,6 +183,14 @@ impl SetShared {
         transfer.expect_first(u32::try_from(orders.len() - before).unwrap_or(u32::MAX));
         self.give_all(orders);
         Ok(())
+    }
+
+    /// Stripes whose connections the peer has all closed since the last transfer. Each is told the
+    /// end of the next one, too.
+    fn stripes_without(&self, idle: &[IdleChannel]) -> Vec<usize> {
+        (0..self.peers.len())
+            .filter(|stripe| idle.iter().all(|channel| channel.stripe != *stripe))
+            .collect()
     }
 
     /// Each mover gets all its commands at once: otherwise a small file would wake it twice.
@@ -232,10 +254,11 @@ impl SetShared {
     ) -> Vec<(usize, MoverCommand)> {
         let limit = self.params().connect_limit.min(FURTHER_LIMIT);
         let mut orders = Vec::new();
-        for stripe in (0..self.peers.len()).cycle().take(count as usize) {
+        for _ in 0..count {
             if self.reserve_connection(inner).is_err() {
                 break;
             }
+            let stripe = transfer.weakest_stripe();
             if !transfer.sender_joins(stripe) {
                 self.release_connection(inner);
                 break;

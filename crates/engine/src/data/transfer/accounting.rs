@@ -155,10 +155,20 @@ impl Accounting {
         self.senders.iter().all(Sender::is_complete) && self.ended == self.eods()
     }
 
-    /// A channel towards `stripe` may end early: another one is left to carry on. Where nothing is
-    /// left to send there may be none behind it.
+    /// A channel towards `stripe` may end early: another one is left to carry on, and no stripe has
+    /// more. Where nothing is left to send there may be none behind it.
     pub(crate) fn may_retire(&self, stripe: usize, nothing_left: bool) -> bool {
-        !self.followed && self.senders[stripe].may_retire(nothing_left)
+        let most = || self.senders.iter().map(Sender::live).max();
+        !self.followed
+            && self.senders[stripe].may_retire(nothing_left)
+            && (nothing_left || most() == Some(self.senders[stripe].live()))
+    }
+
+    /// The stripe with the fewest channels.
+    pub(crate) fn weakest_stripe(&self) -> usize {
+        let stripes = self.senders.iter().enumerate();
+        let weakest = stripes.min_by_key(|(_, sender)| sender.live());
+        weakest.map_or(0, |(stripe, _)| stripe)
     }
 
     /// The last header of a channel that ends early.

@@ -389,6 +389,11 @@ impl TransferShared {
         control.result.is_none() && control.accounting.sender_joins(stripe)
     }
 
+    /// The stripe that a further connection is for.
+    pub(crate) fn weakest_stripe(&self) -> usize {
+        self.control.lock().accounting.weakest_stripe()
+    }
+
     /// Whether another transfer may begin on each channel that has done its part in this one, while
     /// others have not. Where it may, no channel joins or ends early any more: the channels that
     /// exist will all carry the other transfer too, which counts them.

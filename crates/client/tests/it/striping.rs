@@ -1,0 +1,183 @@
+//! Servers with several addresses for the data of one transfer, and servers that only say so.
+
+use std::{fs, net::SocketAddr};
+
+use crate::harness::{Ran, Served, bytes, run, text};
+use crate::interposed::interposed;
+
+/// Bytes of a file that would go to all stripes.
+const LARGE: usize = (16 << 20) + 5;
+
+/// `server`, whose replies are changed.
+fn saying(server: &Served, replies: impl Fn(String) -> String + Send + Sync + 'static) -> String {
+    url(interposed(server.address, |line| line, replies))
+}
+
+/// `server`, which does not know a verb.
+fn without(server: &Served, verb: &'static str) -> String {
+    let commands = move |line: String| match line.starts_with(verb) {
+        true => "WHAT".to_owned(),
+        false => line,
+    };
+    url(interposed(server.address, commands, |line| line))
+}
+
+fn url(address: SocketAddr) -> String {
+    format!("ftp://{address}")
+}
+
+/// A line of a reply to SPAS, or what carries an address in another.
+fn is_address(line: &str) -> bool {
+    line.starts_with(" 127,0,0,1,")
+}
+
+/// Copies a large file to `target`, from here or from `source`, and compares it.
+#[track_caller]
+fn copy(options: &[&str], source: Option<&Served>, target: &str, at: &Served) -> Ran {
+    let data = bytes(LARGE, 3);
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("f");
+    let from = match source {
+        Some(server) => {
+            fs::write(server.path("f"), &data).unwrap();
+            server.url("/f")
+        }
+        None => {
+            fs::write(&local, &data).unwrap();
+            text(&local).to_owned()
+        }
+    };
+    let target = format!("{target}/g");
+    let arguments = [&["cp", "-vv"][..], options, &[&from, &target]].concat();
+    let ran = run(&arguments).expect(0, &[]);
+    assert!(fs::read(at.path("g")).unwrap() == data);
+    ran
+}
+
+#[track_caller]
+fn assert_told_once(ran: &Ran, what: &str) {
+    assert_eq!(ran.err.matches(what).count(), 1, "{}", ran.err);
+}
+
+#[test]
+fn a_server_with_one_address_is_asked_once() {
+    let to = Served::start();
+    let here = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(here.path().join(name), bytes(LARGE, 1)).unwrap();
+    }
+    let target = to.url("/there");
+    let ran = run(&["cp", "-vv", "-r", "-c", "2", text(here.path()), &target]);
+    let ran = ran.expect(0, &["3 files"]);
+    let asked = ran.err.matches("-> SPAS").count();
+    assert!(
+        (1..=2).contains(&asked),
+        "each session at most: {}",
+        ran.err
+    );
+    for name in ["a", "b", "c"] {
+        let there = to.path("there").join(name);
+        assert!(fs::read(there).unwrap() == bytes(LARGE, 1), "{name}");
+    }
+}
+
+#[test]
+fn no_striping_is_obeyed() {
+    let (from, to) = (Served::start(), Served::start());
+    for source in [None, Some(&from)] {
+        let ran = copy(&["--no-striping"], source, &to.url(""), &to);
+        assert!(!ran.err.contains("-> SPAS"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_server_that_refuses_spas_takes_one_stripe() {
+    let (from, to) = (Served::start(), Served::start());
+    let target = without(&to, "SPAS");
+    for source in [None, Some(&from)] {
+        let ran = copy(&["-c", "2"], source, &target, &to);
+        assert_told_once(&ran, "one stripe takes all");
+        assert!(ran.err.contains("-> PASV"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_source_that_refuses_spor_sends_one_stripe() {
+    let (from, to) = (Served::start(), Served::start());
+    fs::write(from.path("f"), bytes(LARGE, 3)).unwrap();
+    let twice = |line: String| match is_address(&line) {
+        true => format!("{line}\r\n{line}"),
+        false => line,
+    };
+    let target = format!("{}/g", saying(&to, twice));
+    let source = format!("{}/f", without(&from, "SPOR"));
+    let ran = run(&["cp", "-vv", "-c", "2", &source, &target]).expect(0, &["-> PORT"]);
+    assert_told_once(&ran, "one stripe takes all");
+    assert!(fs::read(to.path("g")).unwrap() == bytes(LARGE, 3));
+}
+
+/// Nothing proves that they belong to the server.
+#[test]
+fn stripes_on_other_hosts_are_not_followed_in_the_clear() {
+    let (from, to) = (Served::start(), Served::start());
+    let elsewhere = |line: String| match is_address(&line) {
+        true => " 192,0,2,1,200,1\r\n 192,0,2,2,200,1".to_owned(),
+        false => line,
+    };
+    let target = saying(&to, elsewhere);
+    for source in [None, Some(&from)] {
+        let ran = copy(&["-c", "2"], source, &target, &to);
+        assert_told_once(&ran, "it has its stripes on other hosts (192.0.2.1:51201)");
+        assert!(!ran.err.contains("-> SPOR"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn absurd_addresses_of_stripes_are_refused() {
+    let to = Served::start();
+    let many = "\r\n 127,0,0,1,200,1".repeat(256);
+    for (lines, why) in [
+        (" 127,0,0,1,200,256".to_owned(), "cannot be read"),
+        (" nothing".to_owned(), "cannot be read"),
+        (format!(" 127,0,0,1,200,1{many}"), "more than 256"),
+        (
+            " 127,0,0,1,200,1\r\n 127,0,0,1,0,22".to_owned(),
+            "127.0.0.1:22",
+        ),
+    ] {
+        let changed = move |line: String| match is_address(&line) {
+            true => lines.clone(),
+            false => line,
+        };
+        let ran = copy(&[], None, &saying(&to, changed), &to);
+        assert_told_once(&ran, why);
+    }
+}
+
+/// Markers of stripes that a server cannot have cost neither memory nor the copy.
+#[test]
+fn a_receiver_that_lies_about_its_stripes_is_bounded() {
+    let (from, to) = (Served::start(), Served::start());
+    for (index, count) in [
+        ("0", "4294967295"),
+        ("4294967294", "4294967295"),
+        ("7", "1"),
+        ("0", "0"),
+    ] {
+        let lies = move |line: String| match line.trim().split_once(": ") {
+            Some(("Stripe Index", _)) => format!(" Stripe Index: {index}"),
+            Some(("Total Stripe Count", _)) => format!(" Total Stripe Count: {count}"),
+            _ => line,
+        };
+        copy(&[], Some(&from), &saying(&to, lies), &to);
+    }
+}
+
+#[test]
+fn stripes_of_ipv6_are_asked_for() {
+    let (from, to) = ["[::1]:0"; 2].map(|at| Served::start_at(at, |_| {})).into();
+    for source in [None, Some(&from)] {
+        let ran = copy(&[], source, &to.url(""), &to);
+        assert!(ran.err.contains("-> SPAS 2"), "{}", ran.err);
+    }
+}
