@@ -663,6 +663,7 @@ fn connections() -> Connections {
         secrets: Secrets::of_environment(|name| env::var_os(name), uid),
         authorities: Authorities::System,
         addresses: AddressScope::default(),
+        data_hosts: Vec::new(),
         port_range: None,
         protect: None,
         locations: Locations::new(|name| env::var_os(name), uid),

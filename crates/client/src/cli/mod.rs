@@ -15,7 +15,7 @@ mod service_args;
 mod sync_args;
 mod transfer_args;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use godwit_gsi::{
@@ -259,6 +259,10 @@ pub(crate) struct Common {
     /// Time without a reply or a byte after which a connection fails; ten times that for a checksum
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = crate::units::seconds)]
     pub(crate) stall_timeout: Duration,
+    /// Address of a host that moves data of a server, beside the host of the server itself: a data
+    /// node. Needed where both ends do not prove who they are (DCAU); may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) data_host: Vec<IpAddr>,
     /// Minimum protection of data channels: clear (none), identity (both ends prove the same user),
     /// integrity (and data cannot be changed), private (nor read). A server that offers less is an
     /// error. The default is identity with gsiftp://, and with sshftp:// where the server can;
@@ -310,6 +314,7 @@ impl Common {
             quiet: false,
             verbose: 0,
             stall_timeout: Duration::ZERO,
+            data_host: Vec::new(),
             protect: None,
             ca: None,
             proxy: Vec::new(),

@@ -118,6 +118,7 @@ fn connections(common: &Common, environment: &Environment) -> Resolved<Connectio
             Some(path) => Authorities::File(path.clone()),
         },
         addresses: AddressScope::Any,
+        data_hosts: common.data_host.clone(),
         port_range,
         protect: common.protect,
         locations: environment.locations.clone(),

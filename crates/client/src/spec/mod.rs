@@ -6,6 +6,7 @@ pub(crate) mod nesting;
 
 use std::{
     ffi::OsString,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -87,6 +88,8 @@ pub struct Connections {
     pub authorities: Authorities,
     /// Where names and servers may lead to.
     pub addresses: AddressScope,
+    /// Hosts that move data of servers, trusted without a proof (`--data-host`).
+    pub data_hosts: Vec<IpAddr>,
     /// Ports for listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
     /// Minimum protection of data channels (`--protect`); `None`: [`MinProtection::Identity`] with

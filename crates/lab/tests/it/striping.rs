@@ -61,6 +61,55 @@ impl Place {
         })
     }
 
+    /// Ours, its front end at 127.0.0.1 and a data node at each of the others. The nodes end with
+    /// what comes with it.
+    fn ours_striped(&self, nodes: &[u8]) -> (Site, Vec<Process>) {
+        let [cert, key] = self.grid.host();
+        let link = [
+            ("--node-cert", cert),
+            ("--node-key", key),
+            ("--node-ca", self.grid.authority()),
+        ];
+        let mut running = Vec::new();
+        let site = Site::godwitd(|root| {
+            let mut contacts = Vec::new();
+            for last in nodes {
+                let mut command = Command::new(godwit::binary("godwitd").expect("present"));
+                command.args([
+                    "--data-node",
+                    "--privsep=false",
+                    "--front-ends",
+                    HOST_SUBJECT,
+                ]);
+                command
+                    .arg("--node-listen")
+                    .arg(format!("{}:0", node(*last)));
+                command.arg("--root").arg(root);
+                command.args(
+                    link.iter()
+                        .flat_map(|(flag, path)| [(*flag).into(), path.clone()]),
+                );
+                let mut process = Process::spawn(command, Options::default()).expect("starts");
+                let address = |line: &str| Some(line.strip_prefix("data node on ")?.to_owned());
+                contacts.push(
+                    process
+                        .wait_for_line(Stream::Stdout, "say where it is", LONG, address)
+                        .expect("listens"),
+                );
+                running.push(process);
+            }
+            let config = Godwitd::serving(root)
+                .arg("--privsep=false")
+                .arg("--allow-foreign-data-hosts")
+                .arg("--data-nodes")
+                .arg(contacts.join(","));
+            let config =
+                (link.iter()).fold(config, |config, (flag, path)| config.arg(*flag).arg(path));
+            config.start().expect("starts")
+        });
+        (site, running)
+    }
+
     fn run(&self, site: &Site, arguments: &[&str]) -> Finished {
         site.expect_ok(godwit::godwit_with(arguments, self.variables()))
     }
@@ -323,4 +372,28 @@ fn globus_url_copy_stripes_between_striped_servers() {
         assert!(finished.log().contains("SPOR "), "{}", finished.log());
         assert_holds(&to.at(&name), &bytes);
     }
+}
+
+/// Its data channels prove nothing, so the user names its nodes.
+#[test]
+fn our_striped_server_takes_and_gives_large_files() {
+    let Some(place) = Place::new() else { return };
+    let (from, _source_nodes) = place.ours_striped(&[2, 3]);
+    let (to, _target_nodes) = place.ours_striped(&[4, 5]);
+    let hosts: Vec<String> = (2..=5)
+        .flat_map(|last| ["--data-host".to_owned(), node(last).to_string()])
+        .collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let options = [&["-p", "2"], &hosts[..]].concat();
+    let source = from.local("source");
+    let bytes = write_noise(&source, LARGE, 9);
+    let log = place.copies(&from, &options, text(&source), &from.url("f"));
+    assert!(log.contains("-> SPAS"), "{log}");
+    assert_holds(&from.at("f"), &bytes);
+    let back = from.local("back");
+    place.copies(&from, &options, &from.url("f"), text(&back));
+    assert_holds(&back, &bytes);
+    let log = place.copies(&to, &options, &from.url("f"), &to.url("g"));
+    assert!(log.contains("-> SPOR"), "{log}");
+    assert_holds(&to.at("g"), &bytes);
 }

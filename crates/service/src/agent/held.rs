@@ -560,6 +560,7 @@ mod tests {
                 secrets: Secrets::of_environment(|_| None, 0),
                 authorities: Authorities::System,
                 addresses: addresses::AddressScope::default(),
+                data_hosts: Vec::new(),
                 port_range: None,
                 protect: None,
                 locations: Locations::new(|_| None, 0),

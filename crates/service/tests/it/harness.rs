@@ -358,6 +358,7 @@ fn connections(folder: &Path) -> Connections {
         secrets: Default::default(),
         authorities: Default::default(),
         addresses: Default::default(),
+        data_hosts: Vec::new(),
         port_range: None,
         protect: None,
         locations: godwit_gsi::cert::files::Locations {

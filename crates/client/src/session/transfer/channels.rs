@@ -232,12 +232,10 @@ impl Session {
         let address = listener.local_addr().map_err(no_listener)?;
         let command = Self::connect_command(address);
         let movers = [self.data.mover()?];
+        let mut hosts = self.endpoint.capabilities.addresses.hosts();
+        hosts.extend(&self.context.connections.data_hosts);
         let params = ChannelParams {
-            only_from: accepted_from(
-                peer,
-                self.endpoint.capabilities.addresses.hosts(),
-                self.proof(),
-            ),
+            only_from: accepted_from(peer, hosts, self.proof()),
             ..self.params_for(mode)
         };
         let set = ChannelSet::passive(&movers, listener, params).map_err(no_listener)?;
@@ -337,11 +335,14 @@ impl Session {
 
     /// Where a connection leads that the server has announced to be there ([`data_address`]).
     pub(super) fn followed(&self, announced: SocketAddr, peer: IpAddr) -> Result<SocketAddr> {
-        let scope = self.context.connections.addresses;
+        let known = &self.context.connections;
+        let (scope, named) = (known.addresses, &known.data_hosts);
         let address =
-            data_address(announced, peer, self.proof(), scope).ok_or_else(|| Error::LowPort {
-                endpoint: self.endpoint.name(),
-                announced,
+            data_address(announced, peer, self.proof(), scope, named).ok_or_else(|| {
+                Error::LowPort {
+                    endpoint: self.endpoint.name(),
+                    announced,
+                }
             })?;
         if address != announced {
             self.context.reporter.note(format!(

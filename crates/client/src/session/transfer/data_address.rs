@@ -4,8 +4,8 @@
 //! A server that announces the address of another host would have the client send its file there,
 //! or connect to services that only the client can reach. So connections lead to the host of the
 //! control connection, whatever is announced, unless each of them proves who is at its end (DCAU):
-//! then the server may have other hosts that move its data. They never lead to ports of well-known
-//! services.
+//! then the server may have other hosts that move its data, or the user has named that host. They
+//! never lead to ports of well-known services.
 //!
 //! The same holds for the client's own data ports: a host that connects first could supply the
 //! content of a file that the client gets.
@@ -30,19 +30,22 @@ pub(crate) enum DataProof {
 }
 
 /// Where to connect to for what the server at `peer` has announced. `None`: nowhere, the port is
-/// low. Addresses out of `scope` are not followed; the run has connected to `peer`.
+/// low. Addresses out of `scope` are not followed; the run has connected to `peer`, and the user has
+/// `named` others.
 pub(crate) fn data_address(
     announced: SocketAddr,
     peer: IpAddr,
     proof: DataProof,
     scope: AddressScope,
+    named: &[IpAddr],
 ) -> Option<SocketAddr> {
     if announced.port() < PORT_MIN {
         return None;
     }
     let (host, peer) = (announced.ip().to_canonical(), peer.to_canonical());
     let is_meant = proof == DataProof::Identities && !is_implausible(host, peer);
-    let follows = host == peer || is_meant && scope.allows(host);
+    let is_named = named.iter().any(|known| known.to_canonical() == host);
+    let follows = host == peer || is_named || is_meant && scope.allows(host);
     let host = if follows { announced.ip() } else { peer };
     Some(SocketAddr::new(host, announced.port()))
 }
@@ -81,7 +84,7 @@ mod tests {
     fn host(announced: &str, peer: &str, proof: DataProof) -> String {
         let [announced, peer] = [announced, peer].map(|text| text.parse::<IpAddr>().unwrap());
         let announced = SocketAddr::new(announced, 50_000);
-        let address = data_address(announced, peer, proof, AddressScope::Any).unwrap();
+        let address = data_address(announced, peer, proof, AddressScope::Any, &[]).unwrap();
         assert_eq!(address.port(), 50_000);
         address.ip().to_canonical().to_string()
     }
@@ -128,7 +131,8 @@ mod tests {
             ("169.254.169.254", AddressScope::Any, true),
         ] {
             let announced = SocketAddr::new(announced.parse().unwrap(), 50_000);
-            let address = data_address(announced, peer, DataProof::Identities, scope).unwrap();
+            let proof = DataProof::Identities;
+            let address = data_address(announced, peer, proof, scope, &[]).unwrap();
             assert_eq!(address == announced, follows, "{announced} {scope:?}");
         }
     }
@@ -137,6 +141,18 @@ mod tests {
     fn data_connections_lead_to_the_host_of_the_control_connection() {
         for (announced, peer, _) in CASES {
             assert_eq!(host(announced, peer, DataProof::None), peer, "{announced}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_the_user_has_named_are_followed() {
+        let [peer, node, other] =
+            ["10.0.0.1", "10.0.0.7", "10.0.0.8"].map(|a| a.parse::<IpAddr>().unwrap());
+        for (host, follows) in [(node, true), (other, false)] {
+            let announced = SocketAddr::new(host, 50_000);
+            let scope = AddressScope::Any;
+            let to = data_address(announced, peer, DataProof::None, scope, &[node]).unwrap();
+            assert_eq!(to == announced, follows, "{host}");
         }
     }
 
@@ -157,7 +173,8 @@ mod tests {
         for proof in [DataProof::Identities, DataProof::None] {
             for (port, allowed) in [(0, false), (22, false), (1023, false), (1024, true)] {
                 let announced = SocketAddr::new(peer, port);
-                let address = data_address(announced, peer, proof, AddressScope::Any);
+                let named = [announced.ip()];
+                let address = data_address(announced, peer, proof, AddressScope::Any, &named);
                 assert_eq!(address.is_some(), allowed, "{port}");
             }
         }

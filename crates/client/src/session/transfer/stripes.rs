@@ -103,11 +103,12 @@ impl Session {
             return self.followed(address, peer).map(|to| Some(vec![to]));
         }
         for address in &announced {
-            let scope = self.context.connections.addresses;
-            if data_address(*address, peer, self.proof(), scope) != Some(*address) {
+            let known = &self.context.connections;
+            let (scope, named) = (known.addresses, &known.data_hosts);
+            if data_address(*address, peer, self.proof(), scope, named) != Some(*address) {
                 return refused(&format!(
                     "it has its stripes on other hosts ({address}), and nothing proves that they \
-                     are its own (DCAU)"
+                     are its own (DCAU, or --data-host)"
                 ));
             }
         }
