@@ -113,6 +113,11 @@ fn commands(line: &str, spoiler: &Arc<Spoiler>) -> Option<String> {
 }
 
 fn replies(line: &str, spoiler: &Arc<Spoiler>) -> Option<String> {
+    if let Some(numbers) = line.strip_prefix(' ') {
+        // An address of SPAS.
+        let here = forward(address_in(numbers.trim_end())?, spoiler);
+        return Some(format!(" {}\r\n", numbers_of(here)));
+    }
     let (head, rest) = line.strip_prefix("227 ")?.split_once('(')?;
     let (numbers, _) = rest.split_once(')')?;
     let here = forward(address_in(numbers)?, spoiler);
