@@ -39,8 +39,8 @@ pub(crate) const TURNS_MAX: usize = 6;
 
 impl Session {
     /// Makes data channels ready for a transfer in `direction`, in the best mode that works here.
-    /// `stream` insists on MODE S; `striped`: a put goes to all stripes that the server has. Returns
-    /// the mode.
+    /// `stream` insists on MODE S; `striped`: a put goes to all stripes that the server has.
+    /// Returns the mode.
     pub(crate) async fn make_channels(
         &mut self,
         direction: Direction,

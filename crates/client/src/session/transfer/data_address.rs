@@ -30,8 +30,8 @@ pub(crate) enum DataProof {
 }
 
 /// Where to connect to for what the server at `peer` has announced. `None`: nowhere, the port is
-/// low. Addresses out of `scope` are not followed; the run has connected to `peer`, and the user has
-/// `named` others.
+/// low. Addresses out of `scope` are not followed; the run has connected to `peer`, and the user
+/// has `named` others.
 pub(crate) fn data_address(
     announced: SocketAddr,
     peer: IpAddr,
