@@ -248,7 +248,11 @@ impl Target {
 
     /// True if the worker in `place` is still wanted.
     pub(crate) fn includes(&self, place: WorkerSlot) -> bool {
-        place.rank < self.setting.concurrency && place.generation == self.generation
+        let count = match place.is_extra {
+            true => self.setting.channels(),
+            false => self.setting.concurrency,
+        };
+        place.rank < count && place.generation == self.generation
     }
 }
 
@@ -257,5 +261,7 @@ impl Target {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WorkerSlot {
     pub(crate) rank: u32,
+    /// A channel that moves small files of its own, one at a time.
+    pub(crate) is_extra: bool,
     pub(crate) generation: u64,
 }

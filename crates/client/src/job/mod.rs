@@ -57,9 +57,9 @@ use crate::{
         summary::{Summary, SyncSummary},
         tui::LiveStatus,
     },
-    session::{home, pool::SessionPool},
+    session::{home, http::LANE_BYTES_MIN, pool::SessionPool},
     spec::{CongestionChoice, Connections, JobSpec, JournalSpec, nesting::check_nesting},
-    transfer::source_file::SourceFile,
+    transfer::{pipeline::file::is_pipelinable, source_file::SourceFile},
     tuning::{congestion, controller::Controller, path_memory::path_key},
 };
 
@@ -351,6 +351,19 @@ async fn move_all(
 }
 
 impl Job {
+    /// Whether a file takes one channel, and a session none beside it.
+    fn fits_one_channel(&self, file: &SourceFile) -> bool {
+        file.endpoint.is_http()
+            && file.sender().is_none()
+            && file.size.is_some_and(|size| size <= LANE_BYTES_MIN)
+            && is_pipelinable(file, &self.spec)
+    }
+
+    /// Such files wait.
+    fn has_files_for_one_channel(&self) -> bool {
+        self.queue.has_file(|file| self.fits_one_channel(file))
+    }
+
     /// Syncs what the run left unsynced. A user who does not want to wait for the disks can say so.
     async fn fsync_all(&self) {
         let context = Arc::clone(&self.context);

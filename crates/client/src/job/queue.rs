@@ -301,6 +301,16 @@ impl Queue {
         self.planned.lock().await.close();
     }
 
+    /// A file that `fits` waits.
+    pub(crate) fn has_file(&self, fits: impl Fn(&SourceFile) -> bool) -> bool {
+        let inner = self.lock();
+        let waits = |planned: &PlanEntry| match planned {
+            PlanEntry::File(source_file) => fits(source_file),
+            PlanEntry::Failed { .. } => false,
+        };
+        !inner.closed && inner.returned.iter().any(waits)
+    }
+
     /// Files wait that no worker has begun.
     pub(crate) fn has_files(&self) -> bool {
         !self.lock().returned.is_empty()

@@ -129,7 +129,14 @@ impl Worker {
                 biased;
                 () = job.context.stop.cancelled() => return WorkerExit::Done,
                 _ = target.wait_for(|now| !now.includes(place)) => return WorkerExit::Surplus,
-                task = job.queue.next(&job.sizer, self.session_rate, from) => task,
+                task = job.queue.next_small(from, |file| job.fits_one_channel(file)),
+                    if place.is_extra => match task {
+                        Some(file) => Some(WorkItem::Begin(file)),
+                        None => return WorkerExit::Surplus,
+                    },
+                task = job.queue.next(&job.sizer, self.session_rate, from), if !place.is_extra => {
+                    task
+                }
             };
             if task.is_some() {
                 test_point("worker", &place.rank);

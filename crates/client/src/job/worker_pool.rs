@@ -81,12 +81,19 @@ impl WorkerPool<'_> {
             return;
         }
         let setting = self.job.context.target.clamp_to_limits(target.setting);
-        for rank in 0..setting.concurrency {
-            if self.ranks.len() >= setting.concurrency as usize || !self.ranks.insert(rank) {
+        // A small file takes one channel, and where files cannot be in a pipeline the others would
+        // stand idle.
+        let count = match self.job.has_files_for_one_channel() {
+            true => setting.channels(),
+            false => setting.concurrency,
+        };
+        for rank in 0..count {
+            if self.ranks.len() >= count as usize || !self.ranks.insert(rank) {
                 continue;
             }
             let place = WorkerSlot {
                 rank,
+                is_extra: rank >= setting.concurrency,
                 generation: target.generation,
             };
             let worker = Worker::new(Arc::clone(self.job), place);

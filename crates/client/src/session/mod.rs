@@ -18,7 +18,7 @@ mod connect;
 mod control;
 mod delegation;
 pub(crate) mod home;
-mod http;
+pub(crate) mod http;
 mod login;
 pub(crate) mod pool;
 pub(crate) mod retry;

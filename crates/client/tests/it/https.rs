@@ -12,6 +12,7 @@ use godwit_server::{
     Anonymous, PasswordSettings, ServerSettings, TlsSettings,
     access::passwords::{self, Change},
 };
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
@@ -149,6 +150,38 @@ fn a_large_file_comes_over_several_connections() {
     same(&from, &to);
     let log = fs::read_to_string(log).unwrap();
     assert!(log.contains("CRC32C:"), "{log}");
+}
+
+#[test]
+fn small_files_go_over_as_many_connections_as_are_wanted() {
+    let door = Door::open();
+    let here = tempfile::tempdir().unwrap();
+    let (from, back) = (here.path().join("from"), here.path().join("back"));
+    fs::create_dir(&from).unwrap();
+    for n in 0..400 {
+        fs::write(from.join(n.to_string()), bytes(5_000, n)).unwrap();
+    }
+    let there = door.url("/there");
+    for (log, source, target) in [("put", text(&from), &*there), ("get", &there, text(&back))] {
+        let log = here.path().join(log);
+        let flags = [
+            "cp",
+            "-r",
+            "--parallelism=4",
+            "--concurrency=1",
+            "--events",
+            text(&log),
+        ];
+        door.run(&[&flags[..], &[source, target]].concat())
+            .expect(0, &[]);
+        let log = fs::read_to_string(log).unwrap();
+        let events = log.lines().map(|line| serde_json::from_str(line).unwrap());
+        let channels = events.filter(|event: &Value| event["event"] == "channel");
+        let opened = channels.filter(|event| event["state"] == "opened");
+        let opened: u64 = opened.map(|event| event["count"].as_u64().unwrap()).sum();
+        assert!((2..=4).contains(&opened), "{opened}: {log}");
+    }
+    assert_eq!(tree(&from), tree(&back));
 }
 
 #[test]

@@ -29,4 +29,4 @@ mod third_party;
 mod transfer;
 
 pub(super) use self::commands::HttpControl;
-pub(crate) use self::lanes::Lanes;
+pub(crate) use self::{lanes::Lanes, region::LANE_BYTES_MIN};

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub(super) use self::pieces::HALF_BYTES_MIN;
+pub(crate) use self::pieces::LANE_BYTES_MIN;
 use self::pieces::{Active, State};
 use crate::{local::journal::SafeRanges, report::progress::RequestTotals};
 

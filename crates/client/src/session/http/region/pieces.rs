@@ -31,8 +31,8 @@ const SENT_TIME_MIN: Duration = Duration::from_millis(100);
 const SENT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A lane for fewer bytes is not worth its connection, unless that would take it longer than
-/// [`LANE_TIME_MIN`]. A lane begins with so many.
-pub(super) const LANE_BYTES_MIN: u64 = 4 << 20;
+/// [`LANE_TIME_MIN`], and none is for the last so many. A lane begins with so many.
+pub(crate) const LANE_BYTES_MIN: u64 = 4 << 20;
 const LANE_TIME_MIN: Duration = Duration::from_secs(1);
 
 /// The last pieces that are sent take so many, where they cannot be divided, so that no lane is
@@ -165,6 +165,9 @@ impl State {
         }
         let left: u64 = self.active.iter().map(Active::left).sum();
         let left = left + self.unassigned();
+        if left <= LANE_BYTES_MIN {
+            return 1;
+        }
         usize::try_from(left / self.worth_a_lane()).unwrap_or(usize::MAX)
     }
 

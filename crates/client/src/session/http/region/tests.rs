@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    pieces::{HALF_BYTES_MIN, LANE_BYTES_MIN, SENT_BYTES_MAX},
-    *,
-};
+use super::{pieces::SENT_BYTES_MAX, *};
 
 /// That a lane reads next.
 const CHUNK: u64 = HALF_BYTES_MIN;
