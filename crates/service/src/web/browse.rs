@@ -138,7 +138,7 @@ pub(super) fn part(listing: &Listing) -> Markup {
                         }
                         thead {
                             tr {
-                                th scope="col" class="wide" { "Name" }
+                                th scope="col" class="name" { "Name" }
                                 th scope="col" { "Size" }
                                 th scope="col" { "Choose" }
                             }
@@ -169,7 +169,7 @@ fn row(side: Side, entry: &BrowsedEntry) -> Markup {
     };
     html! {
         tr {
-            th scope="row" class="wide" {
+            th scope="row" class="name" {
                 (brief(&entry.name)) @if entry.directory { "/" }
             }
             td { @if let Some(size) = entry.bytes { (bytes(size)) } }

@@ -72,7 +72,7 @@ fn file_row(file: &FileView) -> Markup {
         tr {
             td class="number" { (file.index) }
             th scope="row" {
-                span class="url" { (visible(&file.source)) }
+                span class="url" { (visible(&file.source).in_parts()) }
                 br;
                 span class="url soft" { "→ " (visible(&file.destination)) }
                 @if let Some(error) = &file.error {

@@ -256,7 +256,7 @@ fn reasons(why: &[Why], pace: &Pace) -> Markup {
             ul class="reasons" {
                 @for why in why.iter().take(REASONS) {
                     li {
-                        (visible(&reason(&why.text)))
+                        (visible(&reason(&why.text)).in_parts())
                         code { (code(why).as_str().unwrap_or_default()) }
                     }
                 }

@@ -148,12 +148,13 @@ fn filter(visitor: &Visitor, asked: &JobsFilter) -> Markup {
         form class="filter" method="get" action="/jobs" role="search" {
             div class="grow" {
                 label for="q" { "Beginning of the name, or id" }
-                input id="q" name="q" type="search" value=(asked.q) maxlength="200";
+                input id="q" name="q" type="search" value=(asked.q) maxlength="200"
+                    placeholder="Name or id";
             }
             div {
                 label for="state" { "State" }
                 select id="state" name="state" {
-                    option value="" { "all" }
+                    option value="" { "all states" }
                     @for state in STATES {
                         option value=(state.as_str()) selected[asked.state == state.as_str()] {
                             (state.as_str())
@@ -165,7 +166,7 @@ fn filter(visitor: &Visitor, asked: &JobsFilter) -> Markup {
                 div {
                     label for="owner" { "User" }
                     input id="owner" name="owner" value=(asked.owner) maxlength="200"
-                        autocapitalize="none";
+                        placeholder="User" autocapitalize="none";
                 }
             }
             @if visitor.is_operator() {
@@ -226,7 +227,7 @@ fn row(job: &JobView, has_owners: bool) -> Markup {
             th scope="row" {
                 a id=(format!("job-{id}")) href=(format!("/jobs/{id}")) { (name(job)) }
                 @if let Some(why) = job.why.first() {
-                    span class="why" { (brief(&reason(&why.text))) }
+                    span class="why" { (visible(&reason(&why.text)).in_parts()) }
                 }
             }
             @if has_owners { td class="middle" { (brief(&job.owner)) } }

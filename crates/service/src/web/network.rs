@@ -234,13 +234,15 @@ fn matrix(links: &[LinkRow]) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "From \\ to" }
-                        @for end in &destinations { th scope="col" class="url" { (brief(end)) } }
+                        @for end in &destinations {
+                            th scope="col" class="url" { (brief(end).in_parts()) }
+                        }
                     }
                 }
                 tbody {
                     @for source in &sources {
                         tr {
-                            th scope="row" class="url" { (brief(source)) }
+                            th scope="row" class="url" { (brief(source).in_parts()) }
                             @for destination in &destinations { (cell(of(source, destination))) }
                         }
                     }
@@ -307,8 +309,8 @@ fn link_row(link: &LinkRow) -> Markup {
     html! {
         tr {
             th scope="row" {
-                span class="url" { (brief(&record.source)) }
-                br; span class="url" { "→ " (brief(&record.destination)) }
+                span class="url" { (brief(&record.source).in_parts()) }
+                br; span class="url" { "→ " (brief(&record.destination).in_parts()) }
                 @if let Some(limit) = &now.pace.limited_by {
                     span class="why" { "limited by " (brief(limit)) }
                 }

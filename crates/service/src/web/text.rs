@@ -14,13 +14,29 @@ const BYTES_MAX: usize = 400;
 pub(super) struct Visible<'a> {
     text: &'a str,
     bytes_max: usize,
+    breaks: bool,
 }
+
+impl Visible<'_> {
+    /// With names of hosts and paths: a line may end between their parts, so that it does not end
+    /// within one.
+    pub(super) fn in_parts(self) -> Self {
+        Self {
+            breaks: true,
+            ..self
+        }
+    }
+}
+
+/// Where a line may end.
+const BREAK: &str = "<wbr>";
 
 /// A name, or a line.
 pub(super) fn visible(text: &str) -> Visible<'_> {
     Visible {
         text,
         bytes_max: BYTES_MAX,
+        breaks: false,
     }
 }
 
@@ -29,13 +45,19 @@ pub(super) fn brief(text: &str) -> Visible<'_> {
     Visible {
         text,
         bytes_max: BYTES_MAX / 2,
+        breaks: false,
     }
 }
 
 impl Render for Visible<'_> {
     fn render_to(&self, out: &mut String) {
         let begin = out.len();
+        let mut ends_part = false;
         for c in self.text.chars() {
+            if self.breaks && ends_part && c.is_alphanumeric() {
+                out.push_str(BREAK);
+            }
+            ends_part = matches!(c, '/' | '.' | '-' | '_' | ':' | '@');
             if out.len() - begin > self.bytes_max {
                 out.push('…');
                 return;
@@ -174,6 +196,13 @@ mod tests {
         for text in ["\"".repeat(100_000), "\u{202e}".repeat(100_000)] {
             assert!(shown(&text).len() < BYTES_MAX + 20 && shown(&text).ends_with('…'));
         }
+        let parts = visible("ftp://a.b-c/<d").in_parts().render().into_string();
+        assert_eq!(parts, "ftp://<wbr>a.<wbr>b-<wbr>c/&lt;d");
+        let long = visible(&"a.".repeat(1000))
+            .in_parts()
+            .render()
+            .into_string();
+        assert!(long.len() < BYTES_MAX + 20);
         assert!(brief(&"x".repeat(1000)).render().into_string().len() < 220);
     }
 
