@@ -43,6 +43,9 @@ pub struct ScheduleView {
     /// When it is due next.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next: Option<Timestamp>,
+    /// It submits nothing until it is resumed.
+    #[serde(default)]
+    pub paused: bool,
     /// The last times that it was due, latest first; empty in lists.
     #[serde(default)]
     pub runs: Vec<ScheduleRun>,

@@ -25,7 +25,9 @@ pub(super) fn routes(routes: &mut Routes) {
         .add::<__path_list_schedules, _, _>(list_schedules)
         .add::<__path_add_schedule, _, _>(add_schedule)
         .add::<__path_show_schedule, _, _>(show_schedule)
-        .add::<__path_remove_schedule, _, _>(remove_schedule);
+        .add::<__path_remove_schedule, _, _>(remove_schedule)
+        .add::<__path_pause_schedule, _, _>(pause_schedule)
+        .add::<__path_resume_schedule, _, _>(resume_schedule);
 }
 
 fn view(schedule: ScheduleRecord) -> ScheduleView {
@@ -36,6 +38,7 @@ fn view(schedule: ScheduleRecord) -> ScheduleView {
         files: schedule.request.files.len() as u64,
         options: schedule.request.options,
         next: schedule.next,
+        paused: schedule.paused,
         runs: Vec::new(),
     }
 }
@@ -93,6 +96,7 @@ pub(super) async fn add_schedule(
         request: request.job,
         next,
         last_job: None,
+        paused: false,
     };
     api.store.add_schedule(&schedule).await?;
     api.audit(
@@ -137,12 +141,81 @@ pub(super) async fn remove_schedule(
     caller: Caller,
     Name(name): Name,
 ) -> Answer<StatusCode> {
-    api.store.remove_schedule(caller.name(), &name).await?;
-    api.audit(caller.name(), "schedule.remove", &name, "").await;
+    api.remove_schedule_of(&caller, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Pauses a schedule
+///
+/// It submits nothing until it is resumed. Its job that runs goes on.
+#[utoipa::path(
+    post, path = "/api/v1/schedules/{name}/pause",
+    params(("name" = String, Path, description = "Schedule")),
+    responses((status = 200, description = "The schedule", body = ScheduleView)),
+)]
+pub(super) async fn pause_schedule(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Name(name): Name,
+) -> Answer<JsonAnswer<ScheduleView>> {
+    api.pause_schedule(&caller, &name, true)
+        .await
+        .map(JsonAnswer)
+}
+
+/// Resumes a schedule
+///
+/// Times that passed meanwhile are not made up for.
+#[utoipa::path(
+    post, path = "/api/v1/schedules/{name}/resume",
+    params(("name" = String, Path, description = "Schedule")),
+    responses((status = 200, description = "The schedule", body = ScheduleView)),
+)]
+pub(super) async fn resume_schedule(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    Name(name): Name,
+) -> Answer<JsonAnswer<ScheduleView>> {
+    api.pause_schedule(&caller, &name, false)
+        .await
+        .map(JsonAnswer)
+}
+
 impl Api {
+    /// Removes a schedule of the caller.
+    pub(crate) async fn remove_schedule_of(&self, caller: &Caller, name: &str) -> Answer<()> {
+        self.store.remove_schedule(caller.name(), name).await?;
+        self.audit(caller.name(), "schedule.remove", name, "").await;
+        Ok(())
+    }
+
+    /// Pauses or resumes a schedule of the caller.
+    pub(crate) async fn pause_schedule(
+        &self,
+        caller: &Caller,
+        name: &str,
+        paused: bool,
+    ) -> Answer<ScheduleView> {
+        let owner = caller.name();
+        let schedule = self.store.schedule(owner, name).await?;
+        let next = match Timetable::parse(&schedule.cron, &schedule.zone) {
+            _ if paused => None,
+            Ok(timetable) => timetable.next(self.store.now().await?),
+            Err(_) => {
+                let why = "this host does not know its time zone, or its cron expression";
+                return Err(ApiError::new(Kind::Conflict, why));
+            }
+        };
+        let set = self.store.set_schedule_paused(owner, name, paused, next);
+        set.await?;
+        let action = match paused {
+            true => "schedule.pause",
+            false => "schedule.resume",
+        };
+        self.audit(owner, action, name, "").await;
+        Ok(view(self.store.schedule(owner, name).await?))
+    }
+
     /// Whether the job of a schedule would be accepted now.
     async fn check_job(&self, caller: &Caller, request: &ScheduleRequest) -> Answer<()> {
         let (options, files) = (&request.job.options, &request.job.files);

@@ -10,6 +10,7 @@ use godwit_service_api::account::{
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::{
@@ -194,6 +195,21 @@ pub(super) async fn set_user(
 }
 
 impl Api {
+    /// Removes a credential of the caller.
+    pub(crate) async fn remove_credential_of(&self, caller: &Caller, id: Uuid) -> Answer<()> {
+        self.vault.remove(caller.name(), id).await?;
+        self.audit(caller.name(), "credential.remove", &id.to_string(), "")
+            .await;
+        Ok(())
+    }
+
+    /// Forgets the proxy that the caller has delegated.
+    pub(crate) async fn remove_delegation_of(&self, caller: &Caller) -> Answer<()> {
+        self.vault.remove_delegation(caller.name()).await?;
+        self.audit(caller.name(), "delegation.remove", "", "").await;
+        Ok(())
+    }
+
     /// Refuses a user from now on, or no more.
     pub(crate) async fn set_disabled(
         &self,
@@ -424,9 +440,7 @@ pub(super) async fn remove_credential(
     caller: Caller,
     Id(id): Id,
 ) -> Answer<StatusCode> {
-    api.vault.remove(caller.name(), id).await?;
-    api.audit(caller.name(), "credential.remove", &id.to_string(), "")
-        .await;
+    api.remove_credential_of(&caller, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -485,8 +499,7 @@ pub(super) async fn remove_delegation(
     State(api): State<Arc<Api>>,
     caller: Caller,
 ) -> Answer<StatusCode> {
-    api.vault.remove_delegation(caller.name()).await?;
-    api.audit(caller.name(), "delegation.remove", "", "").await;
+    api.remove_delegation_of(&caller).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

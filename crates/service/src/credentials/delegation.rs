@@ -50,6 +50,11 @@ impl Vault {
         Ok(DelegationView { expires })
     }
 
+    /// The id of the credential that a user's delegated proxy is, where there is one.
+    pub fn delegated_id(&self, owner: &str) -> Uuid {
+        credential_id(owner)
+    }
+
     /// A request for a proxy (PKCS#10, PEM), the same one until its proxy has come.
     ///
     /// # Errors

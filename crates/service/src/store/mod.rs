@@ -34,6 +34,7 @@ mod links;
 mod manifest;
 pub mod model;
 mod order;
+pub mod people;
 pub mod policy;
 mod polls;
 mod queues;

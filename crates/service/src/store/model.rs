@@ -70,6 +70,8 @@ pub struct ScheduleRecord {
     pub next: Option<Timestamp>,
     /// The latest job of it.
     pub last_job: Option<Uuid>,
+    /// It submits nothing.
+    pub paused: bool,
 }
 
 /// Which jobs a list holds.

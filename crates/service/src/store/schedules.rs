@@ -20,7 +20,7 @@ const REQUESTS_BYTES_MAX: i64 = 16 << 20;
 /// Runs of a schedule that are kept.
 const RUNS_KEPT: i64 = 50;
 
-const SCHEDULE: &str = "number, owner, name, cron, zone, request, next_at, last_job";
+const SCHEDULE: &str = "number, owner, name, cron, zone, request, next_at, last_job, paused";
 
 fn read(row: &AnyRow) -> Result<ScheduleRecord, StoreError> {
     let request: JobRequest = row.json(5)?;
@@ -37,6 +37,16 @@ fn read(row: &AnyRow) -> Result<ScheduleRecord, StoreError> {
             .map(|id| id.parse())
             .transpose()
             .map_err(StoreError::corrupt)?,
+        paused: row.flag(8)?,
+    })
+}
+
+fn run(row: &AnyRow) -> Result<ScheduleRun, StoreError> {
+    let job = row.maybe_text(1)?.map(|id| id.parse()).transpose();
+    Ok(ScheduleRun {
+        due: row.time(0)?,
+        job: job.map_err(StoreError::corrupt)?,
+        skipped: row.maybe_text(2)?,
     })
 }
 
@@ -105,14 +115,6 @@ impl Store {
             ORDER BY due DESC";
         let query = self.database.query(text).bind(schedule);
         let rows = query.fetch_all(self.database.reader()).await?;
-        let run = |row: &AnyRow| {
-            let job = row.maybe_text(1)?.map(|id| id.parse()).transpose();
-            Ok(ScheduleRun {
-                due: row.time(0)?,
-                job: job.map_err(StoreError::corrupt)?,
-                skipped: row.maybe_text(2)?,
-            })
-        };
         rows.iter().map(run).collect()
     }
 
@@ -131,12 +133,51 @@ impl Store {
         work.commit().await
     }
 
+    /// The last time that each schedule of a user was due, by the schedule's number.
+    pub async fn last_runs(&self, owner: &str) -> Result<Vec<(i64, ScheduleRun)>, StoreError> {
+        let text = "SELECT r.due, r.job, r.skipped, r.schedule FROM schedule AS s
+            JOIN schedule_run AS r ON r.schedule = s.number AND r.due =
+                (SELECT MAX(due) FROM schedule_run WHERE schedule = s.number)
+            WHERE s.owner = $1";
+        let query = self.database.query(text).bind(owner.to_owned());
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter()
+            .map(|row| Ok((row.int(3)?, run(row)?)))
+            .collect()
+    }
+
+    /// Pauses a schedule, or resumes it: it is due at `next` then.
+    ///
+    /// # Errors
+    /// There is none of this name, or it is so already.
+    pub async fn set_schedule_paused(
+        &self,
+        owner: &str,
+        name: &str,
+        paused: bool,
+        next: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let text = "UPDATE schedule SET paused = $3,
+            next_at = CASE WHEN $3 = 1 THEN next_at ELSE $4 END
+            WHERE owner = $1 AND name = $2 AND paused <> $3";
+        let query = self.database.query(text).bind(owner.to_owned());
+        let query = query.bind(name.to_owned()).bind(i64::from(paused));
+        let query = query.bind(micros(next));
+        let done = query.execute(self.database.writer()).await?;
+        match (done.rows_affected(), paused) {
+            (0, true) => Err(StoreError::Conflict("the schedule is paused already")),
+            (0, false) => Err(StoreError::Conflict("the schedule is not paused")),
+            _ => Ok(()),
+        }
+    }
+
     /// Schedules that are due by the clock of the database, the first of each owner, but for
     /// `without`.
     pub async fn due_schedules(&self, without: &[i64], limit: u32) -> Result<Vec<i64>, StoreError> {
-        let text = "SELECT number FROM schedule WHERE next_at <= {now} AND number NOT IN {list}
-            AND NOT EXISTS (SELECT 1 FROM schedule AS earlier
-            WHERE earlier.owner = schedule.owner AND earlier.number NOT IN {list}
+        let text = "SELECT number FROM schedule WHERE next_at <= {now} AND paused = 0
+            AND number NOT IN {list} AND NOT EXISTS (SELECT 1 FROM schedule AS earlier
+            WHERE earlier.owner = schedule.owner AND earlier.paused = 0
+            AND earlier.number NOT IN {list}
             AND (earlier.next_at, earlier.number) < (schedule.next_at, schedule.number))
             ORDER BY next_at LIMIT $2";
         let query = self.database.query(text).bind(json(without)?);
@@ -147,8 +188,10 @@ impl Store {
 
     /// One that is due; `None`: it is not any more.
     pub async fn due_schedule(&self, number: i64) -> Result<Option<ScheduleRecord>, StoreError> {
-        let text =
-            format!("SELECT {SCHEDULE} FROM schedule WHERE number = $1 AND next_at <= {{now}}");
+        let text = format!(
+            "SELECT {SCHEDULE} FROM schedule WHERE number = $1 AND next_at <= {{now}}
+            AND paused = 0"
+        );
         let query = self.database.query(&text).bind(number);
         let row = query.fetch_optional(self.database.reader()).await?;
         row.as_ref().map(read).transpose()

@@ -14,26 +14,33 @@ use super::{
 pub(super) enum Place {
     Jobs,
     Submit,
+    Schedules,
+    Credentials,
+    Shares,
     Endpoints,
     Links,
     Agents,
-    Shares,
+    Users,
     Operator,
 }
 
-const PLACES: [(Place, &str, &str); 7] = [
+const PLACES: [(Place, &str, &str); 10] = [
     (Place::Jobs, "/jobs", "Jobs"),
     (Place::Submit, "/submit", "Submit"),
+    (Place::Schedules, "/schedules", "Schedules"),
+    (Place::Credentials, "/credentials", "Credentials"),
+    (Place::Shares, "/shares", "Shares"),
     (Place::Endpoints, "/endpoints", "Endpoints"),
     (Place::Links, "/links", "Links"),
     (Place::Agents, "/agents", "Agents"),
-    (Place::Shares, "/shares", "Shares"),
+    (Place::Users, "/users", "Users"),
     (Place::Operator, "/operator", "Operator"),
 ];
 
 impl Place {
     fn is_for_all(self) -> bool {
-        matches!(self, Place::Jobs | Place::Submit | Place::Shares)
+        use Place::{Credentials, Jobs, Schedules, Shares, Submit};
+        matches!(self, Jobs | Submit | Schedules | Credentials | Shares)
     }
 }
 

@@ -7,7 +7,8 @@
 //!   and forms that their own pages sent; `cookies`: the two cookies
 //! - `jobs`: lists; `job`: one job, `files`: its files; `submit`: a new one,
 //!   `browse`: directories to choose from
-//! - `network`: endpoints and links; `agents`, `shares`, `operator`: for operators
+//! - `schedules`, `credentials`, `shares`: what a user has
+//! - `network`: endpoints and links; `agents`, `users`, `operator`: for operators
 //! - `layout`: what all pages have; `text`: names, numbers and times for people; `chart`: pictures;
 //!   `assets`: style and script
 //!
@@ -22,6 +23,7 @@ mod assets;
 mod browse;
 mod chart;
 mod cookies;
+mod credentials;
 mod files;
 mod frame;
 mod job;
@@ -30,9 +32,11 @@ mod layout;
 mod login;
 mod network;
 mod operator;
+mod schedules;
 mod shares;
 mod submit;
 mod text;
+mod users;
 mod visitor;
 
 use std::sync::Arc;
@@ -75,6 +79,11 @@ pub(crate) fn router(api: Arc<Api>, secure: bool) -> Router {
         .route("/jobs/{id}/live", get(job::live))
         .route("/jobs/{id}/{action}", post(job::act))
         .route("/submit", get(submit::page).post(submit::submit))
+        .route("/schedules", get(schedules::page))
+        .route("/schedules/{action}", post(schedules::act))
+        .route("/credentials", get(credentials::page))
+        .route("/credentials/remove", post(credentials::remove))
+        .route("/users", get(users::page))
         .route("/endpoints", get(network::endpoints))
         .route("/links", get(network::links))
         .route("/agents", get(agents::page).post(agents::set))

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 #![allow(clippy::print_stderr, reason = "a skip is printed")]
 
+mod account_pages;
 mod accounts;
 mod agents;
 mod api;

@@ -18,9 +18,12 @@ pub(crate) const EVIL: &str = "<script>alert(1)</script>";
 pub(crate) const PAGE_BYTES_MAX: usize = 100_000;
 
 /// Pages that need no job.
-pub(crate) const PAGES: [&str; 8] = [
+pub(crate) const PAGES: [&str; 11] = [
     "/jobs?all=yes",
     "/submit",
+    "/schedules",
+    "/credentials",
+    "/users",
     "/endpoints",
     "/links",
     "/agents",

@@ -10,6 +10,7 @@ mod fixture;
 mod jobs;
 mod marks;
 mod order;
+mod people;
 mod reports;
 mod schedules;
 mod site;

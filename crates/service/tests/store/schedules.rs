@@ -21,6 +21,7 @@ fn schedule(name: &str, next: Option<Timestamp>) -> ScheduleRecord {
         },
         next,
         last_job: None,
+        paused: false,
     }
 }
 
@@ -125,6 +126,33 @@ async fn names_are_of_their_owner_and_a_user_has_a_hundred(fixture) {
     assert_eq!(store.schedules("bob").await.unwrap().len(), 1);
     assert!(matches!(store.schedule("bob", "s9").await, Err(StoreError::NotFound)));
     assert_eq!(store.schedules("alice").await.unwrap().len(), 99);
+}
+
+async fn a_schedule_that_is_paused_is_not_due(fixture) {
+    let store = &fixture.store;
+    let due = store.now().await.unwrap() - Duration::from_secs(60);
+    store.add_schedule(&schedule("one", Some(due))).await.unwrap();
+    store.add_schedule(&schedule("two", Some(due))).await.unwrap();
+    let first = store.due_schedules(&[], 8).await.unwrap()[0];
+    assert!(!store.due_schedule(first).await.unwrap().unwrap().paused);
+    store.set_schedule_paused("alice", "one", true, None).await.unwrap();
+    // Of an owner the first one is due, but for those that are paused.
+    assert_ne!(store.due_schedules(&[], 8).await.unwrap(), [first]);
+    assert!(store.due_schedule(first).await.unwrap().is_none());
+    let paused = store.schedule("alice", "one").await.unwrap();
+    assert!(paused.paused && paused.next == Some(due));
+    let twice = store.set_schedule_paused("alice", "one", true, None).await;
+    assert!(matches!(twice, Err(StoreError::Conflict(_))));
+    let later = due + Duration::from_secs(3600);
+    store.set_schedule_paused("alice", "one", false, Some(later)).await.unwrap();
+    let resumed = store.schedule("alice", "one").await.unwrap();
+    assert!(!resumed.paused && resumed.next == Some(later));
+    let runs = store.last_runs("alice").await.unwrap();
+    assert!(runs.is_empty());
+    store.schedule_ran(&resumed, Err("busy"), Some(later)).await.unwrap();
+    let runs = store.last_runs("alice").await.unwrap();
+    assert_eq!((runs.len(), runs[0].0, runs[0].1.due), (1, first, later));
+    assert!(store.last_runs("bob").await.unwrap().is_empty());
 }
 
 }
