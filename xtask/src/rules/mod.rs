@@ -126,8 +126,8 @@ fn place_of(path: &str) -> String {
 
 /// Whether a page is written by our programs: results of the lab, but for the page about them.
 fn is_generated(path: &str) -> bool {
-    path == "docs/spec/compatibility.md"
-        || path.starts_with("docs/results/") && path != "docs/results/README.md"
+    let pages = ["docs/spec/compatibility.md", "docs/spec/service-api.md"];
+    pages.contains(&path) || path.starts_with("docs/results/") && path != "docs/results/README.md"
 }
 
 #[cfg(test)]

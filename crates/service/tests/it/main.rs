@@ -37,6 +37,7 @@ mod pages;
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
 mod programs;
+mod reference;
 mod renewal;
 #[allow(dead_code, reason = "the suite of the server uses the rest")]
 #[path = "../../../server/tests/it/scraped.rs"]
