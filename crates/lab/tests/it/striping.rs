@@ -100,9 +100,10 @@ impl Place {
             }
             let config = Godwitd::serving(root)
                 .arg("--privsep=false")
-                .arg("--allow-foreign-data-hosts")
-                .arg("--data-nodes")
-                .arg(contacts.join(","));
+                .arg("--allow-foreign-data-hosts");
+            let config = (contacts.into_iter()).fold(config, |config, contact| {
+                config.arg("--data-nodes").arg(contact)
+            });
             let config =
                 (link.iter()).fold(config, |config, (flag, path)| config.arg(*flag).arg(path));
             config.start().expect("starts")
