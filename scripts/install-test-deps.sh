@@ -67,6 +67,7 @@ dpkg-dev                     says what a package depends on
 mmdebstrap                   makes a clean system to install the package in
 buildah                      builds images of containers
 rpm                          makes and reads packages of other distributions
+rpmlint                      finds faults in them
 systemd                      says whether its units are well formed
 LIST
 }

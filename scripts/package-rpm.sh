@@ -103,6 +103,14 @@ done
     echo "$kind$file" >>"$work/lists/$(part_of "$file")"
 done
 
+# Directories go with the last package that has something in them.
+for package in godwit godwit-service godwit-agent; do
+    echo "%dir /etc/godwit" >>"$work/lists/$package"
+done
+for package in $packages; do
+    (cd "$staged" && find "./usr/share/doc/$package" -type d) | sed 's|^\.|%dir |' >>"$work/lists/$package"
+done
+
 rpmbuild --quiet -bb --target "$processor-linux" \
     --define "_topdir $work/rpm" --define "_rpmdir $out" --define "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" \
     --define "godwit_version $version" --define "staged $staged" --define "lists $work/lists" \

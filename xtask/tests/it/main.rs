@@ -14,5 +14,6 @@ mod package;
 mod page;
 mod pages;
 mod rpm;
+mod rpm_install;
 mod stage;
 mod support;
