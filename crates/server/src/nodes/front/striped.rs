@@ -77,6 +77,10 @@ impl StripedTransfer {
             Mode::ExtendedBlock if is_of_a_file => stripes.links.len(),
             _ => 1,
         };
+        if count > 1 && as_text && matches!(request.kind, TransferKind::Receive { .. }) {
+            let why = "a text cannot be received over several stripes: TYPE I, or PASV";
+            return Err(TransferFailure::Limit(why.to_owned()));
+        }
         let mut leases = None;
         let job = || job_of(request, job);
         let mut first = job()?;

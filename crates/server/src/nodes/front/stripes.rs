@@ -108,7 +108,12 @@ impl Stripes {
                     (count, Some(_)) => (count, Shares::Layout),
                     (count, None) => (count, Shares::Leased),
                 };
-                let (layout, spec) = (spec.layout, Spec::from(&spec));
+                let layout = spec.layout;
+                let spec = Spec {
+                    // What is left of a lease is counted in bytes that were sent.
+                    holes: spec.holes && count == 1,
+                    ..Spec::from(&spec)
+                };
                 let order = move |index: usize| NodeOrder::ConnectTo {
                     spec: spec.clone(),
                     peer: peers[index % peers.len()],
