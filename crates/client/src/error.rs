@@ -484,7 +484,7 @@ impl Error {
     }
 
     /// The file or directory does not exist.
-    pub(crate) fn is_absent(&self) -> bool {
+    pub fn is_absent(&self) -> bool {
         matches!(self, Self::Missing { .. }) || self.refusal() == Some(FailureKind::NotFound)
     }
 

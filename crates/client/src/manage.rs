@@ -111,6 +111,22 @@ pub async fn list_up_to(
     listed
 }
 
+/// What a URL names; `None`: the server has no command that would tell.
+///
+/// # Errors
+/// There is nothing, or the server refuses.
+pub async fn find(
+    mut url: RemoteUrl,
+    connections: Connections,
+    observer: Arc<dyn Observer>,
+    stop: CancellationToken,
+) -> Result<Option<ListedName>> {
+    let mut manager = Manager::new(connections, observer, stop);
+    let found = manager.find_name(&mut url).await;
+    manager.end().await;
+    found
+}
+
 /// Removes a file at a server; one that is not there is as good as removed.
 ///
 /// # Errors
@@ -197,6 +213,20 @@ impl Manager {
             names: names.collect(),
             has_more: first.has_more,
         })
+    }
+
+    async fn find_name(&mut self, url: &mut RemoteUrl) -> Result<Option<ListedName>> {
+        home::expand_home(&self.retrying.pool, vec![url]).await?;
+        let (is_directory, facts) = match self.find(url).await? {
+            Found::Directory(facts) => (true, facts),
+            Found::File(facts) => (false, facts),
+            Found::Missing | Found::Unknown => return Ok(None),
+        };
+        Ok(Some(ListedName {
+            name: url.path.as_bytes().to_vec(),
+            is_directory,
+            size: facts.size.filter(|_| !is_directory),
+        }))
     }
 
     async fn run(&mut self, mut what: Manage) {

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::{
     browse::{BrowseRequest, BrowsedDirectory},
     job::{Class, FileError, FileRequest, Overwrite, Verify},
+    preview::{JobPreview, PreviewQuestion},
 };
 
 /// Version of this protocol. The service accepts no other: an agent must know each kind of work.
@@ -258,6 +259,9 @@ pub struct PollResponse {
     /// Of [`PollRequest::browses`], those that nobody waits for any more.
     #[serde(default)]
     pub browses_over: Vec<Uuid>,
+    /// Jobs that users wait to see before they submit them.
+    #[serde(default)]
+    pub preview: Vec<Preview>,
 }
 
 /// A directory that a user waits to look into.
@@ -277,7 +281,24 @@ pub struct Browse {
     pub seconds: u64,
 }
 
-/// `POST /agent/v1/browse`: what became of a [`Browse`].
+/// A job that a user waits to see before it is submitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Preview {
+    /// What [`BrowseAnswer::id`] names.
+    pub id: Uuid,
+    /// Which.
+    pub question: PreviewQuestion,
+    /// Where its names may lead the agent to.
+    #[serde(default)]
+    pub addresses: AddressScope,
+    /// For its endpoints.
+    pub credentials: Vec<GrantedCredential>,
+    /// The user waits so long.
+    pub seconds: u64,
+}
+
+/// `POST /agent/v1/browse`: what became of a [`Browse`] or a [`Preview`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BrowseAnswer {
@@ -287,13 +308,15 @@ pub struct BrowseAnswer {
     pub found: Browsed,
 }
 
-/// What became of a [`Browse`].
+/// What became of a [`Browse`] or a [`Preview`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Browsed {
     /// The part of the directory.
     Directory(BrowsedDirectory),
+    /// What the job would copy.
+    Preview(JobPreview),
     /// It was not listed.
     Failed(FileError),
 }

@@ -3,7 +3,7 @@
 //! # Map
 //! - [`job`]: what users submit, and what they see of it; [`why`]: why something waits
 //! - [`problem`]: errors of the API (RFC 9457); [`page`]: lists in pages by cursor
-//! - [`browse`]: directories of endpoints
+//! - [`browse`]: directories of endpoints; [`preview`]: what a job would copy
 //! - [`schedule`]: jobs that are submitted again and again
 //! - [`event`]: what the event stream of a job carries
 //! - [`site`]: endpoints, agents, shares and users, as operators see them
@@ -20,6 +20,7 @@ pub mod browse;
 pub mod event;
 pub mod job;
 pub mod page;
+pub mod preview;
 pub mod problem;
 pub mod schedule;
 pub mod site;

@@ -62,7 +62,7 @@ kinds! {
     Issuer: UNPROCESSABLE_ENTITY "issuer" "The issuer gives no token",
     IssuerAway: BAD_GATEWAY "issuer_unavailable" "The issuer of tokens does not answer as it must",
     Listing: BAD_GATEWAY "listing_failed" "The directory cannot be listed",
-    NoAnswer: GATEWAY_TIMEOUT "no_answer" "No agent has listed the directory in time",
+    NoAnswer: GATEWAY_TIMEOUT "no_answer" "No agent has looked in time",
     Quota: TOO_MANY_REQUESTS "quota" "A limit of the user is reached",
     RateLimit: TOO_MANY_REQUESTS "rate_limit" "Too many requests",
     Logins: TOO_MANY_REQUESTS "too_many_logins" "Too many logins failed",

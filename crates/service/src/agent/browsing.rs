@@ -1,14 +1,7 @@
-//! Directories that users look into, each on a thread of its own.
+//! What users look at before they submit, each on a thread of its own: directories, and what a job
+//! would copy.
 
-use std::{
-    collections::HashMap,
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use godwit_client::{
     CancellationToken,
@@ -17,30 +10,54 @@ use godwit_client::{
 };
 use godwit_proto::url::Location;
 use godwit_service_api::{
-    agent::{Browse, BrowseAnswer, Browsed},
+    agent::{Browse, BrowseAnswer, Browsed, Preview},
     browse::{BrowseRequest, BrowsedDirectory, BrowsedEntry, MAX_BROWSED, MAX_LOOKED_AT},
-    job::{FileError, WhoActs},
+    job::FileError,
 };
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
     file_error::file_error,
     link::Link,
     listing::{self, Silent},
+    local::{LocalPlaces, apart, passing},
     plan::{self, UnitSettings, unfit},
+    preview::preview,
 };
 
 /// At a time; more are refused.
 const BROWSES_MAX: usize = 8;
 
-/// Local directories that are read at a time. A file system that does not answer keeps a thread for
-/// as long as it likes, also when nobody waits any more.
-const LOCAL_MAX: usize = 4;
-
 /// Longest that the service may have a user wait.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Of the time that a user waits, for the listings of a preview. The rest is for its way back.
+const PART_FOR_LISTINGS: f64 = 0.75;
+
+/// What a user waits for.
+#[derive(Clone)]
+pub(super) enum Task {
+    Directory(Browse),
+    Job(Preview),
+}
+
+impl Task {
+    fn id(&self) -> Uuid {
+        match self {
+            Task::Directory(browse) => browse.id,
+            Task::Job(preview) => preview.id,
+        }
+    }
+
+    fn seconds(&self) -> u64 {
+        match self {
+            Task::Directory(browse) => browse.seconds,
+            Task::Job(preview) => preview.seconds,
+        }
+    }
+}
 
 /// Looks into directories, and tells the service.
 #[derive(Clone)]
@@ -48,28 +65,7 @@ pub(super) struct Browser {
     link: Link,
     settings: Arc<UnitSettings>,
     running: Arc<Mutex<HashMap<Uuid, CancellationToken>>>,
-    local: Places,
-}
-
-/// How many of a kind there are at a time.
-#[derive(Clone, Default)]
-struct Places(Arc<AtomicUsize>);
-
-/// One of them, while it is there.
-struct BrowsePlace(Arc<AtomicUsize>);
-
-impl Places {
-    /// `None`: `most` are taken.
-    fn take(&self, most: usize) -> Option<BrowsePlace> {
-        let place = BrowsePlace(Arc::clone(&self.0));
-        (self.0.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
-    }
-}
-
-impl Drop for BrowsePlace {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    local: LocalPlaces,
 }
 
 /// A directory that is looked into.
@@ -90,7 +86,7 @@ impl Browser {
             link,
             settings,
             running: Arc::default(),
-            local: Places::default(),
+            local: LocalPlaces::default(),
         }
     }
 
@@ -109,23 +105,23 @@ impl Browser {
         }
     }
 
-    pub(super) fn start(&self, browse: Browse) {
+    pub(super) fn start(&self, task: Task) {
         let stop = CancellationToken::default();
         let has_room = {
             let mut running = self.running.lock();
-            running.insert(browse.id, stop.clone());
+            running.insert(task.id(), stop.clone());
             running.len() <= BROWSES_MAX
         };
         let running = RunningBrowse {
             all: Arc::clone(&self.running),
-            id: browse.id,
+            id: task.id(),
         };
         let browser = self.clone();
         let look = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            runtime.block_on(browser.tell(browse, has_room, stop));
+            runtime.block_on(browser.tell(task, has_room, stop));
             // A resolver may hang.
             runtime.shutdown_background();
             drop(running);
@@ -138,11 +134,11 @@ impl Browser {
         }
     }
 
-    async fn tell(&self, browse: Browse, has_room: bool, stop: CancellationToken) {
-        let limit = Duration::from_secs(browse.seconds).min(WAIT_MAX);
+    async fn tell(&self, task: Task, has_room: bool, stop: CancellationToken) {
+        let limit = Duration::from_secs(task.seconds()).min(WAIT_MAX);
         let listing = async {
             match has_room {
-                true => self.list(&browse, stop.clone()).await,
+                true => self.look(&task, limit, stop.clone()).await,
                 false => Err(passing("busy", "the agent lists other directories")),
             }
         };
@@ -153,13 +149,27 @@ impl Browser {
                 Err(passing("timeout", "the endpoint did not list it in time"))
             }
         };
-        let found = match found {
-            Ok(directory) => Browsed::Directory(directory),
-            Err(error) => Browsed::Failed(error),
-        };
-        let id = browse.id;
+        let found = found.unwrap_or_else(Browsed::Failed);
+        let id = task.id();
         if let Err(error) = self.link.browsed(&BrowseAnswer { id, found }).await {
             tracing::info!(%error, "the service did not take the listing of a directory");
+        }
+    }
+
+    async fn look(
+        &self,
+        task: &Task,
+        limit: Duration,
+        stop: CancellationToken,
+    ) -> Result<Browsed, FileError> {
+        match task {
+            Task::Directory(browse) => self.list(browse, stop).await.map(Browsed::Directory),
+            Task::Job(task) => {
+                // What was counted until then is told.
+                let until = Instant::now() + limit.mul_f64(PART_FOR_LISTINGS);
+                let found = preview(task, (&self.settings, &self.local), until, stop).await;
+                found.map(Browsed::Preview)
+            }
         }
     }
 
@@ -221,71 +231,15 @@ fn part_of(listed: ListedNames, request: &BrowseRequest) -> BrowsedDirectory {
     }
 }
 
-/// Runs what may never return on a thread that nobody waits for longer than they like.
-async fn apart<T: Send + 'static>(
-    places: &Places,
-    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
-) -> Result<T, FileError> {
-    let hangs = "file systems of the agent do not answer";
-    let place = places
-        .take(LOCAL_MAX)
-        .ok_or_else(|| passing("busy", hangs))?;
-    let (tell, told) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("godwit-list".to_owned());
-    let spawned = thread.spawn(move || {
-        let done = work();
-        drop(place);
-        // Nobody may wait any more.
-        let _ = tell.send(done);
-    });
-    spawned.map_err(|error| passing("busy", &format!("no thread: {error}")))?;
-    let ended = told.await;
-    ended.unwrap_or_else(|_| Err(passing("failed", "the directory could not be read")))
-}
-
 /// Where an entry is in the list: directories come first.
 fn place_of(entry: &BrowsedEntry) -> String {
     let kind = if entry.directory { 'd' } else { 'f' };
     format!("{kind}{}", entry.url)
 }
 
-fn passing(code: &str, message: &str) -> FileError {
-    FileError {
-        code: code.to_owned(),
-        message: message.to_owned(),
-        who: WhoActs::Service,
-        may_pass: true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use super::*;
-
-    #[tokio::test]
-    async fn a_file_system_that_hangs_keeps_one_place_and_nobody_waiting() {
-        let places = Places::default();
-        let mut hanging = Vec::new();
-        for _ in 0..LOCAL_MAX {
-            let (release, held) = mpsc::channel::<()>();
-            let read = move || {
-                let _ = held.recv();
-                Ok(())
-            };
-            let waited = tokio::time::timeout(Duration::from_millis(10), apart(&places, read));
-            assert!(waited.await.is_err());
-            hanging.push(release);
-        }
-        let refused = apart(&places, || Ok(())).await.unwrap_err();
-        assert_eq!(refused.code, "busy");
-        hanging.pop();
-        // The thread that was released gives its place back.
-        while apart(&places, || Ok(())).await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    }
 
     #[test]
     fn a_part_of_many_names_says_that_there_are_more() {

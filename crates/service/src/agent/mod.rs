@@ -8,7 +8,8 @@
 //! - [`results`]: results on disk until the service has acknowledged them
 //! - [`deaths`]: units that the process died with
 //! - [`beat`]: that it runs, for health checks
-//! - [`browsing`]: directories that users look into
+//! - [`browsing`]: directories that users look into; [`preview`]: what a job would copy
+//! - [`local`]: threads for file systems that may never answer
 //! - [`removal`]: temporary files that no unit writes any more
 //! - [`trace`]: what operators see of a unit
 //! - [`link`]: one poll over HTTP; [`file_error`]: errors as the service keeps them
@@ -28,7 +29,9 @@ mod file_error;
 mod held;
 mod link;
 mod listing;
+mod local;
 mod plan;
+mod preview;
 mod removal;
 mod results;
 mod trace;
@@ -58,7 +61,7 @@ pub(crate) use self::beat::{BEAT_FILE, BEAT_PERIOD};
 pub use self::link::{Authentication, LinkError};
 use self::{
     beat::Beat,
-    browsing::Browser,
+    browsing::{Browser, Task},
     deaths::Deaths,
     held::UnitTable,
     link::Link,
@@ -180,8 +183,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
                 next_poll = Instant::now() + match answer {
                     Ok(mut answer) => {
                         browser.stop(&answer.browses_over);
-                        let browse = std::mem::take(&mut answer.browse);
-                        browse.into_iter().for_each(|browse| browser.start(browse));
+                        let directories = std::mem::take(&mut answer.browse);
+                        let jobs = std::mem::take(&mut answer.preview);
+                        let questions = directories.into_iter().map(Task::Directory);
+                        let questions = questions.chain(jobs.into_iter().map(Task::Job));
+                        questions.for_each(|question| browser.start(question));
                         agent.on_answer((sent, reported), answer)
                     }
                     Err(error) => agent.on_failure(&error),

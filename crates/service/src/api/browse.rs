@@ -25,8 +25,7 @@ use crate::{
     scheduling::Board,
     store::{
         Store, StoreError,
-        browsing::{BrowseLimits, WaitingBrowse},
-        endpoint_of,
+        browsing::{BrowseLimits, Question, WaitingBrowse},
     },
 };
 
@@ -63,13 +62,13 @@ pub(super) async fn browse(
 }
 
 /// Goes with whoever asked: where a user closes the page, the agent stops.
-struct Question {
+struct OpenQuestion {
     store: Store,
     board: Arc<Board>,
     id: Option<Uuid>,
 }
 
-impl Drop for Question {
+impl Drop for OpenQuestion {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             let (store, board) = (self.store.clone(), Arc::clone(&self.board));
@@ -108,52 +107,64 @@ impl Api {
         }
         let checked = self.policy.check_url(&request.url);
         checked.map_err(|error| error.at("/url"))?;
-        let endpoint = endpoint_of(&request.url).unwrap_or_default();
-        let mut endpoints = self.store.endpoints().await?.into_iter();
-        let is_banned = |state| state == EndpointState::Banned;
-        if endpoints.any(|known| known.name == endpoint && is_banned(known.state)) {
-            let why = format!("an operator keeps all work from {endpoint}");
-            return Err(ApiError::new(Kind::Endpoint, why).at("/url"));
-        }
-        let _permit = self.limits.take_stream(caller.name())?;
-        let asked = self
-            .store
-            .add_browse(caller.name(), &endpoint, &request, LIMITS);
-        let id = asked.await?;
-        let mut question = Question {
-            store: self.store.clone(),
-            board: Arc::clone(&self.board),
-            id: Some(id),
-        };
-        self.board.browse_came(WaitingBrowse {
-            id,
-            endpoint: endpoint.clone(),
-            labels: request.labels.clone(),
-        });
-        let found = self.browsed(id).await;
-        let was_taken = end(&self.store, &self.board, id).await?;
-        question.id = None;
-        match found? {
-            Some(Browsed::Directory(mut directory)) => {
+        let within = format!("{}/", without_last_slashes(&request.url));
+        let limit = request.limit as usize;
+        match self.ask(caller, Question::Directory(request)).await? {
+            Browsed::Directory(mut directory) => {
                 // An agent says what is in this directory, and nothing of others.
-                let within = format!("{}/", without_last_slashes(&request.url));
                 directory.entries.retain(|entry| {
                     let name = entry.url.strip_prefix(&within);
                     name.is_some_and(is_one_name) && entry.url.len() <= MAX_URL_BYTES
                 });
-                directory.entries.truncate(request.limit as usize);
+                directory.entries.truncate(limit);
                 Ok(directory)
             }
-            Some(Browsed::Failed(error)) => Err(ApiError::new(Kind::Listing, error.message)),
-            None => {
-                let who = match was_taken {
-                    true => "the agent or the endpoint has not answered",
-                    false => "no agent that reaches the endpoint has asked for work",
-                };
-                let why = format!("{endpoint}: {who} within {} s", BROWSE_WAIT.as_secs());
-                Err(ApiError::new(Kind::NoAnswer, why).after(5))
-            }
+            Browsed::Failed(error) => Err(ApiError::new(Kind::Listing, error.message)),
+            Browsed::Preview(_) => Err(ApiError::new(Kind::Listing, "the agent answers else")),
         }
+    }
+
+    /// What an agent that reaches the endpoints answers.
+    pub(super) async fn ask(&self, caller: &Caller, question: Question) -> Answer<Browsed> {
+        let endpoints = question.endpoints();
+        let known = self.store.endpoints().await?;
+        let is_banned = |name: &&String| {
+            let mut known = known.iter().filter(|known| &known.name == *name);
+            known.any(|known| known.state == EndpointState::Banned)
+        };
+        if let Some(endpoint) = endpoints.iter().find(is_banned) {
+            let why = format!("an operator keeps all work from {endpoint}");
+            let place = match question {
+                Question::Directory(_) => "/url",
+                Question::Job(_) => "/files/0",
+            };
+            return Err(ApiError::new(Kind::Endpoint, why).at(place));
+        }
+        let _permit = self.limits.take_stream(caller.name())?;
+        let asked = self.store.add_browse(caller.name(), &question, LIMITS);
+        let id = asked.await?;
+        let mut open = OpenQuestion {
+            store: self.store.clone(),
+            board: Arc::clone(&self.board),
+            id: Some(id),
+        };
+        self.board.browse_came(WaitingBrowse::of(id, &question));
+        let found = self.browsed(id).await;
+        let was_taken = end(&self.store, &self.board, id).await?;
+        open.id = None;
+        found?.ok_or_else(|| {
+            let (who, reach) = match endpoints.len() {
+                0 | 1 => ("the endpoint has", "the endpoint"),
+                _ => ("an endpoint has", "both endpoints"),
+            };
+            let who = match was_taken {
+                true => format!("the agent or {who} not answered"),
+                false => format!("no agent that reaches {reach} has asked for work"),
+            };
+            let endpoints = endpoints.join(", ");
+            let why = format!("{endpoints}: {who} within {} s", BROWSE_WAIT.as_secs());
+            ApiError::new(Kind::NoAnswer, why).after(5)
+        })
     }
 
     /// Waits for the answer; `None`: there is none in time.
@@ -181,7 +192,7 @@ impl Api {
 }
 
 /// What is behind a directory in the URL of an entry leads nowhere else.
-fn is_one_name(text: &str) -> bool {
+pub(super) fn is_one_name(text: &str) -> bool {
     let name = text.strip_suffix('/').unwrap_or(text).to_ascii_lowercase();
     let is_plain = name
         .bytes()

@@ -4,7 +4,7 @@
 //! - [`router`]: all routes, from which the OpenAPI document is made, too
 //! - `submit`: a job comes in; `schedules`: jobs that come again and again
 //! - `jobs`: lists, one job, its files, what users do to it
-//! - `browse`: what is in a directory
+//! - `browse`: what is in a directory; `preview`: what a job would copy
 //! - `streams`: events of a job as they happen, receipts
 //! - `site`: endpoints, links, shares, agents, the audit; `users`: users, tokens, credentials
 //! - `extract`: what handlers take from a request; `cursor`: pages
@@ -19,6 +19,7 @@ mod jobs;
 pub mod limits;
 mod openapi;
 pub mod policy;
+mod preview;
 mod schedules;
 mod site;
 mod streams;
@@ -160,6 +161,7 @@ fn routes() -> Routes {
     let mut routes = Routes::default();
     submit::routes(&mut routes);
     browse::routes(&mut routes);
+    preview::routes(&mut routes);
     schedules::routes(&mut routes);
     jobs::routes(&mut routes);
     streams::routes(&mut routes);

@@ -5,6 +5,7 @@ use godwit_service_api::{
     agent::{AgentDescription, FileEnd, PollRequest, UnitProgress},
     browse::BrowsedEntry,
     job::{FileError, MAX_FILE_BYTES},
+    preview::{JobPreview, MAX_PREVIEW_FAILURES, MAX_PREVIEWED},
 };
 
 /// Longest code of an error; few differ, as each is a row of its job.
@@ -79,6 +80,16 @@ pub(super) fn entry(entry: &mut BrowsedEntry) {
     if let Some(bytes) = &mut entry.bytes {
         *bytes = (*bytes).min(MAX_FILE_BYTES);
     }
+}
+
+/// Names are shown as they are, by whoever shows them.
+pub(super) fn preview(preview: &mut JobPreview) {
+    preview.first.truncate(MAX_PREVIEWED);
+    for file in &mut preview.first {
+        file.bytes = file.bytes.map(|bytes| bytes.min(MAX_FILE_BYTES));
+    }
+    preview.failures.truncate(MAX_PREVIEW_FAILURES);
+    preview.failures.iter_mut().for_each(plain);
 }
 
 pub(super) fn error(error: &mut FileError) {

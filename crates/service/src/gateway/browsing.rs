@@ -1,16 +1,16 @@
-//! Directories that users look into: agents get the question with an answer to a poll, and send
-//! what they found at once.
+//! What users look at before they submit: agents get the question with an answer to a poll, and
+//! send what they found at once.
 
 use axum::{extract::State, http::StatusCode};
-use godwit_service_api::agent::{Browse, BrowseAnswer, Browsed, PollRequest};
-use godwit_service_api::browse::MAX_BROWSED;
+use godwit_service_api::agent::{Browse, BrowseAnswer, Browsed, PollRequest, Preview};
+use godwit_service_api::browse::{BrowseRequest, MAX_BROWSED};
 use uuid::Uuid;
 
 use super::{AgentName, Gateway, bounds};
 use crate::{
     api::{BROWSE_WAIT, whole},
     problem::{Answer, ApiError, Kind},
-    store::browsing::AgentReach,
+    store::browsing::{AgentReach, Question},
 };
 
 /// Longest answer: 200 entries with long names and URLs.
@@ -29,6 +29,7 @@ pub(super) async fn answer(
             directory.entries.truncate(MAX_BROWSED as usize);
             directory.entries.iter_mut().for_each(bounds::entry);
         }
+        Browsed::Preview(preview) => bounds::preview(preview),
         Browsed::Failed(error) => bounds::error(error),
     }
     let text = serde_json::to_string(&answer.found).unwrap_or_default();
@@ -39,28 +40,55 @@ pub(super) async fn answer(
     }
 }
 
+/// What an agent is asked.
+#[derive(Default)]
+pub(super) struct Questions {
+    pub(super) directories: Vec<Browse>,
+    pub(super) jobs: Vec<Preview>,
+}
+
+impl Questions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.directories.is_empty() && self.jobs.is_empty()
+    }
+}
+
 impl Gateway {
     /// What users wait to see at endpoints that the agent reaches.
-    pub(super) async fn browses(&self, request: &PollRequest, drain: bool) -> Answer<Vec<Browse>> {
+    pub(super) async fn browses(&self, request: &PollRequest, drain: bool) -> Answer<Questions> {
+        let mut questions = Questions::default();
         let takes = !drain && request.description.slots > 0;
         if !takes || !self.board.browse_waits_for(&request.agent) {
-            return Ok(Vec::new());
+            return Ok(questions);
         }
         let reach = AgentReach::of(&request.description);
         let taken = self.store.take_browses(&request.agent, &reach).await?;
-        let mut browses = Vec::with_capacity(taken.len());
-        for mut browse in taken {
-            // They have chosen the agent, and agents of earlier releases do not know them.
-            browse.request.labels.clear();
-            browses.push(Browse {
-                id: browse.id,
-                credentials: self.credentials(&browse.owner, &[browse.endpoint]).await,
-                request: browse.request,
-                addresses: self.addresses,
-                seconds: BROWSE_WAIT.as_secs(),
-            });
+        for browse in taken {
+            let endpoints = browse.question.endpoints();
+            let credentials = self.credentials(&browse.owner, &endpoints).await;
+            let (id, addresses, seconds) = (browse.id, self.addresses, BROWSE_WAIT.as_secs());
+            match browse.question {
+                Question::Directory(request) => questions.directories.push(Browse {
+                    id,
+                    // They have chosen the agent, and agents of earlier releases do not know them.
+                    request: BrowseRequest {
+                        labels: Vec::new(),
+                        ..request
+                    },
+                    addresses,
+                    credentials,
+                    seconds,
+                }),
+                Question::Job(question) => questions.jobs.push(Preview {
+                    id,
+                    question,
+                    addresses,
+                    credentials,
+                    seconds,
+                }),
+            }
         }
-        Ok(browses)
+        Ok(questions)
     }
 
     /// What the agent looks for, and nobody waits for any more.

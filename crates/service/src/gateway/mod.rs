@@ -172,15 +172,15 @@ impl Gateway {
         // Every answer has all shares, as one may be lost; a new one is sent at once.
         let has_news = self.board.are_news(&request.agent, &shares) || !credentials.is_empty();
         let is_news = has_news || !(acknowledged.is_empty() && stop.is_empty());
-        let mut browse = self.browses(&request, drain).await?;
+        let mut questions = self.browses(&request, drain).await?;
         let mut browses_over = self.browses_over(&request).await?;
         let is_quiet = !is_news && !drain && remove.is_empty() && undelivered.is_empty();
-        let is_quiet = is_quiet && browse.is_empty() && browses_over.is_empty();
+        let is_quiet = is_quiet && questions.is_empty() && browses_over.is_empty();
         if is_quiet && timeout_at(until, woken).await.is_ok() {
             let known: Vec<Lease> = request.units.iter().map(|unit| unit.lease).collect();
             let held = self.store.held(&request.agent, request.incarnation, &known);
             undelivered = held.await?;
-            browse = self.browses(&request, drain).await?;
+            questions = self.browses(&request, drain).await?;
             browses_over = self.browses_over(&request).await?;
         }
         let above = self.store.divide_above();
@@ -207,7 +207,8 @@ impl Gateway {
             renewed,
             remove: removals,
             drain,
-            browse,
+            browse: questions.directories,
+            preview: questions.jobs,
             browses_over,
         })
     }

@@ -85,7 +85,7 @@ struct Known {
 
 impl Known {
     fn may_look(&self, browse: &WaitingBrowse) -> bool {
-        self.reach.may_look(&browse.endpoint, &browse.labels)
+        self.reach.may_look(&browse.endpoints, &browse.labels)
     }
 }
 
@@ -343,7 +343,7 @@ mod tests {
         let wakes = agents.map(|(name, endpoint, label)| board.agent(name, reach(endpoint, label)));
         let browse = |id, labels: &[&str]| WaitingBrowse {
             id: Uuid::from_u128(id),
-            endpoint: "ftp://h".to_owned(),
+            endpoints: vec!["ftp://h".to_owned()],
             labels: labels.iter().map(|label| (*label).to_owned()).collect(),
         };
         let woken = async |wakes: &[Arc<Notify>; 3], come: &dyn Fn()| {

@@ -1,15 +1,19 @@
-//! Directories that users look into. A row lives for seconds: from the question until its answer
-//! was read, or nobody waits any more.
+//! What users look at before they submit: directories, and what a job would copy. A row lives for
+//! seconds: from the question until its answer was read, or nobody waits any more.
 
 use std::{collections::HashSet, time::Duration};
 
-use godwit_service_api::{agent::AgentDescription, browse::BrowseRequest};
+use godwit_service_api::{
+    agent::AgentDescription, browse::BrowseRequest, preview::PreviewQuestion,
+};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
     Store, StoreError,
     database::{Alone, Columns as _, json},
     leases::micros,
+    submission::endpoint_of,
 };
 
 /// Nobody waits for the answer to an older question: who asked was killed. An agent gets each one
@@ -46,12 +50,46 @@ impl AgentReach {
         }
     }
 
-    /// Whether it may look into a directory of the endpoint, for a user who asks for these labels:
-    /// as the scheduler chooses agents for units.
-    pub fn may_look(&self, endpoint: &str, labels: &[String]) -> bool {
-        let reaches = |pattern: &String| godwit_scheduler::matches(pattern, endpoint);
+    /// Whether it may look at all of these endpoints, for a user who asks for these labels: as the
+    /// scheduler chooses agents for units.
+    pub fn may_look(&self, endpoints: &[String], labels: &[String]) -> bool {
+        let reaches = |endpoint: &String| {
+            let mut patterns = self.endpoints.iter();
+            patterns.any(|pattern| godwit_scheduler::matches(pattern, endpoint))
+        };
         let has = |label: &String| self.labels.contains(label);
-        labels.iter().all(has) && self.endpoints.iter().any(reaches)
+        labels.iter().all(has) && endpoints.iter().all(reaches)
+    }
+}
+
+/// What a user asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// What is in a directory.
+    Directory(BrowseRequest),
+    /// What a job would copy.
+    Job(PreviewQuestion),
+}
+
+impl Question {
+    /// `scheme://host:port` of all places that the agent must reach.
+    pub fn endpoints(&self) -> Vec<String> {
+        let urls = match self {
+            Question::Directory(request) => vec![&request.url],
+            Question::Job(PreviewQuestion { file, .. }) => vec![&file.source, &file.destination],
+        };
+        urls.into_iter()
+            .filter_map(|url| endpoint_of(url))
+            .collect()
+    }
+
+    /// Those that the agent must have.
+    pub fn labels(&self) -> &[String] {
+        match self {
+            Question::Directory(request) => &request.labels,
+            Question::Job(question) => &question.labels,
+        }
     }
 }
 
@@ -62,10 +100,8 @@ pub struct OpenBrowse {
     pub id: Uuid,
     /// Whose credentials the agent needs.
     pub owner: String,
-    /// `scheme://host:port`.
-    pub endpoint: String,
     /// What is asked.
-    pub request: BrowseRequest,
+    pub question: Question,
 }
 
 /// A question that waits for an agent.
@@ -73,10 +109,21 @@ pub struct OpenBrowse {
 pub struct WaitingBrowse {
     /// Which.
     pub id: Uuid,
-    /// `scheme://host:port`.
-    pub endpoint: String,
+    /// `scheme://host:port` of all places that the agent must reach.
+    pub endpoints: Vec<String>,
     /// Those that the agent must have.
     pub labels: Vec<String>,
+}
+
+impl WaitingBrowse {
+    /// Of this question.
+    pub fn of(id: Uuid, question: &Question) -> Self {
+        Self {
+            id,
+            endpoints: question.endpoints(),
+            labels: question.labels().to_vec(),
+        }
+    }
 }
 
 /// What became of a question that nobody waits for any more.
@@ -87,12 +134,11 @@ pub struct EndedBrowse {
 }
 
 impl Store {
-    /// Asks what is in a directory of an endpoint.
+    /// Asks the agents.
     pub async fn add_browse(
         &self,
         owner: &str,
-        endpoint: &str,
-        request: &BrowseRequest,
+        question: &Question,
         limits: BrowseLimits,
     ) -> Result<Uuid, StoreError> {
         let mut work = self.database.begin().await?;
@@ -118,7 +164,8 @@ impl Store {
         let text = "INSERT INTO browse (id, owner, endpoint, request, created)
             VALUES ($1, $2, $3, $4, {now})";
         let query = work.query(text).bind(id.to_string()).bind(owner.to_owned());
-        let query = query.bind(endpoint.to_owned()).bind(json(request)?);
+        let endpoint = question.endpoints().first().cloned().unwrap_or_default();
+        let query = query.bind(endpoint).bind(json(question)?);
         query.execute(work.connection()).await?;
         work.commit().await?;
         Ok(id)
@@ -126,17 +173,13 @@ impl Store {
 
     /// Questions that no agent has taken.
     pub async fn waiting_browses(&self) -> Result<Vec<WaitingBrowse>, StoreError> {
-        let text = "SELECT id, endpoint, request FROM browse WHERE answer IS NULL
+        let text = "SELECT id, request FROM browse WHERE answer IS NULL
             AND agent IS NULL AND created >= {now} - $1";
         let query = self.database.query(text).bind(micros(AGE_MAX));
         let rows = query.fetch_all(self.database.reader()).await?;
-        let waiting = rows.iter().map(|row| {
-            Ok(WaitingBrowse {
-                id: row.uuid(0)?,
-                endpoint: row.text(1)?,
-                labels: row.json::<BrowseRequest>(2)?.labels,
-            })
-        });
+        let waiting = rows
+            .iter()
+            .map(|row| Ok(WaitingBrowse::of(row.uuid(0)?, &row.json(1)?)));
         waiting.collect()
     }
 
@@ -148,20 +191,19 @@ impl Store {
         reach: &AgentReach,
     ) -> Result<Vec<OpenBrowse>, StoreError> {
         let mut work = self.database.begin().await?;
-        let text = "SELECT id, owner, endpoint, request FROM browse WHERE answer IS NULL
+        let text = "SELECT id, owner, request FROM browse WHERE answer IS NULL
             AND agent IS NULL AND created >= {now} - $1 ORDER BY created LIMIT 200 {skip}";
         let query = work.query(text).bind(micros(AGE_MAX));
         let rows = query.fetch_all(work.connection()).await?;
         let mut taken = Vec::new();
         for row in &rows {
-            let endpoint = row.text(2)?;
-            let request: BrowseRequest = row.json(3)?;
-            if taken.len() < TOGETHER && reach.may_look(&endpoint, &request.labels) {
+            let question: Question = row.json(2)?;
+            let may_look = reach.may_look(&question.endpoints(), question.labels());
+            if taken.len() < TOGETHER && may_look {
                 taken.push(OpenBrowse {
                     id: row.uuid(0)?,
                     owner: row.text(1)?,
-                    endpoint,
-                    request,
+                    question,
                 });
             }
         }

@@ -6,7 +6,7 @@
 //! - `login`: logins by token, password, certificate and issuer; `visitor`: who asks by a session,
 //!   and forms that their own pages sent; `cookies`: the two cookies
 //! - `jobs`: lists; `job`: one job, `files`: its files; `submit`: a new one,
-//!   `browse`: directories to choose from
+//!   `browse`: directories to choose from, `preview`: what it would copy
 //! - `schedules`, `credentials`, `shares`: what a user has
 //! - `network`: endpoints and links; `agents`, `users`, `operator`: for operators
 //! - `layout`: what all pages have; `text`: names, numbers and times for people; `chart`: pictures;
@@ -32,6 +32,7 @@ mod layout;
 mod login;
 mod network;
 mod operator;
+mod preview;
 mod schedules;
 mod shares;
 mod submit;

@@ -4,7 +4,10 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect, Response},
 };
-use godwit_service_api::job::{FileRequest, JobOptions, JobRequest};
+use godwit_service_api::{
+    job::{FileRequest, JobOptions, JobRequest},
+    preview::JobPreview,
+};
 use maud::{Markup, html};
 use uuid::Uuid;
 
@@ -13,6 +16,7 @@ use super::{
     browse::{self, Listing, Side, Step},
     frame::{PageResult, notice, with_status},
     layout::{Place, page as whole, token},
+    preview,
     visitor::{Form, Posted, Visitor},
 };
 use crate::problem::{Answer, ApiError};
@@ -22,7 +26,7 @@ pub(super) async fn page(visitor: Visitor) -> Response {
     whole(&visitor, Place::Submit, "Submit a job", &body)
 }
 
-/// Submits the job, or only checks it.
+/// Submits the job, or only shows what would become of it.
 pub(super) async fn submit(State(web): State<Web>, posted: Posted) -> PageResult {
     let Posted { visitor, mut form } = posted;
     if let Some((side, step)) = browse::step(&form) {
@@ -30,17 +34,28 @@ pub(super) async fn submit(State(web): State<Web>, posted: Posted) -> PageResult
     }
     let submitted = async {
         let request = request(&form)?;
+        if form.text("then") == "preview" {
+            let preview = web.api.preview(&visitor.caller, request).await?;
+            return Ok(FormOutcome::Seen(preview));
+        }
         let is_dry = request.options.dry_run;
         let key = form.maybe("key").map(str::to_owned).filter(|_| !is_dry);
         let (_, view) = web.api.submit_job(&visitor.caller, key, request).await?;
-        Answer::Ok((!is_dry).then_some(view.id))
+        Answer::Ok(match is_dry {
+            true => FormOutcome::Checked,
+            false => FormOutcome::Job(view.id),
+        })
+    };
+    let page = |beside| {
+        let body = form_part(&visitor, &form, None, &beside);
+        Ok(whole(&visitor, Place::Submit, "Submit a job", &body))
     };
     match submitted.await {
-        Ok(Some(id)) => Ok(Redirect::to(&format!("/jobs/{id}?done=submit")).into_response()),
-        Ok(None) => {
-            let body = form_part(&visitor, &form, None, &Beside::Checked);
-            Ok(whole(&visitor, Place::Submit, "Submit a job", &body))
+        Ok(FormOutcome::Job(id)) => {
+            Ok(Redirect::to(&format!("/jobs/{id}?done=submit")).into_response())
         }
+        Ok(FormOutcome::Checked) => page(Beside::Checked),
+        Ok(FormOutcome::Seen(preview)) => page(Beside::Preview(preview)),
         Err(error) => {
             let body = form_part(&visitor, &form, Some(&error), &Beside::Nothing);
             let answer = whole(&visitor, Place::Submit, "Submit a job", &body);
@@ -49,12 +64,20 @@ pub(super) async fn submit(State(web): State<Web>, posted: Posted) -> PageResult
     }
 }
 
+/// What became of the form.
+enum FormOutcome {
+    Job(Uuid),
+    Checked,
+    Seen(JobPreview),
+}
+
 /// What a page shows beside the form.
 enum Beside {
     Nothing,
     /// The job would be accepted.
     Checked,
     Directory(Listing),
+    Preview(JobPreview),
 }
 
 /// The form as it was sent, and a directory to choose from.
@@ -133,6 +156,7 @@ fn form_part(visitor: &Visitor, form: &Form, error: Option<&ApiError>, shown: &B
                 p { "The service would accept this job. Nothing was submitted." }
             }
         }
+        @if let Beside::Preview(preview) = shown { (preview::part(preview)) }
         form class="sheet" method="post" action="/submit" {
             (token(visitor))
             input type="hidden" name="key" value=(key);
@@ -192,6 +216,7 @@ fn form_part(visitor: &Visitor, form: &Form, error: Option<&ApiError>, shown: &B
             }
             div class="actions" {
                 button type="submit" name="then" value="submit" { "Submit" }
+                button class="plain" type="submit" name="then" value="preview" { "Preview" }
                 button class="plain" type="submit" name="then" value="check" { "Only check" }
             }
         }

@@ -36,6 +36,7 @@ mod pages;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../../../gsi/tests/it/pki.rs"]
 mod pki;
+mod previews;
 mod programs;
 mod reference;
 mod renewal;

@@ -22,8 +22,8 @@ const DOWN: &str = "\u{e015}";
 
 const WIDTHS: [u32; 3] = [1440, 768, 390];
 
-/// What a page shows beside a form that was sent: a directory.
-const VIEWS: [&str; 1] = ["/submit, browsing"];
+/// What a page shows beside a form that was sent: a directory, and what a job would copy.
+const VIEWS: [&str; 2] = ["/submit, browsing", "/submit, previewing"];
 
 /// Limit of what the page does by itself.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -149,10 +149,11 @@ async fn served(site: &Site) -> (Served, Agent) {
 async fn open(browser: &Chromium, site: &Site, served: &Served, path: &str) {
     let page = path.split(',').next().unwrap();
     browser.load(&format!("{}{page}", site.url)).await.unwrap();
-    if !VIEWS.contains(&path) {
-        return;
-    }
-    let (button, shown) = ("button[name=browse][value=source]", ".browse table");
+    let (button, shown) = match VIEWS.iter().position(|view| *view == path) {
+        None => return,
+        Some(0) => ("button[name=browse][value=source]", ".browse table"),
+        Some(_) => ("button[name=then][value=preview]", ".preview table"),
+    };
     let fill = format!(
         "document.getElementById('source').value = '{}'; \
          document.getElementById('destination').value = '{}'; \

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use godwit_service::store::{
     Store, StoreError,
-    browsing::{AgentReach, BrowseLimits},
+    browsing::{AgentReach, BrowseLimits, Question},
 };
 use godwit_service_api::{agent::AgentDescription, browse::BrowseRequest};
 use uuid::Uuid;
@@ -32,7 +32,9 @@ async fn ask(store: &Store, owner: &str, labels: &[&str]) -> Result<Uuid, StoreE
         limit: 10,
         labels: labels.iter().map(|label| (*label).to_owned()).collect(),
     };
-    store.add_browse(owner, "ftp://h", &request, LIMITS).await
+    store
+        .add_browse(owner, &Question::Directory(request), LIMITS)
+        .await
 }
 
 fn is_quota(asked: &Result<Uuid, StoreError>) -> bool {
