@@ -19,7 +19,8 @@ const PART_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Http {
     address: SocketAddr,
-    token: String,
+    /// The header that says who asks.
+    evidence: String,
     stream: Option<(TcpStream, Instant)>,
     buffer: Vec<u8>,
 }
@@ -29,10 +30,42 @@ impl Http {
     pub fn new(address: SocketAddr, token: &str) -> Http {
         Http {
             address,
-            token: token.to_owned(),
+            evidence: format!("authorization: Bearer {token}"),
             stream: None,
             buffer: Vec::new(),
         }
+    }
+
+    /// Connects as a browser whose session has begun with `token`.
+    ///
+    /// # Errors
+    /// The connection breaks, or the service refuses.
+    pub async fn browser(address: SocketAddr, token: &str) -> io::Result<Http> {
+        let mut http = Http {
+            address,
+            evidence: format!("origin: http://{address}"),
+            stream: None,
+            buffer: Vec::new(),
+        };
+        let form = format!("token={token}");
+        let more = format!(
+            "content-type: application/x-www-form-urlencoded\r\ncontent-length: {}\r\n",
+            form.len()
+        );
+        let request = http.head("POST", "/login", &more) + &form;
+        let mut stream = http.connected().await?;
+        stream.write_all(request.as_bytes()).await?;
+        let (status, _) = http.answer(stream).await?;
+        // The head of the answer.
+        let head = String::from_utf8_lossy(&http.buffer).into_owned();
+        let cookie = head.split("\r\n").find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            let pair = value.split(';').next()?;
+            (name.eq_ignore_ascii_case("set-cookie")).then(|| pair.to_owned())
+        });
+        let refused = || io::Error::other(format!("a login is answered with {status}"));
+        http.evidence = format!("cookie: {}", cookie.ok_or_else(refused)?);
+        Ok(http)
     }
 
     /// Status and body of the answer.
@@ -100,11 +133,10 @@ impl Http {
     }
 
     fn head(&self, method: &str, path: &str, more: &str) -> String {
-        let Http { address, token, .. } = self;
-        format!(
-            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
-             {more}\r\n"
-        )
+        let Http {
+            address, evidence, ..
+        } = self;
+        format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n{evidence}\r\n{more}\r\n")
     }
 
     async fn connected(&mut self) -> io::Result<TcpStream> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use godwit_engine::host::net::raise_fd_limit;
@@ -30,6 +30,9 @@ const LOG: &str = "info,godwit_service::scheduling=debug";
 
 /// Bytes of its log that are kept.
 const LOG_BYTES: usize = 64 << 20;
+
+/// For statements that change the database.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Connections that make accounts.
 const MAKERS: usize = 8;
@@ -148,6 +151,50 @@ impl LoadedService {
     /// What its operator logs in by.
     pub fn operator_token(&self) -> &str {
         &self.token
+    }
+
+    /// A connection of a browser of the operator.
+    ///
+    /// # Errors
+    /// The login fails.
+    pub async fn operator_browser(&self) -> std::io::Result<Http> {
+        Http::browser(self.address, &self.token).await
+    }
+
+    /// The same of a user.
+    ///
+    /// # Errors
+    /// The login fails.
+    pub async fn browser(&self, account: &Account) -> std::io::Result<Http> {
+        Http::browser(self.address, &account.token).await
+    }
+
+    /// Changes the database beside the service.
+    ///
+    /// # Errors
+    /// The program of the database is missing or refuses.
+    pub fn execute(&self, statements: &str) -> Result<(), LoadError> {
+        let script = self.folder.path().join("statements.sql");
+        fs::write(&script, statements).map_err(io_error(&script))?;
+        let mut command = match &self.postgres {
+            Some(postgres) => {
+                let programs = peers::postgres::programs().map_err(peers::Error::from)?;
+                let mut psql = Command::new(programs.join("psql"));
+                psql.args(["--quiet", "--set", "ON_ERROR_STOP=1", "--dbname"]);
+                psql.arg(postgres.url()).arg("--file").arg(&script);
+                psql
+            }
+            None => {
+                let mut sqlite = Command::new("sqlite3");
+                sqlite.args(["-bail", "-cmd", ".timeout 60000"]);
+                sqlite.arg(self.folder.path().join("db"));
+                sqlite.arg(format!(".read {}", script.display()));
+                sqlite
+            }
+        };
+        command.stdin(Stdio::null());
+        process::run(command, SCRIPT_TIMEOUT)?.success()?;
+        Ok(())
     }
 
     /// A connection of a user or an agent.

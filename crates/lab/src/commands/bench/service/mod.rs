@@ -3,11 +3,12 @@
 //!
 //! # Map
 //! - `queue`: jobs come in and wait; `agents`: units and results; `flood`, `rucio`: users who ask
-//!   much; `cost`: over `godwit cp`
+//!   much; `pages`: those of browsers; `cost`: over `godwit cp`
 
 mod agents;
 mod cost;
 mod flood;
+mod pages;
 mod queue;
 mod rucio;
 
@@ -58,6 +59,9 @@ pub struct ServiceSize {
     /// Service: requests of one user who does not stop
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     pub flood_requests: u64,
+    /// Service: jobs in the database, of which browsers ask for pages
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    pub page_jobs: u64,
     /// Service: seconds of a rate
     #[arg(long, default_value_t = 10, value_name = "S")]
     pub rate_seconds: u64,
@@ -79,6 +83,7 @@ impl ServiceSize {
             rucio_files: all.rucio_files.div_ceil(if quick { 10 } else { 1 }),
             rucio_seconds: if quick { 1 } else { all.rucio_seconds },
             flood_requests: all.flood_requests / part,
+            page_jobs: all.page_jobs / part,
             rate_seconds: if quick { 3 } else { all.rate_seconds },
         }
     }
@@ -157,6 +162,9 @@ pub(super) fn run(
         })?;
         cell(FLOOD, "one user asks without end", &|site| {
             runtime.block_on(flood::flood(site, &size))
+        })?;
+        cell("pages", "pages of browsers, many jobs", &|site| {
+            runtime.block_on(pages::pages(site, &size))
         })?;
         cell("idle", "many agents without work", &|site| {
             runtime.block_on(agents::idle(site, &size))
