@@ -138,7 +138,7 @@ impl Browser {
         let limit = Duration::from_secs(task.seconds()).min(WAIT_MAX);
         let listing = async {
             match has_room {
-                true => self.look(&task, limit, stop.clone()).await,
+                true => Box::pin(self.look(&task, limit, stop.clone())).await,
                 false => Err(passing("busy", "the agent lists other directories")),
             }
         };
@@ -163,12 +163,16 @@ impl Browser {
         stop: CancellationToken,
     ) -> Result<Browsed, FileError> {
         match task {
-            Task::Directory(browse) => self.list(browse, stop).await.map(Browsed::Directory),
+            Task::Directory(browse) => {
+                let found = Box::pin(self.list(browse, stop)).await;
+                found.map(Browsed::Directory)
+            }
             Task::Job(task) => {
                 // What was counted until then is told.
                 let until = Instant::now() + limit.mul_f64(PART_FOR_LISTINGS);
-                let found = preview(task, (&self.settings, &self.local), until, stop).await;
-                found.map(Browsed::Preview)
+                let found = preview(task, (&self.settings, &self.local), until, stop);
+                // Futures this large and deep are too much for the compiler in one another.
+                Box::pin(found).await.map(Browsed::Preview)
             }
         }
     }

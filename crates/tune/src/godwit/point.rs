@@ -1,5 +1,7 @@
 //! A setting that was measured, and what its evidence says.
 
+use std::time::Duration;
+
 use crate::{Bottleneck, Observation, Setting, bottleneck};
 
 /// Segments in flight of a channel that has its share of a path.
@@ -20,6 +22,10 @@ const QUEUES: f64 = 1.08;
 const MATTERS: f64 = 0.5;
 /// Loss that grew by this factor with the channels is their doing.
 const LOSS_RISE: f64 = 3.0;
+/// Round trips from which an epoch takes seconds.
+const FAR: Duration = Duration::from_millis(100);
+/// Fewer losses say little about how many are usual.
+const LOSSES_THAT_COUNT: f64 = 5.0;
 /// Losses that chance may hide from a short epoch.
 const LOSSES_UNSEEN: f64 = 3.0;
 
@@ -33,6 +39,12 @@ pub(super) struct Point {
     pub(super) segments: f64,
     /// Segments in flight of a channel, where the round-trip time is known.
     pub(super) window: Option<f64>,
+    /// Goodput that each channel will have once it has met the losses of an epoch that has seen
+    /// some without a queue, bit/s: CUBIC's window (RFC 9438, section 5.1) or Reno's (Mathis et al.
+    /// 1997), whichever is larger.
+    pub(super) lasting_bps: Option<f64>,
+    /// An epoch takes seconds, since round trips are long.
+    pub(super) is_far: bool,
     /// Round trips over the shortest, `1..`.
     pub(super) rtt_inflation: Option<f64>,
     pub(super) limit: Option<Bottleneck>,
@@ -57,6 +69,8 @@ impl Point {
                 let segments = goodput_bps * rtt.as_secs_f64() / (8.0 * SEGMENT_BYTES);
                 segments / f64::from(setting.channels())
             }),
+            lasting_bps: lasting(seen),
+            is_far: seen.rtt.is_some_and(|rtt| rtt >= FAR),
             rtt_inflation: match (seen.rtt, seen.rtt_min) {
                 (Some(rtt), Some(least)) if !least.is_zero() => {
                     Some((rtt.as_secs_f64() / least.as_secs_f64()).max(1.0))
@@ -130,6 +144,16 @@ impl Point {
         };
         here > LOSS_RISE * (there + LOSSES_UNSEEN / fewer.segments.max(1.0))
     }
+}
+
+fn lasting(seen: &Observation) -> Option<f64> {
+    let (loss, rtt) = (seen.loss_ratio?, seen.rtt?.as_secs_f64());
+    let segments = seen.goodput_bps() * seen.seconds / (8.0 * SEGMENT_BYTES);
+    let is_random = bottleneck::classify(seen) == Some(Bottleneck::NetworkLoss);
+    (is_random && loss * segments >= LOSSES_THAT_COUNT).then(|| {
+        let window = (1.22 / loss.sqrt()).max(1.054 * (rtt / loss).powf(0.75));
+        window * 8.0 * SEGMENT_BYTES / rtt
+    })
 }
 
 /// Without evidence nothing is known, and each epoch is trusted.

@@ -10,6 +10,8 @@ use crate::{Bottleneck, Bounds, Setting, format::Rate};
 
 /// Growth while goodput rises in proportion to channels.
 const LEAP: f64 = 4.0;
+/// The same under loss where epochs take seconds.
+const FAR_LEAP: f64 = 8.0;
 /// Growth while it rises less.
 const STEP: f64 = 2.0;
 /// Elasticity of goodput (relative rise over relative growth) that counts as in proportion.
@@ -224,6 +226,12 @@ impl Search {
         };
         let mut wanted = STEP * self.x(top);
         match top.limit {
+            Some(Bottleneck::PathCapacity) if let Some(lasting) = self.lasting_x() => {
+                if lasting < WORTH_TRIMMING * self.x(top) {
+                    return Some(done(top));
+                }
+                wanted = lasting.min(LEAP * self.x(top));
+            }
             Some(Bottleneck::PathCapacity) if top.is_saturated() => return Some(done(top)),
             // Among others on a full path each channel still adds its share, up to what is fair.
             Some(Bottleneck::PathCapacity) => {
@@ -254,7 +262,8 @@ impl Search {
                     }
                 }
                 if in_proportion {
-                    wanted = LEAP * self.x(top);
+                    let leap = if top.is_far { FAR_LEAP } else { LEAP };
+                    wanted = leap * self.x(top);
                 }
             }
             _ => return None,
@@ -271,6 +280,16 @@ impl Search {
             },
             seconds: DRIFT_S,
         })
+    }
+
+    /// Fresh channels fill a path that they cannot keep full once they have met its random loss: how
+    /// many can, where it was seen.
+    fn lasting_x(&self) -> Option<f64> {
+        let each = self.points.iter().filter_map(|p| p.lasting_bps);
+        let each = each.fold(f64::NEG_INFINITY, f64::max);
+        let most = self.points.iter().map(|p| p.goodput_bps);
+        let most = most.fold(0.0, f64::max);
+        (each > 0.0).then(|| (most / each).ceil())
     }
 
     /// The largest number is the best: a larger one, unless the bound is reached.

@@ -311,3 +311,46 @@ fn a_path_once_full_at_this_rate_counts_as_full_without_a_queue() {
     assert!(!moves(&seen_full), "{seen_full:?}");
     assert!(moves(&unknown), "{unknown:?}");
 }
+
+/// An epoch over a path that loses one packet of a thousand, with a queue of so many round trips.
+fn lossy(channels: u32, goodput_bps: f64, round_trip: Duration, queue: f64) -> Observation {
+    Observation {
+        loss_ratio: Some(1e-3),
+        rtt: Some(round_trip.mul_f64(1.0 + queue)),
+        rtt_min: Some(round_trip),
+        ..Observation::of_rate(Setting::new(1, channels), goodput_bps, 1.0)
+    }
+}
+
+/// What is decided after these epochs, of channels and Mbit/s: there is a queue from 900 on.
+fn after_losses(round_trip_ms: u64, epochs: &[(u32, f64)]) -> u32 {
+    let mut tuner = Godwit::new(None, BOUNDS);
+    let mut at = tuner.first().setting.channels();
+    for (n, (channels, mbps)) in epochs.iter().enumerate() {
+        assert_eq!(at, *channels, "before epoch {n}");
+        let queue = if *mbps >= 900.0 { 0.8 } else { 0.0 };
+        let round_trip = Duration::from_millis(round_trip_ms);
+        let seen = lossy(at, mbps * 1e6, round_trip, queue);
+        at = tuner.decide(&seen).setting.channels();
+    }
+    at
+}
+
+#[test]
+fn channels_that_each_add_their_rate_under_loss_are_leapt_to() {
+    assert_eq!(after_losses(60, &[(2, 16.0)]), 8);
+    assert_eq!(after_losses(60, &[(2, 16.0), (8, 60.0)]), 32);
+    // An epoch takes seconds there.
+    assert_eq!(after_losses(250, &[(2, 3.0)]), 16);
+    // What the first one gave before it had lost anything is not gone back to.
+    assert!(after_losses(60, &[(2, 160.0), (8, 60.0)]) > 8);
+}
+
+#[test]
+fn a_path_that_fresh_channels_fill_gets_as_many_as_will_fill_it() {
+    // 38.6 segments in flight each, 7.45 Mbit/s.
+    let lasting = after_losses(60, &[(2, 16.0), (8, 60.0), (32, 900.0)]);
+    assert_eq!(lasting, 121);
+    let full = [(2, 16.0), (8, 60.0), (32, 900.0), (121, 950.0)];
+    assert_eq!(after_losses(60, &full), 121);
+}
