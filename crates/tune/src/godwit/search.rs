@@ -282,8 +282,8 @@ impl Search {
         })
     }
 
-    /// Fresh channels fill a path that they cannot keep full once they have met its random loss: how
-    /// many can, where it was seen.
+    /// Fresh channels fill a path that they cannot keep full once they have met its random loss:
+    /// how many can, where it was seen.
     fn lasting_x(&self) -> Option<f64> {
         let each = self.points.iter().filter_map(|p| p.lasting_bps);
         let each = each.fold(f64::NEG_INFINITY, f64::max);
