@@ -256,7 +256,7 @@ pub struct PollResponse {
     /// Directories that users wait to look into.
     #[serde(default)]
     pub browse: Vec<Browse>,
-    /// Of [`PollRequest::browses`], those that nobody waits for any more.
+    /// Of [`PollRequest::browses`], those whose users have gone.
     #[serde(default)]
     pub browses_over: Vec<Uuid>,
     /// Jobs that users wait to see before they submit them.

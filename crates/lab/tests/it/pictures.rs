@@ -64,7 +64,7 @@ fn comes_true(mut what: impl FnMut() -> bool) {
     }
 }
 
-/// A process that has ended, and that nobody has asked about, does not run.
+/// A process that has ended and was not waited for does not run.
 fn is_running(pid: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))

@@ -14,8 +14,8 @@ use super::messages::{BadNodeMessage, Message, decode, encode};
 /// Between two beats.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// Beats of ours without a sign of the other end. Counted, so that a machine that stood still as a
-/// whole blames nobody.
+/// Beats of ours without a sign of the other end. They are counted, not timed: after a pause of the
+/// whole machine no end counts as silent.
 const SILENT_BEATS_MAX: u32 = 5;
 
 /// Time for a message to leave. The other end reads all the time.

@@ -1,4 +1,4 @@
-//! Names that nobody guesses.
+//! Random names, which cannot be guessed.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 

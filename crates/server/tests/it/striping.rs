@@ -673,7 +673,7 @@ fn data_channels_of_nodes_prove_whose_they_are() {
             assert!(reply.contains("--trusted-certs"), "{reply}");
             continue;
         }
-        // Whoever does not prove an identity is no sender.
+        // A peer that proves no identity is not accepted as a sender.
         let reply = session.expect("PASV", "227 ");
         let mut data = connect(comma_address(&reply));
         data.write_all(b"bytes in clear, and more than a record's header")

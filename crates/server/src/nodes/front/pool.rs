@@ -117,7 +117,7 @@ impl Nodes {
         }))
     }
 
-    /// Asks the nodes now and then, until nobody else owns this. Within a runtime.
+    /// Asks the nodes every few seconds, until no other owner is left. Within a runtime.
     pub(crate) fn watch(self: &Arc<Self>) {
         let this: Weak<Self> = Arc::downgrade(self);
         tokio::spawn(async move {
