@@ -20,6 +20,7 @@ use crate::{
         reporter::Reporter,
     },
     spec::SettingLimit,
+    units::show_setting,
 };
 
 /// Time between two reports of how many small files are in flight.
@@ -108,11 +109,13 @@ impl SettingTarget {
         }
         let before = self.now();
         let (from, to) = (before.setting, self.clamp_to_limits(before.setting));
+        let parallelism = to.parallelism.into();
+        let shown = show_setting(to.concurrency.into(), stripes.into(), parallelism);
         self.reporter.emit(&Event::Decision {
             side: None,
             from: Some(self.view(from)),
             to: self.view(to),
-            reason: format!("{to}: {stripes} stripes at {}", endpoint.name()),
+            reason: format!("{shown}: {} has {stripes} stripes", endpoint.name()),
         });
         if from != to {
             self.replace(Target {

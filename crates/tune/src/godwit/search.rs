@@ -36,6 +36,8 @@ const RECOVERING: f64 = 0.6;
 
 /// Full windows that give less than this elasticity say that the path is full.
 const FULL_WINDOWS: f64 = 0.96;
+/// Full windows on a path without a queue give this elasticity at least, where some were late.
+const LATE: f64 = 0.3;
 /// Elasticity of goodput among others that makes a step towards the fair number worth it.
 pub(super) const PAYS_IN_CONTENTION: f64 = 0.2;
 /// Goodput that fell by less than this with many more channels is flat: nothing between is better.
@@ -312,7 +314,7 @@ impl Search {
                         Some(Bottleneck::PathCapacity) => true,
                         Some(Bottleneck::ReceiveWindow) => {
                             let least = match best.rtt_inflation.zip(below.rtt_inflation) {
-                                Some(_) => IN_PROPORTION,
+                                Some(_) => LATE,
                                 None => FULL_WINDOWS,
                             };
                             best.queues_more_than(&below) || !self.rises(below, best, least)
@@ -331,6 +333,10 @@ impl Search {
                 );
                 if self.in_proportion(below, best) {
                     (if best.transient { STEP } else { LEAP }, why)
+                } else if best.limit == Some(Bottleneck::ReceiveWindow) && !below.transient {
+                    // No queue says that the path is full, and channels of which some were late
+                    // look like fewer.
+                    (STEP, why)
                 } else if let (Some(knee), why) = self.trim(best, Some(below)) {
                     // Whether the knee lies between is cheaper to see than whether there is more
                     // above.

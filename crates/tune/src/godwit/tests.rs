@@ -322,18 +322,42 @@ fn lossy(channels: u32, goodput_bps: f64, round_trip: Duration, queue: f64) -> O
     }
 }
 
-/// What is decided after these epochs, of channels and Mbit/s: there is a queue from 900 on.
-fn after_losses(round_trip_ms: u64, epochs: &[(u32, f64)]) -> u32 {
+/// What is decided after these epochs, of channels and Mbit/s, each of them seen so.
+fn after(epochs: &[(u32, f64)], seen: impl Fn(u32, f64) -> Observation) -> u32 {
     let mut tuner = Godwit::new(None, BOUNDS);
     let mut at = tuner.first().setting.channels();
     for (n, (channels, mbps)) in epochs.iter().enumerate() {
         assert_eq!(at, *channels, "before epoch {n}");
-        let queue = if *mbps >= 900.0 { 0.8 } else { 0.0 };
-        let round_trip = Duration::from_millis(round_trip_ms);
-        let seen = lossy(at, mbps * 1e6, round_trip, queue);
-        at = tuner.decide(&seen).setting.channels();
+        at = tuner.decide(&seen(at, mbps * 1e6)).setting.channels();
     }
     at
+}
+
+/// The same under loss: there is a queue from 900 Mbit/s on.
+fn after_losses(round_trip_ms: u64, epochs: &[(u32, f64)]) -> u32 {
+    let round_trip = Duration::from_millis(round_trip_ms);
+    after(epochs, |at, bps| {
+        lossy(at, bps, round_trip, if bps >= 900e6 { 0.8 } else { 0.0 })
+    })
+}
+
+/// The same with full windows, and no queue.
+fn after_windows(epochs: &[(u32, f64)]) -> u32 {
+    let round_trip = Some(Duration::from_millis(60));
+    after(epochs, |at, bps| Observation {
+        receive_window_limited: Some(0.9),
+        rtt: round_trip,
+        rtt_min: round_trip,
+        ..Observation::of_rate(Setting::new(1, at), bps, 1.0)
+    })
+}
+
+#[test]
+fn windows_that_were_late_do_not_end_the_growth() {
+    assert_eq!(after_windows(&[(2, 8.0), (8, 32.0)]), 32);
+    assert_eq!(after_windows(&[(2, 8.0), (8, 16.0)]), 16);
+    // More give nothing at all: a reader is slow.
+    assert!(after_windows(&[(2, 8.0), (8, 8.5)]) < 8);
 }
 
 #[test]

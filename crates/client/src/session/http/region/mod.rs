@@ -160,7 +160,6 @@ impl Region {
             .take(missing)
             .collect();
         state.running.extend(&free);
-        self.count(&state);
         drop(state);
         self.lanes.notify_waiters();
         free
@@ -308,6 +307,7 @@ impl Region {
         let end = start + bytes;
         state.active[own].at = end;
         state.safe.insert(ByteRange { start, end });
+        self.has_moved(&mut state, lane);
         self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
         let has_window = state.window < u64::MAX;
         drop(state);
@@ -354,9 +354,9 @@ impl Region {
         state.active[own].at = at;
         state.active[own].chunk = next;
         let Active { start, end, .. } = state.active[own];
-        if at == start
-            && let Some(pace) = state.paces.get_mut(&lane)
-        {
+        if at > start {
+            self.has_moved(&mut state, lane);
+        } else if let Some(pace) = state.paces.get_mut(&lane) {
             // Sent again, it takes its time from now on.
             pace.began = Instant::now();
         }
@@ -402,6 +402,7 @@ impl Region {
         let own = state.position(lane);
         let own = own.map(|own| state.active.swap_remove(own));
         state.running.retain(|of| *of != lane);
+        state.moving.retain(|of| *of != lane);
         state.leaving.retain(|of| *of != lane);
         match failure {
             Some(Failure::Crowded(_)) if !state.running.is_empty() => {
@@ -481,8 +482,17 @@ impl Region {
         }
     }
 
+    fn has_moved(&self, state: &mut State, lane: usize) {
+        if !state.moving.contains(&lane) {
+            state.moving.push(lane);
+            self.count(state);
+        }
+    }
+
+    /// A lane is a channel once its connection carries bytes: before that it costs round trips of
+    /// handshakes, in which goodput does not tell of it.
     fn count(&self, state: &State) {
-        let lanes = u32::try_from(state.running.len()).unwrap_or(u32::MAX);
+        let lanes = u32::try_from(state.moving.len()).unwrap_or(u32::MAX);
         self.totals.channels.store(lanes, Ordering::Relaxed);
     }
 }

@@ -60,7 +60,9 @@ pub(super) struct State {
     pub(super) wanted: usize,
     /// That run.
     pub(super) running: Vec<usize>,
-    /// Of those, the ones that are about to end, as there was one too many.
+    /// Of those, the ones that have moved bytes.
+    pub(super) moving: Vec<usize>,
+    /// Of those that run, the ones that are about to end, as there was one too many.
     pub(super) leaving: Vec<usize>,
     /// The first answer has come.
     pub(super) is_begun: bool,
@@ -128,6 +130,7 @@ impl State {
             returned: Vec::new(),
             wanted: 1,
             running: Vec::new(),
+            moving: Vec::new(),
             leaving: Vec::new(),
             is_begun: false,
             has_parts: false,

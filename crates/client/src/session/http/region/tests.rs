@@ -341,3 +341,25 @@ async fn what_is_fetched_later_is_asked_for_by_the_version_of_what_is_there() {
     safe.clear();
     assert_eq!(region().validator(), None, "all of it is fetched again");
 }
+
+/// Epochs begin when channels are there: handshakes are no part of what a setting gives.
+#[tokio::test]
+async fn a_lane_is_a_channel_once_it_has_moved_bytes() {
+    let channels = |region: &Region| region.totals.channels.load(Ordering::Relaxed);
+    let region = begun(ROOM).await;
+    assert_eq!(channels(&region), 0);
+    region.written(0, 1);
+    assert_eq!(channels(&region), 1);
+    region.left(0, None);
+    assert_eq!(channels(&region), 0);
+
+    let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, true);
+    assert_eq!(region.want(2), [0, 1]);
+    for lane in 0..2 {
+        let start = region.take(lane).await.unwrap().start;
+        region.sent(lane, start, CHUNK);
+        assert_eq!(channels(&region), u32::try_from(lane).unwrap());
+        region.sent(lane, start + CHUNK, CHUNK);
+    }
+    assert_eq!(channels(&region), 2);
+}
