@@ -43,6 +43,10 @@ struct Receiver {
 
 impl Receiver {
     fn new() -> Self {
+        Self::on(&Mover::spawn("m").unwrap())
+    }
+
+    fn on(mover: &Mover) -> Self {
         let quick = ChannelParams {
             connect_limit: Duration::from_millis(300),
             stall_limit: Duration::from_millis(300),
@@ -51,7 +55,7 @@ impl Receiver {
         };
         let (listener, at) = listener();
         Self {
-            set: ChannelSet::passive(&[Mover::spawn("m").unwrap()], listener, quick).unwrap(),
+            set: ChannelSet::passive(std::slice::from_ref(mover), listener, quick).unwrap(),
             at,
         }
     }
@@ -454,6 +458,47 @@ fn a_write_that_fails_with_eio_is_retried() {
             }
         });
     }
+}
+
+#[test]
+fn a_panic_fails_its_transfer_and_the_thread_serves_the_next() {
+    run(async {
+        let panics = |operation, _| assert_ne!(operation, Operation::Write, "a bug of storage");
+        let storage = FaultyStorage::new(Arc::new(MemoryStorage::new()), Vec::new())
+            .with_delay(Arc::new(panics));
+        let path = FtpPath::new("/f").unwrap();
+        let file = storage.open_write(&path, WriteMode::New).unwrap();
+        let mover = Mover::spawn("m").unwrap();
+        let r = Receiver::on(&mover);
+        let sink = Sink::File {
+            file,
+            base: 0,
+            stream_start: 0,
+            limit: None,
+        };
+        let mut transfer = r.set.start(TransferJob::Receive(sink), Mode::ExtendedBlock);
+        let mut peer = r.connect();
+        peer.write_all(&header(EOF, 0, 1)).unwrap();
+        peer.write_all(&block(EOD, 0, b"sixth.")).unwrap();
+        let report = done(&mut transfer).await;
+        let Err(failure) = &report.result else {
+            panic!("{report:?}")
+        };
+        assert!(
+            failure.to_string().contains("a bug of storage"),
+            "{failure}"
+        );
+        let data = pattern(1000);
+        let (report, bytes) = Receiver::on(&mover)
+            .receive(|r| {
+                let mut peer = r.connect();
+                peer.write_all(&header(EOF, 0, 1)).unwrap();
+                peer.write_all(&block(EOD, 0, &data)).unwrap();
+            })
+            .await;
+        ok(&report);
+        assert_eq!(bytes, data);
+    });
 }
 
 #[test]

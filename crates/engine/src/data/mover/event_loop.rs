@@ -5,14 +5,16 @@
 //! [`EventLoop::continue_handshakes`].
 
 use std::{
+    any::Any,
     collections::{HashMap, VecDeque},
     io,
     net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use godwit_proto::error::TransferFailure;
+use godwit_proto::error::{StorageFailure, TransferFailure};
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
@@ -55,6 +57,17 @@ const ACCEPTS_PER_TURN: usize = 64;
 
 /// Bytes that all channels of a mover share as receive buffer: fits into a second-level cache.
 const SCRATCH_BYTES: usize = 256 * 1024;
+
+/// What a transfer fails with whose channel panicked.
+fn bug(panic: &(dyn Any + Send)) -> TransferFailure {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    TransferFailure::Storage(StorageFailure {
+        errno: 0,
+        doing: "move bytes between a data connection and the file".to_owned(),
+        text: format!("an error in godwit: {}", text.unwrap_or("a panic")),
+    })
+}
 
 pub(crate) struct EventLoop {
     pub(crate) poll: Poll,
@@ -575,7 +588,10 @@ impl EventLoop {
             }
             Some(Served::Channel { channel, .. }) => {
                 channel.queued = false;
-                channel.turn(&mut self.scratch)
+                // A panic is a bug of ours. Its transfer fails; those of other channels go on, and
+                // limits are still looked at.
+                let turn = AssertUnwindSafe(|| channel.turn(&mut self.scratch));
+                catch_unwind(turn).unwrap_or_else(|panic| TurnResult::Failed(bug(&*panic)))
             }
         };
         self.follow(token, flow);
