@@ -32,9 +32,12 @@ impl SealKey {
 
     /// The text of `content`, which [`Self::open`] takes.
     pub fn seal(&self, content: &[u8]) -> String {
-        let tag = hmac::sign(&self.0, content);
-        let [content, tag] = [content, tag.as_ref()].map(|bytes| URL_SAFE_NO_PAD.encode(bytes));
-        format!("{content}.{tag}")
+        format!("{}.{}", URL_SAFE_NO_PAD.encode(content), self.tag(content))
+    }
+
+    /// The tag alone, in base64url: tells whether two contents are the same, and nothing of them.
+    pub fn tag(&self, content: &[u8]) -> String {
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.0, content))
     }
 
     /// The content of a text of this key; `None`: it is of another, or of none.

@@ -15,6 +15,7 @@ use crate::access::identity::{
 };
 use std::time::SystemTime;
 
+use godwit_gsi::{gridmap::MAPPED_USER, name::DistinguishedName};
 use godwit_proto::{
     FtpPath,
     error::StorageFailure,
@@ -148,6 +149,7 @@ fn by_token(service: &Service, caller: &LoginRequest) -> Result<Admitted, Storag
     let issued = service.issuer.as_ref();
     let issued = issued.and_then(|key| IssuedToken::open(key, caller.password.reveal(), now));
     if let Some(issued) = issued {
+        let issued = issued.and_then(|token| still_stands(service, token));
         return issued.map(of_issued).map_err(|why| refusal(&why));
     }
     let settings_of_tokens = settings.tokens.as_ref();
@@ -171,9 +173,40 @@ fn by_token(service: &Service, caller: &LoginRequest) -> Result<Admitted, Storag
     })
 }
 
+/// What the rights of an account rest on: another text once they have changed, or its password has.
+/// `None`: there is no such account, or not for this identity. Reads files: it may block.
+pub(crate) fn standing(
+    service: &Service,
+    account: &str,
+    identity: Option<&DistinguishedName>,
+) -> Option<String> {
+    let by_identity = identity.zip(service.gsi.as_ref()).is_some_and(|(of, gsi)| {
+        let users = [MAPPED_USER, account];
+        (users.iter()).any(|user| gsi.account(of, user).is_ok_and(|found| found == account))
+    });
+    if by_identity {
+        return Some("certificate".to_owned());
+    }
+    let file = &service.settings.passwords.as_ref()?.file;
+    let line = service.passwords.read(file).ok()?.line(account)?;
+    let line = format!("standing {line}");
+    Some(service.issuer.as_ref()?.tag(line.as_bytes()))
+}
+
+/// A token ends with its account, and with what the account might do.
+fn still_stands(service: &Service, token: IssuedToken) -> Result<IssuedToken, String> {
+    let identity = token.identity.as_deref().and_then(DistinguishedName::parse);
+    match standing(service, &token.account, identity.as_ref()) {
+        Some(now) if now == token.standing => Ok(token),
+        _ => Err("the token's account was removed or changed after it was issued".to_owned()),
+    }
+}
+
 /// A part of the rights of an account.
 fn of_issued(token: IssuedToken) -> Admitted {
-    let IssuedToken { account, rights } = token;
+    let IssuedToken {
+        account, rights, ..
+    } = token;
     Admitted {
         name: Principal::Account(account.clone()),
         account: Account {
@@ -216,7 +249,6 @@ fn by_password(service: &Service, caller: &LoginRequest) -> Option<Admitted> {
 mod tests {
     use std::sync::Arc;
 
-    use godwit_gsi::name::DistinguishedName;
     use godwit_proto::command::Password;
 
     use super::*;

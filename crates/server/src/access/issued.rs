@@ -17,6 +17,10 @@ const PREFIX: &str = "godwit.";
 pub(crate) struct IssuedToken {
     /// Whose rights they are a part of.
     pub(crate) account: String,
+    /// The certificate that has led to it, if one has.
+    pub(crate) identity: Option<String>,
+    /// What the account rested on: see [`crate::login::standing`].
+    pub(crate) standing: String,
     pub(crate) rights: Rights,
 }
 
@@ -66,6 +70,8 @@ mod tests {
         };
         IssuedToken {
             account: "jo".to_owned(),
+            identity: None,
+            standing: String::new(),
             rights: Rights::new(vec![grant], Some(NOW + Duration::from_secs(seconds))),
         }
     }

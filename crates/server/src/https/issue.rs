@@ -9,6 +9,7 @@ use hyper::{HeaderMap, StatusCode, body::Incoming, header};
 use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::task::spawn_blocking;
 use tracing::info;
 
 use super::{
@@ -16,10 +17,7 @@ use super::{
     received::whole,
     session::HttpSession,
 };
-use crate::access::{
-    issued::IssuedToken,
-    rights::{Access, Grant, Operation, Rights},
-};
+use crate::access::rights::{Access, Grant, Operation, Rights};
 
 /// What a client asks with.
 const REQUEST: &str = "application/macaroon-request";
@@ -51,7 +49,7 @@ pub(super) async fn issue(
     target: &Target,
     body: &mut Incoming,
 ) -> Result<HttpAnswer, Rejected> {
-    let Some((account, key)) = session.issuer() else {
+    let Some(issuer) = session.issuer() else {
         let text = "tokens are issued to users with an account, and not for a token";
         return Err(Rejected::new(StatusCode::FORBIDDEN, text));
     };
@@ -84,15 +82,14 @@ pub(super) async fn issue(
         let text = "this login has none of the rights that the token is to give";
         return Err(Rejected::new(StatusCode::FORBIDDEN, text));
     }
-    let token = IssuedToken {
-        account: account.to_owned(),
-        rights: Rights::new(grants, Some(SystemTime::now() + validity)),
-    };
-    let sealed = token.seal(key);
-    let sealed = sealed.map_err(|_| bad("a token names paths of UTF-8 alone".to_owned()))?;
+    let rights = Rights::new(grants, Some(SystemTime::now() + validity));
+    let issues = issuer.clone();
+    let sealed = spawn_blocking(move || issues.token(rights)).await;
+    let sealed = sealed.map_err(|_| bad("internal error, see the server's log".to_owned()))?;
+    let sealed = sealed.map_err(bad)?;
     info!(
         session = session.recorder.who.session,
-        user = ?account,
+        user = ?issuer.account(),
         ?path,
         seconds = validity.as_secs(),
         "HTTPS token issued"

@@ -9,7 +9,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use godwit_engine::storage::Storage;
-use godwit_gsi::{gridmap::MAPPED_USER, name::DistinguishedName, seal::SealKey};
+use godwit_gsi::{gridmap::MAPPED_USER, name::DistinguishedName};
 use godwit_proto::{FtpPath, command::Password, error::StorageFailure, security::TOKEN_USER};
 use hyper::{
     HeaderMap, StatusCode,
@@ -25,8 +25,9 @@ use crate::{
         copies::{Copies, CopyPlace},
         gsi::refusal,
         identity::{Actor, Admitted, ControlProtection, LoginRequest, Method, Principal},
+        issued::IssuedToken,
         limits::{Refusal, sharing_as},
-        rights::Operation,
+        rights::{Operation, Rights},
         scoped::ScopedStorage,
         turns::AccountTurns,
     },
@@ -74,14 +75,47 @@ pub(super) struct HttpSession {
     copies: Option<Arc<Copies>>,
     /// To some users.
     pub(super) issues_tokens: bool,
-    /// The account, and the key of tokens with a part of its rights; `None`: there are none.
-    issuer: Option<(String, Arc<SealKey>)>,
+    /// Issues tokens with a part of the account's rights; `None`: there are none.
+    issuer: Option<Issuer>,
     /// With whom the user shares what is limited.
     sharing: String,
     writes: bool,
     /// The client has shown no credentials.
     is_anonymous: bool,
     challenges: Vec<&'static str>,
+}
+
+/// Issues tokens for an account.
+#[derive(Clone)]
+pub(super) struct Issuer {
+    service: Arc<Service>,
+    account: String,
+    identity: Option<DistinguishedName>,
+}
+
+impl Issuer {
+    pub(super) fn account(&self) -> &str {
+        &self.account
+    }
+
+    /// A token for a part of the account's rights. Reads files: it may block.
+    ///
+    /// # Errors
+    /// For the user.
+    pub(super) fn token(&self, rights: Rights) -> Result<String, String> {
+        let standing = login::standing(&self.service, &self.account, self.identity.as_ref());
+        let (Some(standing), Some(key)) = (standing, &self.service.issuer) else {
+            return Err("the account was removed after the login".to_owned());
+        };
+        let token = IssuedToken {
+            account: self.account.clone(),
+            identity: self.identity.as_ref().map(ToString::to_string),
+            standing,
+            rights,
+        };
+        let sealed = token.seal(key);
+        sealed.map_err(|_| "a token names paths of UTF-8 alone".to_owned())
+    }
 }
 
 impl HttpSession {
@@ -100,11 +134,10 @@ impl HttpSession {
         }
     }
 
-    /// For whom tokens are issued, and their key. What a token gives is not given on: it would not
-    /// end with the token.
-    pub(super) fn issuer(&self) -> Option<(&str, &SealKey)> {
-        let (account, key) = self.issuer.as_ref()?;
-        Some((account, key))
+    /// For whom tokens are issued. What a token gives is not given on: it would not end with the
+    /// token.
+    pub(super) const fn issuer(&self) -> Option<&Issuer> {
+        self.issuer.as_ref()
     }
 
     /// Whether the login may do so at a path, as far as its own rights go.
@@ -274,7 +307,11 @@ impl HttpConnection {
         });
         let issuer = match name {
             Principal::Account(account) if method != Method::Token => {
-                service.issuer.clone().map(|key| (account, key))
+                service.issuer.is_some().then(|| Issuer {
+                    service: Arc::clone(service),
+                    account,
+                    identity: self.identity.clone(),
+                })
             }
             _ => None,
         };

@@ -96,6 +96,34 @@ fn a_token_ends_and_no_other_server_takes_it() {
     assert_eq!(ask(&site, "GET", "/f", &lasting, b"").status(), 200);
 }
 
+/// Of the file that logins are of.
+#[test]
+fn a_token_ends_with_its_account_and_with_what_that_might_do() {
+    let site = site();
+    let file = site.folder.path().join("passwords");
+    let lines = fs::read_to_string(&file).unwrap();
+    let sam = lines.lines().find(|line| line.starts_with("sam:")).unwrap();
+    let others = lines.replace(sam, "");
+    // A connection logs in once.
+    let status = |head: &str| {
+        let head = format!("{head}Connection: close\r\n");
+        ask(&site, "GET", "/sam/g", &head, b"").status()
+    };
+    let reading = token(&site, SAM, "/sam/g", &activity("DOWNLOAD"));
+    assert_eq!(status(&reading), 200);
+    fs::write(&file, &others).unwrap();
+    assert_eq!(status(&reading), 401);
+    // Whoever has the name later is another.
+    fs::write(
+        &file,
+        format!("{others}{}\n", sam.replacen(":ro", ":rw", 1)),
+    )
+    .unwrap();
+    assert_eq!(status(&reading), 401);
+    fs::write(&file, &lines).unwrap();
+    assert_eq!(status(&reading), 200);
+}
+
 #[test]
 fn requests_that_are_not_understood_get_no_token() {
     let site = site();

@@ -271,6 +271,18 @@ impl Passwords {
         self.entries.is_empty()
     }
 
+    /// All that a user's line says, the hash of the password too. `None`: there is no such user.
+    pub(crate) fn line(&self, user: &str) -> Option<String> {
+        let Entry {
+            user,
+            hash,
+            home,
+            writes,
+            account,
+        } = self.entries.get(user)?;
+        Some(format!("{user}:{hash}:{home}:{writes}:{account:?}"))
+    }
+
     /// The user whose password this is. Takes as long for unknown names as for the first
     /// user of the file, and some ten milliseconds and megabytes in any case.
     pub(crate) fn verify(&self, user: &str, password: &[u8]) -> Option<&Entry> {
