@@ -207,7 +207,7 @@ pub(crate) enum ScheduleVerb {
     /// Make a schedule; its name and the first time are printed
     #[command(after_help = SCHEDULE_ADD_AFTER_HELP)]
     Add(Box<ScheduleAddArgs>),
-    /// List your schedules: name, cron expression, time zone, next time, files
+    /// List your schedules: name, cron expression, time zone, next time or paused, files
     List {
         #[command(flatten)]
         target: TargetArgs,
@@ -220,14 +220,21 @@ pub(crate) enum ScheduleVerb {
         #[command(flatten)]
         target: TargetArgs,
     },
+    /// Pause schedules: they submit nothing until they are resumed. A job that runs goes on
+    Pause(SchedulesArgs),
+    /// Resume schedules; times that passed meanwhile are not made up for
+    Resume(SchedulesArgs),
     /// Remove schedules; their jobs stay
-    Remove {
-        /// The schedules
-        #[arg(value_name = "NAME", required = true, value_parser = plain_name)]
-        names: Vec<String>,
-        #[command(flatten)]
-        target: TargetArgs,
-    },
+    Remove(SchedulesArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SchedulesArgs {
+    /// The schedules
+    #[arg(value_name = "NAME", required = true, value_parser = plain_name)]
+    names: Vec<String>,
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -498,7 +505,9 @@ impl ScheduleVerb {
             ScheduleVerb::Add(args) => args.command()?,
             ScheduleVerb::List { target } => (ScheduleCommand::List, target),
             ScheduleVerb::Show { name, target } => (ScheduleCommand::Show(name), target),
-            ScheduleVerb::Remove { names, target } => (ScheduleCommand::Remove(names), target),
+            ScheduleVerb::Pause(args) => (ScheduleCommand::Pause(args.names), args.target),
+            ScheduleVerb::Resume(args) => (ScheduleCommand::Resume(args.names), args.target),
+            ScheduleVerb::Remove(args) => (ScheduleCommand::Remove(args.names), args.target),
         };
         Ok(target.request(ServiceCommand::Schedule(command)))
     }

@@ -155,6 +155,10 @@ pub enum ScheduleCommand {
     List,
     /// One, with the last times that it was due.
     Show(String),
+    /// Make them submit nothing until they are resumed.
+    Pause(Vec<String>),
+    /// Make them submit again.
+    Resume(Vec<String>),
     /// Make them submit nothing any more.
     Remove(Vec<String>),
 }

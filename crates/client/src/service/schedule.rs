@@ -50,12 +50,31 @@ pub(super) async fn run(
                 schedule.runs.iter().for_each(|run| print(show::run(run)));
             }
         }
+        ScheduleCommand::Pause(names) => change(connection, &names, "pause", &shown, print).await?,
+        ScheduleCommand::Resume(names) => {
+            change(connection, &names, "resume", &shown, print).await?;
+        }
         ScheduleCommand::Remove(names) => {
             for name in names {
                 let request = connection.request(Method::DELETE, &format!("/schedules/{name}"));
                 connection.send(request).await?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Pauses or resumes schedules, one after the other, and prints what each is now.
+async fn change(
+    connection: &Connection,
+    names: &[String],
+    verb: &str,
+    shown: &impl Fn(&ScheduleView) -> String,
+    print: &impl Fn(String),
+) -> Result<(), ServiceError> {
+    for name in names {
+        let request = connection.request(Method::POST, &format!("/schedules/{name}/{verb}"));
+        print(shown(&connection.fetch(request).await?));
     }
     Ok(())
 }

@@ -96,9 +96,11 @@ pub(super) fn details(job: &JobView) -> String {
 
 /// A line for a schedule: name, cron expression, time zone, next time, files.
 pub(super) fn schedule(schedule: &ScheduleView) -> String {
-    let next = schedule
-        .next
-        .map_or("never".to_owned(), |next| next.to_string());
+    let next = match schedule.next {
+        _ if schedule.paused => "paused".to_owned(),
+        Some(next) => next.to_string(),
+        None => "never".to_owned(),
+    };
     let ScheduleView {
         name,
         cron,

@@ -334,7 +334,20 @@ async fn a_schedule_submits_when_it_is_due_and_not_over_its_last_job() {
         "{shown:?}"
     );
 
-    let remove = ScheduleCommand::Remove(vec!["nightly".to_owned()]);
+    let names = vec!["nightly".to_owned()];
+    let paused = schedule(ScheduleCommand::Pause(names.clone()))
+        .await
+        .unwrap();
+    assert_eq!(paused, ["nightly\t15 3 29 2 *\tEurope/Berlin\tpaused\t1"]);
+    assert_eq!(schedule(ScheduleCommand::List).await.unwrap(), paused);
+    let resumed = schedule(ScheduleCommand::Resume(names.clone()))
+        .await
+        .unwrap();
+    assert_eq!(resumed, made);
+    let unknown = ScheduleCommand::Pause(vec!["weekly".to_owned()]);
+    assert_eq!(schedule(unknown).await.unwrap_err().exit(), Exit::Usage);
+
+    let remove = ScheduleCommand::Remove(names);
     assert!(schedule(remove.clone()).await.unwrap().is_empty());
     assert_eq!(schedule(remove).await.unwrap_err().exit(), Exit::Usage);
     database.close().await;
