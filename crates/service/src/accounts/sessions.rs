@@ -1,8 +1,8 @@
 //! Sessions of browsers: a secret in a cookie, whose hash is in the database.
 //!
 //! A login makes a new secret, whatever the browser sent before. A session lasts as long as what
-//! the user has shown for it: it ends with the token, the identity, the password and the user, and
-//! after [`LIFE`] anyway.
+//! the user has shown for it: it ends with the token, the identity, the issuer of it, the password
+//! and the user, and after [`LIFE`] anyway.
 
 use std::{
     net::IpAddr,
@@ -20,7 +20,7 @@ use super::{
 use crate::store::{
     StoreError,
     model::{PrincipalRecord, SessionProof},
-    sessions::SessionLife,
+    sessions::{SessionLife, SessionRecord},
 };
 
 /// How long sessions last.
@@ -164,8 +164,13 @@ impl Accounts {
         match self.store.session(&hash, LIFE.idle, is_use).await {
             Err(StoreError::NotFound) => Err(AccessError::Refused),
             // The role may have become another one since the login.
-            Ok(principal) if principal.role < Role::User => Err(AccessError::Refused),
-            found => Ok(found?),
+            Ok(session) if session.principal.role < Role::User => Err(AccessError::Refused),
+            // The database does not know the settings.
+            Ok(SessionRecord {
+                identity: Some(name),
+                ..
+            }) if !self.issuers.may_prove(&name) => Err(AccessError::Refused),
+            found => Ok(found?.principal),
         }
     }
 

@@ -23,6 +23,15 @@ pub struct SessionLife {
     pub most: u32,
 }
 
+/// A session that has not ended.
+#[derive(Clone, Debug)]
+pub struct SessionRecord {
+    /// Whose.
+    pub principal: PrincipalRecord,
+    /// What it began with, where that was an identity.
+    pub identity: Option<String>,
+}
+
 impl Store {
     /// Begins a session, and ends the oldest of the user's where there are too many.
     pub async fn add_session(
@@ -65,15 +74,15 @@ impl Store {
         work.commit().await
     }
 
-    /// The user of a session that has not ended, nor has what it began with. `is_use`: the session
-    /// is not idle.
+    /// A session that has not ended, nor has what it began with, as far as the database knows.
+    /// `is_use`: the session is not idle.
     pub async fn session(
         &self,
         hash: &[u8],
         idle: Duration,
         is_use: bool,
-    ) -> Result<PrincipalRecord, StoreError> {
-        let text = "SELECT s.principal, CASE WHEN s.used < {now} - $3 THEN 1 ELSE 0 END
+    ) -> Result<SessionRecord, StoreError> {
+        let text = "SELECT s.principal, CASE WHEN s.used < {now} - $3 THEN 1 ELSE 0 END, s.identity
             FROM web_session AS s JOIN principal AS p ON p.name = s.principal
             WHERE s.hash = $1 AND s.expires > {now} AND s.used > {now} - $2 AND p.disabled = 0
             AND (s.token IS NULL OR EXISTS (SELECT 1 FROM api_token AS t
@@ -91,7 +100,10 @@ impl Store {
             let query = self.database.query(text).bind(hash.to_vec());
             query.execute(self.database.writer()).await?;
         }
-        self.principal(&row.text(0)?).await
+        Ok(SessionRecord {
+            principal: self.principal(&row.text(0)?).await?,
+            identity: row.maybe_text(2)?,
+        })
     }
 
     /// Ends a session. One that is not there has ended before.

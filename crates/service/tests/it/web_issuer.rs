@@ -14,6 +14,7 @@ use axum::{
     routing::{get, post},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use godwit_service::serve::Server;
 use openssl::sha::sha256;
 use parking_lot::Mutex;
 use reqwest::{Method, Url};
@@ -23,7 +24,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     browser::{Answer, Browser},
-    site::Site,
+    site::{Site, settings},
     tokens,
 };
 
@@ -234,6 +235,46 @@ async fn an_issuer_logs_a_browser_in_that_it_was_asked_for() {
     let jo = json!({"name": "jo", "role": "user", "identities": []});
     stand.site.operator().ok(Method::PUT, "/users", jo).await;
     assert_eq!(browser.get("/jobs").await.status, 303);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_ends_when_its_issuer_is_no_longer_in_the_settings() {
+    let stand = Stand::start().await;
+    let (mut browser, answer) = stand.log_in().await;
+    assert_eq!(answer.status, 303, "{}", answer.text);
+    let folder = stand.site.folder.path();
+    let serve = async |issuer: &str| {
+        let path = |name: &str| folder.join(name).display().to_string();
+        let text = format!(
+            "[[issuer]]\nissuer = \"{issuer}\"\naudiences = [\"transfers\"]\n\
+             allow-http = true\nclient-id = \"page\"\nredirect-url = \"{REDIRECT}\"\n"
+        );
+        std::fs::write(path("settings"), text).unwrap();
+        let (database, key) = (format!("sqlite:{}", path("db")), path("key"));
+        let mut arguments = vec!["godwit-service", "serve", "--listen", "127.0.0.1:0"];
+        let further = [&path("settings"), &database, &key];
+        for (flag, value) in ["--config", "--database", "--key-file"].iter().zip(further) {
+            arguments.extend([*flag, value.as_str()]);
+        }
+        let server = Server::bind(settings(&arguments)).await.unwrap();
+        let url = server.url().to_owned();
+        tokio::spawn(server.run(std::future::pending()));
+        url
+    };
+    // Other processes on the same database, as after a restart.
+    browser.url = serve(&stand.issuer.url).await;
+    assert_eq!(browser.get("/jobs").await.status, 200);
+    for other in [
+        "https://other.example.org",
+        // Another issuer, of which the first is the beginning, and one that is its beginning.
+        &format!("{}/more", stand.issuer.url),
+        &stand.issuer.url[..stand.issuer.url.len() - 1],
+    ] {
+        browser.url = serve(other).await;
+        let answer = browser.get("/jobs").await;
+        assert_eq!(answer.status, 303, "{other}: {}", answer.text);
+        assert!(answer.location().starts_with("/login"), "{other}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

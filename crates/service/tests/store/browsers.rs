@@ -61,7 +61,7 @@ async fn a_session_lasts_as_long_as_it_may_and_as_what_it_began_with(fixture) {
         fixture.execute("UPDATE web_session SET created = created - 10000").await;
     };
     let is_good = async |hash: &[u8]| match store.session(hash, HOUR, true).await {
-        Ok(found) => found.name == "alice",
+        Ok(found) => found.principal.name == "alice",
         Err(StoreError::NotFound) => false,
         Err(error) => panic!("{error}"),
     };

@@ -32,6 +32,9 @@ const KEYS_LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Least time between two fetches from one issuer, whatever tokens name.
 const FETCH_GAP: Duration = Duration::from_secs(60);
 
+/// Begins the names of identities that issuers prove.
+const IDENTITY_PREFIX: &str = "oidc:";
+
 const FETCH_LIMIT: Duration = Duration::from_secs(10);
 
 /// Longest document that is read.
@@ -221,6 +224,19 @@ impl Issuers {
         self.verified(text).await.map(|(identity, _)| identity)
     }
 
+    /// Whether an identity is of an issuer of the settings, or of none: of a certificate.
+    pub(super) fn may_prove(&self, identity: &str) -> bool {
+        let Some(rest) = identity.strip_prefix(IDENTITY_PREFIX) else {
+            return true;
+        };
+        // Both may hold `#`.
+        let mut issuers = self.issuers.keys();
+        issuers.any(|issuer| {
+            rest.strip_prefix(issuer.as_str())
+                .is_some_and(|subject| subject.starts_with('#'))
+        })
+    }
+
     /// As [`Issuers::subject`], and until when the token is good.
     pub(super) async fn verified(&self, text: &str) -> Result<(String, SystemTime), IssuerError> {
         let token = Token::parse(text)?;
@@ -305,7 +321,10 @@ impl Issuers {
 fn identity(claims: &Claims) -> Result<String, TokenError> {
     match claims.subject.is_empty() {
         true => Err(TokenError::Malformed("it has no sub")),
-        false => Ok(format!("oidc:{}#{}", claims.issuer, claims.subject)),
+        false => Ok(format!(
+            "{IDENTITY_PREFIX}{}#{}",
+            claims.issuer, claims.subject
+        )),
     }
 }
 
