@@ -172,10 +172,13 @@ impl Store {
         let limit = limit.clamp(1, MAX_PAGE) as usize;
         let mut items = Vec::new();
         loop {
-            let text = "SELECT number FROM file_exception
-                WHERE job = $1 AND number >= $2 AND failed = $3 ORDER BY number LIMIT 1";
-            let query = self.database.query(text).bind(job.number).bind(from);
-            let query = query.bind(units::FAILED);
+            // Not as a parameter: the index has these alone.
+            let text = format!(
+                "SELECT number FROM file_exception WHERE job = $1 AND number >= $2
+                AND failed = {} ORDER BY number LIMIT 1",
+                units::FAILED
+            );
+            let query = self.database.query(&text).bind(job.number).bind(from);
             let row = query.fetch_optional(self.database.reader()).await?;
             let Some(row) = row else {
                 return Ok(Page { items, next: None });

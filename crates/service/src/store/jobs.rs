@@ -175,6 +175,30 @@ impl Store {
         Ok(items)
     }
 
+    /// Ids of jobs in a state, of one user or of all, latest first, at most `limit`.
+    pub async fn ids_in(
+        &self,
+        owner: Option<&str>,
+        state: JobState,
+        limit: u32,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        // Text of PostgreSQL has no NUL, and no user's name either.
+        if owner.is_some_and(|owner| owner.contains('\0')) {
+            return Ok(Vec::new());
+        }
+        let of = owner.map_or("", |_| "AND owner = $2");
+        let state = state.as_str();
+        let text = format!(
+            "SELECT id FROM job WHERE state = '{state}' {of} ORDER BY number DESC LIMIT $1"
+        );
+        let mut query = self.database.query(&text).bind(i64::from(limit));
+        if let Some(owner) = owner {
+            query = query.bind(owner.to_owned());
+        }
+        let rows = query.fetch_all(self.database.reader()).await?;
+        rows.iter().map(|row| row.uuid(0)).collect()
+    }
+
     /// One job.
     pub async fn job(&self, id: Uuid) -> Result<JobRecord, StoreError> {
         let filter = JobFilter {
