@@ -8,7 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use godwit_service_api::agent::{Lease, Share};
+use godwit_service_api::{
+    agent::{Lease, Share},
+    why::WhyCode,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 use uuid::Uuid;
@@ -155,6 +158,16 @@ impl Board {
             .get(&job)
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// What each of these jobs waits for first; `None`: it moves, or nothing is known of it.
+    pub(crate) fn hindrances(&self, jobs: &[Uuid]) -> Vec<Option<WhyCode>> {
+        let state = self.state.lock();
+        let of = |job: &Uuid| {
+            let now = state.jobs.get(job).filter(|now| now.goodput <= 0.0)?;
+            now.why.first().map(|why| why.code)
+        };
+        jobs.iter().map(of).collect()
     }
 
     /// How fast a job was and with what, since this process began to see it move.

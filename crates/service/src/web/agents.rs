@@ -12,12 +12,24 @@ use super::{
     Web,
     frame::PageResult,
     layout::{Place, page as whole, token},
+    list::{CHANGE, Column, next_page, table},
     text::{brief, of_limit, rate, state, time},
     visitor::{OperatorVisitor, PageQuery, Posted, Visitor, check_operator},
 };
 
 /// Agents of a page.
 const PAGE: i64 = 100;
+
+const COLUMNS: [Column; 8] = [
+    ("Agent", ""),
+    ("State", ""),
+    ("Units", "number"),
+    ("Goodput", "number"),
+    ("Labels", "wide"),
+    ("Version", "wide"),
+    ("Last heard of", "middle"),
+    CHANGE,
+];
 
 #[derive(Deserialize)]
 pub(super) struct AgentsQuery {
@@ -32,6 +44,7 @@ pub(super) async fn page(
     PageQuery(asked): PageQuery<AgentsQuery>,
 ) -> PageResult {
     let (agents, next) = web.api.agent_page(asked.after, PAGE).await?;
+    let next = next.map(|next| format!("/agents?after={next}"));
     let body = html! {
         h1 { "Agents" }
         p class="lede" {
@@ -40,29 +53,10 @@ pub(super) async fn page(
         @if agents.is_empty() {
             p class="none" { "No agent has asked for work yet." }
         } @else {
-            div class="scroll" {
-                table {
-                    caption { "Agents in the order in which they came" }
-                    thead {
-                        tr {
-                            th scope="col" { "Agent" }
-                            th scope="col" { "State" }
-                            th scope="col" class="number" { "Units" }
-                            th scope="col" class="number" { "Goodput" }
-                            th scope="col" class="wide" { "Labels" }
-                            th scope="col" class="wide" { "Version" }
-                            th scope="col" class="middle" { "Last heard of" }
-                            th scope="col" { span class="unseen" { "Change" } }
-                        }
-                    }
-                    tbody { @for agent in &agents { (row(&visitor, agent)) } }
-                }
-            }
-            @if let Some(next) = next {
-                nav class="pager" aria-label="Further agents" {
-                    a rel="next" href=(format!("/agents?after={next}")) { "Next agents" }
-                }
-            }
+            (table("Agents in the order in which they came", &COLUMNS, &html! {
+                @for agent in &agents { (row(&visitor, agent)) }
+            }))
+            (next_page("agents", "Next agents", next.as_deref()))
         }
     };
     Ok(whole(&visitor, Place::Agents, "Agents", &body))

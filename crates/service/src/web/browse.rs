@@ -4,6 +4,7 @@ use godwit_service_api::browse::{BrowseRequest, BrowsedDirectory, BrowsedEntry};
 use maud::{Markup, html};
 
 use super::{
+    list::table,
     text::{brief, bytes, count, visible},
     visitor::Form,
 };
@@ -129,25 +130,15 @@ pub(super) fn part(listing: &Listing) -> Markup {
             @if directory.entries.is_empty() {
                 p { "Nothing is here." }
             } @else {
-                div class="scroll" {
-                    table {
-                        caption {
-                            (count(directory.entries.len() as u64)) " of "
-                            @if directory.has_more { "more than " }
-                            (count(directory.total)) " entries, directories first"
-                        }
-                        thead {
-                            tr {
-                                th scope="col" class="name" { "Name" }
-                                th scope="col" { "Size" }
-                                th scope="col" { "Choose" }
-                            }
-                        }
-                        tbody {
-                            @for entry in &directory.entries { (row(*side, entry)) }
-                        }
-                    }
-                }
+                (table(
+                    html! {
+                        (count(directory.entries.len() as u64)) " of "
+                        @if directory.has_more { "more than " }
+                        (count(directory.total)) " entries, directories first"
+                    },
+                    &[("Name", "name"), ("Size", ""), ("Choose", "")],
+                    &html! { @for entry in &directory.entries { (row(*side, entry)) } },
+                ))
             }
             @if directory.has_more {
                 p class="soft" {

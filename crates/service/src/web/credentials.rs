@@ -14,6 +14,7 @@ use super::{
     Web,
     frame::PageResult,
     layout::{Place, page as whole, token},
+    list::{CHANGE, Column, done, table},
     text::{brief, count, state, time, took},
     visitor::{PageQuery, Posted, Visitor},
 };
@@ -21,6 +22,15 @@ use crate::problem::ApiError;
 
 /// Rows of the table: a user has at most 1000.
 const ROWS: u32 = 40;
+
+const COLUMNS: [Column; 6] = [
+    ("Endpoints", ""),
+    ("Kind", "middle"),
+    ("Stored", "wide"),
+    ("Age", "middle"),
+    ("Ends", ""),
+    CHANGE,
+];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -43,38 +53,25 @@ pub(super) async fn page(
             "What agents log in with for you. Each is made with the command line or the API; its "
             "secret is shown nowhere."
         }
-        @if !asked.done.is_empty() {
-            div class="notice" role="status" { p { "It is removed." } }
-        }
+        (done((!asked.done.is_empty()).then_some("It is removed.")))
         @if credentials.is_empty() {
             p class="none" { "None are stored." }
         } @else {
-            div class="scroll" {
-                table {
-                    caption {
-                        @if all > credentials.len() as u64 {
-                            "The latest " (count(credentials.len() as u64)) " of " (count(all))
-                        } @else {
-                            "The latest first"
-                        }
+            (table(
+                html! {
+                    @if all > credentials.len() as u64 {
+                        "The latest " (count(credentials.len() as u64)) " of " (count(all))
+                    } @else {
+                        "The latest first"
                     }
-                    thead {
-                        tr {
-                            th scope="col" { "Endpoints" }
-                            th scope="col" class="middle" { "Kind" }
-                            th scope="col" class="wide" { "Stored" }
-                            th scope="col" class="middle" { "Age" }
-                            th scope="col" { "Ends" }
-                            th scope="col" { span class="unseen" { "Change" } }
-                        }
+                },
+                &COLUMNS,
+                &html! {
+                    @for credential in &credentials {
+                        (row(&visitor, credential, credential.id == delegated, now))
                     }
-                    tbody {
-                        @for credential in &credentials {
-                            (row(&visitor, credential, credential.id == delegated, now))
-                        }
-                    }
-                }
-            }
+                },
+            ))
         }
     };
     let answer: Response = whole(&visitor, Place::Credentials, "Credentials", &body);

@@ -6,10 +6,20 @@ use godwit_service_api::{
 };
 use maud::{Markup, html};
 
-use super::text::{brief, bytes, count, state, visible};
+use super::{
+    list::{Column, table},
+    text::{brief, bytes, count, state, visible},
+};
 
 /// Codes of errors that are shown.
 const CODES: usize = 12;
+
+const COLUMNS: [Column; 4] = [
+    ("No.", "number"),
+    ("From and to", ""),
+    ("State", ""),
+    ("Bytes", "number middle"),
+];
 
 /// Files of a page, `is_failed`: only those that failed; `is_later`: not the first.
 pub(super) fn part(
@@ -41,20 +51,9 @@ pub(super) fn part(
         @if files.items.is_empty() {
             p class="none" { "No files here." }
         } @else {
-            div class="scroll" {
-                table {
-                    caption { "Files in the order of their numbers" }
-                    thead {
-                        tr {
-                            th scope="col" class="number" { "No." }
-                            th scope="col" { "From and to" }
-                            th scope="col" { "State" }
-                            th scope="col" class="number middle" { "Bytes" }
-                        }
-                    }
-                    tbody { @for file in &files.items { (file_row(file)) } }
-                }
-            }
+            (table("Files in the order of their numbers", &COLUMNS, &html! {
+                @for file in &files.items { (file_row(file)) }
+            }))
         }
         nav class="pager" aria-label="Further files" {
             @if is_later {
@@ -74,7 +73,7 @@ fn file_row(file: &FileView) -> Markup {
             th scope="row" {
                 span class="url" { (visible(&file.source).in_parts()) }
                 br;
-                span class="url soft" { "→ " (visible(&file.destination)) }
+                span class="url soft" { "→\u{a0}" (visible(&file.destination).in_parts()) }
                 @if let Some(error) = &file.error {
                     span class="why" {
                         code { (brief(&error.code)) } ": " (visible(&error.message)) ". "

@@ -8,7 +8,6 @@ use godwit_service_api::{
     event::{JobEvent, JobEventKind},
     job::{JobState, JobView},
     page::Page,
-    why::Why,
 };
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -20,8 +19,10 @@ use super::{
     frame::{Html, PageResult},
     jobs,
     layout::{Place, page as whole, token},
-    text::{brief, bytes, count, duration, percent, rate, reason, state, time, took, visible},
+    list,
+    text::{brief, bytes, count, duration, files_of, percent, rate, state, time, took, visible},
     visitor::{PageQuery, Posted, Visitor},
+    why,
 };
 use crate::{
     api::cursor,
@@ -35,9 +36,6 @@ const FILES: u32 = 25;
 
 /// Events that are shown.
 const EVENTS: u32 = 30;
-
-/// Reasons that are shown.
-const REASONS: usize = 12;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -90,9 +88,7 @@ pub(super) async fn page(
     let title = view.options.name.clone();
     let title = title.unwrap_or_else(|| format!("Job {}", view.id));
     let body = html! {
-        @if let Some(done) = done(&asked.done) {
-            div class="notice" role="status" { p { (done) } }
-        }
+        (list::done(done(&asked.done)))
         h1 { (jobs::name(view)) }
         p class="lede" {
             span class="url" { (view.id) } ", of " (visible(&view.owner))
@@ -181,10 +177,9 @@ fn live_part(visitor: &Visitor, now: &Now) -> Markup {
     let (files, ended) = (&view.files, view.files.ended());
     let percent = percent(ended, files.total);
     let said = format!(
-        "{}, {} of {} files have ended",
+        "{}, {ended} of {} ended",
         view.state.as_str(),
-        ended,
-        files.total
+        files_of(files.total)
     );
     html! {
         p data-said=(said) data-final=[view.state.is_final().then_some("")] {
@@ -194,6 +189,7 @@ fn live_part(visitor: &Visitor, now: &Now) -> Markup {
             }
         }
         progress class="big" max="100" value=(percent) aria-label="Files that have ended" {}
+        (why::part(view, pace))
         dl class="facts" {
             (figure("Files done", html! {
                 (count(files.finished + files.skipped))
@@ -220,7 +216,6 @@ fn live_part(visitor: &Visitor, now: &Now) -> Markup {
             (moments(now))
         }
         (actions(visitor, now))
-        (reasons(&view.why, pace))
         @if now.samples.len() > 1 {
             h2 { "Over time" }
             div class="charts" { (chart::goodput(&now.samples)) (chart::channels(&now.samples)) }
@@ -244,29 +239,6 @@ fn moments(now: &Now) -> Markup {
         @if let Some(ended) = view.ended { div { dt { "Ended" } dd { (time(ended)) } } }
         @if let Some(started) = view.started {
             div { dt { "Took" } dd { (took(started, view.ended.unwrap_or(now.now))) } }
-        }
-    }
-}
-
-fn reasons(why: &[Why], pace: &Pace) -> Markup {
-    let code = |why: &Why| serde_json::to_value(why.code).unwrap_or_default();
-    html! {
-        @if !why.is_empty() || pace.limited_by.is_some() {
-            h2 { "Why it is no faster" }
-            ul class="reasons" {
-                @for why in why.iter().take(REASONS) {
-                    li {
-                        (visible(&reason(&why.text)).in_parts())
-                        code { (code(why).as_str().unwrap_or_default()) }
-                    }
-                }
-                @if let Some(limit) = &pace.limited_by {
-                    li {
-                        "Most of its " (pace.units) " running units are limited by "
-                        (brief(limit))
-                    }
-                }
-            }
         }
     }
 }
@@ -339,14 +311,15 @@ fn event_text(what: &JobEventKind) -> Markup {
                 @if let Some(reason) = reason { " " (visible(reason)) }
             }
             JobEventKind::Started { agent, files, bytes: size } => {
-                "Agent " (brief(agent)) " took " (count(*files)) " files, " (bytes(*size)) "."
+                "Agent " (brief(agent)) " took " (files_of(*files)) ", " (bytes(*size)) "."
             }
             JobEventKind::FileFailed { index, attempts, error } => {
                 "File " (index) " failed, attempt " (attempts) ": " code { (brief(&error.code)) }
                 " " (visible(&error.message))
             }
             JobEventKind::LeaseLost { agent, files } => {
-                "Agent " (brief(agent)) " was lost; " (count(*files)) " files go to another."
+                "Agent " (brief(agent)) " was lost; " (files_of(*files))
+                @if *files == 1 { " goes" } @else { " go" } " to another."
             }
             JobEventKind::Divided { index, ranges } => {
                 "File " (index) " is copied in " (ranges) " ranges, by any agents."

@@ -16,13 +16,28 @@ use super::{
     Web,
     frame::{Html, PageResult},
     layout::{Place, page as whole},
-    text::{brief, bytes, count, duration, percent, rate, reason, state, time, visible},
+    list::{Column, next_page, table},
+    text::{brief, bytes, count, duration, percent, rate, state, time, visible},
     visitor::{PageQuery, Visitor},
+    why::{self, Standing},
 };
 use crate::problem::{Answer, ApiError, Kind};
 
 /// Jobs of a page.
 const PAGE: u32 = 50;
+
+/// Whose a job is: where jobs of several users are listed.
+const OWNER: Column = ("User", "middle");
+
+const COLUMNS: [Column; 7] = [
+    ("Job", ""),
+    OWNER,
+    ("State", ""),
+    ("Files", "number"),
+    ("Bytes", "number middle"),
+    ("Goodput", "number wide"),
+    ("Submitted", "wide"),
+];
 
 const STATES: [JobState; 8] = [
     JobState::Queued,
@@ -51,6 +66,8 @@ pub(super) struct JobsFilter {
 struct Found {
     jobs: Vec<JobView>,
     next: Option<String>,
+    /// Of all that have not ended, on the first page.
+    standing: Standing,
     /// It is a search, which has no further pages.
     is_search: bool,
 }
@@ -90,6 +107,7 @@ impl JobsFilter {
             return Ok(Found {
                 jobs: found.into_iter().map(|job| api.view(job)).collect(),
                 next: None,
+                standing: Standing::default(),
                 is_search: true,
             });
         }
@@ -98,6 +116,10 @@ impl JobsFilter {
         Ok(Found {
             jobs: page.items,
             next: page.next,
+            standing: match cursor {
+                None => Standing::of(web, &filter).await?,
+                Some(_) => Standing::default(),
+            },
             is_search: false,
         })
     }
@@ -124,9 +146,9 @@ pub(super) async fn page(
         }
         (filter(&visitor, &asked))
         @if is_first && !found.is_search {
-            div data-live=(live) data-pause="5000" { (table(&found, &asked)) }
+            div data-live=(live) data-pause="5000" { (list(&found, &asked)) }
         } @else {
-            (table(&found, &asked))
+            (list(&found, &asked))
         }
     };
     Ok(whole(&visitor, Place::Jobs, "Jobs", &body))
@@ -139,7 +161,7 @@ pub(super) async fn live(
     PageQuery(asked): PageQuery<JobsFilter>,
 ) -> PageResult {
     let found = asked.find(&web, &visitor).await?;
-    let answer: Response = Html(table(&found, &asked)).into_response();
+    let answer: Response = Html(list(&found, &asked)).into_response();
     Ok(answer)
 }
 
@@ -182,40 +204,30 @@ fn filter(visitor: &Visitor, asked: &JobsFilter) -> Markup {
     }
 }
 
-fn table(found: &Found, asked: &JobsFilter) -> Markup {
+fn list(found: &Found, asked: &JobsFilter) -> Markup {
     let has_owners = !asked.all.is_empty() || !asked.owner.is_empty();
     if found.jobs.is_empty() {
         return html! { p class="none" { "No jobs here." } };
     }
+    let caption = html! {
+        @if found.is_search {
+            "Jobs whose name begins so, by name; at most " (PAGE)
+        } @else {
+            "Jobs, the latest first"
+        }
+    };
+    let columns = COLUMNS.iter().copied();
+    let columns: Vec<Column> = columns
+        .filter(|column| has_owners || *column != OWNER)
+        .collect();
+    let next = found.next.as_ref();
+    let next = next.map(|next| format!("/jobs?{}", asked.with_cursor(next)));
     html! {
-        div class="scroll" {
-            table {
-                caption {
-                    @if found.is_search {
-                        "Jobs whose name begins so, by name; at most " (PAGE)
-                    } @else {
-                        "Jobs, the latest first"
-                    }
-                }
-                thead {
-                    tr {
-                        th scope="col" { "Job" }
-                        @if has_owners { th scope="col" class="middle" { "User" } }
-                        th scope="col" { "State" }
-                        th scope="col" class="number" { "Files" }
-                        th scope="col" class="number middle" { "Bytes" }
-                        th scope="col" class="number wide" { "Goodput" }
-                        th scope="col" class="wide" { "Submitted" }
-                    }
-                }
-                tbody { @for job in &found.jobs { (row(job, has_owners)) } }
-            }
-        }
-        @if let Some(next) = &found.next {
-            nav class="pager" aria-label="Further jobs" {
-                a rel="next" href=(format!("/jobs?{}", asked.with_cursor(next))) { "Earlier jobs" }
-            }
-        }
+        (found.standing.part())
+        (table(caption, &columns, &html! {
+            @for job in &found.jobs { (row(job, has_owners)) }
+        }))
+        (next_page("jobs", "Earlier jobs", next.as_deref()))
     }
 }
 
@@ -226,9 +238,7 @@ fn row(job: &JobView, has_owners: bool) -> Markup {
         tr {
             th scope="row" {
                 a id=(format!("job-{id}")) href=(format!("/jobs/{id}")) { (name(job)) }
-                @if let Some(why) = job.why.first() {
-                    span class="why" { (visible(&reason(&why.text)).in_parts()) }
-                }
+                (why::line(job))
             }
             @if has_owners { td class="middle" { (brief(&job.owner)) } }
             td {

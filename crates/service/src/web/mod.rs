@@ -5,12 +5,13 @@
 //! - [`router`]: all routes, and the headers of every answer
 //! - `login`: logins by token, password, certificate and issuer; `visitor`: who asks by a session,
 //!   and forms that their own pages sent; `cookies`: the two cookies
-//! - `jobs`: lists; `job`: one job, `files`: its files; `submit`: a new one,
+//! - `jobs`: lists; `job`: one job, `files`: its files; `why`: what jobs wait for; `submit`: a new
+//!   one,
 //!   `browse`: directories to choose from, `preview`: what it would copy
 //! - `schedules`, `credentials`, `shares`: what a user has
 //! - `network`: endpoints and links; `agents`, `users`, `operator`: for operators
-//! - `layout`: what all pages have; `text`: names, numbers and times for people; `chart`: pictures;
-//!   `assets`: style and script
+//! - `layout`: what all pages have; `list`: what all lists have; `text`: names, numbers and times
+//!   for people; `chart`: pictures; `assets`: style and script
 //!
 //! # Rules
 //! - A page calls what a handler of the API calls: there is no rule of its own here.
@@ -29,6 +30,7 @@ mod frame;
 mod job;
 mod jobs;
 mod layout;
+mod list;
 mod login;
 mod network;
 mod operator;
@@ -39,6 +41,7 @@ mod submit;
 mod text;
 mod users;
 mod visitor;
+mod why;
 
 use std::sync::Arc;
 

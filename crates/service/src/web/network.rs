@@ -10,6 +10,7 @@ use super::{
     Web,
     frame::PageResult,
     layout::{Place, page},
+    list::{CHANGE, Column, table},
     text::{brief, bytes, count, of_limit, percent, rate, state},
     visitor::OperatorVisitor,
 };
@@ -23,6 +24,30 @@ const ROWS: usize = 100;
 
 /// Rows and columns of the matrix.
 const MATRIX: usize = 8;
+
+const ENDPOINT_COLUMNS: [Column; 9] = [
+    ("Endpoint", ""),
+    ("State", "middle"),
+    ("Goodput", "number"),
+    ("Waiting files", "number"),
+    ("Sessions", "number middle"),
+    ("Channels", "number middle"),
+    ("Files/s", "number wide"),
+    ("Success, 24 h", "number middle"),
+    CHANGE,
+];
+
+const LINK_COLUMNS: [Column; 9] = [
+    ("From and to", ""),
+    ("Goodput", "number"),
+    ("Waiting files", "number"),
+    ("Units", "number middle"),
+    ("Sessions", "number middle"),
+    ("Channels", "number middle"),
+    ("Success, 24 h", "number wide"),
+    ("Copied, 24 h", "number wide"),
+    CHANGE,
+];
 
 /// A pair of endpoints, and how it does.
 struct LinkRow {
@@ -83,29 +108,15 @@ pub(super) async fn endpoints(
         @if endpoints.is_empty() {
             p class="none" { "No job has named an endpoint yet." }
         } @else {
-            div class="scroll" {
-                table {
-                    caption { "Endpoints, the busiest first" (of_all(all)) }
-                    thead {
-                        tr {
-                            th scope="col" { "Endpoint" }
-                            th scope="col" class="middle" { "State" }
-                            th scope="col" class="number" { "Goodput" }
-                            th scope="col" class="number" { "Waiting files" }
-                            th scope="col" class="number middle" { "Sessions" }
-                            th scope="col" class="number middle" { "Channels" }
-                            th scope="col" class="number wide" { "Files/s" }
-                            th scope="col" class="number middle" { "Success, 24 h" }
-                            th scope="col" { span class="unseen" { "Change" } }
-                        }
+            (table(
+                html! { "Endpoints, the busiest first" (of_all(all)) },
+                &ENDPOINT_COLUMNS,
+                &html! {
+                    @for endpoint in endpoints.iter().take(ROWS) {
+                        (endpoint_row(endpoint, days.get(&endpoint.name)))
                     }
-                    tbody {
-                        @for endpoint in endpoints.iter().take(ROWS) {
-                            (endpoint_row(endpoint, days.get(&endpoint.name)))
-                        }
-                    }
-                }
-            }
+                },
+            ))
         }
     };
     Ok(page(&visitor, Place::Endpoints, "Endpoints", &body))
@@ -120,7 +131,7 @@ fn endpoint_row(endpoint: &EndpointView, day: Option<&LinkTally>) -> Markup {
     html! {
         tr {
             th scope="row" class="url" {
-                (brief(&endpoint.name))
+                (brief(&endpoint.name).in_parts())
                 // A telephone has no room for a column of it.
                 span class="narrow" { (state(state_name(endpoint.state))) }
             }
@@ -201,7 +212,7 @@ pub(super) async fn links(
             p class="none" { "No job has named a pair of endpoints yet." }
         } @else {
             (matrix(&links))
-            (table(&links))
+            (all_links(&links))
         }
     };
     Ok(page(&visitor, Place::Links, "Links", &body))
@@ -274,28 +285,13 @@ fn success_line(day: &LinkTally) -> String {
     }
 }
 
-fn table(links: &[LinkRow]) -> Markup {
+fn all_links(links: &[LinkRow]) -> Markup {
+    let caption = html! { "Links, the busiest first" (of_all(links.len())) };
     html! {
         h2 { "All" }
-        div class="scroll" {
-            table {
-                caption { "Links, the busiest first" (of_all(links.len())) }
-                thead {
-                    tr {
-                        th scope="col" { "From and to" }
-                        th scope="col" class="number" { "Goodput" }
-                        th scope="col" class="number" { "Waiting files" }
-                        th scope="col" class="number middle" { "Units" }
-                        th scope="col" class="number middle" { "Sessions" }
-                        th scope="col" class="number middle" { "Channels" }
-                        th scope="col" class="number wide" { "Success, 24 h" }
-                        th scope="col" class="number wide" { "Copied, 24 h" }
-                        th scope="col" { span class="unseen" { "Change" } }
-                    }
-                }
-                tbody { @for link in links.iter().take(ROWS) { (link_row(link)) } }
-            }
-        }
+        (table(caption, &LINK_COLUMNS, &html! {
+            @for link in links.iter().take(ROWS) { (link_row(link)) }
+        }))
     }
 }
 
@@ -310,7 +306,7 @@ fn link_row(link: &LinkRow) -> Markup {
         tr {
             th scope="row" {
                 span class="url" { (brief(&record.source).in_parts()) }
-                br; span class="url" { "→ " (brief(&record.destination).in_parts()) }
+                br; span class="url" { "→\u{a0}" (brief(&record.destination).in_parts()) }
                 @if let Some(limit) = &now.pace.limited_by {
                     span class="why" { "limited by " (brief(limit)) }
                 }

@@ -12,6 +12,7 @@ use super::{
     Web,
     frame::{PageResult, notice, with_status},
     layout::{Place, page as whole, token},
+    list::{self, Column, table},
     network::state_name,
     text::{brief, time, visible},
     visitor::{Form, OperatorVisitor, PageQuery, Posted, Visitor, check_operator},
@@ -29,6 +30,14 @@ const SHOWN: &str = "shown";
 
 /// Entries of the audit that are shown.
 const AUDITS: u32 = 40;
+
+const COLUMNS: [Column; 5] = [
+    ("When", ""),
+    ("Who", ""),
+    ("What", ""),
+    ("Of what", "middle"),
+    ("Detail", "wide"),
+];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -208,36 +217,22 @@ async fn body(
             "What is set here holds over all agents and jobs, from the next seconds on."
         }
         @if let Some(error) = error { (notice(error)) }
-        @if done { div class="notice" role="status" { p { "It is set." } } }
+        (list::done(done.then_some("It is set.")))
         (endpoint_form(visitor, filled.endpoint.as_ref()))
         (link_form(visitor, &filled))
         (share_form(visitor))
         h2 { "Who did what" }
-        div class="scroll" {
-            table {
-                caption { "The audit, the latest first; at most " (AUDITS) }
-                thead {
-                    tr {
-                        th scope="col" { "When" }
-                        th scope="col" { "Who" }
-                        th scope="col" { "What" }
-                        th scope="col" class="middle" { "Of what" }
-                        th scope="col" class="wide" { "Detail" }
-                    }
-                }
-                tbody {
-                    @for entry in &audits {
-                        tr {
-                            td class="when" { (time(entry.at)) }
-                            td { (brief(&entry.who)) }
-                            td { code { (brief(&entry.action)) } }
-                            td class="middle" { (brief(&entry.subject)) }
-                            td class="wide small" { (visible(&entry.detail)) }
-                        }
-                    }
+        (table(html! { "The audit, the latest first; at most " (AUDITS) }, &COLUMNS, &html! {
+            @for entry in &audits {
+                tr {
+                    td class="when" { (time(entry.at)) }
+                    td { (brief(&entry.who)) }
+                    td { code { (brief(&entry.action)) } }
+                    td class="middle" { (brief(&entry.subject)) }
+                    td class="wide small" { (visible(&entry.detail)) }
                 }
             }
-        }
+        }))
     })
 }
 

@@ -3,7 +3,10 @@
 use godwit_service_api::preview::{Amount, Fate, JobPreview, PreviewedFile};
 use maud::{Markup, html};
 
-use super::text::{brief, bytes, count, visible};
+use super::{
+    list::table,
+    text::{brief, bytes, count, files_of, visible},
+};
 
 pub(super) fn part(preview: &JobPreview) -> Markup {
     let all = preview.amounts().into_iter();
@@ -38,25 +41,17 @@ pub(super) fn part(preview: &JobPreview) -> Markup {
                 }
             }
             @if !preview.first.is_empty() {
-                div class="scroll" {
-                    table {
-                        caption {
-                            @if shown < files || !preview.is_complete() {
-                                "The first " (count(shown)) " files"
-                            } @else {
-                                "All files"
-                            }
+                (table(
+                    html! {
+                        @if shown < files || !preview.is_complete() {
+                            "The first " (files_of(shown))
+                        } @else {
+                            "All files"
                         }
-                        thead {
-                            tr {
-                                th scope="col" class="url" { "From, and to" }
-                                th scope="col" { "Size" }
-                                th scope="col" { "Becomes" }
-                            }
-                        }
-                        tbody { @for file in &preview.first { (row(file)) } }
-                    }
-                }
+                    },
+                    &[("From, and to", "url"), ("Size", ""), ("Becomes", "")],
+                    &html! { @for file in &preview.first { (row(file)) } },
+                ))
             }
         }
     }
@@ -101,7 +96,7 @@ fn row(file: &PreviewedFile) -> Markup {
         tr {
             th scope="row" class="url" {
                 (brief(&file.source).in_parts())
-                span class="soft next" { "→ " (brief(&file.destination).in_parts()) }
+                span class="soft next" { "→\u{a0}" (brief(&file.destination).in_parts()) }
             }
             td { @if let Some(size) = file.bytes { (bytes(size)) } }
             td { (becomes(file.fate)) }
@@ -114,10 +109,6 @@ fn at_least(preview: &JobPreview) -> &'static str {
         true => "",
         false => "At least ",
     }
-}
-
-fn files_of(number: u64) -> Markup {
-    html! { (count(number)) @if number == 1 { " file" } @else { " files" } }
 }
 
 /// Its bytes are sent, or may be.

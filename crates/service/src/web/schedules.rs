@@ -14,6 +14,7 @@ use super::{
     Web,
     frame::PageResult,
     layout::{Place, page as whole, token},
+    list::{CHANGE, Column, done, next_page, table},
     text::{brief, count, state, time},
     visitor::{PageQuery, Posted, Visitor},
 };
@@ -21,6 +22,15 @@ use crate::{problem::ApiError, store::model::ScheduleRecord};
 
 /// Schedules of a page.
 const PAGE: usize = 20;
+
+const COLUMNS: [Column; 6] = [
+    ("Schedule", ""),
+    ("Due", "middle"),
+    ("Files", "number wide"),
+    ("Next", ""),
+    ("Last time", "middle"),
+    CHANGE,
+];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -43,12 +53,15 @@ pub(super) async fn page(
     let next = schedules.get(PAGE).and_then(|_| schedules.get(PAGE - 1));
     let next = next.map(|last| {
         let mut query = form_urlencoded::Serializer::new(String::new());
-        query.append_pair("after", &last.name).finish()
+        format!(
+            "/schedules?{}",
+            query.append_pair("after", &last.name).finish()
+        )
     });
     schedules.truncate(PAGE);
     let runs = store.last_runs(owner).await?;
     let runs: HashMap<i64, ScheduleRun> = runs.into_iter().collect();
-    let done = match asked.done.as_str() {
+    let was_done = match asked.done.as_str() {
         "pause" => Some("It is paused: it submits nothing until it is resumed."),
         "resume" => Some("It is resumed. Times that have passed are not made up for."),
         "remove" => Some("It is removed. Its jobs stay."),
@@ -60,35 +73,16 @@ pub(super) async fn page(
             "Jobs that the service submits for you again and again. They are made with the command "
             "line or the API."
         }
-        @if let Some(done) = done { div class="notice" role="status" { p { (done) } } }
+        (done(was_done))
         @if schedules.is_empty() {
             p class="none" { "There are none." }
         } @else {
-            div class="scroll" {
-                table {
-                    caption { "By name" }
-                    thead {
-                        tr {
-                            th scope="col" { "Schedule" }
-                            th scope="col" class="middle" { "Due" }
-                            th scope="col" class="number wide" { "Files" }
-                            th scope="col" { "Next" }
-                            th scope="col" class="middle" { "Last time" }
-                            th scope="col" { span class="unseen" { "Change" } }
-                        }
-                    }
-                    tbody {
-                        @for schedule in &schedules {
-                            (row(&visitor, schedule, runs.get(&schedule.number)))
-                        }
-                    }
+            (table("By name", &COLUMNS, &html! {
+                @for schedule in &schedules {
+                    (row(&visitor, schedule, runs.get(&schedule.number)))
                 }
-            }
-            @if let Some(next) = &next {
-                nav class="pager" aria-label="Further schedules" {
-                    a rel="next" href=(format!("/schedules?{next}")) { "Next schedules" }
-                }
-            }
+            }))
+            (next_page("schedules", "Next schedules", next.as_deref()))
         }
     };
     let answer: Response = whole(&visitor, Place::Schedules, "Schedules", &body);

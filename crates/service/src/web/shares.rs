@@ -7,12 +7,19 @@ use super::{
     Web,
     frame::PageResult,
     layout::{Place, page as whole},
+    list::{Column, table},
     text::{brief, count, visible},
     visitor::Visitor,
 };
 
 /// Rows of the tree.
 const ROWS: usize = 200;
+
+const COLUMNS: [Column; 3] = [
+    ("Share", ""),
+    ("Weight among its siblings", "number"),
+    ("Part while all want more", "number"),
+];
 
 pub(super) async fn page(State(web): State<Web>, visitor: Visitor) -> PageResult {
     let quota = web.api.quota(&visitor.caller);
@@ -42,30 +49,22 @@ pub(super) async fn page(State(web): State<Web>, visitor: Visitor) -> PageResult
             @if shares.is_empty() {
                 p class="none" { "No share is set: all users have the same." }
             } @else {
-                div class="scroll" {
-                    table {
-                        caption {
-                            "Shares by path"
-                            @if shares.len() > ROWS { "; " (ROWS) " of " (shares.len()) }
-                        }
-                        thead {
+                (table(
+                    html! {
+                        "Shares by path"
+                        @if shares.len() > ROWS { "; " (ROWS) " of " (shares.len()) }
+                    },
+                    &COLUMNS,
+                    &html! {
+                        @for share in shares.iter().take(ROWS) {
                             tr {
-                                th scope="col" { "Share" }
-                                th scope="col" class="number" { "Weight among its siblings" }
-                                th scope="col" class="number" { "Part while all want more" }
+                                th scope="row" { (visible(&share.path)) }
+                                td class="number" { (share.weight) }
+                                td class="number" { (format!("{:.1} %", 100.0 * share.fair)) }
                             }
                         }
-                        tbody {
-                            @for share in shares.iter().take(ROWS) {
-                                tr {
-                                    th scope="row" { (visible(&share.path)) }
-                                    td class="number" { (share.weight) }
-                                    td class="number" { (format!("{:.1} %", 100.0 * share.fair)) }
-                                }
-                            }
-                        }
-                    }
-                }
+                    },
+                ))
             }
         }
     };

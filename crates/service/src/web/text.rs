@@ -115,6 +115,12 @@ pub(super) fn count(number: u64) -> String {
     out
 }
 
+/// So many files.
+pub(super) fn files_of(number: u64) -> String {
+    let noun = if number == 1 { "file" } else { "files" };
+    format!("{} {noun}", count(number))
+}
+
 /// A part of a whole, in percent, which is 100 only where nothing is missing.
 pub(super) fn percent(part: u64, whole: u64) -> u64 {
     if whole == 0 {
@@ -216,6 +222,11 @@ mod tests {
         let rates = [rate(0.0), rate(-0.0), rate(125e6)];
         assert_eq!(rates, ["0 bit/s", "0 bit/s", "1.00 Gbit/s"]);
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
+        let files = [0, 1, 2, 1000].map(files_of);
+        assert_eq!(
+            files,
+            ["0 files", "1 file", "2 files", "1\u{202f}000 files"]
+        );
         assert_eq!(
             [percent(999, 1000), percent(5, 0), percent(7, 7)],
             [99, 0, 100]

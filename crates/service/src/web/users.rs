@@ -11,6 +11,7 @@ use super::{
     Web,
     frame::PageResult,
     layout::{Place, page as whole},
+    list::{Column, next_page, table},
     text::{brief, count, state, time},
     visitor::{OperatorVisitor, PageQuery},
 };
@@ -21,6 +22,15 @@ const PAGE: u32 = 30;
 
 /// Shares and groups of a user that are shown.
 const NAMES: usize = 3;
+
+const COLUMNS: [Column; 6] = [
+    ("User", ""),
+    ("Role", ""),
+    ("Groups", "wide"),
+    ("Shares, and their weights", "wide"),
+    ("Tokens", "number middle"),
+    ("Seen", ""),
+];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -46,7 +56,7 @@ pub(super) async fn page(
         query
             .append_pair("q", begin)
             .append_pair("after", &last.name);
-        query.finish()
+        format!("/users?{}", query.finish())
     });
     let shares = store.shares().await?;
     let mut of_users: HashMap<&str, Vec<&ShareRecord>> = HashMap::new();
@@ -71,31 +81,12 @@ pub(super) async fn page(
         @if users.is_empty() {
             p class="none" { "No user has such a name." }
         } @else {
-            div class="scroll" {
-                table {
-                    caption { "Users by name" }
-                    thead {
-                        tr {
-                            th scope="col" { "User" }
-                            th scope="col" { "Role" }
-                            th scope="col" class="wide" { "Groups" }
-                            th scope="col" class="wide" { "Shares, and their weights" }
-                            th scope="col" class="number middle" { "Tokens" }
-                            th scope="col" { "Seen" }
-                        }
-                    }
-                    tbody {
-                        @for user in &users {
-                            (row(user, of_users.get(user.name.as_str()).map_or(&[], Vec::as_slice)))
-                        }
-                    }
+            (table("Users by name", &COLUMNS, &html! {
+                @for user in &users {
+                    (row(user, of_users.get(user.name.as_str()).map_or(&[], Vec::as_slice)))
                 }
-            }
-            @if let Some(next) = &next {
-                nav class="pager" aria-label="Further users" {
-                    a rel="next" href=(format!("/users?{next}")) { "Next users" }
-                }
-            }
+            }))
+            (next_page("users", "Next users", next.as_deref()))
         }
     };
     let answer: Response = whole(&visitor, Place::Users, "Users", &body);

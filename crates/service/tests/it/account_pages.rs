@@ -6,8 +6,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    browser::{Browser, tags},
-    pages::{EVIL, check_page},
+    browser::Browser,
+    pages::{EVIL, check_page, rows, rows_of_all},
     site::{Site, User, files},
 };
 
@@ -26,14 +26,6 @@ async fn add_schedule(user: &User<'_>, name: &str) {
     let job = json!({"files": files(2)});
     let schedule = json!({"name": name, "cron": "15 3 * * *", "zone": "UTC", "job": job});
     user.ok(Method::POST, "/schedules", schedule).await;
-}
-
-fn rows(page: &str) -> usize {
-    let tags = tags(page);
-    let rows = tags
-        .iter()
-        .filter(|tag| tag.attribute("scope") == Some("row"));
-    rows.count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,21 +173,7 @@ async fn names_of_schedules_are_only_text_and_many_are_on_several_pages() {
             .unwrap();
     }
     let mut browser = Browser::logged_in(&site, &alice.token).await;
-    let (mut path, mut seen) = ("/schedules".to_owned(), 0);
-    loop {
-        let page = browser.page(&path).await;
-        check_page(&path, &page);
-        seen += rows(&page);
-        assert!(page.contains("none: &lt;script&gt;"));
-        let tags = tags(&page);
-        let mut links = tags
-            .iter()
-            .filter(|tag| tag.attribute("rel") == Some("next"));
-        match links.next() {
-            Some(next) => path = next.attribute("href").unwrap().replace("&amp;", "&"),
-            None => break,
-        }
-    }
+    let seen = rows_of_all(&mut browser, "/schedules", "none: &lt;script&gt;").await;
     assert_eq!(seen, 60);
 }
 
@@ -237,19 +215,6 @@ async fn operators_see_who_is_there() {
         let user = json!({"name": name + &"\"".repeat(150), "role": "user", "groups": groups});
         operator.ok(Method::PUT, "/users", user).await;
     }
-    let (mut path, mut seen) = ("/users?q=%3Cscript".to_owned(), 0);
-    loop {
-        let page = browser.page(&path).await;
-        check_page(&path, &page);
-        seen += rows(&page);
-        let tags = tags(&page);
-        let mut links = tags
-            .iter()
-            .filter(|tag| tag.attribute("rel") == Some("next"));
-        match links.next() {
-            Some(next) => path = next.attribute("href").unwrap().replace("&amp;", "&"),
-            None => break,
-        }
-    }
+    let seen = rows_of_all(&mut browser, "/users?q=%3Cscript", "&lt;script&gt;").await;
     assert_eq!(seen, 65);
 }

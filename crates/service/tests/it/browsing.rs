@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use godwit_service_api::{
-    AGENT_API,
-    agent::{Browse, BrowseAnswer, Browsed, PollRequest, Secret},
+    agent::{Browse, Browsed, PollRequest, Secret},
     browse::{BrowsedDirectory, BrowsedEntry},
     job::{FileError, WhoActs},
 };
@@ -16,19 +15,9 @@ use uuid::Uuid;
 use crate::{
     browser::{Browser, tags},
     harness::{Agent, Served},
-    pages::{EVIL, check_page, poll},
+    pages::{EVIL, answer, check_page, poll},
     site::{Site, User, problem, refusal},
 };
-
-async fn site() -> Site {
-    let flags = [
-        "--allow-endpoint",
-        "ftp://*",
-        "--requests-per-second",
-        "1000",
-    ];
-    Site::start(&flags).await
-}
 
 /// The first question that an agent gets.
 async fn question(site: &Site, token: &str, agent: &str) -> Browse {
@@ -39,12 +28,6 @@ async fn question(site: &Site, token: &str, agent: &str) -> Browse {
         }
     }
     panic!("no question came");
-}
-
-async fn answer(site: &Site, token: &str, id: Uuid, found: Browsed) -> u16 {
-    let post = site.client.post(format!("{}{AGENT_API}/browse", site.url));
-    let post = post.bearer_auth(token).json(&BrowseAnswer { id, found });
-    post.send().await.unwrap().status().as_u16()
 }
 
 fn names(listed: &Value) -> Vec<&str> {
@@ -59,7 +42,7 @@ async fn an_agent_lists_a_directory_a_part_at_a_time() {
     for name in ["b", "a b", "dir/in", "other/in", "\u{1b}[2J<b>", "c"] {
         server.write(&format!("top/{name}"), b"seven b");
     }
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let _agent = Agent::start(&site.url, mover.token.clone(), "dtn1", |_| ());
     let user = site.user("jo", "user", &[]).await;
@@ -118,7 +101,7 @@ async fn an_agent_lists_a_directory_a_part_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_get_the_credentials_of_who_asks_and_say_nothing_of_other_places() {
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let (alice, bob) = (
         site.user("alice", "user", &[]).await,
@@ -174,7 +157,7 @@ async fn agents_get_the_credentials_of_who_asks_and_say_nothing_of_other_places(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_no_agent_answers_ends_and_few_wait_at_a_time() {
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let user = site.user("jo", "user", &[]).await;
     let ask = |user: User<'_>| {
@@ -214,7 +197,7 @@ async fn a_question_that_no_agent_answers_ends_and_few_wait_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_go_to_agents_with_the_labels_that_the_user_asks_for() {
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let user = site.user("jo", "user", &[]).await;
     let asked = json!({"url": "ftp://h/d", "labels": ["tape"]});
@@ -246,7 +229,7 @@ async fn an_agent_stops_to_look_when_its_user_goes_away() {
     // A server that accepts connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ftp://{}/d", silent.local_addr().unwrap());
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let _agent = Agent::start(&site.url, mover.token.clone(), "dtn1", |_| ());
     let user = site.user("jo", "user", &[]).await;
@@ -289,7 +272,7 @@ async fn an_agent_stops_to_look_when_its_user_goes_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_shows_directories_and_takes_what_is_chosen() {
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let user = site.user("jo", "user", &[]).await;
     let mut browser = Browser::logged_in(&site, &user.token).await;

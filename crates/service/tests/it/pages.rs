@@ -2,7 +2,7 @@
 
 use godwit_service_api::{
     AGENT_API,
-    agent::{AgentDescription, PROTOCOL, PollRequest, PollResponse},
+    agent::{AgentDescription, BrowseAnswer, Browsed, PROTOCOL, PollRequest, PollResponse},
 };
 use uuid::Uuid;
 
@@ -110,6 +110,45 @@ pub(crate) async fn all_pages(browser: &mut Browser, jobs: &[String]) -> String 
         all += &text;
     }
     all
+}
+
+/// Rows of the tables of a page.
+pub(crate) fn rows(page: &str) -> usize {
+    let tags = tags(page);
+    let rows = tags
+        .iter()
+        .filter(|tag| tag.attribute("scope") == Some("row"));
+    rows.count()
+}
+
+/// Where the next page of a list is.
+pub(crate) fn next_of(page: &str) -> Option<String> {
+    let tags = tags(page);
+    let mut links = tags.iter();
+    let next = links.find(|tag| tag.attribute("rel") == Some("next"))?;
+    Some(next.attribute("href").unwrap().replace("&amp;", "&"))
+}
+
+/// Rows of a list, page after page, each of which must be as all are and hold this.
+pub(crate) async fn rows_of_all(browser: &mut Browser, path: &str, holds: &str) -> usize {
+    let (mut path, mut seen) = (path.to_owned(), 0);
+    loop {
+        let page = browser.page(&path).await;
+        check_page(&path, &page);
+        assert!(page.contains(holds), "{path}");
+        seen += rows(&page);
+        match next_of(&page) {
+            Some(next) => path = next,
+            None => return seen,
+        }
+    }
+}
+
+/// What an agent has found for a user. The status that it is answered with.
+pub(crate) async fn answer(site: &Site, token: &str, id: Uuid, found: Browsed) -> u16 {
+    let post = site.client.post(format!("{}{AGENT_API}/browse", site.url));
+    let post = post.bearer_auth(token).json(&BrowseAnswer { id, found });
+    post.send().await.unwrap().status().as_u16()
 }
 
 /// One poll of an agent.

@@ -1,30 +1,18 @@
 //! What a job would copy, before it is submitted.
 
 use godwit_service_api::{
-    AGENT_API,
-    agent::{BrowseAnswer, Browsed, Preview},
+    agent::{Browsed, Preview},
     preview::{Amount, Fate, JobPreview, PreviewedFile},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::{
     browser::Browser,
     harness::{Agent, Served},
-    pages::{EVIL, check_page, poll},
+    pages::{EVIL, answer, check_page, poll},
     site::{Site, User, problem, refusal},
 };
-
-async fn site() -> Site {
-    let flags = [
-        "--allow-endpoint",
-        "ftp://*",
-        "--requests-per-second",
-        "1000",
-    ];
-    Site::start(&flags).await
-}
 
 /// The first job that an agent is to look at, by polls after that of this number.
 async fn question(site: &Site, token: &str, last: u64) -> Preview {
@@ -35,12 +23,6 @@ async fn question(site: &Site, token: &str, last: u64) -> Preview {
         }
     }
     panic!("no question came");
-}
-
-async fn answer(site: &Site, token: &str, id: Uuid, found: Browsed) -> u16 {
-    let post = site.client.post(format!("{}{AGENT_API}/browse", site.url));
-    let post = post.bearer_auth(token).json(&BrowseAnswer { id, found });
-    post.send().await.unwrap().status().as_u16()
 }
 
 fn tree(source: &str, destination: &str, options: Value) -> Value {
@@ -92,7 +74,7 @@ async fn what_a_preview_says_is_what_the_job_does() {
     ] {
         destination.write(&format!("copy/{name}"), content.as_bytes());
     }
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let _agent = Agent::start(&site.url, mover.token.clone(), "dtn1", |_| ());
     let user = site.user("jo", "user", &[]).await;
@@ -151,7 +133,7 @@ async fn a_preview_is_of_one_file_or_of_as_many_directories_as_fit() {
         server.write(&format!("many/{number:03}/x"), b"1");
     }
     server.write("one", b"seven b");
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let _agent = Agent::start(&site.url, mover.token.clone(), "dtn1", |_| ());
     let user = site.user("jo", "user", &[]).await;
@@ -213,7 +195,7 @@ async fn a_preview_is_of_one_file_or_of_as_many_directories_as_fit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_looked_at_by_an_agent_of_both_ends_with_the_users_credentials() {
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let user = site.user("jo", "user", &[]).await;
     let other = site.user("bob", "user", &[]).await;
@@ -249,7 +231,7 @@ async fn a_job_is_looked_at_by_an_agent_of_both_ends_with_the_users_credentials(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_shows_what_a_job_would_copy_and_submits_nothing() {
-    let site = site().await;
+    let site = Site::of_ftp().await;
     let mover = site.user("dtn1", "agent", &[]).await;
     let user = site.user("jo", "user", &[]).await;
     let mut browser = Browser::logged_in(&site, &user.token).await;

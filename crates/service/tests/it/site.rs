@@ -69,6 +69,12 @@ impl Site {
         }
     }
 
+    /// One whose users copy between servers of FTP, and may ask often.
+    pub(crate) async fn of_ftp() -> Self {
+        let flags = ["--allow-endpoint", "ftp://*"];
+        Self::start(&[&flags[..], &["--requests-per-second", "1000"]].concat()).await
+    }
+
     /// As one person has it: with an agent in the process. Its end when it was dropped.
     pub(crate) async fn laptop(flags: &[&str]) -> (Self, JoinHandle<()>) {
         let folder = tempfile::tempdir().unwrap();

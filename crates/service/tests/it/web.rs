@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     browser::{Browser, tags},
-    pages::{PAGES, all_pages, check_page, poll},
+    pages::{PAGES, all_pages, check_page, next_of, poll, rows},
     site::{Site, files},
 };
 
@@ -267,21 +267,9 @@ async fn jobs_are_found_by_state_name_and_id_a_page_at_a_time() {
     }
     let mut browser = Browser::logged_in(&site, &alice.token).await;
     let page = browser.page("/jobs").await;
-    let rows = |page: &str| {
-        tags(page)
-            .iter()
-            .filter(|tag| tag.attribute("scope") == Some("row"))
-            .count()
-    };
     assert_eq!(rows(&page), 50);
     assert!(page.contains("Run 59") && !page.contains("Run 09"));
-    let tags_of_page = tags(&page);
-    let next = tags_of_page
-        .iter()
-        .find(|tag| tag.attribute("rel") == Some("next"))
-        .unwrap();
-    let next = next.attribute("href").unwrap().replace("&amp;", "&");
-    let page = browser.page(&next).await;
+    let page = browser.page(&next_of(&page).unwrap()).await;
     assert_eq!(rows(&page), 10);
     assert!(page.contains("Run 09") && !page.contains("rel=\"next\""));
     assert_eq!(browser.get("/jobs?cursor=AAAA").await.status, 400);
@@ -300,6 +288,54 @@ async fn jobs_are_found_by_state_name_and_id_a_page_at_a_time() {
         .await;
     assert_eq!(rows(&browser.page("/jobs?q=other").await), 1);
     assert_eq!(rows(&browser.page("/jobs?q=run+07").await), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_begins_with_how_many_jobs_wait_and_for_what() {
+    let site = Site::start(&["--requests-per-second", "1000"]).await;
+    let alice = site.user("alice", "user", &[]).await;
+    let bob = site.user("bob", "user", &[]).await;
+    for (user, paused) in [
+        (&alice, false),
+        (&alice, false),
+        (&alice, true),
+        (&bob, false),
+    ] {
+        let options = json!({"name": "run", "paused": paused});
+        let job = json!({"files": files(1), "options": options});
+        user.submit(job).await;
+    }
+    let mut browser = Browser::logged_in(&site, &alice.token).await;
+    let page = browser.page("/jobs").await;
+    let begin = "<strong>2 jobs wait</strong>, 0 move, 1 is paused";
+    assert!(page.contains(begin), "{page}");
+    // The leader says for what, in the summary and below each job.
+    let mut page = String::new();
+    for _ in 0..600 {
+        page = browser.page("/jobs/live").await;
+        if page.contains("<strong>2</strong> for an agent that reaches them: there is none") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let lines = page.matches("<strong>Waits: </strong>no agent that is alive reaches");
+    assert_eq!(lines.count(), 2, "{page}");
+    let paused = browser.page("/jobs?state=paused").await;
+    assert!(
+        paused.contains("No job waits</strong>, 0 move, 1 is paused"),
+        "{paused}"
+    );
+    for path in ["/jobs?state=failed", "/jobs?q=run"] {
+        assert!(!browser.page(path).await.contains("is paused"), "{path}");
+    }
+    let operator = site.operator();
+    let mut browser = Browser::logged_in(&site, &operator.token).await;
+    let page = browser.page("/jobs?all=yes").await;
+    assert!(page.contains("<strong>3 jobs wait</strong>"), "{page}");
+    assert!(
+        !browser.page("/jobs").await.contains("wait"),
+        "none is the operator's"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -457,7 +457,7 @@ async fn a_job_is_submitted_by_keyboard_alone_and_what_becomes_of_it_is_said() {
     // What changes elsewhere is said here, in words, while the page is open.
     let resume = format!("/jobs/{id}/resume");
     alice.ok(reqwest::Method::POST, &resume, Value::Null).await;
-    let said = "/^(queued|active), 0 of 1 files have ended$/";
+    let said = "/^(queued|active), 0 of 1 file ended$/";
     until(
         &browser,
         &format!("{said}.test(document.getElementById('spoken').textContent)"),
