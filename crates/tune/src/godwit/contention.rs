@@ -14,6 +14,9 @@ use super::point::Point;
 /// Channels for each segment of their window. Four copies on 1 Gbit/s, 20 ms and a queue of 500
 /// packets hold about 30 each, which is what one alone needs there with 64 KiB windows.
 const K: f64 = 1.6;
+/// Segments in flight below which a channel waits for timeouts more than it sends: its window says
+/// nothing then of how many share the path.
+const LEAST: f64 = 4.0;
 /// A number that is off by less than this factor is let be.
 const NEAR: f64 = 1.25;
 /// Epochs in a row, about, that must show contention.
@@ -24,7 +27,7 @@ const UNPRODUCTIVE_REST_MAX: u32 = 96;
 
 /// The fair number of channels whose windows are of `window` segments.
 pub(super) fn fair(window: f64) -> f64 {
-    (K * window).max(1.0)
+    K * window.max(LEAST)
 }
 
 /// What epochs of holding say about contention.
@@ -148,6 +151,12 @@ mod tests {
             ..Observation::of_rate(setting, goodput, 1.0)
         };
         Point::seen(setting, &seen)
+    }
+
+    #[test]
+    fn channels_that_wait_for_timeouts_are_not_given_up_for_their_windows() {
+        assert_eq!(fair(1.0), fair(LEAST));
+        assert!(fair(1.0) >= 6.0 && fair(2.0 * LEAST) > fair(LEAST));
     }
 
     #[test]

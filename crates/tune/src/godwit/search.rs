@@ -39,7 +39,7 @@ const FULL_WINDOWS: f64 = 0.96;
 /// Full windows on a path without a queue give this elasticity at least, where some were late.
 const LATE: f64 = 0.3;
 /// Elasticity of goodput among others that makes a step towards the fair number worth it.
-pub(super) const PAYS_IN_CONTENTION: f64 = 0.2;
+pub(super) const PAYS_IN_CONTENTION: f64 = 0.4;
 /// Goodput that fell by less than this with many more channels is flat: nothing between is better.
 const FLAT: f64 = 0.9;
 const FLAT_MORE: f64 = 1.03;
