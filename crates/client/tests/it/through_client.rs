@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
+
 use crate::{
     harness::{Ran, Served, bytes, godwit, nap, text, tree},
     hostile_http::{FakeHttp, Heard, multistatus, multistatus_of, send},
@@ -371,8 +373,16 @@ fn slower(side: &str, is_up: bool) {
     let named = format!("the {side} was the slower server");
     assert!(explained.contains(&named), "{explained}");
     let log = fs::read_to_string(&log).unwrap();
-    let decision = format!("\"event\":\"decision\",\"side\":\"{side}\"");
-    assert!(log.contains(&decision), "{log}");
+    let events = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let decisions = events.filter(|event| event["event"] == "decision" && event["side"] == side);
+    let channels: Vec<u64> = decisions
+        .map(|event| event["to"]["parallelism"].as_u64().unwrap())
+        .collect();
+    // Each connection adds the same.
+    let first = channels.first().expect("it is tuned");
+    assert!(channels.iter().max() > Some(first), "{log}");
 }
 
 #[test]
