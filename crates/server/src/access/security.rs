@@ -355,21 +355,17 @@ impl Security {
         Ok(())
     }
 
-    /// What data channels on other machines prove themselves with; `None`: nothing.
-    pub(crate) fn for_nodes(
-        &self,
-        spec: &DataChannelSpec,
-    ) -> Result<Option<NodeCredential>, StorageFailure> {
-        if let Tls::Established(_) = &self.tls
-            && spec.protection != Protection::Clear
-        {
-            return Err(refusal(
-                "data nodes do not have the certificate of this server: send PROT C, or use GSI",
-            ));
-        }
-        if spec.dcau == Dcau::None {
-            return Ok(None);
-        }
+    /// What data channels on other machines prove themselves with.
+    pub(crate) fn for_nodes(&self, spec: &DataChannelSpec) -> Result<NodeSecurity, StorageFailure> {
+        let ftps = matches!(self.tls, Tls::Established(_));
+        let credential = match ftps || spec.dcau == Dcau::None {
+            true => None,
+            false => self.credential_for_nodes()?,
+        };
+        Ok(NodeSecurity { ftps, credential })
+    }
+
+    fn credential_for_nodes(&self) -> Result<Option<NodeCredential>, StorageFailure> {
         if let Some(token) = &self.chosen_token {
             return Ok(Some(NodeCredential {
                 text: token.clone(),
@@ -405,6 +401,15 @@ impl Security {
         let context = self.chosen.as_ref().or(self.delegated.as_ref());
         DataContext::guard(context, spec)
     }
+}
+
+/// What another machine must know of a session's security.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeSecurity {
+    /// The control connection has TLS (AUTH TLS), and data channels have that of FTP.
+    pub(crate) ftps: bool,
+    /// What data channels prove themselves with; `None`: nothing.
+    pub(crate) credential: Option<NodeCredential>,
 }
 
 /// What a session's data channels prove themselves with, on its way to another machine.

@@ -774,6 +774,10 @@ impl Options {
         let root = self.root.clone().unwrap_or_else(|| PathBuf::from("."));
         let mut settings = ServerSettings::new(root, Anonymous::Off);
         settings.node = Some(node_of(&self, is_root())?);
+        // For users under AUTH TLS whose data channels are private.
+        if self.tls == Some(true) {
+            settings.tls = tls_of(&self, &None, &environment)?;
+        }
         self.fill(&mut settings, &environment)?;
         Ok(settings)
     }

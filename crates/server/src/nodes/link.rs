@@ -1,7 +1,12 @@
 //! One end of a node link: messages over a stream, and a beat in both directions, so that an end
 //! that is gone or cut off is noticed within 3 s.
 
-use std::{io, time::Duration};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
@@ -9,7 +14,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-use super::messages::{BadNodeMessage, Message, decode, encode};
+use super::messages::{BadNodeMessage, FIRST_MESSAGE_MAX, Message, decode, encode};
 
 /// Between two beats.
 const BEAT: Duration = Duration::from_millis(500);
@@ -42,10 +47,18 @@ pub(crate) enum NodeLinkError {
     Flood,
 }
 
-/// Carries messages until this end drops its own side of the queues (`Ok`), or the link ends.
+impl NodeLinkError {
+    /// The other end broke the rules of one link: others of it may be well.
+    pub(crate) fn is_of_one_link(&self) -> bool {
+        matches!(self, Self::Flood | Self::Bad(_))
+    }
+}
+
+/// Carries messages until this end drops its own side of the queues (`Ok`), or the link ends. What
+/// has arrived before the end is still delivered.
 pub(crate) async fn carry<S, Out, In>(
     stream: S,
-    mut outgoing: mpsc::Receiver<Out>,
+    outgoing: mpsc::Receiver<Out>,
     incoming: mpsc::Sender<In>,
 ) -> Result<(), NodeLinkError>
 where
@@ -53,34 +66,35 @@ where
     Out: Message,
     In: Message,
 {
-    let (mut reader, mut writer) = split(stream);
+    let (reader, writer) = split(stream);
+    let silent = AtomicU32::new(0);
+    let mut waiting = VecDeque::new();
+    let ended = tokio::select! {
+        ended = write_all(writer, outgoing, &silent) => ended,
+        ended = read_all(reader, &incoming, &silent, &mut waiting) => ended,
+    };
+    if ended.is_err() {
+        for message in waiting {
+            if incoming.send(message).await.is_err() {
+                break;
+            }
+        }
+    }
+    ended
+}
+
+/// `silent`: beats of ours without a sign of the other end.
+async fn write_all<Out: Message>(
+    mut writer: impl AsyncWrite + Unpin,
+    mut outgoing: mpsc::Receiver<Out>,
+    silent: &AtomicU32,
+) -> Result<(), NodeLinkError> {
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut silent = 0;
-    let mut bytes = Vec::new();
-    let mut chunk = vec![0; READ_BYTES];
     loop {
         tokio::select! {
-            count = reader.read(&mut chunk) => {
-                let count = count?;
-                if count == 0 {
-                    return Err(NodeLinkError::Closed);
-                }
-                silent = 0;
-                bytes.extend_from_slice(&chunk[..count]);
-                while let Some(message) = decode::<In>(&mut bytes)? {
-                    if message.is_beat() {
-                        continue;
-                    }
-                    match incoming.try_send(message) {
-                        Ok(()) => {}
-                        Err(mpsc::error::TrySendError::Full(_)) => return Err(NodeLinkError::Flood),
-                        Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
-                    }
-                }
-            }
             message = outgoing.recv() => match message {
-                Some(message) => write(&mut writer, &message).await?,
+                Some(message) => say(&mut writer, &message).await?,
                 None => {
                     // What was said before has been sent; that it is over, the end tells.
                     drop(timeout(WRITE_LIMIT, writer.shutdown()).await);
@@ -88,17 +102,87 @@ where
                 }
             },
             _ = beat.tick() => {
-                silent += 1;
-                if silent > SILENT_BEATS_MAX {
+                if silent.fetch_add(1, Ordering::Relaxed) >= SILENT_BEATS_MAX {
                     return Err(NodeLinkError::Silent);
                 }
-                write(&mut writer, &Out::beat()).await?;
+                say(&mut writer, &Out::beat()).await?;
             }
         }
     }
 }
 
-async fn write<Out: Message>(
+/// `waiting`: messages for which this end has no room yet. Where one can say what two say, one
+/// does, so that an end which is busy with a slow client loses nothing.
+async fn read_all<In: Message>(
+    mut reader: impl AsyncRead + Unpin,
+    incoming: &mpsc::Sender<In>,
+    silent: &AtomicU32,
+    waiting: &mut VecDeque<In>,
+) -> Result<(), NodeLinkError> {
+    let mut bytes = Vec::new();
+    let mut chunk = vec![0; READ_BYTES];
+    loop {
+        tokio::select! {
+            room = incoming.reserve(), if !waiting.is_empty() => match room {
+                Ok(room) => {
+                    if let Some(next) = waiting.pop_front() {
+                        room.send(next);
+                    }
+                }
+                // This end hears no more. What it has said is still written.
+                Err(_) => return std::future::pending().await,
+            },
+            count = reader.read(&mut chunk) => {
+                let count = count?;
+                if count == 0 {
+                    return Err(NodeLinkError::Closed);
+                }
+                silent.store(0, Ordering::Relaxed);
+                bytes.extend_from_slice(&chunk[..count]);
+                while let Some(message) = decode::<In>(&mut bytes)? {
+                    if message.is_beat() {
+                        continue;
+                    }
+                    let message = match waiting.back_mut() {
+                        Some(last) => last.absorb(message),
+                        None => Some(message),
+                    };
+                    if waiting.len() >= QUEUE && message.is_some() {
+                        return Err(NodeLinkError::Flood);
+                    }
+                    waiting.extend(message);
+                }
+            }
+        }
+    }
+}
+
+/// The first message of someone who is not known yet.
+///
+/// # Errors
+/// It ends, or says what is no message, or more than [`FIRST_MESSAGE_MAX`] bytes.
+pub(crate) async fn first_message<In: Message>(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<In, NodeLinkError> {
+    loop {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).await?;
+        let length_bytes = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length_bytes > FIRST_MESSAGE_MAX {
+            return Err(BadNodeMessage::TooLong(length_bytes).into());
+        }
+        let mut bytes = length.to_vec();
+        bytes.resize(4 + length_bytes, 0);
+        stream.read_exact(&mut bytes[4..]).await?;
+        let message = decode::<In>(&mut bytes)?;
+        if let Some(message) = message.filter(|message| !message.is_beat()) {
+            return Ok(message);
+        }
+    }
+}
+
+/// Writes one message.
+pub(crate) async fn say<Out: Message>(
     writer: &mut (impl AsyncWrite + Unpin),
     message: &Out,
 ) -> Result<(), NodeLinkError> {
@@ -116,8 +200,10 @@ async fn write<Out: Message>(
 #[cfg(test)]
 mod tests {
 
+    use godwit_proto::{ByteRange, RangeSet};
+
     use super::*;
-    use crate::nodes::messages::{NodeOrder, NodeReport};
+    use crate::nodes::messages::{Counts, NodeOrder, NodeReport, Spans};
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread()
@@ -172,6 +258,117 @@ mod tests {
             orders.send(NodeOrder::Abort).await.unwrap();
             let ended = carry::<_, NodeOrder, NodeReport>(front, of_front, to_front).await;
             assert!(matches!(ended, Err(NodeLinkError::Silent)), "{ended:?}");
+        });
+    }
+
+    /// Ready and progress, as many as fill no queue, and the end.
+    #[test]
+    fn an_end_that_is_busy_loses_no_end_of_a_transfer() {
+        runtime().block_on(async {
+            let (front, mut other) = tokio::io::duplex(1 << 20);
+            let (orders, of_front) = mpsc::channel(QUEUE);
+            let (to_front, mut reports) = mpsc::channel(1);
+            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            for bytes in 0..3 * QUEUE as u64 {
+                let progress = NodeReport::Progress {
+                    transfer: 1,
+                    counts: Counts {
+                        bytes,
+                        ..Counts::default()
+                    },
+                    fresh: Spans::of(&[ByteRange {
+                        start: bytes,
+                        end: bytes + 1,
+                    }]),
+                };
+                other.write_all(&encode(&progress).unwrap()).await.unwrap();
+            }
+            let last = NodeReport::Ready {
+                transfer: 1,
+                reused: false,
+            };
+            other.write_all(&encode(&last).unwrap()).await.unwrap();
+            drop(other);
+            let (mut safe, mut last) = (RangeSet::new(), 0);
+            loop {
+                match reports.recv().await {
+                    Some(NodeReport::Progress { counts, fresh, .. }) => {
+                        last = counts.bytes;
+                        safe.union_with(&fresh.ranges().into_iter().collect());
+                    }
+                    Some(NodeReport::Ready { .. }) => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(last, 3 * QUEUE as u64 - 1);
+            let whole = ByteRange {
+                start: 0,
+                end: 3 * QUEUE as u64,
+            };
+            assert_eq!(safe.iter().collect::<Vec<_>>(), [whole]);
+            drop(orders);
+            assert!(front.await.unwrap().is_err());
+        });
+    }
+
+    #[test]
+    fn a_flood_is_a_fault_of_one_link() {
+        runtime().block_on(async {
+            let (front, mut other) = tokio::io::duplex(1 << 20);
+            let (_orders, of_front) = mpsc::channel(QUEUE);
+            let (to_front, mut reports) = mpsc::channel(1);
+            let flood = encode(&NodeReport::Noted).unwrap().repeat(QUEUE + 2);
+            other.write_all(&flood).await.unwrap();
+            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            while reports.recv().await.is_some() {}
+            let error = front.await.unwrap().unwrap_err();
+            assert!(matches!(error, NodeLinkError::Flood), "{error:?}");
+            assert!(error.is_of_one_link() && !NodeLinkError::Silent.is_of_one_link());
+        });
+    }
+
+    /// Both ends have more to say than the stream holds.
+    #[test]
+    fn ends_that_both_write_read_meanwhile() {
+        runtime().block_on(async {
+            let (front, node) = tokio::io::duplex(64);
+            let (orders, of_front) = mpsc::channel(QUEUE);
+            let (to_front, mut reports) = mpsc::channel(QUEUE);
+            let (answers, of_node) = mpsc::channel(QUEUE);
+            let (to_node, mut heard) = mpsc::channel(QUEUE);
+            for _ in 0..20 {
+                let name = "x".repeat(1000);
+                orders.try_send(NodeOrder::Look { name }).unwrap();
+                let why = "y".repeat(1000);
+                answers.try_send(NodeReport::Refused { why }).unwrap();
+            }
+            tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            tokio::spawn(carry::<_, NodeReport, NodeOrder>(node, of_node, to_node));
+            for _ in 0..20 {
+                assert!(matches!(heard.recv().await, Some(NodeOrder::Look { .. })));
+                let report = reports.recv().await;
+                assert!(matches!(report, Some(NodeReport::Refused { .. })));
+            }
+        });
+    }
+
+    #[test]
+    fn someone_unknown_has_four_kilobytes_for_a_first_message() {
+        runtime().block_on(async {
+            let said = async |order: &NodeOrder| {
+                let (mut node, mut other) = tokio::io::duplex(1 << 20);
+                say(&mut other, &NodeOrder::Beat).await.unwrap();
+                say(&mut other, order).await.unwrap();
+                drop(other);
+                first_message::<NodeOrder>(&mut node).await
+            };
+            let hello = said(&NodeOrder::Hello { version: 7 }).await;
+            assert!(matches!(hello, Ok(NodeOrder::Hello { version: 7 })));
+            let name = "x".repeat(FIRST_MESSAGE_MAX);
+            let long = said(&NodeOrder::Look { name }).await;
+            assert!(matches!(long, Err(NodeLinkError::Bad(_))), "{long:?}");
+            let nothing = said(&NodeOrder::Beat).await;
+            assert!(matches!(nothing, Err(NodeLinkError::Broken(_))));
         });
     }
 

@@ -140,9 +140,9 @@ impl Session {
     /// Lets data nodes listen, or note whom to connect to.
     fn make_stripes(&mut self, wanted: Wanted) -> Result<(), StorageFailure> {
         let user = self.log.user.as_deref().unwrap_or_default();
-        let credential = self.io.security.for_nodes(wanted.spec())?;
+        let security = self.io.security.for_nodes(wanted.spec())?;
         if let Some(nodes) = self.work.channels.nodes_mut() {
-            let made = nodes.make(user, self.log.id, self.log.peer, credential, wanted);
+            let made = nodes.make(user, self.log.id, self.log.peer, security, wanted);
             self.work.request = Some(PendingRequest::of_stripes(made));
         }
         Ok(())

@@ -67,7 +67,8 @@ impl Work {
     pub(super) fn new(service: &Service) -> Self {
         let mut channels = DataChannels::default();
         if let Some(nodes) = &service.nodes {
-            channels.use_nodes(NodeChannels::new(Arc::clone(nodes)));
+            let durability = service.committer.durability();
+            channels.use_nodes(NodeChannels::new(Arc::clone(nodes), durability));
         }
         Self {
             request: None,

@@ -13,6 +13,7 @@ use godwit_engine::{
         QueuedWork, Transfer, TransferJob,
     },
     host::net::{self, PortRange},
+    storage::Metadata,
 };
 use godwit_proto::{
     command::{Mode, NetworkProtocol},
@@ -25,7 +26,7 @@ use crate::{
     access::channel_quota::{ChannelQuota, Channels},
     config::ServerSettings,
     lookahead::{recent_files::RecentFiles, reorder::RecentNames},
-    nodes::front::{NodeChannels, striped::StripedTransfer},
+    nodes::front::{NodeChannels, Unfenced, striped::StripedTransfer},
     storage::{failure, failure_of},
 };
 
@@ -77,20 +78,26 @@ impl DataChannels {
         self.nodes.as_mut()
     }
 
+    /// Where data nodes move the data: files into which some may still write.
+    pub(crate) fn unfenced(&self) -> Option<Arc<Unfenced>> {
+        self.nodes.as_ref().map(NodeChannels::unfenced)
+    }
+
     /// What later sets send of a file.
     pub(crate) fn set_part(&mut self, part: FilePart) {
         self.part = part;
     }
 
-    /// Begins a transfer on data nodes, whose file is open here as `job` says.
+    /// Begins a transfer on data nodes, whose file is open here as `job` says and is `file`.
     pub(crate) fn start_on_nodes(
         &self,
         request: &TransferRequest,
         job: &TransferJob,
+        file: Option<&Metadata>,
     ) -> Result<StripedTransfer, TransferFailure> {
         let stripes = self.nodes.as_ref().and_then(NodeChannels::stripes);
         let stripes = stripes.ok_or_else(no_data_channel)?;
-        StripedTransfer::start(stripes, request, job)
+        StripedTransfer::start(stripes, request, job, file)
     }
 
     /// Closes the present set and decides where to listen: on the address of `local`'s family that

@@ -42,7 +42,7 @@ use self::{checks::Checks, data_channels::DataChannels, open::Opened, preopen::P
 use crate::{
     access::turns::AccountTurns,
     config::Durability,
-    nodes::front::striped::StripedTransfer,
+    nodes::front::{Unfenced, striped::StripedTransfer},
     observe::event::Flow,
     storage::durability::{Committer, SafeRanges},
 };
@@ -150,8 +150,8 @@ impl RunningTransfer {
         turns: &AccountTurns,
         channels: &mut DataChannels,
     ) -> Self {
-        if channels.on_nodes() {
-            return Self::on_nodes(request, committer, turns);
+        if let Some(unfenced) = channels.unfenced() {
+            return Self::on_nodes(request, unfenced, committer, turns);
         }
         let of_a_file = !matches!(request.kind, TransferKind::List { .. });
         if request.mode == Mode::ExtendedBlock && of_a_file {
@@ -215,17 +215,15 @@ impl RunningTransfer {
     /// same as without nodes, and its bytes move there.
     fn on_nodes(
         request: TransferRequest,
+        unfenced: Arc<Unfenced>,
         committer: &Arc<Committer>,
         turns: &AccountTurns,
     ) -> Self {
         let mut transfer = Self::of(&request, committer, turns);
         let storage = committer.storage();
-        let mut plain = request.clone();
-        // Ends of lines are the nodes' business.
-        plain.type_code = TypeCode::Image;
-        transfer.for_nodes = Some(request);
+        transfer.for_nodes = Some(request.clone());
         transfer.stage = Stage::Opening(tokio::task::spawn_blocking(move || {
-            open::open(plain, storage)
+            open::open_for_nodes(&request, storage, &unfenced)
         }));
         transfer
     }
@@ -333,7 +331,8 @@ impl RunningTransfer {
             written: opened.written,
         };
         if let Some(request) = self.for_nodes.take() {
-            return match channels.start_on_nodes(&request, &opened.job) {
+            return match channels.start_on_nodes(&request, &opened.job, opened.metadata.as_deref())
+            {
                 Ok(striped) => {
                     self.stage = Stage::Striped(Box::new(striped));
                     None

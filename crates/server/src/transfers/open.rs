@@ -5,7 +5,7 @@ use std::{sync::Arc, time::SystemTime};
 use godwit_engine::{
     data::{Sink, Source, TransferJob},
     storage::{
-        FastPath, FileCursor, FileKind, FileRef, Storage, WriteMode,
+        FastPath, FileCursor, FileKind, FileRef, Metadata, Storage, WriteMode,
         line_endings::{CrlfReader, LfWriter},
         listing::Listing,
     },
@@ -20,7 +20,7 @@ use godwit_proto::{
 use rustix::io::Errno;
 
 use super::{checks::Checks, shared_writer::SharedWriter};
-use crate::storage::failure;
+use crate::{nodes::front::Unfenced, storage::failure};
 
 /// Largest offset that a file can have: `off_t` is signed.
 const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
@@ -36,6 +36,8 @@ pub(crate) struct Opened {
     pub(crate) written: Option<FileRef>,
     /// Modification time of the file that is sent.
     pub(crate) modified: Option<SystemTime>,
+    /// The file, where data nodes open it, too.
+    pub(crate) metadata: Option<Box<Metadata>>,
 }
 
 /// Blocks while storage does.
@@ -76,6 +78,37 @@ pub(crate) fn open(
     }
 }
 
+/// The file of a request whose bytes data nodes move. Blocks while storage does. `unfenced`: files
+/// that must not be written again.
+pub(crate) fn open_for_nodes(
+    request: &TransferRequest,
+    storage: Arc<dyn Storage>,
+    unfenced: &Unfenced,
+) -> Result<Opened, StorageFailure> {
+    let mut plain = request.clone();
+    // Ends of lines are the nodes' business.
+    plain.type_code = TypeCode::Image;
+    if let TransferKind::Receive {
+        path,
+        placement,
+        restart,
+        ..
+    } = &plain.kind
+    {
+        let there = restart.as_ref().map(RestartPoint::to_ranges);
+        if write_mode(*placement, &there.unwrap_or_default()) == WriteMode::Replace {
+            unfenced.replace(&*storage, path)?;
+        }
+    }
+    let mut opened = open(plain, storage)?;
+    opened.metadata = match &opened.job {
+        TransferJob::Send(Source::File { file, .. })
+        | TransferJob::Receive(Sink::File { file, .. }) => Some(Box::new(file.metadata()?)),
+        _ => None,
+    };
+    Ok(opened)
+}
+
 /// What is sent, and nothing else to do.
 pub(crate) fn source_of(source: Source) -> Opened {
     Opened {
@@ -83,6 +116,7 @@ pub(crate) fn source_of(source: Source) -> Opened {
         checks: None,
         written: None,
         modified: None,
+        metadata: None,
     }
 }
 
@@ -133,6 +167,7 @@ fn open_source(
         checks: None,
         written: None,
         modified: Some(metadata.modified),
+        metadata: None,
     })
 }
 
@@ -235,6 +270,7 @@ pub(crate) fn sink_in(
         checks: checks.needed(),
         written: Some(written),
         modified: None,
+        metadata: None,
     }
 }
 

@@ -39,6 +39,7 @@ mod storage_failures;
 mod stream_mode;
 mod striping;
 mod striping_programs;
+mod striping_security;
 mod tls;
 
 #[path = "../../../engine/tests/it/capture.rs"]

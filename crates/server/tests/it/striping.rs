@@ -3,33 +3,18 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{Read as _, Write as _},
+    io::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
-    sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
-
-use godwit_gsi::{
-    Channel, Context, Expect, Settings, Versions,
-    cert::{
-        files,
-        key::KeyKind,
-        proxy::{self, ProxyRequest},
-    },
-    verify::Policy,
-};
-use godwit_server::GsiSettings;
 
 use crate::{
     client::{
         EOD, EOF, Ftp, Reply, accept, assemble, block, comma, comma_address, connect, data_block,
         listen, take_channel,
     },
-    grid::Grid,
-    gsi::prove,
     harness::{eventually, pattern},
     nodes::{Site, TestNode},
-    pki::Blueprint,
 };
 
 fn host(number: u8) -> IpAddr {
@@ -638,83 +623,41 @@ fn one_address_gets_all_from_all_nodes_and_one_eof() {
     assert_eq!(assemble(&takes), b"a\r\nb\r\n");
 }
 
-/// The credential that a user has delegated proves the node's data channels, too.
 #[test]
-fn data_channels_of_nodes_prove_whose_they_are() {
-    let now = SystemTime::now();
-    let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
-    let host = Blueprint::host("/O=Grid/CN=host", &["localhost"]).at(now);
-    let host = host.issued_by(&grid.authority);
-    let folder = tempfile::tempdir().unwrap();
-    let [cert, map] = ["host.pem", "map"].map(|name| folder.path().join(name));
-    files::write_private(&cert, &host.to_pem().unwrap()).unwrap();
-    fs::write(&map, "/O=Grid/CN=Jo jo\n").unwrap();
-    let request = ProxyRequest::default();
-    let jo = proxy::create(&grid.user, &request, KeyKind::EcP256, now).unwrap();
+fn a_text_for_several_addresses_is_refused() {
     let site = Site::new();
-    let mut settings = site.node_settings(2);
-    settings.node.as_mut().unwrap().users = Some(grid.path().to_owned());
-    let knows_users = TestNode::start(settings);
-    let knows_none = site.node(3);
-    for (node, knows) in [(&knows_users, true), (&knows_none, false)] {
-        let server = site.front_end_with(&[node.address], |settings| {
-            settings.gsi = Some(GsiSettings {
-                host: vec![(cert.clone(), cert.clone())],
-                authorities: grid.path().to_owned(),
-                gridmap: Some(map.clone()),
-                allowed: Default::default(),
-            });
-        });
-        let delegated = Some(ProxyRequest::limited());
-        let mut session = prove(server.address, &grid, &jo, delegated, "");
-        session.log_in();
-        if !knows {
-            let reply = session.expect("PASV", "425 ");
-            assert!(reply.contains("--trusted-certs"), "{reply}");
-            continue;
-        }
-        // A peer that proves no identity is not accepted as a sender.
-        let reply = session.expect("PASV", "227 ");
-        let mut data = connect(comma_address(&reply));
-        data.write_all(b"bytes in clear, and more than a record's header")
-            .unwrap();
-        let reply = session.call("STOR /f");
-        assert!(
-            reply.contains("DATA_CHANNEL_AUTHENTICATION_FAILURE"),
-            "{reply}"
-        );
+    let nodes = [2, 3].map(|number| site.node(number));
+    let server = site.front_end(&nodes.each_ref().map(|node| node.address));
+    let mut ftp = block_mode(&server);
+    ftp.expect("TYPE A", 200);
+    let addresses = spas(&mut ftp);
+    let _data: Vec<_> = addresses.iter().map(|address| connect(*address)).collect();
+    ftp.send("STOR /text");
+    let reply = ftp.final_reply().1;
+    assert_eq!(reply.code, 451, "{reply:?}");
+    assert!(reply.text().contains("TYPE I, or PASV"), "{reply:?}");
+    // Over one it is received.
+    ftp.expect("MODE S", 200);
+    assert_eq!(ftp.put("STOR /text", b"a\r\nb\r\n").code, 226);
+    assert_eq!(fs::read(site.path().join("text")).unwrap(), b"a\nb\n");
+}
 
-        let reply = session.expect("PASV", "227 ");
-        let mut data = connect(comma_address(&reply));
-        let line = session.wrap.command(b"STOR /f\r\n").unwrap();
-        session.ftp.send(&line);
-        let context = Context::initiate(Settings {
-            credential: jo.clone(),
-            anchors: Arc::new(grid.anchors()),
-            policy: Policy::default(),
-            expect: Expect::Identity(jo.identity()),
-            channel: Channel::ClearData,
-            versions: Versions::Any,
-            server_name: None,
-        });
-        let mut context = context.unwrap();
-        loop {
-            if let Some(bytes) = context.poll_output() {
-                data.write_all(&bytes).unwrap();
-            }
-            if context.outcome().is_some() {
-                break;
-            }
-            let mut bytes = [0; 4096];
-            let count = data.read(&mut bytes).unwrap();
-            context
-                .handle_input(SystemTime::now(), &bytes[..count])
-                .unwrap();
-        }
-        data.write_all(b"proven").unwrap();
-        drop(data);
-        assert!(session.reply().starts_with("150 "));
-        assert!(session.reply().starts_with("226 "));
-        assert_eq!(fs::read(site.path().join("f")).unwrap(), b"proven");
-    }
+/// A node without a connection is no loss where all send to one address.
+#[test]
+fn a_node_that_dies_before_it_sends_leaves_its_share_to_the_others() {
+    let site = Site::new();
+    let mut nodes = [2, 3].map(|number| site.node(number));
+    let server = site.front_end(&nodes.each_ref().map(|node| node.address));
+    let bytes = pattern(20_000_000, 11);
+    fs::write(site.path().join("f"), &bytes).unwrap();
+    let mut ftp = block_mode(&server);
+    let listener = listen();
+    let address = comma(listener.local_addr().unwrap());
+    ftp.expect(&format!("SPOR {address}"), 200);
+    nodes[0].kill();
+    ftp.send("RETR /f");
+    let mut channel = accept(&listener);
+    let take = take_channel(&mut channel);
+    assert_eq!(assemble(&[take]), bytes);
+    assert_eq!(ftp.final_reply().1.code, 226);
 }

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     net::SocketAddr,
+    os::unix::fs::MetadataExt as _,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -14,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     client::{EOD, EOF, block, comma_address, connect, data_block},
-    harness::{TestServer, pattern},
+    harness::{TestServer, eventually, pattern},
     nodes::Site,
     program::{Program, godwitd},
 };
@@ -113,6 +114,39 @@ fn programs_are_front_end_and_data_node() {
     }
 }
 
+/// The front end has opened one file when the name goes to another.
+#[test]
+fn a_node_refuses_a_name_that_has_gone_to_another_file() {
+    let site = Site::new();
+    let node = NodeProgram::start(&site, 2);
+    let server = site.front_end(&[node.address]);
+    let at = |name: &str| site.path().canonicalize().unwrap().join(name);
+    let is_open = |path: &Path| {
+        let ours = fs::read_dir("/proc/self/fd").unwrap();
+        let targets = ours.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        targets.into_iter().any(|target| target == path)
+    };
+    for (command, code) in [("RETR /f", 451), ("STOR /f", 451)] {
+        fs::write(at("f"), b"one").unwrap();
+        fs::write(at("other"), b"other").unwrap();
+        let mut ftp = server.login();
+        let data = ftp.passive();
+        node.signal(Signal::STOP);
+        ftp.send(command);
+        eventually("the front end has opened it", || is_open(&at("f")));
+        fs::rename(at("other"), at("f")).unwrap();
+        node.signal(Signal::CONT);
+        let reply = ftp.final_reply().1;
+        assert_eq!(reply.code, code, "{command}: {reply:?}");
+        let text = reply.text();
+        assert!(text.contains(&node.address.to_string()), "{text}");
+        assert!(text.contains("repeat the command"), "{text}");
+        drop(data);
+        assert_eq!(fs::read(at("f")).unwrap(), b"other", "{command}");
+        assert_eq!(ftp.get("RETR /f"), b"other");
+    }
+}
+
 /// A machine that stands still closes no connection.
 #[test]
 fn a_node_that_says_nothing_any_more_is_noticed() {
@@ -146,6 +180,9 @@ fn a_node_that_says_nothing_any_more_is_noticed() {
         "{:?}",
         stopped.elapsed()
     );
+    // What the node has in hand goes into the file that it has opened. Other bytes under the same
+    // name are another file.
+    let before = fs::metadata(site.path().join("f")).unwrap();
     let mut data = ftp.passive();
     ftp.send("STOR /f");
     ftp.await_code(150);
@@ -153,6 +190,10 @@ fn a_node_that_says_nothing_any_more_is_noticed() {
     data.write_all(&block(EOF | EOD, 0, 1, b"")).unwrap();
     assert_eq!(ftp.final_reply().1.code, 226);
     nodes[1].signal(Signal::CONT);
+    let after = fs::metadata(site.path().join("f")).unwrap();
+    assert_ne!(before.ino(), after.ino());
+    assert_eq!(before.mode(), after.mode());
+    assert_eq!(fs::read(site.path().join("f")).unwrap(), b"whole");
 }
 
 /// Runs globus-url-copy; false where it is not installed.

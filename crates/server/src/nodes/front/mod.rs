@@ -4,6 +4,7 @@ mod leases;
 pub(crate) mod pool;
 pub(crate) mod striped;
 pub(crate) mod stripes;
+mod unfenced;
 
 use std::{
     future::Future,
@@ -13,18 +14,22 @@ use std::{
 
 use godwit_proto::error::StorageFailure;
 
+pub(crate) use self::unfenced::Unfenced;
 use self::{
     pool::{NodeLogin, Nodes},
     stripes::{Stripes, Wanted, host},
 };
 use crate::{
-    access::{channel_quota::Channels, rights::Rights, security::NodeCredential},
+    access::{channel_quota::Channels, rights::Rights, security::NodeSecurity},
+    config::Durability,
     nodes::messages::NodeOrder,
 };
 
 /// The data channels of a session whose data moves on nodes.
 pub(crate) struct NodeChannels {
     nodes: Arc<Nodes>,
+    /// What 226 and 111 promise.
+    durability: Durability,
     /// What the login may list.
     rights: Option<Rights>,
     stripes: Option<Arc<Stripes>>,
@@ -36,9 +41,10 @@ pub(crate) struct NodeChannels {
 pub(crate) type MadeStripes = Result<(Stripes, Vec<SocketAddr>), StorageFailure>;
 
 impl NodeChannels {
-    pub(crate) fn new(nodes: Arc<Nodes>) -> Self {
+    pub(crate) fn new(nodes: Arc<Nodes>, durability: Durability) -> Self {
         Self {
             nodes,
+            durability,
             rights: None,
             stripes: None,
             held: None,
@@ -55,7 +61,7 @@ impl NodeChannels {
         user: &str,
         session: u64,
         client: SocketAddr,
-        credential: Option<NodeCredential>,
+        security: NodeSecurity,
         wanted: Wanted,
     ) -> impl Future<Output = MadeStripes> + Send + 'static {
         self.close();
@@ -64,7 +70,8 @@ impl NodeChannels {
             session,
             client: host(client.ip()),
             rights: self.rights.clone(),
-            credential,
+            durability: self.durability,
+            security,
         };
         let held = self.held.take().and_then(Arc::into_inner);
         let links = held.map_or_else(Vec::new, |mut held| std::mem::take(&mut held.links));
@@ -77,6 +84,11 @@ impl NodeChannels {
 
     pub(crate) fn stripes(&self) -> Option<&Arc<Stripes>> {
         self.stripes.as_ref()
+    }
+
+    /// Files into which nodes that were cut off may still write.
+    pub(crate) fn unfenced(&self) -> Arc<Unfenced> {
+        Arc::clone(&self.nodes.unfenced)
     }
 
     pub(crate) fn close(&mut self) {
@@ -97,7 +109,8 @@ impl NodeChannels {
     pub(crate) fn count(&self) -> Channels {
         let now = self.stripes.as_ref().map_or(0, |stripes| {
             let each = stripes.channels.iter();
-            each.map(|channels| channels.load(Ordering::Relaxed)).sum()
+            let each = each.map(|channels| channels.load(Ordering::Relaxed));
+            each.fold(0, u32::saturating_add)
         });
         Channels {
             now,

@@ -10,12 +10,12 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use godwit_engine::storage::{Storage, WriteMode};
+use godwit_engine::storage::{FileRef, Storage, WriteMode};
 use godwit_proto::{FtpPath, error::StorageFailure, temporary::temporary_name};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::{
@@ -26,12 +26,13 @@ use tokio::{
 };
 use tracing::{info, warn};
 
+use super::unfenced::Unfenced;
 use crate::{
-    access::{rights::Rights, security::NodeCredential},
-    config::{DataNodes, NodeAddress},
+    access::{rights::Rights, security::NodeSecurity},
+    config::{DataNodes, Durability, NodeAddress},
     nodes::{
         link::{QUEUE, carry},
-        messages::{NodeOrder, NodeReport, VERSION, shown},
+        messages::{NodeOrder, NodeReport, Sight, VERSION, shown},
         random::random_name,
         tls::{FrontTls, NodeTlsError},
     },
@@ -48,6 +49,8 @@ pub(crate) struct Nodes {
     tls: FrontTls,
     nodes: Vec<Arc<Node>>,
     storage: Arc<dyn Storage>,
+    /// Files into which nodes that were cut off may still write.
+    pub(super) unfenced: Arc<Unfenced>,
     /// The first round is over.
     checked: watch::Sender<bool>,
 }
@@ -61,6 +64,8 @@ pub(crate) struct Node {
     pub(super) channels: AtomicU32,
     /// Payload bytes moved there since this front end began.
     pub(super) bytes: AtomicU64,
+    /// It sees the inode numbers that this front end sees.
+    same_inodes: AtomicBool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +83,17 @@ pub(crate) struct NodeLogin {
     pub(crate) session: u64,
     pub(crate) client: IpAddr,
     pub(crate) rights: Option<Rights>,
+    pub(crate) durability: Durability,
     /// Of its data channels.
-    pub(crate) credential: Option<NodeCredential>,
+    pub(crate) security: NodeSecurity,
+}
+
+/// Why a link gives no more reports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gone {
+    pub(super) why: String,
+    /// Other links of the node may be well.
+    is_of_one_link: bool,
 }
 
 /// The front end's end of a link.
@@ -88,7 +102,9 @@ pub(crate) struct FrontLink {
     orders: mpsc::Sender<NodeOrder>,
     pub(super) reports: Mutex<mpsc::Receiver<NodeReport>>,
     /// Why it ended.
-    fault: Arc<Mutex<Option<String>>>,
+    fault: Arc<Mutex<Option<Gone>>>,
+    /// Of transfers on it.
+    transfers: AtomicU64,
 }
 
 impl Nodes {
@@ -107,12 +123,14 @@ impl Nodes {
                 links: AtomicU32::new(0),
                 channels: AtomicU32::new(0),
                 bytes: AtomicU64::new(0),
+                same_inodes: AtomicBool::new(false),
             })
         });
         Ok(Arc::new(Self {
             tls: FrontTls::load(&settings.tls)?,
             nodes: nodes.collect(),
             storage,
+            unfenced: Arc::default(),
             checked: watch::Sender::new(false),
         }))
     }
@@ -167,6 +185,7 @@ impl Nodes {
                 session: login.session,
                 client: login.client,
                 rights: login.rights.clone(),
+                durability: login.durability,
             });
             Ok(link)
         };
@@ -191,7 +210,10 @@ impl Nodes {
             // Told before the end of the reports, which `carry` owns, shows.
             let keep = incoming.clone();
             if let Err(error) = carry(stream, outgoing, incoming).await {
-                *lock(&told) = Some(error.to_string());
+                *lock(&told) = Some(Gone {
+                    why: error.to_string(),
+                    is_of_one_link: error.is_of_one_link(),
+                });
             }
             drop(keep);
         });
@@ -201,9 +223,10 @@ impl Nodes {
             orders,
             reports: Mutex::new(reports),
             fault,
+            transfers: AtomicU64::new(0),
         };
         link.send(NodeOrder::Hello { version: VERSION });
-        match link.next().await {
+        match link.next().await.map_err(|gone| gone.why) {
             Ok(NodeReport::Welcome { version, instance }) if version == VERSION => {
                 Ok((link, instance))
             }
@@ -222,8 +245,8 @@ impl Nodes {
         let storage = Arc::clone(&self.storage);
         let made = spawn_blocking(move || make_sign(&*storage)).await;
         let made = made.unwrap_or_else(|error| Err(error.to_string()));
-        let (path, name, sign) = match made {
-            Ok(made) => made,
+        let sign = match made {
+            Ok(made) => Arc::new(made),
             Err(why) => {
                 let why = format!(
                     "this front end cannot make the file by which nodes show that they see the \
@@ -237,26 +260,26 @@ impl Nodes {
         let mut questions = JoinSet::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let (this, node) = (Arc::clone(self), Arc::clone(node));
-            let (name, sign) = (name.clone(), sign.clone());
-            questions.spawn(async move { (index, within(this.ask(&node, name, &sign)).await) });
+            let sign = Arc::clone(&sign);
+            questions.spawn(async move { (index, within(this.ask(&node, &sign)).await) });
         }
         let mut answers = questions.join_all().await;
         answers.sort_by_key(|(index, _)| *index);
         let storage = Arc::clone(&self.storage);
-        drop(spawn_blocking(move || storage.remove_file(&path)).await);
+        drop(spawn_blocking(move || storage.remove_file(&sign.path)).await);
         // The same process under two names would be two stripes of one machine.
         let mut first = BTreeMap::new();
         for (index, answer) in answers {
             let node = &self.nodes[index];
             match answer {
                 Err(why) => node.leave_out(&why),
-                Ok(instance) => match first.get(&instance) {
+                Ok((instance, same_inodes)) => match first.get(&instance) {
                     Some(other) => node.leave_out(&format!(
                         "it is the same node as {other}: name each node once"
                     )),
                     None => {
                         first.insert(instance, node.address.clone());
-                        node.take_back();
+                        node.take_back(same_inodes);
                     }
                 },
             }
@@ -264,16 +287,20 @@ impl Nodes {
         self.checked.send_replace(true);
     }
 
-    async fn ask(&self, node: &Arc<Node>, name: String, sign: &str) -> Result<String, String> {
+    /// The node's instance, and whether it sees the inode numbers that this front end sees.
+    async fn ask(&self, node: &Arc<Node>, sign: &Sign) -> Result<(String, bool), String> {
         let (link, instance) = self.hello(node).await?;
+        let name = sign.name.clone();
         link.send(NodeOrder::Look { name });
         let remedy = "mount there what this front end has, and name it with --root";
-        match link.next().await? {
-            NodeReport::Seen { text: Ok(text) } if text == sign => Ok(instance),
-            NodeReport::Seen { text: Ok(_) } => Err(format!(
+        match link.next().await.map_err(|gone| gone.why)? {
+            NodeReport::Seen {
+                file: Ok(Sight { text, inode }),
+            } if text == sign.text => Ok((instance, inode == sign.inode)),
+            NodeReport::Seen { file: Ok(_) } => Err(format!(
                 "it sees another file under the name that was made: {remedy}"
             )),
-            NodeReport::Seen { text: Err(why) } => {
+            NodeReport::Seen { file: Err(why) } => {
                 let why = shown(&why);
                 Err(format!(
                     "it does not see the files of this front end ({why}): {remedy}"
@@ -305,12 +332,33 @@ impl Node {
         }
     }
 
-    fn take_back(&self) {
+    /// A link to it has ended: no session gets it, unless the fault is of that link alone.
+    pub(super) fn lost(&self, gone: &Gone) {
+        match gone.is_of_one_link {
+            true => warn!(node = %self.address, why = gone.why, "a session loses a data node"),
+            false => self.leave_out(&gone.why),
+        }
+    }
+
+    fn take_back(&self, same_inodes: bool) {
+        self.same_inodes.store(same_inodes, Ordering::Relaxed);
         let mut state = lock(&self.state);
         if *state != State::Well {
-            info!(node = %self.address, "a data node is well");
+            info!(node = %self.address, same_inodes, "a data node is well");
             *state = State::Well;
         }
+    }
+
+    /// It sees the inode numbers that this front end sees.
+    pub(super) fn same_inodes(&self) -> bool {
+        self.same_inodes.load(Ordering::Relaxed)
+    }
+
+    /// Counts payload bytes that it says to have moved.
+    pub(super) fn add_bytes(&self, moved: u64) {
+        let add = |bytes: u64| Some(bytes.saturating_add(moved));
+        // It never refuses.
+        let _ = (self.bytes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 }
 
@@ -336,20 +384,28 @@ impl FrontLink {
     }
 
     /// Why it ended, once it has.
-    pub(super) fn why_gone(&self) -> String {
+    pub(super) fn why_gone(&self) -> Gone {
         let fault = lock(&self.fault).clone();
-        fault.unwrap_or_else(|| "it closed the link".to_owned())
+        fault.unwrap_or_else(|| Gone {
+            why: "it closed the link".to_owned(),
+            is_of_one_link: false,
+        })
+    }
+
+    /// A number for a transfer on it.
+    pub(super) fn next_transfer(&self) -> u64 {
+        self.transfers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The next report. Cancel-safe.
-    pub(super) async fn next(&self) -> Result<NodeReport, String> {
+    pub(super) async fn next(&self) -> Result<NodeReport, Gone> {
         let report = std::future::poll_fn(|context| lock(&self.reports).poll_recv(context)).await;
         report.ok_or_else(|| self.why_gone())
     }
 
     /// The answer to an order about channels, past what is still said of a transfer before.
-    pub(super) async fn answer(&self) -> Result<NodeReport, String> {
-        within(async {
+    pub(super) async fn answer(&self) -> Result<NodeReport, Gone> {
+        let answer = async {
             loop {
                 match self.next().await? {
                     NodeReport::Ready { .. }
@@ -358,8 +414,43 @@ impl FrontLink {
                     answer => return Ok(answer),
                 }
             }
+        };
+        (timeout(ANSWER_LIMIT, answer).await).unwrap_or_else(|_| {
+            Err(Gone {
+                why: no_answer(),
+                is_of_one_link: false,
+            })
         })
-        .await
+    }
+}
+
+#[cfg(test)]
+impl FrontLink {
+    /// Without a connection: what it sends, and where its reports come from.
+    pub(super) fn detached(
+        host: &str,
+    ) -> (Self, mpsc::Receiver<NodeOrder>, mpsc::Sender<NodeReport>) {
+        let node = Node {
+            address: NodeAddress {
+                host: host.to_owned(),
+                port: 1,
+            },
+            state: Mutex::new(State::Well),
+            links: AtomicU32::new(1),
+            channels: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            same_inodes: AtomicBool::new(true),
+        };
+        let (orders, sent) = mpsc::channel(QUEUE);
+        let (said, reports) = mpsc::channel(QUEUE);
+        let link = Self {
+            node: Arc::new(node),
+            orders,
+            reports: Mutex::new(reports),
+            fault: Arc::default(),
+            transfers: AtomicU64::new(7),
+        };
+        (link, sent, said)
     }
 }
 
@@ -370,24 +461,43 @@ impl Drop for FrontLink {
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    let limit = ANSWER_LIMIT.as_secs_f64();
-    (timeout(ANSWER_LIMIT, work).await)
-        .unwrap_or_else(|_| Err(format!("it does not answer within {limit} s")))
+    (timeout(ANSWER_LIMIT, work).await).unwrap_or_else(|_| Err(no_answer()))
 }
 
-/// Path, name and content of a new file at the root. Its name is that of a partial upload, so that
-/// the reaper removes one that a crash left.
-fn make_sign(storage: &dyn Storage) -> Result<(FtpPath, String, String), String> {
+fn no_answer() -> String {
+    format!("it does not answer within {} s", ANSWER_LIMIT.as_secs_f64())
+}
+
+/// A file by which nodes show that they see the root.
+struct Sign {
+    path: FtpPath,
+    name: String,
+    /// What is in it.
+    text: String,
+    inode: u64,
+}
+
+/// A new one. Its name is that of a partial upload, so that the reaper removes one that a crash
+/// left.
+fn make_sign(storage: &dyn Storage) -> Result<Sign, String> {
     let mut digits = [0; 8];
     let random = getrandom(&mut digits, GetRandomFlags::empty());
     random.map_err(|error| error.to_string())?;
-    let sign = random_name().map_err(|error| error.to_string())?;
+    let text = random_name().map_err(|error| error.to_string())?;
     let name = temporary_name(u64::from_ne_bytes(digits));
     let path = FtpPath::new(format!("/{name}")).map_err(|error| error.to_string())?;
-    let file = storage.open_write(&path, WriteMode::New);
-    let written = file.and_then(|file| file.write_all_at(0, sign.as_bytes()));
+    let write = |file: FileRef| {
+        file.write_all_at(0, text.as_bytes())?;
+        file.metadata()
+    };
+    let written = storage.open_write(&path, WriteMode::New).and_then(write);
     match written {
-        Ok(()) => Ok((path, name, sign)),
+        Ok(metadata) => Ok(Sign {
+            path,
+            name,
+            text,
+            inode: metadata.unique.1,
+        }),
         Err(StorageFailure { text, .. }) => Err(text),
     }
 }

@@ -6,35 +6,48 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use super::{
     each,
-    pool::lock,
+    pool::{FrontLink, Node, lock},
     stripes::{Shares, Stripes},
 };
 use crate::nodes::{
     front::leases::Leases,
     messages::{
-        Counts, Done, Form, Job, LastEod, NodeOrder, NodeReport, RANGES_MAX, Spans, Start, shown,
+        Counts, Done, Form, Job, LastEod, NodeOrder, NodeReport, RANGES_MAX, SameFile, Spans,
+        Start, shown,
     },
 };
-use godwit_engine::data::{
-    FRESH_RANGES_MAX, Sample, Sink, Source, TcpTotals, TransferEvent, TransferJob, TransferReport,
+use godwit_engine::{
+    data::{
+        FRESH_RANGES_MAX, Sample, Sink, Source, TcpTotals, TransferEvent, TransferJob,
+        TransferReport,
+    },
+    storage::Metadata,
 };
 use godwit_proto::{
     RangeSet,
     command::{Mode, TypeCode},
-    error::TransferFailure,
+    error::{StorageFailure, TransferFailure},
     pi::server::{TransferKind, TransferRequest},
 };
+use tracing::warn;
+
+/// Channels of a stripe that count: a node that says more lies.
+const CHANNELS_MAX: u32 = 1 << 16;
 
 /// A running transfer. Dropping it ends it.
 pub(crate) struct StripedTransfer {
     stripes: Arc<Stripes>,
     sends: bool,
+    /// The file that nodes write.
+    written: Option<(u64, u64)>,
     parts: Vec<StripePart>,
+    /// Of nodes that send to one address: who says EOF for all.
+    eof_by: usize,
     leases: Option<Leases>,
     is_ready: bool,
     failure: Option<TransferFailure>,
@@ -48,6 +61,8 @@ pub(crate) struct StripedTransfer {
 /// What one stripe has said of it.
 #[derive(Default)]
 struct StripePart {
+    /// What its reports call the transfer.
+    transfer: u64,
     counts: Counts,
     is_ready: bool,
     /// It knows that no more is to be sent.
@@ -59,7 +74,7 @@ struct StripePart {
 }
 
 impl StripedTransfer {
-    /// Orders it. `job`: the file as it is open at the front end, as bytes.
+    /// Orders it. `job`: the file as it is open at the front end, as bytes; `file`: which it is.
     ///
     /// # Errors
     /// It cannot be said in an order, or not over these stripes.
@@ -67,7 +82,9 @@ impl StripedTransfer {
         stripes: &Arc<Stripes>,
         request: &TransferRequest,
         job: &TransferJob,
+        file: Option<&Metadata>,
     ) -> Result<Self, TransferFailure> {
+        let receives = matches!(request.kind, TransferKind::Receive { .. });
         let is_of_a_file = !matches!(request.kind, TransferKind::List { .. });
         let as_text = request.type_code == TypeCode::Ascii;
         // A stream, and a listing, has one connection.
@@ -77,38 +94,51 @@ impl StripedTransfer {
             Mode::ExtendedBlock if is_of_a_file => stripes.links.len(),
             _ => 1,
         };
-        if count > 1 && as_text && matches!(request.kind, TransferKind::Receive { .. }) {
+        if count > 1 && as_text && receives {
             let why = "a text cannot be received over several stripes: TYPE I, or PASV";
             return Err(TransferFailure::Limit(why.to_owned()));
         }
+        let job_at = |link: &FrontLink| {
+            let same = file.map_or(SameFile::Unknown, |file| same(&link.node, file, receives));
+            job_of(request, job, same)
+        };
         let mut leases = None;
-        let job = || job_of(request, job);
-        let mut first = job()?;
-        if count > 1
-            && matches!(stripes.shares, Shares::Leased | Shares::Joined)
-            && !as_text
-            && let Job::Send { ranges, .. } = &mut first
-        {
-            leases = Some(Leases::new(std::mem::take(ranges).ranges(), count));
-        }
+        let mut starts = Vec::new();
         for (index, link) in stripes.links.iter().take(count).enumerate() {
-            let mut job = match index {
-                0 => std::mem::replace(&mut first, job()?),
-                _ => job()?,
-            };
-            // Each address has an EOF, but a text goes to the first.
-            if (leases.is_some() || (as_text && index > 0))
-                && let Job::Send { ranges, .. } = &mut job
-            {
-                *ranges = Spans::default();
+            let mut job = job_at(link)?;
+            if let Job::Send { ranges, .. } = &mut job {
+                let leased = matches!(stripes.shares, Shares::Leased | Shares::Joined);
+                if count > 1 && leased && !as_text {
+                    let ranges = std::mem::take(ranges).ranges();
+                    leases.get_or_insert_with(|| Leases::new(ranges, count));
+                } else if as_text && index > 0 {
+                    // Each address has an EOF, but a text goes to the first.
+                    *ranges = Spans::default();
+                }
             }
+            starts.push((link, job));
+        }
+        let mut parts = Vec::new();
+        for (link, job) in starts {
+            let transfer = link.next_transfer();
             let mode = request.mode;
-            link.send(NodeOrder::Start(Box::new(Start { job, mode })));
+            let start = Start {
+                transfer,
+                job,
+                mode,
+            };
+            link.send(NodeOrder::Start(Box::new(start)));
+            parts.push(StripePart {
+                transfer,
+                ..StripePart::default()
+            });
         }
         Ok(Self {
             stripes: Arc::clone(stripes),
-            sends: matches!(job()?, Job::Send { .. } | Job::List { .. }),
-            parts: (0..count).map(|_| StripePart::default()).collect(),
+            sends: !receives,
+            written: file.filter(|_| receives).map(|file| file.unique),
+            parts,
+            eof_by: 0,
             leases,
             is_ready: false,
             failure: None,
@@ -133,10 +163,13 @@ impl StripedTransfer {
             let (index, said) = self.stripes.next(is_awaited).await;
             match said {
                 Ok(report) => self.on_report(index, report),
-                Err(why) => {
+                Err(gone) => {
                     let node = &self.stripes.links[index].node;
-                    node.leave_out(&why);
-                    let why = format!("data node {}: {why}", node.address);
+                    node.lost(&gone);
+                    if let Some(file) = self.written {
+                        self.stripes.unfenced.add(file);
+                    }
+                    let why = format!("data node {}: {}", node.address, gone.why);
                     self.ends(index, Some(TransferFailure::ConnectionLost(why)));
                 }
             }
@@ -144,25 +177,27 @@ impl StripedTransfer {
     }
 
     fn on_report(&mut self, index: usize, report: NodeReport) {
+        let transfer = self.parts[index].transfer;
         match report {
-            NodeReport::Ready { reused } => {
+            NodeReport::Ready {
+                transfer: of,
+                reused,
+            } if of == transfer => {
                 self.parts[index].is_ready = true;
-                let ready = match self.sends {
-                    true => self.parts.iter().all(|part| part.is_ready || part.is_over),
-                    false => true,
-                };
-                if ready && !self.is_ready && self.failure.is_none() {
-                    self.is_ready = true;
-                    self.events.push_back(TransferEvent::Ready { reused });
-                }
+                self.announce(reused);
                 self.lease(index);
             }
-            NodeReport::Progress { counts, fresh } => {
+            NodeReport::Progress {
+                transfer: of,
+                counts,
+                fresh,
+            } if of == transfer => {
                 self.heard(index, counts, &fresh);
                 self.lease(index);
             }
-            NodeReport::Done(done) => {
+            NodeReport::Done(done) if done.transfer == transfer => {
                 let Done {
+                    transfer: _,
                     counts,
                     fresh,
                     failure,
@@ -174,20 +209,35 @@ impl StripedTransfer {
                 let part = &mut self.parts[index];
                 part.cached = cached;
                 part.eods = eods;
-                part.channels_peak = channels_peak;
+                part.channels_peak = channels_peak.min(CHANNELS_MAX);
                 let failure = failure.map(|why| self.named(index, why));
                 self.ends(index, failure);
             }
-            // Of no transfer.
+            // Of no transfer, or of one before.
             _ => {}
         }
     }
 
+    /// Says that the data connections are up, once they are.
+    fn announce(&mut self, reused: bool) {
+        let ready = match self.sends {
+            true => self.parts.iter().all(|part| part.is_ready || part.is_over),
+            false => true,
+        };
+        if ready && !self.is_ready && self.failure.is_none() {
+            self.is_ready = true;
+            self.events.push_back(TransferEvent::Ready { reused });
+        }
+    }
+
     fn heard(&mut self, index: usize, counts: Counts, fresh: &Spans) {
+        let counts = Counts {
+            channels: counts.channels.min(CHANNELS_MAX),
+            ..counts
+        };
         let part = &mut self.parts[index];
         let node = &self.stripes.links[index].node;
-        let moved = counts.bytes.saturating_sub(part.counts.bytes);
-        node.bytes.fetch_add(moved, Ordering::Relaxed);
+        node.add_bytes(counts.bytes.saturating_sub(part.counts.bytes));
         part.counts = counts;
         self.stripes.set_channels(index, counts.channels);
         let all: RangeSet = fresh.ranges().into_iter().collect();
@@ -213,14 +263,16 @@ impl StripedTransfer {
     /// Nothing is left to give.
     fn finish(&mut self) {
         let is_joined = self.stripes.shares == Shares::Joined;
-        let others_are_over = self.parts.iter().skip(1).all(|part| part.is_over);
-        let others = self.parts.iter().skip(1).map(|part| part.eods).sum();
+        let eof_by = self.eof_by;
+        let others = || (self.parts.iter().enumerate()).filter(|(index, _)| *index != eof_by);
+        let others_are_over = others().all(|(_, part)| part.is_over);
+        let eods = others().fold(0, |sum: u64, (_, part)| sum.saturating_add(part.eods));
         for (index, part) in self.parts.iter_mut().enumerate() {
             let ending = match index {
                 _ if !is_joined => LastEod::Eof { others: 0 },
                 // When all that it counts is known.
-                0 if others_are_over => LastEod::Eof { others },
-                0 => continue,
+                _ if index == eof_by && others_are_over => LastEod::Eof { others: eods },
+                _ if index == eof_by => continue,
                 _ => LastEod::Eod,
             };
             // A node that is not ready yet would not know what for.
@@ -239,12 +291,26 @@ impl StripedTransfer {
             TransferFailure::ConnectionLost(text) => TransferFailure::ConnectionLost(name(text)),
             TransferFailure::Protocol(text) => TransferFailure::Protocol(name(text)),
             TransferFailure::Limit(text) => TransferFailure::Limit(name(text)),
+            // The text of others is that of the system.
+            TransferFailure::Storage(StorageFailure {
+                errno: 0,
+                doing,
+                text,
+            }) => {
+                warn!(%node, doing = shown(&doing), why = shown(&text), "a data node refuses a file");
+                TransferFailure::Storage(StorageFailure {
+                    errno: 0,
+                    doing: shown(&doing),
+                    text: name(text),
+                })
+            }
             other => other,
         }
     }
 
     fn ends(&mut self, index: usize, failure: Option<TransferFailure>) {
         self.parts[index].is_over = true;
+        let failure = failure.filter(|failure| !self.does_without(index, failure));
         if let Some(failure) = failure
             && self.failure.is_none()
         {
@@ -260,7 +326,8 @@ impl StripedTransfer {
             self.elapsed = Some(elapsed);
             let cached = self.failure.is_none() && self.parts.iter().all(|part| part.cached);
             self.stripes.cached.store(cached, Ordering::Relaxed);
-            let sum = |of: fn(&StripePart) -> u64| self.parts.iter().map(of).sum::<u64>();
+            let sum =
+                |of: fn(&StripePart) -> u64| self.parts.iter().map(of).fold(0, u64::saturating_add);
             let report = TransferReport {
                 bytes: sum(|part| part.counts.bytes),
                 safe: RangeSet::new(),
@@ -273,6 +340,30 @@ impl StripedTransfer {
             };
             self.events.push_back(TransferEvent::Done(report));
         }
+    }
+
+    /// Of nodes that all send to one address, one that has no connection to it is no loss: the
+    /// client does not know of it, and it has been given nothing to send.
+    fn does_without(&mut self, index: usize, failure: &TransferFailure) -> bool {
+        let is_unknown = !self.parts[index].is_ready && self.leases.is_some();
+        let is_lost = matches!(
+            failure,
+            TransferFailure::ConnectionLost(_) | TransferFailure::NoConnection(_)
+        );
+        let is_joined = self.stripes.shares == Shares::Joined;
+        if !(self.sends && is_joined && is_unknown && is_lost && self.failure.is_none()) {
+            return false;
+        }
+        let can_say_eof = |part: &StripePart| !part.is_over && !part.is_finishing;
+        if index == self.eof_by {
+            let Some(other) = self.parts.iter().position(can_say_eof) else {
+                return false;
+            };
+            self.eof_by = other;
+        }
+        warn!(%failure, "the other data nodes send its share");
+        self.announce(false);
+        true
     }
 
     fn is_over(&self) -> bool {
@@ -339,12 +430,20 @@ impl Drop for StripedTransfer {
     fn drop(&mut self) {
         if !self.is_over() {
             self.abort();
+            // Nobody waits until they have stopped.
+            if let Some(file) = self.written {
+                self.stripes.unfenced.add(file);
+            }
         }
     }
 }
 
 /// What a node is ordered to do: `request`, of the file as the front end has opened it.
-fn job_of(request: &TransferRequest, job: &TransferJob) -> Result<Job, TransferFailure> {
+fn job_of(
+    request: &TransferRequest,
+    job: &TransferJob,
+    file: SameFile,
+) -> Result<Job, TransferFailure> {
     let ascii = request.type_code == TypeCode::Ascii;
     match (&request.kind, job) {
         (TransferKind::List { path, form }, _) => Ok(Job::List {
@@ -360,6 +459,7 @@ fn job_of(request: &TransferRequest, job: &TransferJob) -> Result<Job, TransferF
             }
             Ok(Job::Send {
                 path: path.clone(),
+                file,
                 base: *base,
                 ranges: Spans::of(ranges),
                 ascii,
@@ -375,6 +475,7 @@ fn job_of(request: &TransferRequest, job: &TransferJob) -> Result<Job, TransferF
             }),
         ) => Ok(Job::Receive {
             path: path.clone(),
+            file,
             base: *base,
             stream_start: *stream_start,
             limit: *limit,
@@ -385,3 +486,20 @@ fn job_of(request: &TransferRequest, job: &TransferJob) -> Result<Job, TransferF
         )),
     }
 }
+
+/// How a node finds out that a name leads it to this file.
+fn same(node: &Node, file: &Metadata, receives: bool) -> SameFile {
+    let since = file.modified.duration_since(SystemTime::UNIX_EPOCH);
+    match since {
+        _ if node.same_inodes() => SameFile::Inode(file.unique.1),
+        Ok(since) if !receives => SameFile::Looks {
+            size: file.size,
+            seconds: since.as_secs(),
+            nanoseconds: since.subsec_nanos(),
+        },
+        _ => SameFile::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,10 @@ use godwit_proto::{
 use rustix::io::Errno;
 use tokio::task::JoinSet;
 
-use super::pool::{FrontLink, Node, NodeLogin, Nodes, lock};
+use super::{
+    pool::{FrontLink, Gone, Node, NodeLogin, Nodes, lock},
+    unfenced::Unfenced,
+};
 use crate::{
     access::security::NodeCredential,
     nodes::messages::{NodeOrder, NodeReport, Share, Spec, shown},
@@ -33,6 +36,7 @@ pub(crate) struct Stripes {
     pub(super) cached: AtomicBool,
     /// Channels of each, at its last report.
     pub(super) channels: Vec<AtomicU32>,
+    pub(super) unfenced: Arc<Unfenced>,
 }
 
 /// What each stripe sends of a file.
@@ -70,7 +74,7 @@ impl fmt::Debug for Stripes {
 }
 
 /// A report of a stripe, or why there will be none any more.
-pub(super) type StripeReport = (usize, Result<NodeReport, String>);
+pub(super) type StripeReport = (usize, Result<NodeReport, Gone>);
 
 impl Stripes {
     /// Finds nodes and lets them listen, or remember whom to connect to. `held`: links of the
@@ -81,13 +85,14 @@ impl Stripes {
         held: Vec<FrontLink>,
         wanted: Wanted,
     ) -> Result<(Self, Vec<SocketAddr>), StorageFailure> {
+        let (ftps, unfenced) = (login.security.ftps, Arc::clone(&nodes.unfenced));
         match wanted {
             Wanted::Listen(spec, family) => {
                 let well = nodes.well().await;
                 // One node for a client that knows one address.
                 let count = if spec.striped { well.len() } else { 1 };
                 let order = move |_| NodeOrder::Listen {
-                    spec: Spec::from(&spec),
+                    spec: Spec::new(&spec, ftps),
                     family: family.into(),
                 };
                 let (links, answers) =
@@ -97,7 +102,7 @@ impl Stripes {
                     _ => None,
                 };
                 let addresses = answers.into_iter().filter_map(listening).collect();
-                Ok((Self::of(links, Shares::Whole), addresses))
+                Ok((Self::of(links, Shares::Whole, unfenced), addresses))
             }
             Wanted::ConnectTo(spec, peers) => {
                 let well = nodes.well().await;
@@ -112,7 +117,7 @@ impl Stripes {
                 let spec = Spec {
                     // What is left of a lease is counted in bytes that were sent.
                     holes: spec.holes && count == 1,
-                    ..Spec::from(&spec)
+                    ..Spec::new(&spec, ftps)
                 };
                 let order = move |index: usize| NodeOrder::ConnectTo {
                     spec: spec.clone(),
@@ -131,13 +136,14 @@ impl Stripes {
                     order,
                 )
                 .await?;
-                Ok((Self::of(links, shares), Vec::new()))
+                Ok((Self::of(links, shares, unfenced), Vec::new()))
             }
         }
     }
 
-    fn of(links: Vec<FrontLink>, shares: Shares) -> Self {
+    pub(super) fn of(links: Vec<FrontLink>, shares: Shares, unfenced: Arc<Unfenced>) -> Self {
         Self {
+            unfenced,
             channels: links.iter().map(|_| AtomicU32::new(0)).collect(),
             links,
             shares,
@@ -272,7 +278,7 @@ async fn ask(
         Some(link) => link,
         None => nodes.open(node, login).await.map_err(lost)?,
     };
-    if let Some(NodeCredential { text, is_chosen }) = login.credential.clone() {
+    if let Some(NodeCredential { text, is_chosen }) = login.security.credential.clone() {
         link.send(NodeOrder::Secure { text, is_chosen });
     }
     link.send(order);
@@ -287,9 +293,9 @@ async fn ask(
             node.leave_out(why);
             Err(lost(why.to_owned()))
         }
-        Err(why) => {
-            node.leave_out(&why);
-            Err(lost(why))
+        Err(gone) => {
+            node.lost(&gone);
+            Err(lost(gone.why))
         }
     }
 }

@@ -1,7 +1,9 @@
 //! godwitd --data-node: takes the links of front ends, and moves their sessions' data.
 
+mod look;
 mod open;
 mod session;
+mod shared;
 
 use std::{
     future::Future,
@@ -11,15 +13,17 @@ use std::{
 };
 
 use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
 
-use self::session::NodeSession;
+use self::{session::NodeSession, shared::NodeShared};
 use super::{
-    link::{QUEUE, carry},
+    link::{NodeLinkError, QUEUE, carry, first_message, say},
+    messages::{NodeOrder, NodeReport, VERSION},
     random::random_name,
     tls::NodeEndTls,
 };
@@ -33,6 +37,13 @@ use crate::{
 
 /// Links at a time: a session of a front end has one for each stripe.
 const LINKS_MAX: usize = 20_000;
+
+/// Connections at a time that have not shown that they are from a front end. More wait in the
+/// kernel.
+const UNKNOWN_MAX: usize = 256;
+
+/// Time for the first message of a front end.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time for the handshake of TLS.
 const TLS_LIMIT: Duration = Duration::from_secs(10);
@@ -48,10 +59,11 @@ pub struct DataNode {
 }
 
 struct Inner {
-    service: Arc<Service>,
+    shared: Arc<NodeShared>,
     tls: NodeEndTls,
     instance: String,
     links: Arc<Semaphore>,
+    unknown: Arc<Semaphore>,
 }
 
 impl DataNode {
@@ -74,10 +86,11 @@ impl DataNode {
             listener,
             address,
             inner: Arc::new(Inner {
-                service,
+                shared: Arc::new(NodeShared::new(service)),
                 tls,
                 instance: random_name().map_err(failed)?,
                 links: Arc::new(Semaphore::new(LINKS_MAX)),
+                unknown: Arc::new(Semaphore::new(UNKNOWN_MAX)),
             }),
         })
     }
@@ -95,7 +108,7 @@ impl DataNode {
             () = shutdown => {}
             () = self.accept(&phase) => {}
         }
-        let drain = self.inner.service.settings.drain;
+        let drain = self.inner.shared.service.settings.drain;
         let links = phase.receiver_count();
         info!(links, drain_seconds = drain.as_secs(), "shutting down");
         phase.send_replace(Phase::Draining);
@@ -114,17 +127,14 @@ impl DataNode {
 
     async fn accept(&self, phase: &watch::Sender<Phase>) {
         loop {
+            // Nobody closes it.
+            let Ok(permit) = Arc::clone(&self.inner.unknown).acquire_owned().await else {
+                return;
+            };
             match self.listener.accept().await {
                 Ok((socket, peer)) => {
-                    let Ok(permit) = Arc::clone(&self.inner.links).try_acquire_owned() else {
-                        warn!(%peer, "more than {LINKS_MAX} links, refused");
-                        continue;
-                    };
                     let (inner, phase) = (Arc::clone(&self.inner), phase.subscribe());
-                    tokio::spawn(async move {
-                        inner.serve(socket, peer, phase).await;
-                        drop(permit);
-                    });
+                    tokio::spawn(async move { inner.serve(socket, peer, permit, phase).await });
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a front end, resting");
@@ -136,32 +146,81 @@ impl DataNode {
 }
 
 impl Inner {
-    async fn serve(&self, socket: TcpStream, peer: SocketAddr, phase: watch::Receiver<Phase>) {
+    /// `unknown`: given back when a front end has shown who it is.
+    async fn serve(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        unknown: OwnedSemaphorePermit,
+        mut phase: watch::Receiver<Phase>,
+    ) {
         drop(socket.set_nodelay(true));
         let local = match socket.local_addr() {
             Ok(local) => local,
             Err(error) => return debug!(%peer, %error, "a front end was lost"),
         };
-        let (stream, front_end) = match timeout(TLS_LIMIT, self.tls.accept(socket)).await {
+        let (mut stream, front_end) = match timeout(TLS_LIMIT, self.tls.accept(socket)).await {
             Ok(Ok(accepted)) => accepted,
             Ok(Err(why)) => return warn!(%peer, why, "no front end"),
             Err(_) => return warn!(%peer, "no front end: its handshake takes too long"),
         };
-        if let Err(why) = &front_end {
-            warn!(%peer, why, "a front end is refused");
-        }
+        let welcomed = timeout(
+            HELLO_LIMIT,
+            self.welcome(&mut stream, front_end, &mut phase),
+        )
+        .await;
+        let _permit = match welcomed {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(why)) => {
+                warn!(%peer, why, "a front end is refused");
+                return drop(timeout(HELLO_LIMIT, stream.shutdown()).await);
+            }
+            Err(_) => return warn!(%peer, "a front end does not say hello"),
+        };
+        drop(unknown);
         let (reports, outgoing) = mpsc::channel(QUEUE);
         let (incoming, orders) = mpsc::channel(QUEUE);
-        let service = Arc::clone(&self.service);
-        let session = NodeSession::new(service, orders, reports, phase, local);
-        let (ended, carried) = tokio::join!(
-            session.serve(front_end, &self.instance),
-            carry(stream, outgoing, incoming)
-        );
+        let session = NodeSession::new(Arc::clone(&self.shared), orders, reports, phase, local);
+        let (ended, carried) = tokio::join!(session.serve(), carry(stream, outgoing, incoming));
         match (ended, carried) {
             (Some(why), _) => debug!(%peer, why, "a link ends"),
             (None, Err(error)) => debug!(%peer, %error, "a link ends"),
             (None, Ok(())) => debug!(%peer, "a link ends"),
         }
+    }
+
+    /// Hears hello, and answers. `front_end`: who it is, or why it is none.
+    async fn welcome(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        front_end: Result<String, String>,
+        phase: &mut watch::Receiver<Phase>,
+    ) -> Result<OwnedSemaphorePermit, String> {
+        let broken = |error: NodeLinkError| error.to_string();
+        let version = match first_message(stream).await.map_err(broken)? {
+            NodeOrder::Hello { version } => version,
+            _ => return Err("it does not say hello".to_owned()),
+        };
+        let permit = match &front_end {
+            Err(why) => Err(why.clone()),
+            Ok(_) if version != VERSION => Err(format!(
+                "it speaks version {version} of node links, and this node {VERSION}: install the \
+                 same godwit on both"
+            )),
+            Ok(_) if *phase.borrow_and_update() != Phase::Serving => {
+                Err("the node is shutting down".to_owned())
+            }
+            Ok(_) => (Arc::clone(&self.links).try_acquire_owned())
+                .map_err(|_| format!("the node has {LINKS_MAX} links already")),
+        };
+        let answer = match &permit {
+            Ok(_) => NodeReport::Welcome {
+                version,
+                instance: self.instance.clone(),
+            },
+            Err(why) => NodeReport::Refused { why: why.clone() },
+        };
+        say(stream, &answer).await.map_err(broken)?;
+        permit
     }
 }

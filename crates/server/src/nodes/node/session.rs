@@ -8,22 +8,26 @@ use std::{
 
 use godwit_engine::{
     data::{ChannelSecurity, FRESH_RANGES_MAX},
-    storage::{FileRef, Storage},
+    storage::Storage,
 };
 use godwit_gsi::verify::Directory;
 use godwit_proto::{
-    FtpPath, RangeSet, command::NetworkProtocol, error::StorageFailure, live::Live,
-    pi::server::DataChannelSpec, security::Dcau, temporary::is_temporary,
+    RangeSet,
+    command::NetworkProtocol,
+    error::StorageFailure,
+    live::Live,
+    pi::server::DataChannelSpec,
+    security::{Dcau, Protection},
 };
 use rustix::io::Errno;
 use tokio::{
     sync::{mpsc, watch},
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval},
 };
 use tracing::{debug, info};
 
-use super::open;
+use super::{look::look, open, shared::NodeShared};
 use crate::{
     access::{
         gsi::{DataContext, refusal},
@@ -32,16 +36,12 @@ use crate::{
         security::NodeCredential,
     },
     nodes::messages::{
-        Counts, Done, Family, NodeOrder, NodeReport, Share, Spans, Spec, Start, VERSION, shown,
+        Counts, Done, Family, NodeOrder, NodeReport, Share, Spans, Spec, Start, shown,
     },
-    service::Service,
     session::Phase,
-    storage::failure,
+    storage::{durability::Committer, failure},
     transfers::{RunningTransfer, TransferEnd, TransferStep, data_channels::DataChannels},
 };
-
-/// Time for the first messages of a front end.
-const HELLO_LIMIT: Duration = Duration::from_secs(10);
 
 /// Between two reports on a transfer.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
@@ -49,14 +49,13 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// Every so many of them also say which ranges are safe, which may take a sync.
 const RANGES_EVERY: u32 = 5;
 
-/// Bytes of a file that a front end asks for.
-const LOOK_BYTES: usize = 64;
-
 /// Why a session at a node ends before its front end ends it.
 pub(super) type Ended = Option<String>;
 
 pub(super) struct NodeSession {
-    service: Arc<Service>,
+    shared: Arc<NodeShared>,
+    /// As durable as the front end promises.
+    committer: Arc<Committer>,
     orders: mpsc::Receiver<NodeOrder>,
     reports: mpsc::Sender<NodeReport>,
     phase: watch::Receiver<Phase>,
@@ -71,6 +70,8 @@ pub(super) struct NodeSession {
     /// There is a listener, or an address to connect to.
     has_channels: bool,
     transfer: Option<Box<RunningTransfer>>,
+    /// What the front end calls it.
+    number: u64,
     fresh: RangeSet,
     counts: Counts,
     /// Since it began.
@@ -79,7 +80,7 @@ pub(super) struct NodeSession {
 
 impl NodeSession {
     pub(super) fn new(
-        service: Arc<Service>,
+        shared: Arc<NodeShared>,
         orders: mpsc::Receiver<NodeOrder>,
         reports: mpsc::Sender<NodeReport>,
         phase: watch::Receiver<Phase>,
@@ -87,8 +88,9 @@ impl NodeSession {
     ) -> Self {
         let local = local.ip().to_canonical();
         Self {
-            lists: service.committer.storage(),
-            service,
+            lists: shared.service.committer.storage(),
+            committer: Arc::clone(&shared.service.committer),
+            shared,
             orders,
             reports,
             phase,
@@ -98,40 +100,15 @@ impl NodeSession {
             context: None,
             has_channels: false,
             transfer: None,
+            number: 0,
             fresh: RangeSet::new(),
             counts: Counts::default(),
             ticks: 0,
         }
     }
 
-    /// Until the front end, or the node, ends it. `front_end`: who it is, or why it is none.
-    pub(super) async fn serve(
-        mut self,
-        front_end: Result<String, String>,
-        instance: &str,
-    ) -> Ended {
-        let version = match timeout(HELLO_LIMIT, self.orders.recv()).await {
-            Ok(Some(NodeOrder::Hello { version })) => version,
-            Ok(None) => return None,
-            Ok(Some(_)) | Err(_) => return Some("it does not say hello".to_owned()),
-        };
-        let why = match &front_end {
-            Err(why) => Some(why.clone()),
-            Ok(_) if version != VERSION => Some(format!(
-                "it speaks version {version} of node links, and this node {VERSION}: install the \
-                 same godwit on both"
-            )),
-            Ok(_) if *self.phase.borrow_and_update() != Phase::Serving => {
-                Some("the node is shutting down".to_owned())
-            }
-            Ok(_) => None,
-        };
-        if let Some(why) = why {
-            self.report(NodeReport::Refused { why: why.clone() });
-            return Some(why);
-        }
-        let instance = instance.to_owned();
-        self.report(NodeReport::Welcome { version, instance });
+    /// Until the front end, or the node, ends it.
+    pub(super) async fn serve(mut self) -> Ended {
         let mut tick = interval(REPORT_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -140,7 +117,7 @@ impl NodeSession {
                     Some(order) => self.carry_out(order).await,
                     None => return None,
                 },
-                step = next_step(&mut self.transfer, &self.channels) => self.on_step(step),
+                step = next_step(&mut self.transfer, &self.channels) => self.on_step(step).await,
                 _ = tick.tick(), if self.transfer.is_some() => self.on_tick(),
                 _ = self.phase.changed() => {}
             }
@@ -154,27 +131,30 @@ impl NodeSession {
         }
     }
 
-    /// The link carries so many at a time that a full queue means that it is dead; it says so
-    /// itself.
-    fn report(&self, report: NodeReport) {
-        drop(self.reports.try_send(report));
+    /// Waits for room: what it says is said once. Where the link is dead it ends soon, and with it
+    /// the wait.
+    async fn report(&self, report: NodeReport) {
+        drop(self.reports.send(report).await);
     }
 
     async fn carry_out(&mut self, order: NodeOrder) {
         match order {
             NodeOrder::Beat | NodeOrder::Hello { .. } => {}
             NodeOrder::Look { name } => {
-                let storage = self.service.committer.storage();
-                let text = spawn_blocking(move || look(&*storage, &name)).await;
-                let text = text.unwrap_or_else(|_| Err("internal error".to_owned()));
-                self.report(NodeReport::Seen { text });
+                let storage = self.shared.service.committer.storage();
+                let file = look(storage, name, Arc::clone(&self.shared.looks)).await;
+                self.report(NodeReport::Seen { file }).await;
             }
             NodeOrder::Login {
                 user,
                 session,
                 client,
                 rights,
-            } => self.log_in(&user, session, client, rights),
+                durability,
+            } => {
+                self.committer = self.shared.committer(durability);
+                self.log_in(&user, session, client, rights);
+            }
             NodeOrder::Secure { text, is_chosen } => {
                 self.secure(&NodeCredential { text, is_chosen });
             }
@@ -183,14 +163,14 @@ impl NodeSession {
                     Ok(address) => NodeReport::Listening { address },
                     Err(failure) => NodeReport::Unable { failure },
                 };
-                self.report(report);
+                self.report(report).await;
             }
             NodeOrder::ConnectTo { spec, peer, share } => {
                 let report = match self.connect_to(&spec, peer, share) {
                     Ok(()) => NodeReport::Noted,
                     Err(failure) => NodeReport::Unable { failure },
                 };
-                self.report(report);
+                self.report(report).await;
             }
             NodeOrder::Start(start) => self.start(*start),
             NodeOrder::Lease { ranges } => {
@@ -210,8 +190,11 @@ impl NodeSession {
             }
             NodeOrder::NextChannels { channels } => self.channels.next_channels(channels),
             NodeOrder::Drain => {
-                if let Some(transfer) = &mut self.transfer {
-                    transfer.drain();
+                // What has not begun to read has nothing to read to its end.
+                if let Some(transfer) = &mut self.transfer
+                    && !transfer.drain()
+                {
+                    transfer.abort();
                 }
             }
             NodeOrder::Abort => {
@@ -230,10 +213,11 @@ impl NodeSession {
     fn log_in(&mut self, user: &str, session: u64, client: IpAddr, rights: Option<Rights>) {
         info!(front_session = session, user = shown(user), %client, "a session uses this node");
         self.client = client;
-        let storage = self.service.committer.storage();
+        let service = &self.shared.service;
+        let storage = service.committer.storage();
         self.lists = match rights {
             Some(rights) => {
-                let made = self.service.made.of(user);
+                let made = service.made.of(user);
                 Arc::new(ScopedStorage::new(
                     storage,
                     rights,
@@ -253,12 +237,8 @@ impl NodeSession {
 
     fn secure(&mut self, credential: &NodeCredential) {
         self.context = None;
-        let users = self
-            .service
-            .settings
-            .node
-            .as_ref()
-            .and_then(|node| node.users.clone());
+        let node = self.shared.service.settings.node.as_ref();
+        let users = node.and_then(|node| node.users.clone());
         let Some(users) = users else {
             return;
         };
@@ -268,8 +248,27 @@ impl NodeSession {
         }
     }
 
-    fn guard(&self, spec: &DataChannelSpec) -> Result<Option<ChannelSecurity>, StorageFailure> {
-        let node = self.service.settings.node.as_ref();
+    fn guard(
+        &self,
+        spec: &DataChannelSpec,
+        ftps: bool,
+    ) -> Result<Option<ChannelSecurity>, StorageFailure> {
+        if ftps {
+            if spec.protection == Protection::Clear {
+                return Ok(None);
+            }
+            let server = self.shared.service.tls.clone().ok_or_else(|| {
+                refusal(
+                    "the node has no certificate for private data channels: name one there with \
+                     --tls --cert, or send PROT C",
+                )
+            })?;
+            return Ok(Some(ChannelSecurity::TlsServer {
+                server,
+                client: self.client,
+            }));
+        }
+        let node = self.shared.service.settings.node.as_ref();
         if spec.dcau != Dcau::None && node.is_some_and(|node| node.users.is_none()) {
             return Err(refusal(
                 "the node knows no authorities of users: name their directory there with \
@@ -281,11 +280,12 @@ impl NodeSession {
 
     async fn listen(&mut self, spec: &Spec, family: Family) -> Result<SocketAddr, StorageFailure> {
         self.drop_channels();
-        let settings = &self.service.settings;
+        let settings = &self.shared.service.settings;
         let family = NetworkProtocol::from(family);
+        let ftps = spec.ftps;
         let spec = DataChannelSpec::from(spec);
         let hosts = (self.local, self.client);
-        let guard = self.guard(&spec)?;
+        let guard = self.guard(&spec, ftps)?;
         let plan = (self.channels).plan_listen(spec, guard, family, hosts, settings)?;
         let opened = spawn_blocking(move || plan.open().map(|listener| (plan, listener))).await;
         let (plan, listener) = opened.map_err(|_| failure(Errno::IO, "listen"))??;
@@ -301,10 +301,11 @@ impl NodeSession {
         share: Share,
     ) -> Result<(), StorageFailure> {
         self.drop_channels();
-        let settings = &self.service.settings;
+        let settings = &self.shared.service.settings;
+        let ftps = spec.ftps;
         let spec = DataChannelSpec::from(spec);
         let hosts = (self.local, self.client);
-        let guard = self.guard(&spec)?;
+        let guard = self.guard(&spec, ftps)?;
         self.channels.set_part(share.into());
         (self.channels).connect_to(&spec, guard, vec![peer], hosts, settings)?;
         self.has_channels = true;
@@ -317,21 +318,26 @@ impl NodeSession {
         self.fresh = RangeSet::new();
         self.counts = Counts::default();
         self.ticks = 0;
+        self.number = start.transfer;
         let request = open::request_of(&start);
         debug!(?request, "a transfer starts");
-        let (storage, lists) = (self.service.committer.storage(), Arc::clone(&self.lists));
+        let service = &self.shared.service;
+        let (storage, lists) = (service.committer.storage(), Arc::clone(&self.lists));
         self.transfer = Some(Box::new(RunningTransfer::opened_by(
             &request,
             move || open::open(&start.job, &storage, lists),
-            &self.service.committer,
-            &self.service.turns.of(""),
+            &self.committer,
+            &service.turns.of(""),
         )));
     }
 
-    fn on_step(&mut self, step: TransferStep) {
+    async fn on_step(&mut self, step: TransferStep) {
         match step {
-            TransferStep::Ready { reused } => self.report(NodeReport::Ready { reused }),
-            TransferStep::Done(end) => self.on_end(end),
+            TransferStep::Ready { reused } => {
+                let transfer = self.number;
+                self.report(NodeReport::Ready { transfer, reused }).await;
+            }
+            TransferStep::Done(end) => self.on_end(end).await,
         }
     }
 
@@ -362,18 +368,26 @@ impl NodeSession {
         }
     }
 
+    /// Where there is no room for it, the next one says it, too.
     fn progress(&mut self) {
-        let (counts, fresh) = (self.counts, Spans::take(&mut self.fresh));
-        self.report(NodeReport::Progress { counts, fresh });
+        let Ok(room) = self.reports.try_reserve() else {
+            return;
+        };
+        room.send(NodeReport::Progress {
+            transfer: self.number,
+            counts: self.counts,
+            fresh: Spans::take(&mut self.fresh),
+        });
     }
 
-    fn on_end(&mut self, end: TransferEnd) {
+    async fn on_end(&mut self, end: TransferEnd) {
         let eods = (self.transfer.as_ref()).map_or(0, |transfer| transfer.eods());
         let retransmitted = (self.transfer.as_ref())
             .and_then(|transfer| transfer.totals().tcp)
             .map(|tcp| tcp.bytes_retransmitted);
         self.transfer = None;
         self.fresh.union_within(&end.fresh, FRESH_RANGES_MAX);
+        let transfer = self.number;
         let counts = Counts {
             bytes: end.bytes,
             channels: 0,
@@ -381,17 +395,24 @@ impl NodeSession {
         };
         let mut fresh = Spans::take(&mut self.fresh);
         while !self.fresh.is_empty() {
-            self.report(NodeReport::Progress { counts, fresh });
+            self.report(NodeReport::Progress {
+                transfer,
+                counts,
+                fresh,
+            })
+            .await;
             fresh = Spans::take(&mut self.fresh);
         }
         self.report(NodeReport::Done(Box::new(Done {
+            transfer,
             counts,
             fresh,
             failure: end.result.err(),
             cached: end.cached,
             channels_peak: end.channels_peak,
             eods,
-        })));
+        })))
+        .await;
     }
 }
 
@@ -405,16 +426,5 @@ async fn next_step(
     }
 }
 
-/// The first bytes of a file at the root that a front end has made for this.
-fn look(storage: &dyn Storage, name: &str) -> Result<String, String> {
-    let is_meant = !name.contains('/') && is_temporary(name.as_bytes());
-    let path = FtpPath::new(format!("/{name}")).ok().filter(|_| is_meant);
-    let path = path.ok_or("that is no name of such a file")?;
-    let read = |file: FileRef| {
-        let mut bytes = [0; LOOK_BYTES];
-        let count = file.read_at(0, &mut bytes)?;
-        Ok::<_, StorageFailure>(String::from_utf8_lossy(&bytes[..count]).into_owned())
-    };
-    let read = storage.open_read(&path).and_then(read);
-    read.map_err(|failure| failure.text)
-}
+#[cfg(test)]
+mod tests;
