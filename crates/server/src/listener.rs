@@ -23,9 +23,10 @@ use crate::{
     config::{DEFAULT_PORT, ServerSettings},
     error::ServerError,
     https,
+    nodes::front::monitored::NodePool,
     observe::{
         audit::Audit,
-        metrics::{self, Metrics},
+        metrics::{self, Metrics, NodeSource},
     },
     privsep::{monitor, sandbox},
     reaper,
@@ -115,6 +116,8 @@ impl Server {
     fn listening(listeners: Vec<TcpListener>, service: Service) -> Result<Self, ServerError> {
         let service = Arc::new(service);
         service.audit.open(&service.settings)?;
+        let admission = Admission::new(service.settings.bounds);
+        admission.metrics().set_nodes(nodes_of(&service));
         let addresses = addresses_of(&listeners)?;
         let https = listen_each(&service.settings.https)?;
         let https_addresses = addresses_of(&https)?;
@@ -132,7 +135,7 @@ impl Server {
             addresses,
             https,
             https_addresses,
-            admission: Admission::new(service.settings.bounds),
+            admission,
             service: Arc::new(watch::Sender::new(service)),
             metrics,
         })
@@ -290,9 +293,15 @@ impl Reloader {
         // Also where its name is the same: the file may be another by now.
         service.audit.open(&service.settings)?;
         self.admission.change(service.settings.bounds);
+        self.admission.metrics().set_nodes(nodes_of(&service));
         self.service.send_replace(service);
         Ok(())
     }
+}
+
+/// For monitoring.
+fn nodes_of(service: &Service) -> Option<Arc<dyn NodeSource>> {
+    service.nodes.as_ref().and_then(NodePool::source)
 }
 
 /// What clients of a listener speak.

@@ -25,7 +25,7 @@ use crate::{
     },
     config::{Anonymous, ServerSettings, TlsSettings},
     error::ServerError,
-    nodes::front::pool::Nodes,
+    nodes::front::{monitored::NodePool, pool::Nodes},
     observe::audit::Audit,
     storage::durability::Committer,
 };
@@ -61,7 +61,7 @@ pub(crate) struct Service {
     /// In a privileged monitor, the accounts of its processes.
     pub(crate) accounts: Option<Arc<Accounts>>,
     /// The data nodes that move the data of sessions.
-    pub(crate) nodes: Option<Arc<Nodes>>,
+    pub(crate) nodes: Option<NodePool>,
     /// The only user, if sshd started the server.
     pub(crate) owner: Option<Owner>,
 }
@@ -136,7 +136,7 @@ impl Service {
             https,
             copies,
             issuer,
-            nodes,
+            nodes: nodes.map(NodePool::Own),
             ..Self::on(storage, settings, audit, gsi)
         })
     }

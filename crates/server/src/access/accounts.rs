@@ -22,6 +22,7 @@ pub(crate) struct Ids {
 /// An account of the system that a session may act as.
 #[derive(Clone, Debug)]
 pub(crate) struct SystemAccount {
+    pub(crate) name: String,
     pub(crate) ids: Ids,
     home: Vec<u8>,
 }
@@ -37,6 +38,8 @@ pub(crate) enum NoAccount {
     Groups(String),
     #[error("sessions with tokens have no account here")]
     Bearer,
+    #[error("{name} has the number {here} here and {there} at the front end: give it one number")]
+    Other { name: String, here: u32, there: u32 },
 }
 
 impl SystemAccount {
@@ -55,9 +58,27 @@ impl SystemAccount {
             return Err(NoAccount::Groups(name.to_owned()));
         }
         Ok(Self {
+            name: name.to_owned(),
             ids: Ids { uid, gid, groups },
             home: user.home_dir().as_os_str().as_bytes().to_vec(),
         })
+    }
+
+    /// The account of a session at a front end on another machine, `ids` there.
+    ///
+    /// # Errors
+    /// None has the name here, or one that is another to a file system that both machines see, or
+    /// root.
+    pub(crate) fn of_front_end(name: &str, ids: &Ids) -> Result<Self, NoAccount> {
+        let here = Self::find(name)?;
+        match here.ids.uid == ids.uid {
+            true => Ok(here),
+            false => Err(NoAccount::Other {
+                name: name.to_owned(),
+                here: here.ids.uid,
+                there: ids.uid,
+            }),
+        }
     }
 
     /// Where a session begins: in the account's home, where that is beneath `root`.
@@ -141,6 +162,7 @@ mod tests {
     #[test]
     fn sessions_start_in_the_home_if_it_is_beneath_the_root() {
         let account = SystemAccount {
+            name: "jo".to_owned(),
             ids: Ids {
                 uid: 1,
                 gid: 1,

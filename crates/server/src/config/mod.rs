@@ -47,7 +47,7 @@ use self::{
     logins::{https_of, passwords_of, tls_of, tokens_of},
     nodes::{data_nodes_of, node_of},
     ports::{check_data_addresses, metrics_of, port_range_of},
-    separation::separation_of,
+    separation::{separation_at_node, separation_of},
 };
 
 /// Control port registered for GridFTP.
@@ -773,7 +773,8 @@ impl Options {
     ) -> Result<ServerSettings, ConfigError> {
         let root = self.root.clone().unwrap_or_else(|| PathBuf::from("."));
         let mut settings = ServerSettings::new(root, Anonymous::Off);
-        settings.node = Some(node_of(&self, is_root())?);
+        settings.node = Some(node_of(&self)?);
+        settings.separation = separation_at_node(&self, is_root())?;
         // For users under AUTH TLS whose data channels are private.
         if self.tls == Some(true) {
             settings.tls = tls_of(&self, &None, &environment)?;

@@ -91,9 +91,9 @@ pub struct NodeSettings {
     pub users: Option<PathBuf>,
 }
 
-const AS_ROOT: &str = "sessions with data nodes run as one account, and not yet as the user's: \
-    start godwitd as the account that owns the files (not as root), or add --privsep=false to let \
-    users do as root what they may do";
+const AS_ROOT: &str = "users without accounts would do as root what they may do: start godwitd as \
+    the account that owns the files (not as root), or add --privsep to run each session as its \
+    user's account, or --privsep=false if that is meant";
 
 /// `None`: there are none.
 pub(super) fn data_nodes_of(
@@ -104,7 +104,7 @@ pub(super) fn data_nodes_of(
     if options.data_nodes.is_empty() {
         return Ok(None);
     }
-    if is_separated || (is_root && options.privsep.is_none()) {
+    if !is_separated && is_root && options.privsep.is_none() {
         return Err(ConfigError::value("data-nodes", AS_ROOT));
     }
     let mut seen = BTreeSet::new();
@@ -122,10 +122,7 @@ pub(super) fn data_nodes_of(
     }))
 }
 
-pub(super) fn node_of(options: &Options, is_root: bool) -> Result<NodeSettings, ConfigError> {
-    if options.privsep == Some(true) || (is_root && options.privsep.is_none()) {
-        return Err(ConfigError::value("data-node", AS_ROOT));
-    }
+pub(super) fn node_of(options: &Options) -> Result<NodeSettings, ConfigError> {
     if !options.data_nodes.is_empty() {
         let reason = "a data node has none of its own: leave this out at --data-node";
         return Err(ConfigError::value("data-nodes", reason));
@@ -212,7 +209,7 @@ mod tests {
         let good = front_end(&["a:1", "b:1"]);
         let nodes = data_nodes_of(&good, false, false).unwrap().unwrap();
         assert_eq!(nodes.tls.key, PathBuf::from("/c"));
-        assert!(refused(&good, true, true).starts_with("data-nodes: "));
+        assert!(data_nodes_of(&good, true, true).is_ok());
         assert!(refused(&good, false, true).contains("not as root"));
         let as_root = Options {
             privsep: Some(false),
@@ -239,19 +236,18 @@ mod tests {
             data_nodes: Vec::new(),
             ..front_end(&[])
         };
-        assert!(node_of(&good, false).is_ok());
-        let refused = |change: fn(&mut Options), is_root| {
+        assert!(node_of(&good).is_ok());
+        let refused = |change: fn(&mut Options)| {
             let mut options = good.clone();
             change(&mut options);
-            node_of(&options, is_root).unwrap_err().to_string()
+            node_of(&options).unwrap_err().to_string()
         };
-        assert!(refused(|_| {}, true).starts_with("data-node: "));
-        assert!(refused(|o| o.node_listen = None, false).starts_with("node-listen: "));
+        assert!(refused(|o| o.node_listen = None).starts_with("node-listen: "));
         let any = |o: &mut Options| o.node_listen = Some("0.0.0.0:1".parse().unwrap());
-        assert!(refused(any, false).starts_with("node-listen: clients cannot"));
-        assert!(refused(|o| o.front_ends.clear(), false).starts_with("front-ends: "));
-        assert!(refused(|o| o.node_cert = None, false).starts_with("node-cert: "));
+        assert!(refused(any).starts_with("node-listen: clients cannot"));
+        assert!(refused(|o| o.front_ends.clear()).starts_with("front-ends: "));
+        assert!(refused(|o| o.node_cert = None).starts_with("node-cert: "));
         let both = |o: &mut Options| o.data_nodes = front_end(&["a:1"]).data_nodes;
-        assert!(refused(both, false).starts_with("data-nodes: "));
+        assert!(refused(both).starts_with("data-nodes: "));
     }
 }

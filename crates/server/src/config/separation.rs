@@ -61,6 +61,27 @@ pub(super) fn separation_of(
     }))
 }
 
+/// At a data node, whose front end decides on logins: as root each session has its account.
+pub(super) fn separation_at_node(
+    options: &Options,
+    is_root: bool,
+) -> Result<Option<Separation>, ConfigError> {
+    match options.privsep {
+        Some(true) if !is_root => {
+            let reason = "only root can run sessions as other accounts";
+            Err(ConfigError::value("privsep", reason))
+        }
+        Some(false) => Ok(None),
+        None if !is_root => Ok(None),
+        Some(true) | None => Ok(Some(Separation {
+            front_user: NOBODY.to_owned(),
+            anonymous_user: NOBODY.to_owned(),
+            token_user: None,
+            require_sandbox: options.require_sandbox.unwrap_or(false),
+        })),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

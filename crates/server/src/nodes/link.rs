@@ -4,17 +4,17 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
     sync::mpsc,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
-use super::messages::{BadNodeMessage, FIRST_MESSAGE_MAX, Message, decode, encode};
+use super::messages::{BadNodeMessage, Message, decode, encode};
 
 /// Between two beats.
 const BEAT: Duration = Duration::from_millis(500);
@@ -67,12 +67,15 @@ where
     In: Message,
 {
     let (reader, writer) = split(stream);
-    let silent = AtomicU32::new(0);
+    let (silent, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
     let mut waiting = VecDeque::new();
     let ended = tokio::select! {
-        ended = write_all(writer, outgoing, &silent) => ended,
+        ended = write_all(writer, outgoing, &silent, &is_over) => ended,
         ended = read_all(reader, &incoming, &silent, &mut waiting) => ended,
     };
+    if is_over.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     if ended.is_err() {
         for message in waiting {
             if incoming.send(message).await.is_err() {
@@ -83,11 +86,12 @@ where
     ended
 }
 
-/// `silent`: beats of ours without a sign of the other end.
+/// `silent`: beats of ours without a sign of the other end; `is_over`: this end has said all.
 async fn write_all<Out: Message>(
     mut writer: impl AsyncWrite + Unpin,
     mut outgoing: mpsc::Receiver<Out>,
     silent: &AtomicU32,
+    is_over: &AtomicBool,
 ) -> Result<(), NodeLinkError> {
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -96,8 +100,12 @@ async fn write_all<Out: Message>(
             message = outgoing.recv() => match message {
                 Some(message) => say(&mut writer, &message).await?,
                 None => {
-                    // What was said before has been sent; that it is over, the end tells.
+                    // What was said before has been sent; that it is over, the end tells. Until
+                    // the other end has read that it is read on: a stream that ends with bytes
+                    // unread is reset, and the last words may be lost.
+                    is_over.store(true, Ordering::Relaxed);
                     drop(timeout(WRITE_LIMIT, writer.shutdown()).await);
+                    sleep(WRITE_LIMIT).await;
                     return Ok(());
                 }
             },
@@ -122,6 +130,10 @@ async fn read_all<In: Message>(
     let mut bytes = Vec::new();
     let mut chunk = vec![0; READ_BYTES];
     loop {
+        if incoming.is_closed() {
+            // Nobody hears what comes.
+            waiting.clear();
+        }
         tokio::select! {
             room = incoming.reserve(), if !waiting.is_empty() => match room {
                 Ok(room) => {
@@ -129,8 +141,7 @@ async fn read_all<In: Message>(
                         room.send(next);
                     }
                 }
-                // This end hears no more. What it has said is still written.
-                Err(_) => return std::future::pending().await,
+                Err(_) => waiting.clear(),
             },
             count = reader.read(&mut chunk) => {
                 let count = count?;
@@ -157,18 +168,19 @@ async fn read_all<In: Message>(
     }
 }
 
-/// The first message of someone who is not known yet.
+/// The next message, which is no beat, of at most `most` bytes, and nothing behind it.
 ///
 /// # Errors
-/// It ends, or says what is no message, or more than [`FIRST_MESSAGE_MAX`] bytes.
-pub(crate) async fn first_message<In: Message>(
+/// The other end ends, or says what is no message, or a longer one.
+pub(crate) async fn next_message<In: Message>(
     stream: &mut (impl AsyncRead + Unpin),
+    most: usize,
 ) -> Result<In, NodeLinkError> {
     loop {
         let mut length = [0; 4];
         stream.read_exact(&mut length).await?;
         let length_bytes = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length_bytes > FIRST_MESSAGE_MAX {
+        if length_bytes > most {
             return Err(BadNodeMessage::TooLong(length_bytes).into());
         }
         let mut bytes = length.to_vec();
@@ -179,6 +191,17 @@ pub(crate) async fn first_message<In: Message>(
             return Ok(message);
         }
     }
+}
+
+/// Ends a stream so that what was said is read: one that ends with bytes unread is reset.
+pub(crate) async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    let parting = async {
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        Ok::<_, io::Error>(())
+    };
+    drop(timeout(WRITE_LIMIT, parting).await);
 }
 
 /// Writes one message.
@@ -203,7 +226,7 @@ mod tests {
     use godwit_proto::{ByteRange, RangeSet};
 
     use super::*;
-    use crate::nodes::messages::{Counts, NodeOrder, NodeReport, Spans};
+    use crate::nodes::messages::{Counts, FIRST_MESSAGE_MAX, NodeOrder, NodeReport, Spans};
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread()
@@ -235,6 +258,36 @@ mod tests {
             drop(orders);
             assert!(front.await.unwrap().is_ok());
             assert!(matches!(node.await.unwrap(), Err(NodeLinkError::Closed)));
+        });
+    }
+
+    /// Over sockets: an end that goes with bytes unread would reset the connection.
+    #[test]
+    fn the_last_words_are_read() {
+        runtime().block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let front = tokio::net::TcpStream::connect(listener.local_addr().unwrap());
+            let (front, node) = (front.await.unwrap(), listener.accept().await.unwrap().0);
+            let (orders, of_front) = mpsc::channel(QUEUE);
+            let (to_front, mut reports) = mpsc::channel(QUEUE);
+            let (answers, of_node) = mpsc::channel(QUEUE);
+            let (to_node, mut heard) = mpsc::channel(QUEUE);
+            let node = tokio::spawn(carry::<_, NodeReport, NodeOrder>(node, of_node, to_node));
+            orders.try_send(NodeOrder::Abort).unwrap();
+            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            heard.recv().await.unwrap();
+            let why = "enough".to_owned();
+            answers.try_send(NodeReport::Refused { why }).unwrap();
+            drop((answers, heard));
+            for _ in 0..100 {
+                // The front end goes on until it hears that.
+                let _ = orders.try_send(NodeOrder::Abort);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let last = reports.recv().await;
+            assert!(matches!(last, Some(NodeReport::Refused { .. })), "{last:?}");
+            assert!(matches!(front.await.unwrap(), Err(NodeLinkError::Closed)));
+            assert!(node.await.unwrap().is_ok());
         });
     }
 
@@ -360,7 +413,7 @@ mod tests {
                 say(&mut other, &NodeOrder::Beat).await.unwrap();
                 say(&mut other, order).await.unwrap();
                 drop(other);
-                first_message::<NodeOrder>(&mut node).await
+                next_message::<NodeOrder>(&mut node, FIRST_MESSAGE_MAX).await
             };
             let hello = said(&NodeOrder::Hello { version: 7 }).await;
             assert!(matches!(hello, Ok(NodeOrder::Hello { version: 7 })));

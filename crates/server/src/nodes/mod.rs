@@ -14,8 +14,8 @@
 #[cfg(any(fuzzing, test))]
 pub(crate) mod foreign;
 pub(crate) mod front;
-mod link;
-mod messages;
+pub(crate) mod link;
+pub(crate) mod messages;
 pub(crate) mod node;
 mod random;
 pub(crate) mod tls;

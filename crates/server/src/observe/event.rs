@@ -44,6 +44,9 @@ pub(crate) struct Entry {
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// Of a transfer: the data nodes that moved it, with blanks between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) nodes: Option<String>,
     /// Of a transfer, and not for this log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) wire: Option<Wire>,
@@ -101,6 +104,7 @@ impl Entry {
             seconds: None,
             result: Verdict::Done,
             reason: None,
+            nodes: None,
             wire: None,
             method: None,
             class: None,
@@ -115,7 +119,13 @@ impl Entry {
         if !self.is_of_session() {
             self.class = None;
         }
-        for text in [&mut self.path, &mut self.to, &mut self.reason] {
+        let texts = [
+            &mut self.path,
+            &mut self.to,
+            &mut self.reason,
+            &mut self.nodes,
+        ];
+        for text in texts {
             *text = text.take().map(cut);
         }
         self
@@ -148,6 +158,12 @@ impl Entry {
 
     pub(crate) fn wire(mut self, wire: Wire) -> Self {
         self.wire = Some(wire);
+        self
+    }
+
+    /// The data nodes that moved it; empty: this server did.
+    pub(crate) fn on_nodes(mut self, nodes: &[String]) -> Self {
+        self.nodes = (!nodes.is_empty()).then(|| cut(nodes.join(" ")));
         self
     }
 

@@ -20,9 +20,9 @@ use crate::observe::{
     metrics::Metrics,
 };
 
-/// Bytes of a line about `who` below: three texts, of which each byte is escaped at worst, and what
+/// Bytes of a line about `who` below: four texts, of which each byte is escaped at worst, and what
 /// is around them.
-const LINE_MAX: usize = 3 * TEXT_MAX * "\\u0000".len() + 512;
+const LINE_MAX: usize = 4 * TEXT_MAX * "\\u0000".len() + 512;
 
 /// Nothing panics, each valid message survives a round trip, and everything that the monitor acts
 /// on is bounded.
@@ -67,7 +67,11 @@ pub(crate) fn message(bytes: &[u8]) {
             FromSession::Ready
             | FromSession::Unable { .. }
             | FromSession::TurnWanted
-            | FromSession::TurnEnded => {}
+            | FromSession::TurnEnded
+            | FromSession::Nodes
+            | FromSession::NodeLink { .. }
+            | FromSession::AddUnfenced { .. }
+            | FromSession::IsUnfenced { .. } => {}
         }
     }
     understood::<MonitorReply>(bytes);

@@ -34,7 +34,9 @@ use super::messages::{
 };
 use crate::{
     access::identity::{LoginRequest, Monitor},
+    config::NodeAddress,
     error::WhoActs,
+    nodes::front::monitored::{NodeList, NodeMonitor},
 };
 
 /// Descriptors beside a message.
@@ -57,6 +59,8 @@ const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// Bytes read from a process at a time.
 const READ_BYTES: usize = 8 * 1024;
+
+const UNEXPECTED: &str = "the monitor sent an unexpected reply";
 
 /// Why a link failed.
 #[derive(Debug, thiserror::Error)]
@@ -388,6 +392,36 @@ impl Report for ChildEnd {
     }
 }
 
+impl NodeMonitor for ChildEnd {
+    fn nodes(&self) -> Result<NodeList, String> {
+        match self.ask(&FromSession::Nodes) {
+            Ok((MonitorReply::Nodes(list), _)) => Ok(list),
+            Ok(_) => Err(UNEXPECTED.to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn link(&self, node: &NodeAddress) -> Result<OwnedFd, String> {
+        let node = node.clone();
+        match self.ask(&FromSession::NodeLink { node }) {
+            Ok((MonitorReply::NodeLink, Some(link))) => Ok(link),
+            Ok((MonitorReply::Refused { why }, _)) => Err(why),
+            Ok(_) => Err(UNEXPECTED.to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn add_unfenced(&self, (device, inode): (u64, u64)) {
+        // Without a monitor this process ends.
+        drop(self.send(&FromSession::AddUnfenced { device, inode }));
+    }
+
+    fn is_unfenced(&self, (device, inode): (u64, u64)) -> bool {
+        let answer = self.ask(&FromSession::IsUnfenced { device, inode });
+        !matches!(answer, Ok((MonitorReply::Unfenced(false), _)))
+    }
+}
+
 /// Opens CA files through the monitor, for `question`'s side.
 pub(crate) fn opener<T>(
     link: &Arc<ChildEnd>,
@@ -400,7 +434,7 @@ where
     Arc::new(move |name| match link.ask(&question(name.to_owned())) {
         Ok((MonitorReply::File, Some(file))) => Ok(File::from(file)),
         Ok((MonitorReply::NoFile { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
-        Ok(_) => Err(io::Error::other("the monitor sent an unexpected reply")),
+        Ok(_) => Err(io::Error::other(UNEXPECTED)),
         Err(error) => Err(io::Error::other(error)),
     })
 }

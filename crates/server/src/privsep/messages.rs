@@ -12,7 +12,8 @@ use crate::{
         identity::{ControlProtection, LoginRequest},
         rights::{Rights, path_text},
     },
-    config::ServerSettings,
+    config::{NodeAddress, ServerSettings},
+    nodes::{front::monitored::NodeList, messages::NodeOrder},
     observe::event::{Entry, Progress},
 };
 
@@ -52,6 +53,20 @@ pub(crate) struct SessionSetup {
     pub(crate) rights: Option<Rights>,
     /// Of the control connection, which the pre-login process has.
     pub(crate) channel: ControlProtection,
+    pub(crate) settings: ServerSettings,
+}
+
+/// The first message to the process of a session at a data node. Beside it: the link to the front
+/// end; where the node has a certificate for data channels that, and its key.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct NodeSessionSetup {
+    pub(crate) parent: u32,
+    pub(crate) ids: Ids,
+    pub(crate) require_sandbox: bool,
+    /// The node's end of the link.
+    pub(crate) local: SocketAddr,
+    /// As the front end has given it, without the account.
+    pub(crate) login: NodeOrder,
     pub(crate) settings: ServerSettings,
 }
 
@@ -98,6 +113,22 @@ pub(crate) enum FromSession {
     TurnWanted,
     /// The processor is free again, or not needed any more.
     TurnEnded,
+    /// Asks for the data nodes that are well.
+    Nodes,
+    /// Asks for a link to one of them.
+    NodeLink {
+        node: NodeAddress,
+    },
+    /// A data node that was cut off may still write into this file.
+    AddUnfenced {
+        device: u64,
+        inode: u64,
+    },
+    /// Asks whether one may.
+    IsUnfenced {
+        device: u64,
+        inode: u64,
+    },
 }
 
 /// Replies of the monitor.
@@ -111,6 +142,10 @@ pub(crate) enum MonitorReply {
     },
     /// The relay is beside it.
     Entered,
+    Nodes(NodeList),
+    /// The link is beside it.
+    NodeLink,
+    Unfenced(bool),
     Refused {
         why: String,
     },

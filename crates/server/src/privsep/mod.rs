@@ -19,6 +19,7 @@
 //!
 //! - [`messages`]: the messages of a link (`foreign`: fuzzed); [`link`]: its two ends
 //! - [`monitor`]: one connection as root sees it; [`process`]: a child process of the monitor
+//! - [`node_monitor`], `node_session`: the same at a data node, whose front end vouches for users
 //! - [`child`]: how child processes begin; [`pre_login`], [`session`]: their work; [`relay`]: the
 //!   bytes between the two; [`turns`]: processors for checksums; [`log_lines`]: what child
 //!   processes write to the log; [`reaper`]: a process that removes leftovers of uploads
@@ -31,6 +32,8 @@ pub(crate) mod link;
 mod log_lines;
 pub(crate) mod messages;
 pub(crate) mod monitor;
+pub(crate) mod node_monitor;
+mod node_session;
 mod pre_login;
 mod process;
 mod reaper;
@@ -57,6 +60,8 @@ pub enum Role {
     PreLogin,
     /// Serves a user after login, as the user's account.
     Session,
+    /// Moves the data of a user at a data node, as the user's account.
+    NodeSession,
     /// Removes leftovers of uploads of all accounts.
     Reaper,
 }
@@ -64,15 +69,20 @@ pub enum Role {
 impl Role {
     /// The role of a hidden first argument.
     pub fn of_argument(argument: &str) -> Option<Self> {
-        [Self::PreLogin, Self::Session, Self::Reaper]
-            .into_iter()
-            .find(|role| role.argument() == argument)
+        let all = [
+            Self::PreLogin,
+            Self::Session,
+            Self::NodeSession,
+            Self::Reaper,
+        ];
+        all.into_iter().find(|role| role.argument() == argument)
     }
 
     fn argument(self) -> &'static str {
         match self {
             Self::PreLogin => "privsep-front",
             Self::Session => "privsep-session",
+            Self::NodeSession => "privsep-node",
             Self::Reaper => "privsep-reaper",
         }
     }
@@ -92,6 +102,7 @@ pub fn run_child(role: Role) -> ExitCode {
     let ended = match role {
         Role::PreLogin => pre_login::run(link),
         Role::Session => session::run(link),
+        Role::NodeSession => node_session::run(link),
         Role::Reaper => reaper::run(&link),
     };
     match ended {

@@ -25,6 +25,7 @@ use crate::{
         security::Security,
         turns::Turns,
     },
+    nodes::front::monitored::NodePool,
     observe::audit::Audit,
     service::Service,
     session::{self, Entered},
@@ -77,6 +78,9 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     let (turns, requests) = Turns::of_monitor();
     let mut service = Service::on(Arc::new(storage), settings, audit, gsi);
     service.turns = turns;
+    if service.settings.data_nodes.is_some() {
+        service.nodes = Some(NodePool::monitored(link.clone()));
+    }
     let mut beside = beside.into_iter();
     let mut descriptor = || beside.next().ok_or(LinkError::Descriptors.to_string());
     let (relay, granted) = (descriptor()?, descriptor()?);

@@ -74,6 +74,7 @@ impl SessionLog {
         let totals = transfer.running.totals();
         let limits = totals.since(&Sample::default());
         let share = |of: Option<f64>| of.map(|share| (share * 1000.0).round() / 1000.0);
+        let nodes = transfer.running.nodes();
         let retransmitted = totals.tcp.map(|tcp| tcp.bytes_retransmitted);
         info!(
             session = self.id,
@@ -84,6 +85,7 @@ impl SessionLog {
             bytes = end.bytes,
             seconds = end.elapsed.as_secs_f64(),
             channels = end.channels_peak,
+            nodes = (!nodes.is_empty()).then(|| nodes.join(" ")),
             error = error.as_deref(),
             retransmitted_bytes = retransmitted,
             loss_ratio = limits.loss_ratio,
@@ -107,6 +109,7 @@ impl SessionLog {
             .path(&transfer.path)
             .moved(end.bytes, end.elapsed)
             .wire(wire)
+            .on_nodes(nodes)
             .cost(retransmitted, channels.count())
             .class(failure.map(Into::into))
             .ended(failure)

@@ -68,7 +68,7 @@ impl Work {
         let mut channels = DataChannels::default();
         if let Some(nodes) = &service.nodes {
             let durability = service.committer.durability();
-            channels.use_nodes(NodeChannels::new(Arc::clone(nodes), durability));
+            channels.use_nodes(NodeChannels::new(nodes.clone(), durability));
         }
         Self {
             request: None,

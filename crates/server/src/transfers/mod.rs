@@ -27,7 +27,7 @@ use std::{
 
 use godwit_engine::{
     data::{Monitor, Sample, Transfer, TransferEvent, TransferReport},
-    storage::FileRef,
+    storage::{FileRef, Metadata},
 };
 use godwit_proto::{
     FtpPath, RangeSet,
@@ -71,10 +71,19 @@ pub(crate) struct RunningTransfer {
     announced: bool,
     aborted: bool,
     /// Until it is ordered from data nodes.
-    for_nodes: Option<TransferRequest>,
+    for_nodes: Option<Box<NodesRequest>>,
     /// Bytes of each stripe, where there are several.
     stripes: Vec<u64>,
+    /// The data nodes that moved it.
+    nodes: Vec<String>,
     eods: u64,
+}
+
+/// What data nodes will be ordered to do.
+struct NodesRequest {
+    request: TransferRequest,
+    /// Once it is open.
+    file: Arc<Mutex<Option<Metadata>>>,
 }
 
 /// From the thread that opened the file.
@@ -221,9 +230,15 @@ impl RunningTransfer {
     ) -> Self {
         let mut transfer = Self::of(&request, committer, turns);
         let storage = committer.storage();
-        transfer.for_nodes = Some(request.clone());
+        let opened_file = Arc::default();
+        transfer.for_nodes = Some(Box::new(NodesRequest {
+            request: request.clone(),
+            file: Arc::clone(&opened_file),
+        }));
         transfer.stage = Stage::Opening(tokio::task::spawn_blocking(move || {
-            open::open_for_nodes(&request, storage, &unfenced)
+            let (opened, file) = open::open_for_nodes(&request, storage, &unfenced)?;
+            *lock(&opened_file) = file;
+            Ok(opened)
         }));
         transfer
     }
@@ -250,6 +265,7 @@ impl RunningTransfer {
             aborted: false,
             for_nodes: None,
             stripes: Vec::new(),
+            nodes: Vec::new(),
             eods: 0,
         }
     }
@@ -330,9 +346,10 @@ impl RunningTransfer {
             checks: opened.checks,
             written: opened.written,
         };
-        if let Some(request) = self.for_nodes.take() {
-            return match channels.start_on_nodes(&request, &opened.job, opened.metadata.as_deref())
-            {
+        if let Some(for_nodes) = self.for_nodes.take() {
+            let file = lock(&for_nodes.file).take();
+            let request = &for_nodes.request;
+            return match channels.start_on_nodes(request, &opened.job, file.as_ref()) {
                 Ok(striped) => {
                     self.stage = Stage::Striped(Box::new(striped));
                     None
@@ -372,6 +389,7 @@ impl RunningTransfer {
             Stage::Striped(striped) => {
                 self.totals = striped.sample();
                 self.stripes = striped.stripes();
+                self.nodes = striped.nodes();
             }
             _ => {}
         }
@@ -470,6 +488,11 @@ impl RunningTransfer {
         &self.stripes
     }
 
+    /// The data nodes that moved it, once it has ended; empty without.
+    pub(crate) fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
     /// The data plane, while it moves bytes in this process.
     pub(crate) fn monitor(&self) -> Option<Monitor> {
         match &self.stage {
@@ -558,8 +581,8 @@ fn end_of(report: TransferReport, fresh: RangeSet) -> TransferEnd {
     }
 }
 
-fn lock(left: &Mutex<Left>) -> MutexGuard<'_, Left> {
-    left.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn internal_error() -> TransferFailure {

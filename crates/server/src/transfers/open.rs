@@ -36,8 +36,6 @@ pub(crate) struct Opened {
     pub(crate) written: Option<FileRef>,
     /// Modification time of the file that is sent.
     pub(crate) modified: Option<SystemTime>,
-    /// The file, where data nodes open it, too.
-    pub(crate) metadata: Option<Box<Metadata>>,
 }
 
 /// Blocks while storage does.
@@ -78,13 +76,13 @@ pub(crate) fn open(
     }
 }
 
-/// The file of a request whose bytes data nodes move. Blocks while storage does. `unfenced`: files
-/// that must not be written again.
+/// The file of a request whose bytes data nodes move, and which it is. Blocks while storage does.
+/// `unfenced`: files that must not be written again.
 pub(crate) fn open_for_nodes(
     request: &TransferRequest,
     storage: Arc<dyn Storage>,
     unfenced: &Unfenced,
-) -> Result<Opened, StorageFailure> {
+) -> Result<(Opened, Option<Metadata>), StorageFailure> {
     let mut plain = request.clone();
     // Ends of lines are the nodes' business.
     plain.type_code = TypeCode::Image;
@@ -100,13 +98,13 @@ pub(crate) fn open_for_nodes(
             unfenced.replace(&*storage, path)?;
         }
     }
-    let mut opened = open(plain, storage)?;
-    opened.metadata = match &opened.job {
+    let opened = open(plain, storage)?;
+    let file = match &opened.job {
         TransferJob::Send(Source::File { file, .. })
-        | TransferJob::Receive(Sink::File { file, .. }) => Some(Box::new(file.metadata()?)),
+        | TransferJob::Receive(Sink::File { file, .. }) => Some(file.metadata()?),
         _ => None,
     };
-    Ok(opened)
+    Ok((opened, file))
 }
 
 /// What is sent, and nothing else to do.
@@ -116,7 +114,6 @@ pub(crate) fn source_of(source: Source) -> Opened {
         checks: None,
         written: None,
         modified: None,
-        metadata: None,
     }
 }
 
@@ -167,7 +164,6 @@ fn open_source(
         checks: None,
         written: None,
         modified: Some(metadata.modified),
-        metadata: None,
     })
 }
 
@@ -270,7 +266,6 @@ pub(crate) fn sink_in(
         checks: checks.needed(),
         written: Some(written),
         modified: None,
-        metadata: None,
     }
 }
 

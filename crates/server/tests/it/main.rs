@@ -40,6 +40,7 @@ mod stream_mode;
 mod striping;
 mod striping_programs;
 mod striping_security;
+mod striping_separated;
 mod tls;
 
 #[path = "../../../engine/tests/it/capture.rs"]

@@ -659,5 +659,6 @@ fn a_node_that_dies_before_it_sends_leaves_its_share_to_the_others() {
     let mut channel = accept(&listener);
     let take = take_channel(&mut channel);
     assert_eq!(assemble(&[take]), bytes);
+    ftp.await_code(150);
     assert_eq!(ftp.final_reply().1.code, 226);
 }

@@ -21,12 +21,12 @@ use crate::{
 };
 
 /// `godwitd --data-node`, which ends with its owner.
-struct NodeProgram {
-    child: Child,
-    address: SocketAddr,
+pub(crate) struct NodeProgram {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
 }
 
-fn arguments_of(tls: &NodeTls) -> Vec<String> {
+pub(crate) fn arguments_of(tls: &NodeTls) -> Vec<String> {
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let (cert, ca) = (path(&tls.cert), path(&tls.authorities));
     ["--node-cert", &cert, "--node-ca", &ca]
@@ -36,16 +36,16 @@ fn arguments_of(tls: &NodeTls) -> Vec<String> {
 
 impl NodeProgram {
     fn start(site: &Site, number: u8) -> Self {
+        Self::with(site, number, site.path(), &["--privsep=false"])
+    }
+
+    pub(crate) fn with(site: &Site, number: u8, root: &Path, more: &[&str]) -> Self {
         let host = format!("127.0.0.{number}");
         let mut child = godwitd()
-            .args([
-                "--data-node",
-                "--privsep=false",
-                "--front-ends",
-                "/O=Site/CN=front",
-            ])
+            .args(["--data-node", "--front-ends", "/O=Site/CN=front"])
+            .args(more)
             .args(["--node-listen", &format!("{host}:0"), "--root"])
-            .arg(site.path())
+            .arg(root)
             .args(arguments_of(&site.tls(&format!("dtn{number}"), &[&host])))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -126,25 +126,23 @@ fn a_node_refuses_a_name_that_has_gone_to_another_file() {
         let targets = ours.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
         targets.into_iter().any(|target| target == path)
     };
-    for (command, code) in [("RETR /f", 451), ("STOR /f", 451)] {
-        fs::write(at("f"), b"one").unwrap();
-        fs::write(at("other"), b"other").unwrap();
-        let mut ftp = server.login();
-        let data = ftp.passive();
-        node.signal(Signal::STOP);
-        ftp.send(command);
-        eventually("the front end has opened it", || is_open(&at("f")));
-        fs::rename(at("other"), at("f")).unwrap();
-        node.signal(Signal::CONT);
-        let reply = ftp.final_reply().1;
-        assert_eq!(reply.code, code, "{command}: {reply:?}");
-        let text = reply.text();
-        assert!(text.contains(&node.address.to_string()), "{text}");
-        assert!(text.contains("repeat the command"), "{text}");
-        drop(data);
-        assert_eq!(fs::read(at("f")).unwrap(), b"other", "{command}");
-        assert_eq!(ftp.get("RETR /f"), b"other");
-    }
+    fs::write(at("f"), b"one").unwrap();
+    fs::write(at("other"), b"other").unwrap();
+    let mut ftp = server.login();
+    let data = ftp.passive();
+    node.signal(Signal::STOP);
+    ftp.send("STOR /f");
+    eventually("the front end has opened it", || is_open(&at("f")));
+    fs::rename(at("other"), at("f")).unwrap();
+    node.signal(Signal::CONT);
+    let reply = ftp.final_reply().1;
+    assert_eq!(reply.code, 451, "{reply:?}");
+    let text = reply.text();
+    assert!(text.contains(&node.address.to_string()), "{text}");
+    assert!(text.contains("repeat the command"), "{text}");
+    drop(data);
+    assert_eq!(fs::read(at("f")).unwrap(), b"other");
+    assert_eq!(ftp.get("RETR /f"), b"other");
 }
 
 /// A machine that stands still closes no connection.

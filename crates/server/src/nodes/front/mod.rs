@@ -1,22 +1,20 @@
 //! The front end's half: which nodes there are, and a session's stripes on them.
 
 mod leases;
+pub(crate) mod monitored;
 pub(crate) mod pool;
 pub(crate) mod striped;
 pub(crate) mod stripes;
 mod unfenced;
 
-use std::{
-    future::Future,
-    net::SocketAddr,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use godwit_proto::error::StorageFailure;
 
 pub(crate) use self::unfenced::Unfenced;
 use self::{
-    pool::{NodeLogin, Nodes},
+    monitored::NodePool,
+    pool::NodeLogin,
     stripes::{Stripes, Wanted, host},
 };
 use crate::{
@@ -27,7 +25,7 @@ use crate::{
 
 /// The data channels of a session whose data moves on nodes.
 pub(crate) struct NodeChannels {
-    nodes: Arc<Nodes>,
+    nodes: NodePool,
     /// What 226 and 111 promise.
     durability: Durability,
     /// What the login may list.
@@ -41,7 +39,7 @@ pub(crate) struct NodeChannels {
 pub(crate) type MadeStripes = Result<(Stripes, Vec<SocketAddr>), StorageFailure>;
 
 impl NodeChannels {
-    pub(crate) fn new(nodes: Arc<Nodes>, durability: Durability) -> Self {
+    pub(crate) fn new(nodes: NodePool, durability: Durability) -> Self {
         Self {
             nodes,
             durability,
@@ -71,11 +69,11 @@ impl NodeChannels {
             client: host(client.ip()),
             rights: self.rights.clone(),
             durability: self.durability,
-            security,
+            account: None,
         };
         let held = self.held.take().and_then(Arc::into_inner);
         let links = held.map_or_else(Vec::new, |mut held| std::mem::take(&mut held.links));
-        Stripes::make(Arc::clone(&self.nodes), login, links, wanted)
+        Stripes::make(self.nodes.clone(), login, security, links, wanted)
     }
 
     pub(crate) fn keep(&mut self, stripes: Stripes) {
@@ -88,7 +86,7 @@ impl NodeChannels {
 
     /// Files into which nodes that were cut off may still write.
     pub(crate) fn unfenced(&self) -> Arc<Unfenced> {
-        Arc::clone(&self.nodes.unfenced)
+        self.nodes.unfenced()
     }
 
     pub(crate) fn close(&mut self) {
@@ -108,8 +106,7 @@ impl NodeChannels {
     /// Channels at the last reports of the nodes.
     pub(crate) fn count(&self) -> Channels {
         let now = self.stripes.as_ref().map_or(0, |stripes| {
-            let each = stripes.channels.iter();
-            let each = each.map(|channels| channels.load(Ordering::Relaxed));
+            let each = stripes.links.iter().map(|link| link.channels());
             each.fold(0, u32::saturating_add)
         });
         Channels {

@@ -19,6 +19,7 @@ use godwit_engine::storage::{FileRef, Storage, WriteMode};
 use godwit_proto::{FtpPath, error::StorageFailure, temporary::temporary_name};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     sync::{mpsc, watch},
     task::{JoinSet, spawn_blocking},
@@ -26,16 +27,17 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::unfenced::Unfenced;
+use super::{monitored::WellNode, unfenced::Unfenced};
 use crate::{
-    access::{rights::Rights, security::NodeSecurity},
+    access::rights::Rights,
     config::{DataNodes, Durability, NodeAddress},
     nodes::{
         link::{QUEUE, carry},
-        messages::{NodeOrder, NodeReport, Sight, VERSION, shown},
+        messages::{NodeAccount, NodeOrder, NodeReport, Sight, VERSION, shown},
         random::random_name,
         tls::{FrontTls, NodeTlsError},
     },
+    observe::metrics::{NodeSample, NodeSource},
 };
 
 /// Between two rounds of questions.
@@ -44,13 +46,16 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Time for a connection to a node with its handshakes, and for the answer to a question.
 const ANSWER_LIMIT: Duration = Duration::from_millis(2500);
 
+/// Channels of a link that count: a node that says more lies.
+pub(super) const CHANNELS_MAX: u32 = 1 << 16;
+
 /// The nodes of a front end. Dropping the last owner ends the questions.
 pub(crate) struct Nodes {
     tls: FrontTls,
     nodes: Vec<Arc<Node>>,
     storage: Arc<dyn Storage>,
     /// Files into which nodes that were cut off may still write.
-    pub(super) unfenced: Arc<Unfenced>,
+    pub(crate) unfenced: Arc<Unfenced>,
     /// The first round is over.
     checked: watch::Sender<bool>,
 }
@@ -61,7 +66,7 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// Of sessions of this front end, now.
     links: AtomicU32,
-    pub(super) channels: AtomicU32,
+    channels: AtomicU32,
     /// Payload bytes moved there since this front end began.
     pub(super) bytes: AtomicU64,
     /// It sees the inode numbers that this front end sees.
@@ -84,8 +89,8 @@ pub(crate) struct NodeLogin {
     pub(crate) client: IpAddr,
     pub(crate) rights: Option<Rights>,
     pub(crate) durability: Durability,
-    /// Of its data channels.
-    pub(crate) security: NodeSecurity,
+    /// Whose account it runs as, where it has a process of its own.
+    pub(crate) account: Option<NodeAccount>,
 }
 
 /// Why a link gives no more reports.
@@ -105,6 +110,8 @@ pub(crate) struct FrontLink {
     fault: Arc<Mutex<Option<Gone>>>,
     /// Of transfers on it.
     transfers: AtomicU64,
+    /// Channels at its last report.
+    channels: AtomicU32,
 }
 
 impl Nodes {
@@ -116,16 +123,7 @@ impl Nodes {
         settings: &DataNodes,
         storage: Arc<dyn Storage>,
     ) -> Result<Arc<Self>, NodeTlsError> {
-        let nodes = settings.addresses.iter().map(|address| {
-            Arc::new(Node {
-                address: address.clone(),
-                state: Mutex::new(State::Unchecked),
-                links: AtomicU32::new(0),
-                channels: AtomicU32::new(0),
-                bytes: AtomicU64::new(0),
-                same_inodes: AtomicBool::new(false),
-            })
-        });
+        let nodes = (settings.addresses.iter()).map(|address| Arc::new(Node::new(address.clone())));
         Ok(Arc::new(Self {
             tls: FrontTls::load(&settings.tls)?,
             nodes: nodes.collect(),
@@ -145,6 +143,11 @@ impl Nodes {
                 sleep(CHECK_EVERY).await;
             }
         });
+    }
+
+    /// The node at `address`.
+    pub(super) fn at(&self, address: &NodeAddress) -> Option<&Arc<Node>> {
+        self.nodes.iter().find(|node| node.address == *address)
     }
 
     /// The nodes that are well, the least busy first.
@@ -186,6 +189,7 @@ impl Nodes {
                 client: login.client,
                 rights: login.rights.clone(),
                 durability: login.durability,
+                account: login.account.clone(),
             });
             Ok(link)
         };
@@ -202,29 +206,7 @@ impl Nodes {
         })?;
         drop(socket.set_nodelay(true));
         let stream = self.tls.connect(host, socket).await?;
-        let (orders, outgoing) = mpsc::channel(QUEUE);
-        let (incoming, reports) = mpsc::channel(QUEUE);
-        let fault = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&fault);
-        tokio::spawn(async move {
-            // Told before the end of the reports, which `carry` owns, shows.
-            let keep = incoming.clone();
-            if let Err(error) = carry(stream, outgoing, incoming).await {
-                *lock(&told) = Some(Gone {
-                    why: error.to_string(),
-                    is_of_one_link: error.is_of_one_link(),
-                });
-            }
-            drop(keep);
-        });
-        node.links.fetch_add(1, Ordering::Relaxed);
-        let link = FrontLink {
-            node: Arc::clone(node),
-            orders,
-            reports: Mutex::new(reports),
-            fault,
-            transfers: AtomicU64::new(0),
-        };
+        let link = FrontLink::over(node, stream);
         link.send(NodeOrder::Hello { version: VERSION });
         match link.next().await.map_err(|gone| gone.why) {
             Ok(NodeReport::Welcome { version, instance }) if version == VERSION => {
@@ -311,7 +293,52 @@ impl Nodes {
     }
 }
 
+impl NodeSource for Nodes {
+    fn samples(&self) -> Vec<NodeSample> {
+        let sample = |node: &Arc<Node>| NodeSample {
+            name: node.address.to_string(),
+            is_well: node.is_well(),
+            links: node.links.load(Ordering::Relaxed),
+            channels: node.channels.load(Ordering::Relaxed),
+            bytes: node.bytes.load(Ordering::Relaxed),
+        };
+        self.nodes.iter().map(sample).collect()
+    }
+}
+
 impl Node {
+    fn new(address: NodeAddress) -> Self {
+        Self {
+            address,
+            state: Mutex::new(State::Unchecked),
+            links: AtomicU32::new(0),
+            channels: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            same_inodes: AtomicBool::new(false),
+        }
+    }
+
+    /// As another process has found it.
+    pub(super) fn well(
+        WellNode {
+            address,
+            same_inodes,
+        }: WellNode,
+    ) -> Arc<Self> {
+        let node = Self::new(address);
+        *lock(&node.state) = State::Well;
+        node.same_inodes.store(same_inodes, Ordering::Relaxed);
+        Arc::new(node)
+    }
+
+    /// For [`Self::well`].
+    pub(super) fn as_well(&self) -> WellNode {
+        WellNode {
+            address: self.address.clone(),
+            same_inodes: self.same_inodes(),
+        }
+    }
+
     fn is_well(&self) -> bool {
         *lock(&self.state) == State::Well
     }
@@ -373,6 +400,50 @@ impl fmt::Display for Node {
 }
 
 impl FrontLink {
+    /// A link over `stream`. Within a runtime.
+    pub(super) fn over<S>(node: &Arc<Node>, stream: S) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (orders, outgoing) = mpsc::channel(QUEUE);
+        let (incoming, reports) = mpsc::channel(QUEUE);
+        let fault = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&fault);
+        tokio::spawn(async move {
+            // Told before the end of the reports, which `carry` owns, shows.
+            let keep = incoming.clone();
+            if let Err(error) = carry(stream, outgoing, incoming).await {
+                *lock(&told) = Some(Gone {
+                    why: error.to_string(),
+                    is_of_one_link: error.is_of_one_link(),
+                });
+            }
+            drop(keep);
+        });
+        node.links.fetch_add(1, Ordering::Relaxed);
+        Self {
+            node: Arc::clone(node),
+            orders,
+            reports: Mutex::new(reports),
+            fault,
+            transfers: AtomicU64::new(0),
+            channels: AtomicU32::new(0),
+        }
+    }
+
+    /// Counts the channels that a report tells of.
+    pub(super) fn set_channels(&self, now: u32) {
+        let now = now.min(CHANNELS_MAX);
+        let before = self.channels.swap(now, Ordering::Relaxed);
+        self.node.channels.fetch_add(now, Ordering::Relaxed);
+        self.node.channels.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// At its last report.
+    pub(super) fn channels(&self) -> u32 {
+        self.channels.load(Ordering::Relaxed)
+    }
+
     /// A link whose queue is full is dead, and its end will say so.
     pub(crate) fn send(&self, order: NodeOrder) {
         drop(self.orders.try_send(order));
@@ -430,25 +501,23 @@ impl FrontLink {
     pub(super) fn detached(
         host: &str,
     ) -> (Self, mpsc::Receiver<NodeOrder>, mpsc::Sender<NodeReport>) {
-        let node = Node {
+        let node = Node::well(WellNode {
             address: NodeAddress {
                 host: host.to_owned(),
                 port: 1,
             },
-            state: Mutex::new(State::Well),
-            links: AtomicU32::new(1),
-            channels: AtomicU32::new(0),
-            bytes: AtomicU64::new(0),
-            same_inodes: AtomicBool::new(true),
-        };
+            same_inodes: true,
+        });
+        node.links.fetch_add(1, Ordering::Relaxed);
         let (orders, sent) = mpsc::channel(QUEUE);
         let (said, reports) = mpsc::channel(QUEUE);
         let link = Self {
-            node: Arc::new(node),
+            node,
             orders,
             reports: Mutex::new(reports),
             fault: Arc::default(),
             transfers: AtomicU64::new(7),
+            channels: AtomicU32::new(0),
         };
         (link, sent, said)
     }
@@ -456,6 +525,7 @@ impl FrontLink {
 
 impl Drop for FrontLink {
     fn drop(&mut self) {
+        self.set_channels(0);
         self.node.links.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! One transfer over the stripes of a session: orders to each, and one end of all.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     each,
-    pool::{FrontLink, Node, lock},
+    pool::{CHANNELS_MAX, FrontLink, Node, lock},
     stripes::{Shares, Stripes},
 };
 use crate::nodes::{
@@ -26,7 +26,7 @@ use godwit_engine::{
         FRESH_RANGES_MAX, Sample, Sink, Source, TcpTotals, TransferEvent, TransferJob,
         TransferReport,
     },
-    storage::Metadata,
+    storage::{FileRef, Metadata},
 };
 use godwit_proto::{
     RangeSet,
@@ -36,13 +36,12 @@ use godwit_proto::{
 };
 use tracing::warn;
 
-/// Channels of a stripe that count: a node that says more lies.
-const CHANNELS_MAX: u32 = 1 << 16;
-
 /// A running transfer. Dropping it ends it.
 pub(crate) struct StripedTransfer {
     stripes: Arc<Stripes>,
     sends: bool,
+    /// While the file is open here no other has its number.
+    _open: Option<FileRef>,
     /// The file that nodes write.
     written: Option<(u64, u64)>,
     parts: Vec<StripePart>,
@@ -136,6 +135,7 @@ impl StripedTransfer {
         Ok(Self {
             stripes: Arc::clone(stripes),
             sends: !receives,
+            _open: file_of(job).cloned(),
             written: file.filter(|_| receives).map(|file| file.unique),
             parts,
             eof_by: 0,
@@ -162,17 +162,27 @@ impl StripedTransfer {
             let is_awaited = |index: usize| self.parts.get(index).is_some_and(|p| !p.is_over);
             let (index, said) = self.stripes.next(is_awaited).await;
             match said {
+                Ok(NodeReport::Refused { why }) => {
+                    let why = self.named(index, TransferFailure::ConnectionLost(why));
+                    self.is_cut_off();
+                    self.ends(index, Some(why));
+                }
                 Ok(report) => self.on_report(index, report),
                 Err(gone) => {
                     let node = &self.stripes.links[index].node;
                     node.lost(&gone);
-                    if let Some(file) = self.written {
-                        self.stripes.unfenced.add(file);
-                    }
+                    self.is_cut_off();
                     let why = format!("data node {}: {}", node.address, gone.why);
                     self.ends(index, Some(TransferFailure::ConnectionLost(why)));
                 }
             }
+        }
+    }
+
+    /// What a node does to the file from now on is not known.
+    fn is_cut_off(&self) {
+        if let Some(file) = self.written {
+            self.stripes.unfenced.add(file);
         }
     }
 
@@ -239,7 +249,7 @@ impl StripedTransfer {
         let node = &self.stripes.links[index].node;
         node.add_bytes(counts.bytes.saturating_sub(part.counts.bytes));
         part.counts = counts;
-        self.stripes.set_channels(index, counts.channels);
+        self.stripes.links[index].set_channels(counts.channels);
         let all: RangeSet = fresh.ranges().into_iter().collect();
         lock(&self.fresh).union_within(&all, FRESH_RANGES_MAX);
     }
@@ -389,6 +399,13 @@ impl StripedTransfer {
         }
     }
 
+    /// Names of the nodes that take part, each once.
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        let part = self.stripes.links.iter().take(self.parts.len());
+        let names: BTreeSet<_> = part.map(|link| link.node.address.to_string()).collect();
+        names.into_iter().collect()
+    }
+
     /// Totals at the last reports.
     pub(crate) fn sample(&self) -> Sample {
         let counts = self.parts.iter().map(|part| part.counts);
@@ -431,9 +448,7 @@ impl Drop for StripedTransfer {
         if !self.is_over() {
             self.abort();
             // Nobody waits until they have stopped.
-            if let Some(file) = self.written {
-                self.stripes.unfenced.add(file);
-            }
+            self.is_cut_off();
         }
     }
 }
@@ -484,6 +499,15 @@ fn job_of(
         _ => Err(TransferFailure::Limit(
             "data nodes move files and listings only".to_owned(),
         )),
+    }
+}
+
+/// The file that is open for it.
+fn file_of(job: &TransferJob) -> Option<&FileRef> {
+    match job {
+        TransferJob::Send(Source::File { file, .. })
+        | TransferJob::Receive(Sink::File { file, .. }) => Some(file),
+        _ => None,
     }
 }
 

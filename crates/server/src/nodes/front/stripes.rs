@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     task::Poll,
 };
@@ -19,11 +19,12 @@ use rustix::io::Errno;
 use tokio::task::JoinSet;
 
 use super::{
-    pool::{FrontLink, Gone, Node, NodeLogin, Nodes, lock},
+    monitored::NodePool,
+    pool::{FrontLink, Gone, Node, NodeLogin, lock},
     unfenced::Unfenced,
 };
 use crate::{
-    access::security::NodeCredential,
+    access::security::{NodeCredential, NodeSecurity},
     nodes::messages::{NodeOrder, NodeReport, Share, Spec, shown},
     storage::failure,
 };
@@ -34,8 +35,6 @@ pub(crate) struct Stripes {
     pub(super) shares: Shares,
     /// Connections have survived a transfer.
     pub(super) cached: AtomicBool,
-    /// Channels of each, at its last report.
-    pub(super) channels: Vec<AtomicU32>,
     pub(super) unfenced: Arc<Unfenced>,
 }
 
@@ -80,12 +79,14 @@ impl Stripes {
     /// Finds nodes and lets them listen, or remember whom to connect to. `held`: links of the
     /// session from before.
     pub(super) async fn make(
-        nodes: Arc<Nodes>,
+        nodes: NodePool,
         login: NodeLogin,
+        security: NodeSecurity,
         held: Vec<FrontLink>,
         wanted: Wanted,
     ) -> Result<(Self, Vec<SocketAddr>), StorageFailure> {
-        let (ftps, unfenced) = (login.security.ftps, Arc::clone(&nodes.unfenced));
+        let (ftps, unfenced) = (security.ftps, nodes.unfenced());
+        let login = (login, security.credential);
         match wanted {
             Wanted::Listen(spec, family) => {
                 let well = nodes.well().await;
@@ -144,7 +145,6 @@ impl Stripes {
     pub(super) fn of(links: Vec<FrontLink>, shares: Shares, unfenced: Arc<Unfenced>) -> Self {
         Self {
             unfenced,
-            channels: links.iter().map(|_| AtomicU32::new(0)).collect(),
             links,
             shares,
             cached: AtomicBool::new(false),
@@ -172,26 +172,11 @@ impl Stripes {
         .await
     }
 
-    /// Counts what a report says.
-    pub(super) fn set_channels(&self, index: usize, now: u32) {
-        let before = self.channels[index].swap(now, Ordering::Relaxed);
-        let of_node = &self.links[index].node.channels;
-        of_node.fetch_add(now, Ordering::Relaxed);
-        of_node.fetch_sub(before, Ordering::Relaxed);
-    }
-
     /// Closes the channels.
     pub(super) fn close(&self) {
         self.send_to_all(|| NodeOrder::Drop);
-        (0..self.links.len()).for_each(|index| self.set_channels(index, 0));
+        self.links.iter().for_each(|link| link.set_channels(0));
         self.cached.store(false, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Stripes {
-    fn drop(&mut self) {
-        // None are left where the links went on to other stripes.
-        (0..self.links.len()).for_each(|index| self.set_channels(index, 0));
     }
 }
 
@@ -211,8 +196,8 @@ fn share_of(shares: Shares, layout: Option<StripeLayout>, index: usize, count: u
 /// node takes the place of one that fails; else the others do without it, if the client does not
 /// wait for it.
 async fn find(
-    nodes: &Arc<Nodes>,
-    login: &NodeLogin,
+    nodes: &NodePool,
+    login: &(NodeLogin, Option<NodeCredential>),
     mut held: Vec<FrontLink>,
     candidates: Vec<Arc<Node>>,
     count: usize,
@@ -240,7 +225,7 @@ async fn find(
         for (index, node) in rest.by_ref().take(missing) {
             let had = held.iter().position(|link| Arc::ptr_eq(&link.node, &node));
             let had = had.map(|at| held.swap_remove(at));
-            let (nodes, login, order) = (Arc::clone(nodes), login.clone(), order.clone());
+            let (nodes, login, order) = (nodes.clone(), login.clone(), order.clone());
             // Whichever node it is, it takes the first place that is free.
             let place = if any { 0 } else { index };
             asked
@@ -266,9 +251,9 @@ async fn find(
 }
 
 async fn ask(
-    nodes: &Nodes,
+    nodes: &NodePool,
     node: &Arc<Node>,
-    login: &NodeLogin,
+    (login, credential): &(NodeLogin, Option<NodeCredential>),
     had: Option<FrontLink>,
     order: NodeOrder,
 ) -> Result<(FrontLink, NodeReport), StorageFailure> {
@@ -278,7 +263,7 @@ async fn ask(
         Some(link) => link,
         None => nodes.open(node, login).await.map_err(lost)?,
     };
-    if let Some(NodeCredential { text, is_chosen }) = login.security.credential.clone() {
+    if let Some(NodeCredential { text, is_chosen }) = credential.clone() {
         link.send(NodeOrder::Secure { text, is_chosen });
     }
     link.send(order);
@@ -287,6 +272,8 @@ async fn ask(
             text: format!("data node {}: {}", node.address, shown(&failure.text)),
             ..failure
         }),
+        // The session has no place there; others may.
+        Ok(NodeReport::Refused { why }) => Err(lost(shown(&why))),
         Ok(answer @ (NodeReport::Listening { .. } | NodeReport::Noted)) => Ok((link, answer)),
         Ok(_) => {
             let why = "it does not answer as a data node does";

@@ -5,11 +5,18 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use godwit_engine::storage::{Storage, WriteMode};
-use godwit_proto::{FtpPath, error::StorageFailure};
+use godwit_proto::{FtpPath, error::StorageFailure, temporary::temporary_name};
+use rustix::{
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
+
+use super::monitored::NodeMonitor;
+use crate::storage::failure;
 
 /// Files that are remembered; the oldest is forgotten first. Each takes a node that was cut off in
 /// the middle of a receipt.
@@ -17,11 +24,25 @@ const FILES_MAX: usize = 4096;
 
 /// By device and inode, the oldest first.
 #[derive(Default)]
-pub(crate) struct Unfenced(Mutex<VecDeque<(u64, u64)>>);
+pub(crate) struct Unfenced {
+    files: Mutex<VecDeque<(u64, u64)>>,
+    /// Who remembers them in place of this process.
+    monitor: Option<Arc<dyn NodeMonitor>>,
+}
 
 impl Unfenced {
-    pub(super) fn add(&self, file: (u64, u64)) {
-        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn monitored(monitor: Arc<dyn NodeMonitor>) -> Self {
+        Self {
+            monitor: Some(monitor),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn add(&self, file: (u64, u64)) {
+        if let Some(monitor) = &self.monitor {
+            return monitor.add_unfenced(file);
+        }
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if files.contains(&file) {
             return;
         }
@@ -31,8 +52,11 @@ impl Unfenced {
         files.push_back(file);
     }
 
-    pub(super) fn has(&self, file: (u64, u64)) -> bool {
-        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn has(&self, file: (u64, u64)) -> bool {
+        if let Some(monitor) = &self.monitor {
+            return monitor.is_unfenced(file);
+        }
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.contains(&file)
     }
 
@@ -62,10 +86,28 @@ impl Unfenced {
             ),
             ..failure
         };
-        storage.remove_file(path).map_err(because)?;
-        storage.open_write(path, WriteMode::New).map_err(because)?;
-        storage.set_mode(path, before.mode).map_err(because)
+        let new = another_name(path).map_err(because)?;
+        // Both are there for a moment: so the new one has another number, by which a node that is
+        // late to open it knows that it is not its file.
+        storage.open_write(&new, WriteMode::New).map_err(because)?;
+        let replaced = (storage.set_mode(&new, before.mode))
+            .and_then(|()| storage.rename(&new, path))
+            .map_err(because);
+        if replaced.is_err() {
+            drop(storage.remove_file(&new));
+        }
+        replaced
     }
+}
+
+/// A name of a partial upload in the same directory.
+fn another_name(path: &FtpPath) -> Result<FtpPath, StorageFailure> {
+    let mut digits = [0; 8];
+    let random = getrandom(&mut digits, GetRandomFlags::empty());
+    random.map_err(|errno| failure(errno, "make a name"))?;
+    let name = temporary_name(u64::from_ne_bytes(digits));
+    let name = path.sibling(name.as_bytes());
+    name.ok_or_else(|| failure(Errno::ISDIR, &format!("store {path}")))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use godwit_proto::{ByteRange, RangeSet};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub(crate) use self::{
-    orders::{Family, Form, Job, LastEod, NodeOrder, SameFile, Share, Spec, Start},
+    orders::{Family, Form, Job, LastEod, NodeAccount, NodeOrder, SameFile, Share, Spec, Start},
     reports::{Counts, Done, NodeReport, Sight},
 };
 

@@ -17,7 +17,10 @@ use super::{
     Message, Spans,
     texts::{DcauText, LayoutText, ModeText, ProtectionText, path_bytes, secret},
 };
-use crate::{access::rights::Rights, config::Durability};
+use crate::{
+    access::{accounts::Ids, rights::Rights},
+    config::Durability,
+};
 
 /// From a front end.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,6 +44,8 @@ pub(crate) enum NodeOrder {
         rights: Option<Rights>,
         /// What 226 and 111 of the front end promise.
         durability: Durability,
+        /// Whose account a separated front end runs the session as.
+        account: Option<NodeAccount>,
     },
     /// What the session's data channels prove themselves with.
     Secure {
@@ -80,6 +85,24 @@ pub(crate) enum NodeOrder {
     /// Close the data channels.
     Drop,
     Beat,
+}
+
+/// An account of the system, as the front end sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeAccount {
+    pub(crate) name: String,
+    pub(crate) ids: Ids,
+}
+
+impl NodeOrder {
+    /// The process of a session may give it. Who the session is, the front end says itself.
+    pub(crate) fn is_of_a_session(&self) -> bool {
+        !matches!(
+            self,
+            Self::Hello { .. } | Self::Look { .. } | Self::Login { .. }
+        )
+    }
 }
 
 impl Message for NodeOrder {

@@ -2,6 +2,7 @@
 
 mod look;
 mod open;
+pub(crate) mod process;
 mod session;
 mod shared;
 
@@ -13,24 +14,27 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    task::spawn_blocking,
     time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
 
 use self::{session::NodeSession, shared::NodeShared};
 use super::{
-    link::{NodeLinkError, QUEUE, carry, first_message, say},
-    messages::{NodeOrder, NodeReport, VERSION},
+    link::{NodeLinkError, QUEUE, carry, next_message, part, say},
+    messages::{FIRST_MESSAGE_MAX, MESSAGE_MAX, NodeAccount, NodeOrder, NodeReport, VERSION},
     random::random_name,
     tls::NodeEndTls,
 };
 use crate::{
+    access::accounts::SystemAccount,
     config::{NodeSettings, ServerSettings},
     error::ServerError,
     listener::ABORT_LIMIT,
+    privsep::node_monitor::NodeProcess,
     service::Service,
     session::Phase,
 };
@@ -44,6 +48,10 @@ const UNKNOWN_MAX: usize = 256;
 
 /// Time for the first message of a front end.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why a node that runs as root has no process for a session.
+const ONE_ACCOUNT_THERE: &str = "its front end runs sessions as one account, and this node runs \
+    them as their users': start both as root, or none";
 
 /// Time for the handshake of TLS.
 const TLS_LIMIT: Duration = Duration::from_secs(10);
@@ -173,11 +181,15 @@ impl Inner {
             Ok(Ok(permit)) => permit,
             Ok(Err(why)) => {
                 warn!(%peer, why, "a front end is refused");
-                return drop(timeout(HELLO_LIMIT, stream.shutdown()).await);
+                return part(&mut stream).await;
             }
             Err(_) => return warn!(%peer, "a front end does not say hello"),
         };
         drop(unknown);
+        if self.shared.service.accounts.is_some() {
+            let ended = self.serve_separated(stream, local, phase).await;
+            return ended.unwrap_or_else(|why| debug!(%peer, why, "a link ends"));
+        }
         let (reports, outgoing) = mpsc::channel(QUEUE);
         let (incoming, orders) = mpsc::channel(QUEUE);
         let session = NodeSession::new(Arc::clone(&self.shared), orders, reports, phase, local);
@@ -189,6 +201,56 @@ impl Inner {
         }
     }
 
+    /// As root, which does nothing for a session but start its process.
+    async fn serve_separated(
+        &self,
+        mut stream: impl AsyncRead + AsyncWrite + Unpin,
+        local: SocketAddr,
+        phase: watch::Receiver<Phase>,
+    ) -> Result<(), String> {
+        let broken = |error: NodeLinkError| error.to_string();
+        let service = &self.shared.service;
+        let first = timeout(HELLO_LIMIT, next_message(&mut stream, MESSAGE_MAX)).await;
+        let mut login = match first.map_err(|_| "it gives no order".to_owned())? {
+            Ok(NodeOrder::Look { name }) => {
+                let turns = Arc::clone(&self.shared.looks);
+                let file = look::look(service.committer.storage(), name, turns).await;
+                let seen = NodeReport::Seen { file };
+                say(&mut stream, &seen).await.map_err(broken)?;
+                part(&mut stream).await;
+                return Ok(());
+            }
+            Ok(login) => login,
+            Err(error) => return Err(broken(error)),
+        };
+        let account = match &mut login {
+            NodeOrder::Login { account, .. } => account.take(),
+            _ => return Err("a session gives orders before it has logged in".to_owned()),
+        };
+        let account = spawn_blocking(move || {
+            let NodeAccount { name, ids } = account.ok_or(ONE_ACCOUNT_THERE)?;
+            SystemAccount::of_front_end(&name, &ids).map_err(|why| why.to_string())
+        });
+        let account = account.await.unwrap_or_else(|error| Err(error.to_string()));
+        let begun = match account {
+            Ok(account) => NodeProcess::start(account, login, local, &service.settings).await,
+            Err(why) => Err(why),
+        };
+        match begun {
+            Ok(process) => {
+                process.serve(stream, &service.settings, phase).await;
+                Ok(())
+            }
+            Err(why) => {
+                warn!(why, "a session is refused");
+                let refused = NodeReport::Refused { why: why.clone() };
+                say(&mut stream, &refused).await.map_err(broken)?;
+                part(&mut stream).await;
+                Err(why)
+            }
+        }
+    }
+
     /// Hears hello, and answers. `front_end`: who it is, or why it is none.
     async fn welcome(
         &self,
@@ -197,7 +259,10 @@ impl Inner {
         phase: &mut watch::Receiver<Phase>,
     ) -> Result<OwnedSemaphorePermit, String> {
         let broken = |error: NodeLinkError| error.to_string();
-        let version = match first_message(stream).await.map_err(broken)? {
+        let version = match next_message(stream, FIRST_MESSAGE_MAX)
+            .await
+            .map_err(broken)?
+        {
             NodeOrder::Hello { version } => version,
             _ => return Err("it does not say hello".to_owned()),
         };

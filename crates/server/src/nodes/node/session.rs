@@ -10,7 +10,6 @@ use godwit_engine::{
     data::{ChannelSecurity, FRESH_RANGES_MAX},
     storage::Storage,
 };
-use godwit_gsi::verify::Directory;
 use godwit_proto::{
     RangeSet,
     command::NetworkProtocol,
@@ -48,6 +47,10 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Every so many of them also say which ranges are safe, which may take a sync.
 const RANGES_EVERY: u32 = 5;
+
+/// Why a node that runs sessions as one account has no place for one that has its own.
+const ONE_ACCOUNT_HERE: &str = "its front end runs sessions as their users' accounts, and this \
+    node runs them as one: start both as root, or none";
 
 /// Why a session at a node ends before its front end ends it.
 pub(super) type Ended = Option<String>;
@@ -114,7 +117,12 @@ impl NodeSession {
         loop {
             tokio::select! {
                 order = self.orders.recv() => match order {
-                    Some(order) => self.carry_out(order).await,
+                    Some(order) => {
+                        let ended = self.carry_out(order).await;
+                        if ended.is_some() {
+                            return ended;
+                        }
+                    }
                     None => return None,
                 },
                 step = next_step(&mut self.transfer, &self.channels) => self.on_step(step).await,
@@ -137,7 +145,7 @@ impl NodeSession {
         drop(self.reports.send(report).await);
     }
 
-    async fn carry_out(&mut self, order: NodeOrder) {
+    async fn carry_out(&mut self, order: NodeOrder) -> Ended {
         match order {
             NodeOrder::Beat | NodeOrder::Hello { .. } => {}
             NodeOrder::Look { name } => {
@@ -146,11 +154,19 @@ impl NodeSession {
                 self.report(NodeReport::Seen { file }).await;
             }
             NodeOrder::Login {
+                account: Some(_), ..
+            } => {
+                let why = ONE_ACCOUNT_HERE.to_owned();
+                self.report(NodeReport::Refused { why }).await;
+                return Some(ONE_ACCOUNT_HERE.to_owned());
+            }
+            NodeOrder::Login {
                 user,
                 session,
                 client,
                 rights,
                 durability,
+                account: _,
             } => {
                 self.committer = self.shared.committer(durability);
                 self.log_in(&user, session, client, rights);
@@ -204,6 +220,7 @@ impl NodeSession {
             }
             NodeOrder::Drop => self.drop_channels(),
         }
+        None
     }
 
     fn running(&self) -> Option<&RunningTransfer> {
@@ -237,12 +254,10 @@ impl NodeSession {
 
     fn secure(&mut self, credential: &NodeCredential) {
         self.context = None;
-        let node = self.shared.service.settings.node.as_ref();
-        let users = node.and_then(|node| node.users.clone());
-        let Some(users) = users else {
+        let Some(users) = self.shared.users.clone() else {
             return;
         };
-        match credential.context(Arc::new(Directory::new(users))) {
+        match credential.context(users) {
             Ok(context) => self.context = Some(context),
             Err(why) => debug!(why, "no credential of a session"),
         }
@@ -268,8 +283,7 @@ impl NodeSession {
                 client: self.client,
             }));
         }
-        let node = self.shared.service.settings.node.as_ref();
-        if spec.dcau != Dcau::None && node.is_some_and(|node| node.users.is_none()) {
+        if spec.dcau != Dcau::None && self.shared.users.is_none() {
             return Err(refusal(
                 "the node knows no authorities of users: name their directory there with \
                  --trusted-certs, or send DCAU N",

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use godwit_gsi::verify::{Anchors, Directory};
 use tokio::sync::Semaphore;
 
 use crate::{config::Durability, service::Service, storage::durability::Committer};
@@ -11,14 +12,25 @@ pub(super) struct NodeShared {
     /// One question about a file at the root at a time: where the file system hangs, each would
     /// keep a thread.
     pub(super) looks: Arc<Semaphore>,
+    /// The authorities of users whose data channels prove who they are.
+    pub(super) users: Option<Arc<dyn Anchors>>,
     /// For front ends that promise something else than this node's own settings say.
     others: Mutex<Vec<Arc<Committer>>>,
 }
 
 impl NodeShared {
     pub(super) fn new(service: Arc<Service>) -> Self {
+        let node = service.settings.node.as_ref();
+        let users = node.and_then(|node| node.users.clone());
+        let users = users.map(|users| Arc::new(Directory::new(users)) as _);
+        Self::of_process(service, users)
+    }
+
+    /// In a process that opens no files of authorities itself.
+    pub(super) fn of_process(service: Arc<Service>, users: Option<Arc<dyn Anchors>>) -> Self {
         Self {
             service,
+            users,
             looks: Arc::new(Semaphore::new(1)),
             others: Mutex::default(),
         }

@@ -10,7 +10,8 @@
 //! A session reads the numbers of a transfer once a second and at its end; movers do not know of
 //! them. With privilege separation the monitor counts what sessions report; a report is bounded,
 //! and may be wrong. No label has names of users, hosts or files, so the number of values does not
-//! grow with theirs.
+//! grow with theirs;
+//! data nodes, of which there are few, are labels.
 
 pub(crate) mod http;
 mod prometheus_text;
@@ -80,6 +81,23 @@ pub(crate) struct Metrics {
     channels_opened: Counter,
     retransmitted: Counter,
     present: Mutex<BTreeMap<u64, Arc<Mutex<ConnectionState>>>>,
+    nodes: Mutex<Option<Arc<dyn NodeSource>>>,
+}
+
+/// A data node, for monitoring. The settings name all of them.
+pub(crate) struct NodeSample {
+    pub(crate) name: String,
+    pub(crate) is_well: bool,
+    /// Of sessions.
+    pub(crate) links: u32,
+    pub(crate) channels: u32,
+    /// Of payload, since the settings were read.
+    pub(crate) bytes: u64,
+}
+
+/// Who knows the data nodes.
+pub(crate) trait NodeSource: Send + Sync {
+    fn samples(&self) -> Vec<NodeSample>;
 }
 
 /// Transfers of one direction.
@@ -152,11 +170,17 @@ impl Default for Metrics {
             channels_opened: Counter::default(),
             retransmitted: Counter::default(),
             present: Mutex::default(),
+            nodes: Mutex::default(),
         }
     }
 }
 
 impl Metrics {
+    /// The data nodes from now on.
+    pub(crate) fn set_nodes(&self, nodes: Option<Arc<dyn NodeSource>>) {
+        *lock(&self.nodes) = nodes;
+    }
+
     /// A connection was admitted.
     pub(crate) fn enter(self: &Arc<Self>, number: u64, address: IpAddr) -> ConnectionMetrics {
         self.connections.add(1);

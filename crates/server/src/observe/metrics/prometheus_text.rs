@@ -13,6 +13,7 @@ impl Metrics {
         let mut out = PrometheusText::default();
         self.sessions(&mut out);
         self.transfers(&mut out);
+        self.nodes(&mut out);
         self.process(&mut out);
         out.into_text()
     }
@@ -134,6 +135,38 @@ impl Metrics {
         );
         for class in Class::ALL.iter().filter(|class| !class.is_of_logins()) {
             of.labelled(&[("cause", class.word())], self.errors.of(*class));
+        }
+    }
+
+    fn nodes(&self, out: &mut PrometheusText) {
+        let Some(nodes) = lock(&self.nodes).clone() else {
+            return;
+        };
+        let nodes = nodes.samples();
+        let mut of = out.gauge(
+            "godwitd_node_up",
+            "1: the data node is well; 0: no session gets it.",
+        );
+        for node in &nodes {
+            of.labelled(&[("node", &node.name)], u8::from(node.is_well));
+        }
+        let mut of = out.gauge("godwitd_node_links", "Links of sessions to the data node.");
+        for node in &nodes {
+            of.labelled(&[("node", &node.name)], node.links);
+        }
+        let mut of = out.gauge(
+            "godwitd_node_data_channels",
+            "Data connections of the data node, as it reported within the last seconds.",
+        );
+        for node in &nodes {
+            of.labelled(&[("node", &node.name)], node.channels);
+        }
+        let mut of = out.counter(
+            "godwitd_node_bytes_total",
+            "Bytes of files and listings that the data node has moved, since settings were read.",
+        );
+        for node in &nodes {
+            of.labelled(&[("node", &node.name)], node.bytes);
         }
     }
 

@@ -21,6 +21,7 @@ use crate::{
         limits::sharing_as,
     },
     login,
+    nodes::{front::pool::NodeLogin, messages::NodeAccount},
     observe::{
         class::Class,
         event::{Entry, What, cut},
@@ -111,6 +112,17 @@ impl Connection {
         let name = admitted.name.clone();
         let method = admitted.method;
         let (relay, other) = relay_pair()?;
+        self.node_login = Some(NodeLogin {
+            user: name.to_string(),
+            session: self.permit.number(),
+            client: self.peer.ip().to_canonical(),
+            rights: admitted.rights.clone(),
+            durability: self.service.settings.durability,
+            account: Some(NodeAccount {
+                name: system.name.clone(),
+                ids: system.ids.clone(),
+            }),
+        });
         let setup = self.session_setup(admitted, system, channel);
         let quota = match self.permit.quota(&name) {
             Ok(quota) => quota,

@@ -2,6 +2,7 @@
 //! pre-login process only what the gridmap and the limits allow.
 
 mod login;
+mod nodes;
 
 use crate::access::accounts::Accounts;
 use std::{
@@ -9,6 +10,7 @@ use std::{
     io,
     net::SocketAddr,
     os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,7 +20,7 @@ use godwit_proto::pi::server::{Output, ServerPi};
 use rustix::process::Signal;
 use tokio::{
     net::TcpStream,
-    sync::watch,
+    sync::{Semaphore, watch},
     task::spawn_blocking,
     time::{sleep_until, timeout},
 };
@@ -37,6 +39,7 @@ use super::{
 use crate::{
     access::{admission::ConnectionPermit, channel_quota::ChannelQuota},
     error::WhoActs,
+    nodes::front::{monitored::LINKS_MAX, pool::NodeLogin},
     observe::{
         class::Class,
         event::{Entry, What, Who},
@@ -131,6 +134,8 @@ pub(crate) async fn serve_connection(
         account: None,
         quota: None,
         progress_reports: 0,
+        node_login: None,
+        node_links: Arc::new(Semaphore::new(LINKS_MAX)),
     };
     let (session, peer) = (connection.permit.number(), connection.peer);
     let socket = match connection.greet(socket).await {
@@ -166,6 +171,9 @@ struct Connection {
     quota: Option<ChannelQuota>,
     /// Number of progress reports of its session.
     progress_reports: u64,
+    /// Whose session data nodes serve.
+    node_login: Option<NodeLogin>,
+    node_links: Arc<Semaphore>,
 }
 
 /// What the monitor knows of a session that runs.
@@ -261,7 +269,7 @@ impl Connection {
             match message {
                 Err(LinkError::Closed) => return Ok(None),
                 Err(error) => return Err(error.into()),
-                Ok(FromPreLogin::Trust { name }) => self.open_anchor(&pre_login.link, name).await?,
+                Ok(FromPreLogin::Trust { name }) => self.anchor(&pre_login.link, name).await?,
                 Ok(FromPreLogin::HandshakeFailed { why }) => {
                     handshakes += 1;
                     if handshakes > LOGINS_MAX {
@@ -357,7 +365,7 @@ impl Connection {
         state: &mut SessionState,
     ) -> Result<(), ConnectionError> {
         match message {
-            FromSession::Trust { name } => self.open_anchor(link, name).await,
+            FromSession::Trust { name } => self.anchor(link, name).await,
             FromSession::Audit(entry) => {
                 if !entry.is_of_session() {
                     return Err(ConnectionError::Session);
@@ -378,42 +386,20 @@ impl Connection {
             }
             FromSession::TurnWanted => state.turns.wanted().ok_or(ConnectionError::Turns),
             FromSession::TurnEnded => state.turns.ended().ok_or(ConnectionError::Turns),
+            FromSession::Nodes => self.list_nodes(link).await,
+            FromSession::NodeLink { node } => self.open_node_link(link, &node).await,
+            FromSession::AddUnfenced { device, inode } => self.add_unfenced((device, inode)),
+            FromSession::IsUnfenced { device, inode } => {
+                self.tell_unfenced(link, (device, inode)).await
+            }
             FromSession::Ready | FromSession::Unable { .. } => Err(ConnectionError::Session),
         }
     }
 
-    /// A file of the directory of CAs, open for reading.
-    async fn open_anchor(&self, link: &MonitorEnd, name: String) -> Result<(), ConnectionError> {
-        checked_anchor(&name)?;
-        link.charge(FILE_BYTES);
+    async fn anchor(&self, link: &MonitorEnd, name: String) -> Result<(), ConnectionError> {
         let settings = self.service.settings.gsi.as_ref();
-        let path = settings.map(|gsi| gsi.authorities.join(&name));
-        let opened = spawn_blocking(move || {
-            let path = path.ok_or(io::ErrorKind::NotFound)?;
-            // What is no file must not hold us up.
-            let flags = rustix::fs::OFlags::NONBLOCK.bits();
-            let flags = i32::try_from(flags).unwrap_or_default();
-            let file = OpenOptions::new()
-                .read(true)
-                .custom_flags(flags)
-                .open(path)?;
-            match file.metadata()?.is_file() {
-                true => Ok(file),
-                false => Err(io::ErrorKind::InvalidInput.into()),
-            }
-        });
-        let opened = opened
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
-        match opened {
-            Ok(file) => link.send(&MonitorReply::File, &[file.as_fd()]).await?,
-            Err(error) => {
-                let errno = rustix::io::Errno::from_io_error(&error);
-                let errno = errno.unwrap_or(rustix::io::Errno::IO).raw_os_error();
-                link.send(&MonitorReply::NoFile { errno }, &[]).await?;
-            }
-        }
-        Ok(())
+        let directory = settings.map(|gsi| gsi.authorities.as_path());
+        Ok(open_anchor(directory, link, name).await?)
     }
 
     fn record(&self, entry: &Entry) {
@@ -426,4 +412,41 @@ impl Connection {
         self.permit.connection_metrics().observe(&who, entry);
         self.service.audit.record(&who, entry);
     }
+}
+
+/// Answers with a file of the directory of CAs, open for reading.
+pub(super) async fn open_anchor(
+    directory: Option<&Path>,
+    link: &MonitorEnd,
+    name: String,
+) -> Result<(), LinkError> {
+    checked_anchor(&name)?;
+    link.charge(FILE_BYTES);
+    let path = directory.map(|directory| directory.join(&name));
+    let opened = spawn_blocking(move || {
+        let path = path.ok_or(io::ErrorKind::NotFound)?;
+        // What is no file must not hold us up.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits();
+        let flags = i32::try_from(flags).unwrap_or_default();
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)?;
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    });
+    let opened = opened
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+    match opened {
+        Ok(file) => link.send(&MonitorReply::File, &[file.as_fd()]).await?,
+        Err(error) => {
+            let errno = rustix::io::Errno::from_io_error(&error);
+            let errno = errno.unwrap_or(rustix::io::Errno::IO).raw_os_error();
+            link.send(&MonitorReply::NoFile { errno }, &[]).await?;
+        }
+    }
+    Ok(())
 }

@@ -66,6 +66,7 @@ impl Front {
             client: Ipv4Addr::LOCALHOST.into(),
             rights: None,
             durability,
+            account: None,
         };
         let connect = NodeOrder::ConnectTo {
             spec,

@@ -1,0 +1,44 @@
+//! One session in a process of its own.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use godwit_gsi::verify::Anchors;
+use tokio::{
+    net::UnixStream,
+    sync::{mpsc, watch},
+};
+use tracing::debug;
+
+use super::{session::NodeSession, shared::NodeShared};
+use crate::{
+    nodes::{
+        link::{QUEUE, carry},
+        messages::NodeOrder,
+    },
+    service::Service,
+    session::Phase,
+};
+
+/// Serves the session that `login` has begun, over what root passes on. `anchors`: the authorities
+/// of users.
+pub(crate) async fn serve_session(
+    stream: UnixStream,
+    login: NodeOrder,
+    service: Arc<Service>,
+    anchors: Option<Arc<dyn Anchors>>,
+    phase: watch::Receiver<Phase>,
+    local: SocketAddr,
+) {
+    let (reports, outgoing) = mpsc::channel(QUEUE);
+    let (incoming, orders) = mpsc::channel(QUEUE);
+    // There is room.
+    drop(incoming.try_send(login));
+    let shared = Arc::new(NodeShared::of_process(service, anchors));
+    let session = NodeSession::new(shared, orders, reports, phase, local);
+    let (ended, carried) = tokio::join!(session.serve(), carry(stream, outgoing, incoming));
+    if let Some(why) = ended {
+        debug!(why, "a session ends");
+    } else if let Err(error) = carried {
+        debug!(%error, "a session ends");
+    }
+}

@@ -1,0 +1,66 @@
+//! Data nodes of sessions: the monitor has the links to them, and says there whose session it is.
+
+use std::{os::fd::AsFd as _, sync::Arc};
+
+use super::{Connection, ConnectionError};
+use crate::{
+    config::NodeAddress,
+    nodes::front::{monitored::NodePool, pool::Nodes},
+    privsep::{
+        link::{MonitorEnd, relay_pair},
+        messages::MonitorReply,
+    },
+};
+
+/// A new link takes as much of the monitor's time as a message of so many bytes.
+const LINK_BYTES: usize = 64 * 1024;
+
+impl Connection {
+    fn nodes(&self) -> Result<&Arc<Nodes>, ConnectionError> {
+        match &self.service.nodes {
+            Some(NodePool::Own(nodes)) => Ok(nodes),
+            // Its session would not ask.
+            Some(NodePool::Monitored(_)) | None => Err(ConnectionError::Session),
+        }
+    }
+
+    pub(super) async fn list_nodes(&self, link: &MonitorEnd) -> Result<(), ConnectionError> {
+        let list = self.nodes()?.list().await;
+        Ok(link.send(&MonitorReply::Nodes(list), &[]).await?)
+    }
+
+    pub(super) async fn open_node_link(
+        &self,
+        link: &MonitorEnd,
+        node: &NodeAddress,
+    ) -> Result<(), ConnectionError> {
+        link.charge(LINK_BYTES);
+        let login = self.node_login.as_ref().ok_or(ConnectionError::Session)?;
+        let Ok(held) = Arc::clone(&self.node_links).try_acquire_owned() else {
+            let why = "the session has too many links to data nodes".to_owned();
+            return Ok(link.send(&MonitorReply::Refused { why }, &[]).await?);
+        };
+        let (ours, theirs) = relay_pair()?;
+        match self.nodes()?.relay(node, login, ours, held).await {
+            Ok(()) => {
+                let beside = [theirs.as_fd()];
+                Ok(link.send(&MonitorReply::NodeLink, &beside).await?)
+            }
+            Err(why) => Ok(link.send(&MonitorReply::Refused { why }, &[]).await?),
+        }
+    }
+
+    pub(super) fn add_unfenced(&self, file: (u64, u64)) -> Result<(), ConnectionError> {
+        self.nodes()?.unfenced.add(file);
+        Ok(())
+    }
+
+    pub(super) async fn tell_unfenced(
+        &self,
+        link: &MonitorEnd,
+        file: (u64, u64),
+    ) -> Result<(), ConnectionError> {
+        let is_unfenced = self.nodes()?.unfenced.has(file);
+        Ok(link.send(&MonitorReply::Unfenced(is_unfenced), &[]).await?)
+    }
+}

@@ -1,0 +1,176 @@
+//! Data nodes that run as root: each session moves its data as its user's account, on the front end
+//! and on the nodes.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
+    path::PathBuf,
+};
+
+use crate::{
+    client::{EOD, EOF, Ftp, block, comma_address, connect, data_block},
+    harness::{eventually, pattern},
+    metrics::scrape,
+    nodes::Site as Storage,
+    privsep::{JO, KIM, can_separate, make_root, uid},
+    separated_logins::Site,
+    striping_programs::{NodeProgram, arguments_of},
+};
+
+struct Cluster {
+    nodes: Vec<NodeProgram>,
+    front: Site,
+    root: PathBuf,
+    _storage: Storage,
+}
+
+/// `None`, and a word on why, where it cannot be. `more`: of the nodes.
+fn cluster(more: &[&str]) -> Option<Cluster> {
+    if !can_separate() {
+        return None;
+    }
+    let storage = Storage::new();
+    fs::set_permissions(storage.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let root = storage.path().join("root");
+    make_root(&root);
+    let nodes = [2, 3].map(|number| NodeProgram::with(&storage, number, &root, more));
+    let mut arguments = arguments_of(&storage.tls("front", &["front.example"]));
+    let addresses = nodes.each_ref().map(|node| node.address.to_string());
+    for address in addresses {
+        arguments.extend(["--data-nodes".to_owned(), address]);
+    }
+    let more_of_front = ["--allow-clear-passwords", "--metrics", "127.0.0.1:0"];
+    arguments.extend(more_of_front.map(str::to_owned));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let front = Site::serving(root.to_str().unwrap(), &arguments)?;
+    Some(Cluster {
+        nodes: nodes.into(),
+        front,
+        root,
+        _storage: storage,
+    })
+}
+
+impl Cluster {
+    fn log_in(&self, user: &str) -> Ftp {
+        let mut ftp = Ftp::connect(self.front.program.address);
+        ftp.await_code(220);
+        ftp.expect(&format!("USER {user}"), 331);
+        ftp.expect("PASS se cret", 230);
+        ftp.expect("TYPE I", 200);
+        ftp
+    }
+
+    /// Processes of sessions on all nodes, and the accounts that they run as.
+    fn processes(&self) -> Vec<u32> {
+        let all = fs::read_dir("/proc").unwrap();
+        let all = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
+        let ours = all.filter(|pid| {
+            let of = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
+            let parents = self
+                .nodes
+                .iter()
+                .map(|node| format!("PPid:\t{}\n", node.child.id()));
+            of("status").is_ok_and(|status| parents.into_iter().any(|line| status.contains(&line)))
+                && of("cmdline").is_ok_and(|line| line.contains("privsep-node"))
+        });
+        ours.filter_map(|pid| Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid()))
+            .collect()
+    }
+}
+
+#[test]
+fn nodes_move_files_as_the_account_of_the_user() {
+    let Some(cluster) = cluster(&[]) else { return };
+    let mut ftp = cluster.log_in(JO);
+    let host = ftp.pasv().ip();
+    assert!(cluster.nodes.iter().any(|node| node.address.ip() == host));
+    assert_eq!(ftp.put("STOR /jo/f", b"one").code, 226);
+    let file = cluster.root.join("jo").join("f");
+    assert_eq!(fs::metadata(&file).unwrap().uid(), uid(JO));
+    assert_eq!(ftp.get("RETR /jo/f"), b"one");
+    // All nodes at a time, one process each.
+    ftp.expect("MODE E", 200);
+    let reply = ftp.expect("SPAS", 229);
+    let addresses: Vec<_> = reply.lines[1..3].iter().map(|l| comma_address(l)).collect();
+    assert_ne!(addresses[0].ip(), addresses[1].ip());
+    let bytes = pattern(2_000_000, 3);
+    ftp.send("STOR /jo/g");
+    for (address, half) in addresses.iter().zip([0..1_000_000, 1_000_000..2_000_000]) {
+        let mut data = connect(*address);
+        let blocks = [
+            data_block(half.start as u64, &bytes[half]),
+            block(EOF | EOD, 0, 1, b""),
+        ];
+        std::io::Write::write_all(&mut data, &blocks.concat()).unwrap();
+    }
+    ftp.await_code(150);
+    assert_eq!(ftp.final_reply().1.code, 226);
+    let file = cluster.root.join("jo").join("g");
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+    assert_eq!(fs::metadata(&file).unwrap().uid(), uid(JO));
+    // Monitoring and the audit log say which nodes that were.
+    let numbers = scrape(&cluster.front.program);
+    let names = cluster.nodes.iter().map(|node| node.address.to_string());
+    for node in names {
+        let of = |what: &str| numbers.value(&format!("godwitd_node_{what}{{node=\"{node}\"}}"));
+        assert_eq!((of("up"), of("links")), (1.0, 1.0), "{node}");
+        assert!(of("bytes_total") >= 1_000_000.0, "{node}");
+        assert_eq!(
+            cluster.front.audited(&["\"put\"", "/jo/g", &node]),
+            1,
+            "{node}"
+        );
+    }
+    let processes = cluster.processes();
+    assert!(processes.len() >= 2, "{processes:?}");
+    assert!(
+        processes.iter().all(|owner| *owner == uid(JO)),
+        "{processes:?}"
+    );
+    ftp.expect("QUIT", 221);
+    eventually("the processes of the session have ended", || {
+        cluster.processes().is_empty()
+    });
+}
+
+#[test]
+fn files_that_the_user_may_not_read_or_write_stay_that() {
+    let Some(cluster) = cluster(&[]) else { return };
+    let secret = cluster.root.join("secret");
+    fs::write(&secret, b"secret").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    chown(&secret, Some(uid(KIM)), None).unwrap();
+    let mut ftp = cluster.log_in(JO);
+    for command in ["RETR /secret", "STOR /secret", "APPE /secret"] {
+        let data = ftp.passive();
+        let reply = ftp.call(command);
+        assert_eq!(reply.code, 550, "{command}: {reply:?}");
+        drop(data);
+    }
+    assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    // Also where only the node is asked: listings are walked there.
+    let closed = cluster.root.join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::write(closed.join("name"), b"").unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    let data = ftp.passive();
+    let reply = ftp.call("NLST /closed");
+    assert_eq!(reply.code, 550, "{reply:?}");
+    drop(data);
+}
+
+#[test]
+fn a_front_end_with_accounts_and_a_node_without_do_not_go_together() {
+    let Some(cluster) = cluster(&["--privsep=false"]) else {
+        return;
+    };
+    let mut ftp = cluster.log_in(JO);
+    let reply = ftp.call("PASV");
+    assert_eq!(reply.code, 425, "{reply:?}");
+    let text = reply.text();
+    assert!(text.contains("start both as root, or none"), "{text}");
+    let named = |address: String| text.contains(&address);
+    let addresses = cluster.nodes.iter().map(|node| node.address.to_string());
+    assert!(addresses.into_iter().any(named), "{text}");
+}
