@@ -107,7 +107,7 @@ pack() {
 }
 
 install -d "$work/debian/godwit/DEBIAN" "$work/debian/godwit-service/DEBIAN" "$work/debian/godwit-agent/DEBIAN"
-scripts_of godwit godwitd.service ""
+scripts_of godwit "godwitd.service godwitd-node.service" ""
 scripts_of godwit-service godwit-service.service ""
 scripts_of godwit-agent godwit-agent.service godwit-agent
 # The socket goes first, or a client would start the server again.

@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 
 programs="godwit godwitd godwit-service godwit-lab"
-units="godwitd.service godwitd.socket godwit-service.service godwit-agent.service"
+units="godwitd.service godwitd.socket godwitd-node.service godwit-service.service godwit-agent.service"
 packages="godwit godwit-service-common godwit-service godwit-agent"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 license=$(sed -n 's/^license = "\(.*\)"/\1/p' Cargo.toml | head -n 1)

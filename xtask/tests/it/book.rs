@@ -24,6 +24,11 @@ fn operating_works() {
 }
 
 #[test]
+fn striping_works() {
+    play("docs/striping.md");
+}
+
+#[test]
 fn tuning_works() {
     play("docs/tuning.md");
 }

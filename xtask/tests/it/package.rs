@@ -128,6 +128,10 @@ fn both_hold_programs_manuals_units_and_settings() {
             "lib/systemd/system/godwitd.socket",
         ),
         (
+            "./lib/systemd/system/godwitd-node.service",
+            "lib/systemd/system/godwitd-node.service",
+        ),
+        (
             "./lib/systemd/system/godwit-service.service",
             "lib/systemd/system/godwit-service.service",
         ),

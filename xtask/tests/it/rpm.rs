@@ -18,9 +18,10 @@ const LIMIT: u32 = 600;
 /// them.
 const AARCH64: &str = "GODWIT_AARCH64";
 
-pub(crate) const UNITS: [&str; 4] = [
+pub(crate) const UNITS: [&str; 5] = [
     "godwitd.service",
     "godwitd.socket",
+    "godwitd-node.service",
     "godwit-service.service",
     "godwit-agent.service",
 ];

@@ -204,7 +204,7 @@ fn packages_in_a_clean_root_work_keep_settings_and_leave_nothing() {
     said(&mut root.rpm(&erase, &[]));
     let told = root.told_systemd();
     for units in [
-        "godwitd.socket godwitd.service",
+        "godwitd.socket godwitd.service godwitd-node.service",
         "godwit-service.service",
         "godwit-agent.service",
     ] {

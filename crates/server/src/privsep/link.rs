@@ -36,7 +36,7 @@ use crate::{
     access::identity::{LoginRequest, Monitor},
     config::NodeAddress,
     error::WhoActs,
-    nodes::front::monitored::{NodeList, NodeMonitor},
+    nodes::front::monitor::{NodeList, NodeMonitor},
 };
 
 /// Descriptors beside a message.

@@ -13,7 +13,7 @@ use crate::{
         rights::{Rights, path_text},
     },
     config::{NodeAddress, ServerSettings},
-    nodes::{front::monitored::NodeList, messages::NodeOrder},
+    nodes::{front::monitor::NodeList, messages::NodeOrder},
     observe::event::{Entry, Progress},
 };
 

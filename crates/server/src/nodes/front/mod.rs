@@ -1,6 +1,7 @@
 //! The front end's half: which nodes there are, and a session's stripes on them.
 
 mod leases;
+pub(crate) mod monitor;
 pub(crate) mod monitored;
 pub(crate) mod pool;
 pub(crate) mod striped;

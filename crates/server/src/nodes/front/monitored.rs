@@ -7,11 +7,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use serde::{Deserialize, Serialize};
 use tokio::{net::UnixStream, select, sync::mpsc, task::spawn_blocking};
 use tracing::debug;
 
 use super::{
+    monitor::{NodeList, NodeMonitor},
     pool::{FrontLink, Node, NodeLogin, Nodes, lock},
     unfenced::Unfenced,
 };
@@ -30,31 +30,6 @@ pub(crate) const LINKS_MAX: usize = 256;
 
 /// Bytes of the reasons why there is no node.
 const WHY_MAX: usize = 8 * 1024;
-
-/// The monitor, as the process of a session sees it. The calls block.
-pub(crate) trait NodeMonitor: Send + Sync {
-    fn nodes(&self) -> Result<NodeList, String>;
-    /// A link to the node for this session; or why there is none.
-    fn link(&self, node: &NodeAddress) -> Result<OwnedFd, String>;
-    /// See [`Unfenced`].
-    fn add_unfenced(&self, file: (u64, u64));
-    fn is_unfenced(&self, file: (u64, u64)) -> bool;
-}
-
-/// The nodes that are well, the least busy first, and why the others are not.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NodeList {
-    well: Vec<WellNode>,
-    why_none: String,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WellNode {
-    pub(super) address: NodeAddress,
-    pub(super) same_inodes: bool,
-}
 
 /// Where a session finds its nodes.
 #[derive(Clone)]

@@ -27,7 +27,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{monitored::WellNode, unfenced::Unfenced};
+use super::{monitor::WellNode, unfenced::Unfenced};
 use crate::{
     access::rights::Rights,
     config::{DataNodes, Durability, NodeAddress},

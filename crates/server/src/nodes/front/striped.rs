@@ -307,10 +307,11 @@ impl StripedTransfer {
                 doing,
                 text,
             }) => {
-                warn!(%node, doing = shown(&doing), why = shown(&text), "a data node refuses a file");
+                let (doing, text) = (shown(&doing), shown(&text));
+                warn!(%node, doing, why = text, "a data node refuses a file");
                 TransferFailure::Storage(StorageFailure {
                     errno: 0,
-                    doing: shown(&doing),
+                    doing,
                     text: name(text),
                 })
             }

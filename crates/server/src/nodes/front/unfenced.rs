@@ -1,7 +1,7 @@
 //! Files into which a data node may still write, although the transfer is over for the client: the
-//! link to the node has ended, and nobody can say whether it has bytes in hand. A whole file that is
-//! stored under such a name later becomes a new file (a new inode), so that late bytes go into the
-//! old one, which has no name any more.
+//! link to the node has ended, and nobody can say whether it has bytes in hand. A whole file that
+//! is stored under such a name later becomes a new file (a new inode), so that late bytes go into
+//! the old one, which has no name any more.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
-use super::monitored::NodeMonitor;
+use super::monitor::NodeMonitor;
 use crate::storage::failure;
 
 /// Files that are remembered; the oldest is forgotten first. Each takes a node that was cut off in
