@@ -317,7 +317,8 @@ impl Search {
                                 Some(_) => LATE,
                                 None => FULL_WINDOWS,
                             };
-                            best.queues_more_than(&below) || !self.rises(below, best, least)
+                            !self.rises(below, best, least)
+                                || best.queues_more_than(&below) && !self.in_proportion(below, best)
                         }
                         _ => false,
                     } =>
@@ -332,7 +333,8 @@ impl Search {
                     rise
                 );
                 if self.in_proportion(below, best) {
-                    (if best.transient { STEP } else { LEAP }, why)
+                    let leaps = !best.transient && !best.queues_more_than(&below);
+                    (if leaps { LEAP } else { STEP }, why)
                 } else if best.limit == Some(Bottleneck::ReceiveWindow) && !below.transient {
                     // No queue says that the path is full, and channels of which some were late
                     // look like fewer.

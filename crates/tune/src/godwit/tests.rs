@@ -341,23 +341,30 @@ fn after_losses(round_trip_ms: u64, epochs: &[(u32, f64)]) -> u32 {
     })
 }
 
-/// The same with full windows, and no queue.
-fn after_windows(epochs: &[(u32, f64)]) -> u32 {
-    let round_trip = Some(Duration::from_millis(60));
+/// The same with full windows; from 8 channels on round trips are longer by this factor.
+fn after_windows(queue: f64, epochs: &[(u32, f64)]) -> u32 {
+    let round_trip = Duration::from_millis(60);
     after(epochs, |at, bps| Observation {
         receive_window_limited: Some(0.9),
-        rtt: round_trip,
-        rtt_min: round_trip,
+        rtt: Some(round_trip.mul_f64(if at >= 8 { queue } else { 1.0 })),
+        rtt_min: Some(round_trip),
         ..Observation::of_rate(Setting::new(1, at), bps, 1.0)
     })
 }
 
 #[test]
 fn windows_that_were_late_do_not_end_the_growth() {
-    assert_eq!(after_windows(&[(2, 8.0), (8, 32.0)]), 32);
-    assert_eq!(after_windows(&[(2, 8.0), (8, 16.0)]), 16);
+    assert_eq!(after_windows(1.0, &[(2, 8.0), (8, 32.0)]), 32);
+    assert_eq!(after_windows(1.0, &[(2, 8.0), (8, 16.0)]), 16);
     // More give nothing at all: a reader is slow.
-    assert!(after_windows(&[(2, 8.0), (8, 8.5)]) < 8);
+    assert!(after_windows(1.0, &[(2, 8.0), (8, 8.5)]) < 8);
+}
+
+#[test]
+fn a_queue_ends_the_growth_where_goodput_does_not_rise_with_channels() {
+    assert!(after_windows(1.2, &[(2, 8.0), (8, 16.0)]) <= 8);
+    // It does: the queue is of other causes, or just begins.
+    assert_eq!(after_windows(1.2, &[(2, 8.0), (8, 32.0)]), 16);
 }
 
 #[test]
