@@ -1,9 +1,9 @@
 //! Data channels before a transfer: which mode, who connects, and what to do when a server refuses
 //! some of it.
 //!
-//! MODE E wants the receiver to listen: PORT for a get, PASV for a put. Where a server or the path
-//! between refuses that, or never heard of MODE E, MODE S with whatever address command works is
-//! what is left.
+//! MODE E wants the receiver to listen: PORT (SPOR, where several nodes shall connect) for a get,
+//! PASV (SPAS) for a put. Where a server or the path between refuses that, or never heard of MODE
+//! E, MODE S with whatever address command works is what is left.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -39,7 +39,7 @@ pub(crate) const TURNS_MAX: usize = 6;
 
 impl Session {
     /// Makes data channels ready for a transfer in `direction`, in the best mode that works here.
-    /// `stream` insists on MODE S; `striped`: a put goes to all stripes that the server has.
+    /// `stream` insists on MODE S; `striped`: data goes over all stripes that the server has.
     /// Returns the mode.
     pub(crate) async fn make_channels(
         &mut self,
@@ -53,10 +53,10 @@ impl Session {
             let settings = self.settings(mode, direction);
             let cached = self.data.set.as_ref().is_some_and(|set| set.cached() > 0);
             let spreads = striped
-                && direction == Direction::Put
                 && mode == Mode::ExtendedBlock
-                && self.may_have_stripes();
-            let suits = direction == Direction::Get || self.has_channels_for(spreads);
+                && self.may_have_stripes()
+                && (direction == Direction::Put || self.sends_all_to_one());
+            let suits = self.has_channels_for(spreads);
             if cached && suits && self.server.can_reuse(direction) {
                 if self.settle(&settings, doing).await? {
                     return Ok(mode);
@@ -68,7 +68,7 @@ impl Session {
                 self.let_server_listen(mode, settings, spreads, doing)
                     .await?
             } else {
-                self.listen(mode, settings, doing).await?
+                self.listen(mode, settings, spreads, doing).await?
             };
             if let Some(set) = made {
                 self.data.set = Some(set);
@@ -179,22 +179,42 @@ impl Session {
         Ok(reply.filter(|_| settled))
     }
 
-    /// PORT or EPRT. `None` where the server refuses: the lesson is learned, try without.
+    /// PORT or EPRT, or SPOR where all stripes shall connect. `None` where the server refuses: the
+    /// lesson is learned, try without.
     async fn listen(
         &mut self,
         mode: Mode,
-        settings: Vec<Command>,
+        mut settings: Vec<Command>,
+        spreads: bool,
         doing: &str,
     ) -> Result<Option<ChannelSet>> {
-        let (set, command) = self.open_listener(mode)?;
+        let mut stripes = 1;
+        if spreads {
+            // How many there are, and whether their hosts may connect.
+            match self.ask_for_stripes(&settings, doing).await? {
+                Some(addresses) => stripes = addresses.len(),
+                None => return Ok(None),
+            }
+            settings.clear();
+        }
+        let (set, address) = self.open_listener(mode)?;
+        let command = match stripes {
+            1 => Self::connect_command(address),
+            _ => Command::Spor(vec![address]),
+        };
         let Some(reply) = self.ask_with(&settings, &command, doing).await? else {
             return Ok(None);
         };
         if reply.code.is_success() {
+            self.on_stripes(stripes);
             return Ok(Some(set));
         }
         if !self.is_usable() || self.endpoint.capabilities.lacks(Lack::Port) {
             return Err(Error::refused(doing, reply));
+        }
+        if stripes > 1 {
+            self.lesson(Lack::StripedPort, &reply, "SPOR", "one stripe sends all");
+            return Ok(None);
         }
         self.lesson(
             Lack::Port,
@@ -211,16 +231,17 @@ impl Session {
         self.data.params.parallelism = self.channels_wanted();
         self.forget_channels();
         let (set, address) = self.open_listener(Mode::ExtendedBlock)?;
+        let command = Self::connect_command(address);
         let settings = self.settings(Mode::ExtendedBlock, Direction::Get);
-        for command in settings.iter().chain([&address]) {
+        for command in settings.iter().chain([&command]) {
             self.control.submit(command);
         }
         self.data.set = Some(set);
         Ok(())
     }
 
-    /// A listener, and the command that tells the server of it.
-    fn open_listener(&mut self, mode: Mode) -> Result<(ChannelSet, Command)> {
+    /// A listener, and where it is.
+    fn open_listener(&mut self, mode: Mode) -> Result<(ChannelSet, SocketAddr)> {
         let [here, peer] = self.data.addresses;
         let range = self.context.connections.port_range.as_ref();
         let no_listener = |error: std::io::Error| Error::System {
@@ -230,7 +251,6 @@ impl Session {
         let listener =
             net::listen(here, range, self.data.params.socket_buffer_bytes).map_err(no_listener)?;
         let address = listener.local_addr().map_err(no_listener)?;
-        let command = Self::connect_command(address);
         let movers = [self.data.mover()?];
         let mut hosts = self.endpoint.capabilities.addresses.hosts();
         hosts.extend(&self.context.connections.data_hosts);
@@ -239,7 +259,7 @@ impl Session {
             ..self.params_for(mode)
         };
         let set = ChannelSet::passive(&movers, listener, params).map_err(no_listener)?;
-        Ok((set, command))
+        Ok((set, address))
     }
 
     /// Tells a server where to connect to.

@@ -65,7 +65,7 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) direction: Direction,
     /// MODE S even where MODE E would work.
     pub(crate) stream: bool,
-    /// A put of a file that is worth all stripes of its server.
+    /// Of a file that is worth all stripes of its server.
     pub(crate) striped: bool,
     /// ALLO, sent just before, whose refusal is ignored; or REST, whose reply is waited for:
     /// without it the transfer that follows is another one.
@@ -449,7 +449,8 @@ impl Session {
         }
         let channels = match u32::try_from(cached) {
             Ok(0) | Err(_) => self.data.params.parallelism,
-            Ok(cached) => cached,
+            // What is asked for is for each stripe.
+            Ok(cached) => cached.div_ceil(self.server.stripes.max(1)),
         };
         let limit = ANSWER_LIMIT.min(self.context.connections.stall_limit);
         LiveRequests::new(

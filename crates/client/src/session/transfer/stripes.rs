@@ -1,4 +1,5 @@
-//! Data of one transfer over several addresses of a server, one a stripe (SPAS).
+//! Data of one transfer over several addresses of a server, one a stripe (SPAS), or from several
+//! nodes of it to one address of ours (SPOR).
 //!
 //! Small files have one stripe. What SPAS costs beyond PASV, the front end's questions to its nodes
 //! and a new connection to each, is paid again for each change between the two, and small files
@@ -43,6 +44,12 @@ impl Session {
     pub(crate) fn sends_striped(&self, retrieve: &Command, restart: bool) -> bool {
         let is_whole = matches!(retrieve, Command::Retr(_)) && !restart;
         self.may_connect_to_stripes() && (is_whole || self.is_ours())
+    }
+
+    /// Told one address (SPOR), all its nodes connect there and send one file together. Of the
+    /// reference server one node does, and parts of files are wrong (docs/spec/striping.md).
+    pub(crate) fn sends_all_to_one(&self) -> bool {
+        self.is_ours() && self.may_connect_to_stripes()
     }
 
     /// A server with this extension of ours has the others too.

@@ -22,7 +22,7 @@ use self::{
     stdout::{StdoutSink, StdoutWriter},
 };
 use super::{
-    FileTransfer, LocalFuture, PieceSize,
+    FileTransfer, LocalFuture, PieceSize, SMALL_BYTES_MAX,
     range_outcome::RangeOutcome,
     remote_source::RemoteSource,
     resume::{self, Replica},
@@ -275,7 +275,7 @@ impl Download {
             doing,
             direction: Direction::Get,
             stream: way.stream || self.is_stream(),
-            striped: false,
+            striped: (self.from.length).is_none_or(|length| length > SMALL_BYTES_MAX),
             ahead: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             command: way.command,
             length: way.cut.or(way.limit),
