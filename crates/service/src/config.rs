@@ -664,6 +664,7 @@ fn connections() -> Connections {
         authorities: Authorities::System,
         addresses: AddressScope::default(),
         data_hosts: Vec::new(),
+        stripe_block: None,
         port_range: None,
         protect: None,
         locations: Locations::new(|name| env::var_os(name), uid),

@@ -119,6 +119,7 @@ fn connections(common: &Common, environment: &Environment) -> Resolved<Connectio
         },
         addresses: AddressScope::Any,
         data_hosts: common.data_host.clone(),
+        stripe_block: None,
         port_range,
         protect: common.protect,
         locations: environment.locations.clone(),

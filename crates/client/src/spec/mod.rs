@@ -90,6 +90,9 @@ pub struct Connections {
     pub addresses: AddressScope,
     /// Hosts that move data of servers, trusted without a proof (`--data-host`).
     pub data_hosts: Vec<IpAddr>,
+    /// Bytes of the blocks that a server deals out to the stripes of another in turn, more than 0;
+    /// `None`: it chooses which stripe gets what.
+    pub stripe_block: Option<u64>,
     /// Ports for listeners (`GLOBUS_TCP_PORT_RANGE`).
     pub port_range: Option<PortRange>,
     /// Minimum protection of data channels (`--protect`); `None`: [`MinProtection::Identity`] with

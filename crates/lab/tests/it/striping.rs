@@ -4,6 +4,7 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr},
+    os::unix::fs::symlink,
     path::Path,
     process::Command,
 };
@@ -64,6 +65,11 @@ impl Place {
     /// Ours, its front end at 127.0.0.1 and a data node at each of the others. The nodes end with
     /// what comes with it.
     fn ours_striped(&self, nodes: &[u8]) -> (Site, Vec<Process>) {
+        self.ours_striped_for(false, nodes)
+    }
+
+    /// The same, for anybody or for `users` of the grid.
+    fn ours_striped_for(&self, users: bool, nodes: &[u8]) -> (Site, Vec<Process>) {
         let [cert, key] = self.grid.host();
         let link = [
             ("--node-cert", cert),
@@ -89,6 +95,9 @@ impl Place {
                     link.iter()
                         .flat_map(|(flag, path)| [(*flag).into(), path.clone()]),
                 );
+                if users {
+                    command.arg("--trusted-certs").arg(self.grid.authorities());
+                }
                 let mut process = Process::spawn(command, Options::default()).expect("starts");
                 let address = |line: &str| Some(line.strip_prefix("data node on ")?.to_owned());
                 contacts.push(
@@ -98,9 +107,11 @@ impl Place {
                 );
                 running.push(process);
             }
-            let config = Godwitd::serving(root)
-                .arg("--privsep=false")
-                .arg("--allow-foreign-data-hosts");
+            let config = Godwitd::serving(root).arg("--allow-foreign-data-hosts");
+            let config = match users {
+                true => self.grid.of_godwitd(config),
+                false => config.arg("--privsep=false"),
+            };
             let config = (contacts.into_iter()).fold(config, |config, contact| {
                 config.arg("--data-nodes").arg(contact)
             });
@@ -392,9 +403,84 @@ fn our_striped_server_takes_and_gives_large_files() {
     assert!(log.contains("-> SPAS"), "{log}");
     assert_holds(&from.at("f"), &bytes);
     let back = from.local("back");
-    place.copies(&from, &options, &from.url("f"), text(&back));
+    let log = place.copies(&from, &options, &from.url("f"), text(&back));
+    assert!(log.contains("-> SPOR"), "all nodes send: {log}");
     assert_holds(&back, &bytes);
     let log = place.copies(&to, &options, &from.url("f"), &to.url("g"));
     assert!(log.contains("-> SPOR"), "{log}");
     assert_holds(&to.at("g"), &bytes);
+}
+
+/// By the name of the reference client, with its arguments.
+fn ours_as_url_copy(folder: &Path) -> Command {
+    let link = folder.join("globus-url-copy");
+    if !link.exists() {
+        symlink(godwit::binary("godwit").expect("present"), &link).expect("a link");
+    }
+    Command::new(link)
+}
+
+/// In each pairing of striped servers: files that arrive, and exit statuses.
+#[test]
+fn our_client_ends_as_the_reference_client_does() {
+    let Some(place) = Place::new() else { return };
+    let (theirs, theirs_too) = (place.striped(&[2, 3]), place.striped(&[4, 5]));
+    let (ours, _nodes) = place.ours_striped_for(true, &[2, 3]);
+    let (ours_too, _others) = place.ours_striped_for(true, &[6, 7]);
+    let folder = ours.local("");
+    let pairings = [
+        (&theirs, &theirs_too, "theirs to theirs"),
+        (&theirs, &ours, "theirs to ours"),
+        (&ours, &theirs, "ours to theirs"),
+        (&ours, &ours_too, "ours to ours"),
+    ];
+    for (from, to, pairing) in pairings {
+        let bytes = write_noise(&from.at("f"), LARGE, 11);
+        for options in [&["-stripe"][..], &["-stripe", "-p", "2", "-sbs", "100000"]] {
+            for (source, target) in [("f", "new"), ("none", "new"), ("f", "none/new")] {
+                let ends = [url(from, source), url(to, target)];
+                let status_of = |mut command: Command| {
+                    drop(fs::remove_file(to.at(target)));
+                    command.envs(place.variables()).env("HOME", &folder);
+                    command.args(["-ss", HOST_SUBJECT, "-ds", HOST_SUBJECT]);
+                    command.args(options).args(&ends);
+                    let client = Process::spawn(command, Options::default()).expect("starts");
+                    let finished = to.expect_ok(client.wait(LONG));
+                    if finished.status.success() {
+                        assert_holds(&to.at(target), &bytes);
+                    }
+                    let log = format!("{}\n{}\n{}", finished.log(), from.log(), to.log());
+                    (finished.status.code(), log)
+                };
+                let (wanted, original_log) = status_of(URL_COPY.command().expect("present"));
+                let (found, log) = status_of(ours_as_url_copy(&folder));
+                let case = format!("{pairing}, {options:?}, {source} to {target}");
+                assert_eq!(found, wanted, "{case}:\n{original_log}\n{log}");
+                let succeeds = (source, target) == ("f", "new");
+                assert_eq!(found == Some(0), succeeds, "{case}:\n{log}");
+            }
+        }
+        fs::remove_file(from.at("f")).expect("removes");
+        drop(fs::remove_file(to.at("new")));
+    }
+}
+
+#[test]
+fn blocks_of_stripes_are_asked_for_in_the_size_that_was_given() {
+    let Some(place) = Place::new() else { return };
+    let (from, to) = (place.striped(&[2, 3]), place.striped(&[4, 5]));
+    let bytes = write_noise(&from.at("f"), LARGE, 12);
+    let mut command = ours_as_url_copy(&from.local(""));
+    command.envs(place.variables());
+    command.args(["-dbg", "-ss", HOST_SUBJECT, "-ds", HOST_SUBJECT]);
+    command.args(["-sbs", "300K", &url(&from, "f"), &url(&to, "f")]);
+    let client = Process::spawn(command, Options::default()).expect("starts");
+    let finished = to.expect_ok(client.wait(LONG));
+    let log = finished.log();
+    assert!(finished.status.success(), "{log}");
+    assert!(
+        log.contains("StripeLayout=Blocked;BlockSize=307200;"),
+        "{log}"
+    );
+    assert_holds(&to.at("f"), &bytes);
 }

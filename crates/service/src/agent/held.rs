@@ -561,6 +561,7 @@ mod tests {
                 authorities: Authorities::System,
                 addresses: addresses::AddressScope::default(),
                 data_hosts: Vec::new(),
+                stripe_block: None,
                 port_range: None,
                 protect: None,
                 locations: Locations::new(|_| None, 0),

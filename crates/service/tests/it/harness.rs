@@ -359,6 +359,7 @@ fn connections(folder: &Path) -> Connections {
         authorities: Default::default(),
         addresses: Default::default(),
         data_hosts: Vec::new(),
+        stripe_block: None,
         port_range: None,
         protect: None,
         locations: godwit_gsi::cert::files::Locations {

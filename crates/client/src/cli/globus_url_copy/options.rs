@@ -56,6 +56,8 @@ pub struct Options {
     pub(crate) tcp_buffer: u64,
     /// 0: as we like.
     pub(crate) block: u64,
+    /// Of stripes; 0: none was given.
+    pub(crate) stripe_block: u64,
     pub(crate) parallelism: Option<u32>,
     pub(crate) concurrency: Option<u32>,
     /// 0: as we like.
@@ -198,6 +200,7 @@ impl Options {
             Meaning::DestinationSubject => self.subjects[1] = Some(text(value)),
             Meaning::TcpBuffer => self.tcp_buffer = size(name, &text(value))?,
             Meaning::Block => self.block = size(name, &text(value))?,
+            Meaning::StripeBlock => self.stripe_block = size(name, &text(value))?,
             Meaning::Parallelism => self.parallelism = Some(small(value)?.max(1)),
             Meaning::Concurrency => self.concurrency = Some(small(value)?.max(1)),
             Meaning::Pipelined => self.depth = small(value)?,
@@ -308,6 +311,7 @@ impl Default for Options {
             credential: None,
             tcp_buffer: 0,
             block: 0,
+            stripe_block: 0,
             parallelism: None,
             concurrency: None,
             depth: 0,

@@ -72,6 +72,7 @@ pub(crate) enum Meaning {
     DestinationSubject,
     TcpBuffer,
     Block,
+    StripeBlock,
     Parallelism,
     Concurrency,
     Pipelined,
@@ -185,8 +186,10 @@ pub const OPTIONS: &[Row] = rows! {
                                                   with -r those below too";
     Same Nothing ["-stripe", "-striped"] => "always so for large files, where the destination has \
                                              several data nodes";
-    Refused Refused ["-sbs", "-striped-block-size"] "SIZE" => "the sender chooses which data node \
-                                                               gets which bytes";
+    Same StripeBlock ["-sbs", "-striped-block-size"] "SIZE" => "between servers, blocks of this \
+                                                                size go to the data nodes in turn; \
+                                                                without it, and from here, each \
+                                                                takes what it can; 0 as without";
     Same Nothing ["-ipv6", "-IPv6"] => "always so where the host has an address of that kind";
     Refused Refused ["-u", "-udt"] => "there is no UDT here: data goes over TCP";
     Same Nothing ["-g2", "-gridftp2"] => "no effect on what arrives";

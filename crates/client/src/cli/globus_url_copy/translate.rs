@@ -38,6 +38,7 @@ pub(crate) fn job(
         return Err("no copy".to_owned());
     };
     let mut connections = invocation.connections;
+    connections.stripe_block = (options.stripe_block > 0).then_some(options.stripe_block);
     spec.shallow = spec.recursive && !options.recursive;
     spec.dotted = true;
     if let Some(part) = &mut spec.part {

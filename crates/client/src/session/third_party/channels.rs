@@ -10,6 +10,8 @@ use godwit_engine::data::{ChannelSecurity, GsiSecurity};
 use godwit_proto::{
     Command,
     command::{MarkerEvent, Mode},
+    mode_e::layout::StripeLayout,
+    opts::{Opts, RetrOptions},
     pi::transfer::Direction,
     security::Protection,
 };
@@ -182,6 +184,15 @@ impl Session {
         Ok(())
     }
 
+    /// Which stripe is to get which bytes, where the user has said so.
+    fn layout(&self) -> Option<Command> {
+        let block_bytes = self.context.connections.stripe_block?;
+        Some(Command::Opts(Opts::Retr(RetrOptions {
+            layout: Some(StripeLayout::Blocked { block_bytes }),
+            ..RetrOptions::default()
+        })))
+    }
+
     /// Once: receivers tell how far they are seldom, unless asked. What they answer changes
     /// nothing.
     fn request_markers(&mut self) {
@@ -198,7 +209,7 @@ impl Session {
     /// lesson is learned.
     async fn connect_to(
         &mut self,
-        settings: Vec<Command>,
+        mut settings: Vec<Command>,
         to: &mut Session,
         settings_there: Vec<Command>,
         spreads: bool,
@@ -225,7 +236,10 @@ impl Session {
         }
         let command = match addresses[..] {
             [address] => Self::connect_command(address),
-            _ => Command::Spor(addresses.clone()),
+            _ => {
+                settings.extend(self.layout());
+                Command::Spor(addresses.clone())
+            }
         };
         let Some(reply) = self.ask_with(&settings, &command, doing).await? else {
             return Ok(false);

@@ -20,6 +20,7 @@ const LINES: &[&str] = &[
     "-q -fast {there}f {here}new",
     "-v -p 2 {there}f {here}new",
     "-stripe -p 2 {here}f {there}new",
+    "-sbs 100000 -p 2 {there}f {here}new",
     "-vb -p 4 -tcp-bs 1048576 {there}f {here}new",
     "-dbg -bs 10000 -p 2 {here}f {there}new",
     "-rst -rst-retries 2 -rst-interval 1 -rst-timeout 0 {there}f {here}new",
