@@ -39,6 +39,7 @@ pub use forgetful_disk::ForgetfulDisk;
 pub use outcome::Outcome;
 pub use plan::{Fault, Kind, Shape, Way};
 pub use summary::{Row, summarise};
+pub use watch::{TargetWatch, difference, temporary_files};
 
 use crate::file_error::FileError;
 use crate::network;

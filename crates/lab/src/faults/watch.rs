@@ -23,7 +23,7 @@ const PATIENCE: Timespec = Timespec {
 
 /// A thread that hears of every change below one directory (not of those in directories below it).
 #[derive(Debug)]
-pub(super) struct TargetWatch {
+pub struct TargetWatch {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<Vec<String>>>>,
 }
@@ -33,7 +33,7 @@ impl TargetWatch {
     ///
     /// # Errors
     /// The kernel gives no watch.
-    pub(super) fn start(target: &Path, source: &Path) -> io::Result<TargetWatch> {
+    pub fn start(target: &Path, source: &Path) -> io::Result<TargetWatch> {
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let wanted = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
@@ -57,7 +57,7 @@ impl TargetWatch {
     ///
     /// # Errors
     /// The kernel gave no events any more.
-    pub(super) fn finish(mut self) -> io::Result<Vec<String>> {
+    pub fn finish(mut self) -> io::Result<Vec<String>> {
         self.stop.store(true, Ordering::Release);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(findings)) => findings,
@@ -125,7 +125,7 @@ pub(super) fn is_temporary(name: &[u8]) -> bool {
 }
 
 /// What is different in `other`; `None` where it holds exactly what `one` holds.
-pub(super) fn difference(one: &Path, other: &Path) -> Option<String> {
+pub fn difference(one: &Path, other: &Path) -> Option<String> {
     compare(one, other).unwrap_or_else(|error| Some(format!("cannot be compared: {error}")))
 }
 
@@ -152,7 +152,10 @@ fn compare(one: &Path, other: &Path) -> io::Result<Option<String>> {
 }
 
 /// Temporary files that are left in a directory.
-pub(super) fn temporary_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// It cannot be read.
+pub fn temporary_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut left = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use super::process::{Options, Process, Stream};
+use super::process::{Process, Spawn, Stream, spawn_here};
 use super::usage::Usage;
 use super::{Error, Missing, START_TIMEOUT, Tool, url_host};
 
@@ -151,6 +151,14 @@ impl GctConfig {
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words when it refuses
     /// its arguments, [`Error::TimedOut`].
     pub fn start(self) -> Result<GctServer, Error> {
+        self.start_by(&spawn_here)
+    }
+
+    /// The same, each process on the host that `spawn` starts programs on.
+    ///
+    /// # Errors
+    /// As [`GctConfig::start`].
+    pub fn start_by(self, spawn: &Spawn<'_>) -> Result<GctServer, Error> {
         let logs = TempDir::new().map_err(Error::os("make a directory for logs"))?;
         let mut nodes = Vec::new();
         let mut contacts = Vec::new();
@@ -158,8 +166,11 @@ impl GctConfig {
             let ip = at.unwrap_or(self.ip);
             let mut command = self.command(ip, 0, &logs.path().join(format!("node{index}.log")))?;
             command.arg("-dn").arg("-ipc-interface").arg(ip.to_string());
-            let (node, port) = start_one(command)?;
-            nodes.push(node);
+            let (node, port) = start_one(spawn(ip, command)?)?;
+            nodes.push(GctNode {
+                process: node,
+                port,
+            });
             contacts.push(format!("{}:{port}", url_host(ip)));
         }
         let mut command = self.command(self.ip, self.port, &logs.path().join("server.log"))?;
@@ -167,8 +178,11 @@ impl GctConfig {
             command.arg("-r").arg(contacts.join(","));
         }
         let (process, port) = match self.port {
-            0 => start_one(command)?,
-            port => (start_at(command, SocketAddr::new(self.ip, port))?, port),
+            0 => start_one(spawn(self.ip, command)?)?,
+            port => (
+                start_at(spawn(self.ip, command)?, SocketAddr::new(self.ip, port))?,
+                port,
+            ),
         };
         Ok(GctServer {
             process,
@@ -224,11 +238,18 @@ impl GctConfig {
     }
 }
 
+/// A data node, and the port where it hears of its front end.
+#[derive(Debug)]
+struct GctNode {
+    process: Process,
+    port: u16,
+}
+
 /// A running `globus-gridftp-server`. Dropping it ends it, its sessions and its data nodes.
 #[derive(Debug)]
 pub struct GctServer {
     process: Process,
-    nodes: Vec<Process>,
+    nodes: Vec<GctNode>,
     addr: SocketAddr,
     config: GctConfig,
     logs: TempDir,
@@ -291,6 +312,27 @@ impl GctServer {
         self.process.signal_group(Signal::KILL)
     }
 
+    /// Sends a signal to a data node and the transfers that it carries.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the kernel refuses.
+    ///
+    /// # Panics
+    /// There is no such node.
+    pub fn signal_node(&self, index: usize, signal: Signal) -> Result<(), Error> {
+        self.nodes[index].process.signal_group(signal)
+    }
+
+    /// Where each data node hears of its front end; none where the server moves data itself.
+    pub fn node_ports(&self) -> Vec<u16> {
+        self.nodes.iter().map(|node| node.port).collect()
+    }
+
+    /// What the front end and its sessions have cost so far, without data nodes.
+    pub fn front_usage(&self) -> Usage {
+        self.process.usage()
+    }
+
     /// Kills a data node and the transfers that it carries, as a crash of its host would.
     ///
     /// # Errors
@@ -299,7 +341,7 @@ impl GctServer {
     /// # Panics
     /// There is no such node.
     pub fn crash_node(&self, index: usize) -> Result<(), Error> {
-        self.nodes[index].signal_group(Signal::KILL)
+        self.signal_node(index, Signal::KILL)
     }
 
     /// Kills the transfers that a data node carries, and leaves it listening.
@@ -310,7 +352,7 @@ impl GctServer {
     /// # Panics
     /// There is no such node.
     pub fn crash_node_transfers(&self, index: usize) -> Result<(), Error> {
-        let node = self.nodes[index].id();
+        let node = self.nodes[index].process.id();
         let children = fs::read_to_string(format!("/proc/{node}/task/{node}/children"))
             .map_err(Error::os("read the processes of a data node"))?;
         for child in children.split_whitespace() {
@@ -327,7 +369,7 @@ impl GctServer {
     pub fn log(&self) -> String {
         let mut text = self.process.log();
         for node in &self.nodes {
-            text.push_str(&node.log());
+            text.push_str(&node.process.log());
         }
         let mut files: Vec<PathBuf> = fs::read_dir(self.logs.path())
             .into_iter()
@@ -347,20 +389,14 @@ impl GctServer {
     /// What the server, its sessions and its data nodes have cost so far. A session counts fully
     /// once the server has reaped it, a moment after its connection closed.
     pub fn usage(&self) -> Usage {
-        self.nodes.iter().fold(self.process.usage(), |sum, node| {
-            let usage = node.usage();
-            Usage {
-                wall: sum.wall.max(usage.wall),
-                user: sum.user + usage.user,
-                system: sum.system + usage.system,
-                peak_rss_bytes: sum.peak_rss_bytes.max(usage.peak_rss_bytes),
-            }
-        })
+        Usage::sum(
+            self.process.usage(),
+            self.nodes.iter().map(|node| node.process.usage()),
+        )
     }
 }
 
-fn start_one(command: Command) -> Result<(Process, u16), Error> {
-    let mut process = Process::spawn(command, Options::default())?;
+fn start_one(mut process: Process) -> Result<(Process, u16), Error> {
     let port = process.wait_for_line(
         Stream::Stdout,
         "say that it listens",
@@ -371,8 +407,7 @@ fn start_one(command: Command) -> Result<(Process, u16), Error> {
 }
 
 /// It says where it listens only if it had to choose, so we ask there.
-fn start_at(command: Command, addr: SocketAddr) -> Result<Process, Error> {
-    let mut process = Process::spawn(command, Options::default())?;
+fn start_at(mut process: Process, addr: SocketAddr) -> Result<Process, Error> {
     let deadline = Instant::now() + START_TIMEOUT;
     while TcpStream::connect_timeout(&addr, START_TIMEOUT).is_err() {
         let program = process.program().to_owned();

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::process::{self, Finished, Options, Process, Stream};
+use super::process::{self, Finished, Process, Spawn, Stream};
 use super::tool::is_executable;
 use super::usage::Usage;
 use super::{Error, Missing, RUN_TIMEOUT, START_TIMEOUT};
@@ -145,6 +145,14 @@ impl GodwitdConfig {
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`] with its own words when it refuses
     /// to start, [`Error::TimedOut`].
     pub fn start(self) -> Result<Godwitd, Error> {
+        self.start_by(&process::spawn_here)
+    }
+
+    /// The same, on the host that `spawn` starts programs on.
+    ///
+    /// # Errors
+    /// As [`GodwitdConfig::start`].
+    pub fn start_by(self, spawn: &Spawn<'_>) -> Result<Godwitd, Error> {
         let program = match &self.binary {
             Some(path) => path.clone(),
             None => binary("godwitd")?,
@@ -165,7 +173,7 @@ impl GodwitdConfig {
         if let Some(id) = self.user {
             command.uid(id).gid(id);
         }
-        let mut process = Process::spawn(command, Options::default())?;
+        let mut process = spawn(self.ip, command)?;
         let addr = process.wait_for_line(
             Stream::Stdout,
             "say that it listens",

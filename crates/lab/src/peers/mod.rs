@@ -18,6 +18,7 @@
 //! | [`ssh`] | `sshd`, with keys of its own |
 //! | [`iperf3`] | `iperf3`, both ends |
 //! | [`godwit`] | our own `godwitd` and `godwit` |
+//! | [`striped`] | our own `godwitd` with data nodes |
 //! | [`grid`] | nothing: certificates, with which the two above know each other |
 //! | [`tool`] | any program that runs to its end |
 //! | [`process`] | the process group below all of them |
@@ -56,6 +57,7 @@ pub mod process;
 pub(crate) mod request;
 pub mod service;
 pub mod ssh;
+pub mod striped;
 pub mod tar;
 pub mod tool;
 pub mod usage;

@@ -9,7 +9,7 @@
 //! Nothing is done by name, and no process id is used after its process was reaped.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -142,6 +142,17 @@ pub struct Process {
     started: Instant,
     peak_rss_bytes: u64,
     ended: Option<(ExitStatus, Usage)>,
+}
+
+/// Starts a program on the host that has an address.
+pub type Spawn<'a> = dyn Fn(IpAddr, Command) -> Result<Process, Error> + 'a;
+
+/// Starts it where we are, whatever its address: on loopback all addresses are ours.
+///
+/// # Errors
+/// [`Error::Os`].
+pub fn spawn_here(_: IpAddr, command: Command) -> Result<Process, Error> {
+    Process::spawn(command, Options::default())
 }
 
 impl Process {

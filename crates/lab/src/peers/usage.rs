@@ -39,6 +39,16 @@ impl Usage {
         self.user + self.system
     }
 
+    /// What one group and others have cost together, at the same time.
+    pub fn sum(one: Usage, others: impl Iterator<Item = Usage>) -> Usage {
+        others.fold(one, |sum, usage| Usage {
+            wall: sum.wall.max(usage.wall),
+            user: sum.user + usage.user,
+            system: sum.system + usage.system,
+            peak_rss_bytes: sum.peak_rss_bytes.max(usage.peak_rss_bytes),
+        })
+    }
+
     /// What was spent since `earlier`. The peak stays the later one: it cannot be taken apart.
     pub fn since(&self, earlier: &Usage) -> Usage {
         Usage {

@@ -52,7 +52,7 @@ pub(super) fn figure(results: &Results, groups: &[Group<'_>]) -> Option<Figure> 
 
 fn capacity(scenario: &Scenario, groups: &[&Group<'_>]) -> f64 {
     (groups.iter())
-        .map(|group| scenario.path.capacity_bps(&group.cell) / 1e6)
+        .map(|group| scenario.capacity_bps(&group.cell) / 1e6)
         .fold(0.0, f64::max)
 }
 
@@ -240,6 +240,7 @@ fn x_label(axis: X) -> &'static str {
         X::Loss => "Random loss, %",
         X::Background => "Background traffic, % of the link",
         X::FileSize => "Size of a file, kB",
+        X::Nodes => "Data nodes",
         X::Method => "",
     }
 }

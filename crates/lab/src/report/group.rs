@@ -240,6 +240,7 @@ pub(super) fn varying(groups: &[Group<'_>]) -> Vec<Facet> {
         Facet::Compute,
         Facet::Traffic,
         Facet::Files,
+        Facet::Nodes,
     ]
     .into_iter()
     .filter(|facet| {

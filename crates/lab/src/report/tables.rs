@@ -34,7 +34,7 @@ pub(super) fn tables(results: &Results, groups: &[Group<'_>]) -> Vec<Table> {
         paper(results, groups),
         expectations(results, groups),
         judgements(results, groups),
-        measurements(groups),
+        measurements(results, groups),
     ];
     all.retain(|table| !table.rows.is_empty());
     all
@@ -100,6 +100,7 @@ fn facet_head(facet: Facet) -> (&'static str, &'static str) {
         Facet::Compute => ("ext.cmp", "ext.cmp = "),
         Facet::Traffic => ("ext.tfr", "ext.tfr = "),
         Facet::Files => ("files", ""),
+        Facet::Nodes => ("nodes", "nodes "),
         Facet::CongestionControl => ("congestion control", ""),
         Facet::Channels | Facet::Method => ("", ""),
     }
@@ -146,13 +147,21 @@ pub(super) fn judgements(results: &Results, groups: &[Group<'_>]) -> Table {
     }
 }
 
-fn measurements(groups: &[Group<'_>]) -> Table {
+fn measurements(results: &Results, groups: &[Group<'_>]) -> Table {
     let facets = varying(groups);
     let mut head = place_head(&facets);
     head.extend(["N", "goodput, Mbit/s", "± 95 %", "range", "runs"]);
     let files = groups.iter().any(|group| group.cell.files > 0);
     if files {
         head.extend(["files/s", "client CPU, s", "server CPU, s"]);
+    }
+    let nodes = groups.iter().any(|group| group.cell.nodes > 0);
+    if nodes {
+        head.extend([
+            "of all links, %",
+            "front ends' CPU, s/GB",
+            "nodes' CPU, s/GB",
+        ]);
     }
     head.extend([
         "resent, %",
@@ -190,6 +199,18 @@ fn measurements(groups: &[Group<'_>]) -> Table {
                     of(|outcome| outcome.server_cpu_seconds),
                 ]);
             }
+            if nodes {
+                let links_bps = results.scenario.links_bps(&group.cell);
+                let share = group.summary(|outcome| outcome.goodput_bps / links_bps * 100.0);
+                row.extend([
+                    share.map_or("–".to_owned(), |share| short(share.median)),
+                    of(|outcome| per_gb(outcome.front_end_cpu_seconds, outcome)),
+                    of(|outcome| {
+                        let nodes = outcome.server_cpu_seconds - outcome.front_end_cpu_seconds;
+                        per_gb(nodes, outcome)
+                    }),
+                ]);
+            }
             row.extend([
                 of(|outcome| outcome.sender.retransmitted() * 100.0),
                 of(|outcome| outcome.sender.in_flight_bytes / 1e3),
@@ -207,6 +228,11 @@ fn measurements(groups: &[Group<'_>]) -> Table {
         head,
         rows,
     }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes have fewer digits")]
+fn per_gb(seconds: f64, outcome: &RunOutcome) -> f64 {
+    seconds / (outcome.bytes as f64 / 1e9).max(f64::MIN_POSITIVE)
 }
 
 /// How it was measured, in sentences.

@@ -49,6 +49,7 @@ fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Exp
             .collect();
         let checks = [
             bounds(&ours, expect),
+            of_links(results, &ours, expect),
             linear(&ours, expect),
             near_theory(results, &ours, expect),
         ];
@@ -92,6 +93,30 @@ fn bounds(groups: &[&Group<'_>], expect: &Expectation) -> Option<(bool, String)>
         format!("{} to {} Mbit/s", short(low), short(high))
     };
     Some((holds, text))
+}
+
+/// Whether all medians are such a share of what the links of all nodes carry, and the least.
+fn of_links(
+    results: &Results,
+    groups: &[&Group<'_>],
+    expect: &Expectation,
+) -> Option<(bool, String)> {
+    let least = expect.links_at_least?;
+    let worst = (groups.iter())
+        .filter_map(|group| Some((share_of_links(results, group)?, group)))
+        .min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (share, group) = worst;
+    let text = format!(
+        "at least {} % of all links ({} nodes)",
+        short(share * 100.0),
+        group.cell.nodes
+    );
+    Some((share >= least.0, text))
+}
+
+fn share_of_links(results: &Results, group: &Group<'_>) -> Option<f64> {
+    let links = results.scenario.links_bps(&group.cell);
+    Some(group.goodput()?.median * 1e6 / links)
 }
 
 /// Whether goodput is in proportion to channels, and the largest deviation.
@@ -270,6 +295,15 @@ fn value(
         Quantity::Fairness => {
             let jain = judged_first()?.jain?;
             Some(format!("Jain's index {jain:.3}"))
+        }
+        Quantity::OfLinks => {
+            let shares: Vec<String> = (groups.iter())
+                .filter_map(|group| {
+                    let share = share_of_links(results, group)?;
+                    Some(format!("{share:.3} ({} nodes)", group.cell.nodes))
+                })
+                .collect();
+            (!shares.is_empty()).then(|| shares.join(", "))
         }
         Quantity::Gain => {
             let (_, channels, goodput) = best(groups)?;

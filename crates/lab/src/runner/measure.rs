@@ -15,7 +15,7 @@ use super::transfer::Transfer;
 use super::watch::{SenderSeries, Watch};
 use crate::network::{self, Network};
 use crate::peers::SystemCpu;
-use crate::scenario::{Cell, DATA_LINK, Method, Scenario};
+use crate::scenario::{Cell, Method, NodeFate, Scenario};
 use crate::stats;
 
 /// How often connections are looked at.
@@ -62,7 +62,9 @@ impl Job<'_> {
                 channels: self.cell.channels,
                 events: (method.is_tuned() && scenario.evolves(method)).then_some(&*events),
             };
-            transfers.push(Transfer::prepare(method, &network, index, task, loopback)?);
+            let nodes = self.cell.nodes;
+            let transfer = Transfer::prepare(method, &network, index, task, loopback, nodes)?;
+            transfers.push(transfer);
         }
         let others = ["left", if loopback { "left" } else { "right" }]
             .map(|side| format!("{side}{}", method.transfers));
@@ -84,6 +86,7 @@ impl Job<'_> {
             transfers,
             beside,
             loads,
+            node_ends: scenario.node_ends(self.cell),
             samples,
         };
         match self.payload {
@@ -103,6 +106,8 @@ struct Measurement<'a> {
     /// The receiving kernel of other TCP connections.
     beside: Option<Watch>,
     loads: Loads,
+    /// Data nodes that are still to end: when, which, and how.
+    node_ends: Vec<(f64, u32, NodeFate)>,
     samples: &'a mut Vec<Sample>,
 }
 
@@ -116,12 +121,12 @@ impl Measurement<'_> {
             self.must_run()?;
         }
         let meters = self.meters()?;
-        let mut seen = SenderSeries::start(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+        let mut seen = SenderSeries::start(self.transfers.iter_mut().flat_map(|t| &mut t.senders))?;
         let start = self.look(Some(first))?;
         self.network.lap()?;
         let end = loop {
             let now = self.look(Some(first))?;
-            seen.look(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+            seen.look(self.transfers.iter_mut().flat_map(|t| &mut t.senders))?;
             self.must_run()?;
             if now >= start + measure {
                 break now;
@@ -144,12 +149,12 @@ impl Measurement<'_> {
     fn file(mut self, file: &SourceFile) -> Result<RunOutcome, RunError> {
         let meters = self.meters()?;
         self.network.lap()?;
-        let mut seen = SenderSeries::start(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+        let mut seen = SenderSeries::start(self.transfers.iter_mut().flat_map(|t| &mut t.senders))?;
         let first = self.wait_for_data()?;
         let limit = self.job.scenario.run.measure.0;
         while self.transfers[0].is_running()? {
             let now = self.look(Some(first))?;
-            seen.look(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+            seen.look(self.transfers.iter_mut().flat_map(|t| &mut t.senders))?;
             if now > limit {
                 return Err(RunError::TooLong { seconds: limit });
             }
@@ -171,7 +176,7 @@ impl Measurement<'_> {
     fn files(mut self, set: &FileSet) -> Result<RunOutcome, RunError> {
         let meters = self.meters()?;
         self.network.lap()?;
-        let mut seen = SenderSeries::start(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+        let mut seen = SenderSeries::start(self.transfers.iter_mut().flat_map(|t| &mut t.senders))?;
         let limit = self.job.scenario.run.measure.0;
         let mut first = None;
         let done = loop {
@@ -180,11 +185,11 @@ impl Measurement<'_> {
                 break true;
             }
             let now = self.look(None)?;
-            if first.is_none() && self.transfers[0].receiver.bytes() >= FIRST_DATA_BYTES {
+            if first.is_none() && self.transfers[0].bytes_received() >= FIRST_DATA_BYTES {
                 first = Some(now);
             }
             if self.looks.is_multiple_of(SENDER_LOOKS) {
-                seen.look(self.transfers.iter_mut().map(|t| &mut t.sender))?;
+                seen.look(self.transfers.iter_mut().flat_map(|t| &mut t.senders))?;
             }
             if now >= limit {
                 break false;
@@ -222,7 +227,7 @@ impl Measurement<'_> {
         let limit = FIRST_DATA_TIMEOUT.as_secs_f64() + 50.0 * self.job.cell.rtt_s();
         loop {
             let now = self.look(None)?;
-            if self.transfers[0].receiver.bytes() >= FIRST_DATA_BYTES {
+            if self.transfers[0].bytes_received() >= FIRST_DATA_BYTES {
                 return Ok(now);
             }
             self.must_run()?;
@@ -238,8 +243,13 @@ impl Measurement<'_> {
     /// Tells the emulator what is to become of the path, now that its time begins.
     fn schedule_changes(&self) -> Result<(), RunError> {
         let control = self.network.control();
-        for (at, link, to) in self.job.scenario.alterations(self.job.cell) {
-            (control.alter(link, Duration::from_secs_f64(at), to)).map_err(network::Error::from)?;
+        for (at, link, to) in self
+            .job
+            .scenario
+            .alterations(self.job.cell, self.job.method)
+        {
+            (control.alter(&link, Duration::from_secs_f64(at), to))
+                .map_err(network::Error::from)?;
         }
         Ok(())
     }
@@ -267,6 +277,12 @@ impl Measurement<'_> {
         if let Some(first) = first {
             let since = seconds - first;
             self.loads.at(self.network, Some(since))?;
+            let (due, later) = (self.node_ends.drain(..)).partition(|(at, ..)| since >= *at);
+            self.node_ends = later;
+            let due: Vec<(f64, u32, NodeFate)> = due;
+            for (_, node, fate) in due {
+                self.transfers[0].end_node(node, fate)?;
+            }
             for transfer in &mut self.transfers {
                 if transfer.started.is_none() && since >= transfer.due {
                     transfer.start(self.network, now())?;
@@ -292,6 +308,7 @@ impl Measurement<'_> {
         Ok(Meters {
             client: clients.iter().sum(),
             server: servers.iter().sum(),
+            front_end: self.transfers.iter().map(Transfer::front_end_cpu).sum(),
             machine: SystemCpu::now().map_err(network::Error::from)?,
         })
     }
@@ -318,7 +335,16 @@ impl Measurement<'_> {
         seen: &SenderSeries,
         report: &crate::emulator::Report,
     ) -> RunOutcome {
-        let fidelity = Fidelity::of(report, DATA_LINK);
+        let links = (self.job.scenario).data_links(self.job.cell, self.job.method);
+        let fidelity = Fidelity::of(report, &links);
+        let of_link = |link: &String| {
+            let delivered = report.link(link).map_or(0, |link| link.delivered_bytes);
+            rate_bps(delivered, report.seconds)
+        };
+        let nodes_bps = match self.job.cell.nodes {
+            0 => Vec::new(),
+            _ => links.iter().map(of_link).collect(),
+        };
         let emulator = fidelity.emulator_cpus * report.seconds;
         let others = (used.busy - used.client - used.server - emulator).max(0.0);
         let count = self.job.method.transfers;
@@ -334,13 +360,17 @@ impl Measurement<'_> {
             files: 0,
             stopped: false,
             first_data_seconds: first,
-            channels_seen: self.transfers.iter().map(|t| t.receiver.receivers()).sum(),
+            channels_seen: (self.transfers.iter().flat_map(|t| &t.receivers))
+                .map(Watch::receivers)
+                .sum(),
             channels_mean: stats::mean(&live).unwrap_or(0.0) * f64::from(count),
             beside_bps: (self.beside.as_ref()).map(|_| goodput_bps(&self.samples_of(count, span))),
             transfers_bps,
-            sender: seen.summary(self.transfers.iter().map(|t| &t.sender)),
+            sender: seen.summary(self.transfers.iter().flat_map(|t| &t.senders)),
             client_cpu_seconds: used.client,
             server_cpu_seconds: used.server,
+            front_end_cpu_seconds: used.front_end,
+            nodes_bps,
             stolen_cpu_seconds: used.stolen,
             other_cpu_seconds: others,
             sharing: self.loads.sharing(),
@@ -386,6 +416,7 @@ fn rate_bps(bytes: u64, seconds: f64) -> f64 {
 struct Meters {
     client: Duration,
     server: Duration,
+    front_end: Duration,
     machine: SystemCpu,
 }
 
@@ -393,6 +424,7 @@ struct Meters {
 struct Used {
     client: f64,
     server: f64,
+    front_end: f64,
     stolen: f64,
     busy: f64,
 }
@@ -402,6 +434,7 @@ impl Meters {
         Used {
             client: self.client.saturating_sub(earlier.client).as_secs_f64(),
             server: self.server.saturating_sub(earlier.server).as_secs_f64(),
+            front_end: (self.front_end.saturating_sub(earlier.front_end)).as_secs_f64(),
             busy: self.machine.busy_since(&earlier.machine).as_secs_f64(),
             stolen: self.machine.stolen_since(&earlier.machine).as_secs_f64(),
         }

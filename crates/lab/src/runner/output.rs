@@ -17,10 +17,10 @@ const EVENTS_FOLDER: &str = "events";
 const SCENARIO_FILE: &str = "scenario.toml";
 
 const CSV_HEAD: &str = "number,repeat,attempt,seed,method,rate_bps,delay_s,loss,background,\
-congestion_control,channels,compute,traffic,files,file_bytes,goodput_bps,bytes,seconds,files_done,\
+congestion_control,channels,compute,traffic,files,file_bytes,nodes,goodput_bps,bytes,seconds,files_done,\
 stopped,first_data_s,channels_seen,\
 channels_mean,beside_bps,retransmitted,\
-in_flight_bytes,rtt_ms,rtt_min_ms,client_cpu_s,server_cpu_s,stolen_cpu_s,other_cpu_s,\
+in_flight_bytes,rtt_ms,rtt_min_ms,client_cpu_s,server_cpu_s,front_end_cpu_s,stolen_cpu_s,other_cpu_s,\
 lateness_mean_us,\
 lateness_p99_us,lateness_max_us,dropped_queue_full,dropped_red,dropped_loss,faithful,error";
 
@@ -106,6 +106,7 @@ fn csv_line(run: &Run) -> String {
         cell.traffic.to_string(),
         cell.files.to_string(),
         cell.file_bytes.to_string(),
+        cell.nodes.to_string(),
     ];
     match &run.result {
         Some(result) => fields.extend([
@@ -126,6 +127,7 @@ fn csv_line(run: &Run) -> String {
             format!("{:.3}", result.sender.rtt_min_ms),
             format!("{:.2}", result.client_cpu_seconds),
             format!("{:.2}", result.server_cpu_seconds),
+            format!("{:.3}", result.front_end_cpu_seconds),
             format!("{:.2}", result.stolen_cpu_seconds),
             format!("{:.2}", result.other_cpu_seconds),
             format!("{:.1}", result.fidelity.lateness_mean_us),
@@ -138,7 +140,7 @@ fn csv_line(run: &Run) -> String {
             String::new(),
         ]),
         None => {
-            fields.extend(vec![String::new(); 24]);
+            fields.extend(vec![String::new(); 25]);
             let error = run.error.as_deref().unwrap_or_default();
             let first_line = error.lines().next().unwrap_or_default();
             fields.push(format!("\"{}\"", first_line.replace('"', "'")));

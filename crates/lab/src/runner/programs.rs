@@ -5,16 +5,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use super::payload::Payload;
 use crate::host::Host;
 use crate::network;
 use crate::peers::gct::{self, GctServer};
-use crate::peers::godwit::{self, Godwitd};
+use crate::peers::godwit::{self, Godwitd, GodwitdConfig};
 use crate::peers::grid::{self, Grid};
 use crate::peers::iperf3::{self, Iperf3Server};
+use crate::peers::process::{Options, Process};
+use crate::peers::striped::StripedGodwitd;
 use crate::peers::tar::{self, TarServer};
 use crate::peers::{self, Missing, Usage, http, plain_ftp};
-use crate::scenario::{Client, Direction, Method, Server};
+use crate::scenario::{Client, Direction, Method, NodeFate, Server};
 
 /// Bytes asked of `/dev/zero`: more than any run takes (2 h at 100 Gbit/s).
 const ENDLESS_BYTES: u64 = 100_000_000_000_000;
@@ -89,12 +93,61 @@ impl HttpsDoor {
 pub(super) enum Serving {
     Gct(GctServer),
     Godwitd(Godwitd),
+    Striped(StripedGodwitd),
     GodwitdHttps(HttpsDoor),
     Iperf3(Iperf3Server),
     Tar(TarServer),
 }
 
 impl Serving {
+    /// Starts a server with its data nodes, each in its host. Otherwise as [`Serving::start`].
+    pub(super) fn start_striped(
+        method: &Method,
+        host: &Host,
+        nodes: &[&Host],
+        grid: Option<&Grid>,
+    ) -> Result<Serving, network::Error> {
+        let ip = IpAddr::V4(host.address());
+        let addresses: Vec<IpAddr> = nodes.iter().map(|node| node.address().into()).collect();
+        let spawn = |at: IpAddr, command: Command| {
+            let of_address = |host: &&&Host| IpAddr::V4(host.address()) == at;
+            let host = nodes.iter().find(of_address).copied().unwrap_or(host);
+            let spawned = host.enter(|| Process::spawn(command, Options::default()));
+            spawned.unwrap_or_else(|error| {
+                let source = std::io::Error::other(error.to_string());
+                Err(peers::Error::os("start a program on a host")(source))
+            })
+        };
+        Ok(match (method.server, grid) {
+            (Server::GlobusGridftpServer, _) => {
+                let config = GctServer::serving("/").ip(ip).data_nodes_at(&addresses);
+                Serving::Gct(config.start_by(&spawn)?)
+            }
+            (_, Some(grid)) => {
+                let config = Godwitd::serving("/").ip(ip).anonymous(access(method));
+                let config = foreign_hosts(method, config);
+                let root = Path::new("/");
+                let started = StripedGodwitd::start(config, root, &addresses, grid, &spawn)?;
+                Serving::Striped(started)
+            }
+            (_, None) => return Err(misused("data nodes need certificates").into()),
+        })
+    }
+
+    /// Lets a data node die, or end in good order; `node` from 0.
+    pub(super) fn end_node(&self, node: usize, fate: NodeFate) -> Result<(), peers::Error> {
+        let signal = match fate {
+            NodeFate::Killed => Signal::KILL,
+            NodeFate::Drained => Signal::TERM,
+            NodeFate::Cut | NodeFate::Healed => return Ok(()),
+        };
+        match self {
+            Serving::Gct(server) => server.signal_node(node, signal),
+            Serving::Striped(server) => server.signal_node(node, signal),
+            _ => Ok(()),
+        }
+    }
+
     /// Starts the server in its host. It serves the whole machine, and lets clients write where the
     /// direction asks for it; nothing else can reach it. With a `grid` it is for its user alone.
     /// `tar` offers the source alone.
@@ -105,18 +158,11 @@ impl Serving {
         grid: Option<&Grid>,
     ) -> Result<Serving, network::Error> {
         let ip = IpAddr::V4(host.address());
-        let direction = method.direction;
-        let access = match direction {
-            Direction::Get => "ro",
-            Direction::Put | Direction::ThirdParty => "rw",
-        };
+        let access = access(method);
         let started = host.enter(|| match method.server {
             Server::Godwitd => {
                 let config = Godwitd::serving("/").ip(ip).anonymous(access);
-                let config = match direction {
-                    Direction::ThirdParty => config.arg("--allow-foreign-data-hosts"),
-                    Direction::Get | Direction::Put => config,
-                };
+                let config = foreign_hosts(method, config);
                 let config = match grid {
                     Some(grid) => grid.of_godwitd(config),
                     None => config,
@@ -145,9 +191,42 @@ impl Serving {
         match self {
             Serving::Gct(server) => server.usage(),
             Serving::Godwitd(server) => server.usage(),
+            Serving::Striped(server) => server.usage(),
             Serving::GodwitdHttps(door) => door.server.usage(),
             Serving::Iperf3(server) => server.process().usage(),
             Serving::Tar(server) => server.process().usage(),
+        }
+    }
+
+    /// Of its front end alone; nothing where it has no data nodes.
+    pub(super) fn front_usage(&self) -> Usage {
+        match self {
+            Serving::Gct(server) if !server.node_ports().is_empty() => server.front_usage(),
+            Serving::Striped(server) => server.front_usage(),
+            _ => Usage::default(),
+        }
+    }
+
+    /// Where each of its data nodes hears of its front end.
+    pub(super) fn node_ports(&self) -> Vec<u16> {
+        match self {
+            Serving::Gct(server) => server.node_ports(),
+            Serving::Striped(server) => {
+                let addresses = server.node_addresses();
+                addresses.iter().map(SocketAddr::port).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Hosts of its data nodes, for clients that must be told.
+    fn node_hosts(&self) -> Vec<IpAddr> {
+        match self {
+            Serving::Striped(server) => {
+                let addresses = server.node_addresses();
+                addresses.iter().map(SocketAddr::ip).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -155,6 +234,7 @@ impl Serving {
         match self {
             Serving::Gct(server) => server.machine_url(path),
             Serving::Godwitd(server) => server.url(path),
+            Serving::Striped(server) => server.front().url(path),
             Serving::GodwitdHttps(door) => door.url(path),
             Serving::Iperf3(_) | Serving::Tar(_) => String::new(),
         }
@@ -164,10 +244,26 @@ impl Serving {
         match self {
             Serving::Gct(server) => server.addr(),
             Serving::Godwitd(server) => server.addr(),
+            Serving::Striped(server) => server.front().addr(),
             Serving::GodwitdHttps(door) => door.address,
             Serving::Iperf3(server) => server.addr(),
             Serving::Tar(server) => server.addr(),
         }
+    }
+}
+
+/// What anybody may do there.
+fn access(method: &Method) -> &'static str {
+    match method.direction {
+        Direction::Get => "ro",
+        Direction::Put | Direction::ThirdParty => "rw",
+    }
+}
+
+fn foreign_hosts(method: &Method, config: GodwitdConfig) -> GodwitdConfig {
+    match method.direction {
+        Direction::ThirdParty => config.arg("--allow-foreign-data-hosts"),
+        Direction::Get | Direction::Put => config,
     }
 }
 
@@ -484,6 +580,12 @@ fn godwit(method: &Method, ends: Ends<'_>, task: Task<'_>) -> Result<Command, pe
     }
     if let Some(door) = ends.door() {
         command.arg("--ca").arg(&door.authority);
+    }
+    // Nothing proves that nodes belong to their front end.
+    for server in [ends.source, ends.destination].into_iter().flatten() {
+        for host in server.node_hosts() {
+            command.args(["--data-host", &host.to_string()]);
+        }
     }
     let ends = [ends.from(task.payload, ""), ends.to(task.payload, "")];
     command.args(&method.arguments);

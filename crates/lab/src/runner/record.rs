@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::evolution::Evolution;
 use crate::emulator::Report;
 use crate::load::Sharing;
+use crate::path::Counters;
 use crate::scenario::Cell;
 
 /// One run of one method in one cell: a line of `runs.jsonl`.
@@ -81,8 +82,14 @@ pub struct RunOutcome {
     pub sender: Sender,
     /// Processor time of the client meanwhile, s; the kernel's work in interrupts not included.
     pub client_cpu_seconds: f64,
-    /// And of the server.
+    /// And of the server, its data nodes included.
     pub server_cpu_seconds: f64,
+    /// And of front ends without their data nodes; 0 where there are none.
+    #[serde(default)]
+    pub front_end_cpu_seconds: f64,
+    /// What came over the link of each data node meanwhile, headers included, bit/s.
+    #[serde(default)]
+    pub nodes_bps: Vec<f64>,
     /// Processor time that the hypervisor kept from this machine meanwhile, s.
     pub stolen_cpu_seconds: f64,
     /// Processor time that anything else took meanwhile, s: neither the two programs nor the
@@ -155,9 +162,11 @@ pub struct Fidelity {
 }
 
 impl Fidelity {
-    /// Of a report; `link` is the way of the data.
-    pub fn of(report: &Report, link: &str) -> Fidelity {
-        let counters = report.link(link).copied().unwrap_or_default();
+    /// Of a report; `links` are the ways of the data.
+    pub fn of(report: &Report, links: &[String]) -> Fidelity {
+        let counters = links.iter().filter_map(|link| report.link(link));
+        let sum = |of: fn(&Counters) -> u64| counters.clone().map(of).sum();
+        let longest = counters.clone().map(|link| link.queue_peak_packets).max();
         Fidelity {
             lateness_mean_us: report.lateness.mean_us,
             lateness_p50_us: report.lateness.p50_us,
@@ -165,11 +174,11 @@ impl Fidelity {
             lateness_max_us: report.lateness.max_us,
             emulator_cpus: report.cpu_shares.iter().sum(),
             realtime: report.realtime,
-            dropped_queue_full: counters.dropped_queue_full,
-            dropped_red: counters.dropped_red,
-            dropped_loss: counters.dropped_loss,
-            packets: counters.packets,
-            queue_peak_packets: counters.queue_peak_packets,
+            dropped_queue_full: sum(|link| link.dropped_queue_full),
+            dropped_red: sum(|link| link.dropped_red),
+            dropped_loss: sum(|link| link.dropped_loss),
+            packets: sum(|link| link.packets),
+            queue_peak_packets: longest.unwrap_or_default(),
             unfaithful: report.unfaithful.clone(),
         }
     }

@@ -1,6 +1,6 @@
 //! What the kernels at both ends of a transfer report of its connections (`tcp_info`).
 
-use godwit_engine::host::tcp_diag::TcpDiag;
+use godwit_engine::host::tcp_diag::{TcpConnection, TcpDiag};
 
 use super::RunError;
 use super::record::Sender;
@@ -14,6 +14,8 @@ const CHANNEL_BYTES: u64 = 8 << 10;
 /// The connections of a host, those that have closed included.
 pub(super) struct Watch {
     diag: TcpDiag,
+    /// Connections to this port of the host are no data.
+    control: Option<u16>,
     totals: ConnectionTotals,
     live: u32,
 }
@@ -23,13 +25,26 @@ impl Watch {
         let diag = host.enter(TcpDiag::open)?.map_err(RunError::Diag)?;
         Ok(Watch {
             diag,
+            control: None,
             totals: ConnectionTotals::default(),
             live: 0,
         })
     }
 
+    /// Leaves out connections to this port of the host.
+    pub(super) fn without(mut self, control: Option<u16>) -> Watch {
+        self.control = control;
+        self
+    }
+
+    fn connections(&mut self) -> Result<Vec<TcpConnection>, RunError> {
+        let mut all = self.diag.connections().map_err(RunError::Diag)?;
+        all.retain(|connection| Some(connection.local_port) != self.control);
+        Ok(all)
+    }
+
     pub(super) fn look(&mut self) -> Result<(), RunError> {
-        let now = self.diag.connections().map_err(RunError::Diag)?;
+        let now = self.connections()?;
         let channels = now.iter().filter(|c| c.bytes_received > CHANNEL_BYTES);
         self.live = u32::try_from(channels.count()).unwrap_or(u32::MAX);
         self.totals.update(&now);
@@ -80,7 +95,7 @@ impl SenderSeries {
     ) -> Result<(), RunError> {
         let (mut flights, mut rtts) = (Vec::new(), Vec::new());
         for watch in senders {
-            let now = watch.diag.connections().map_err(RunError::Diag)?;
+            let now = watch.connections()?;
             for c in now.iter().filter(|c| c.bytes_sent > CHANNEL_BYTES) {
                 flights.push(f64::from(c.unacked) * f64::from(c.segment_bytes));
                 rtts.push(f64::from(c.rtt_us) / 1e3);

@@ -32,6 +32,9 @@ pub struct Cell {
     /// Size of each of them, bytes; 0 likewise.
     #[serde(default)]
     pub file_bytes: u64,
+    /// Data nodes of each server; 0 where the server moves data itself.
+    #[serde(default)]
+    pub nodes: u32,
 }
 
 impl Cell {
@@ -54,6 +57,7 @@ impl Cell {
             && agrees(&at.compute, &self.compute)
             && agrees(&at.traffic, &self.traffic)
             && agrees(&at.file_size, &Size(self.file_bytes))
+            && agrees(&at.nodes, &self.nodes)
     }
 
     /// Whether everything is the same but the channels.
@@ -76,6 +80,7 @@ impl Cell {
             X::Background => Some(self.background.0 * 100.0),
             #[allow(clippy::cast_precision_loss, reason = "sizes have fewer digits")]
             X::FileSize => (self.files > 0).then(|| self.file_bytes as f64 / 1e3),
+            X::Nodes => Some(f64::from(self.nodes)),
             X::Method => None,
         }
     }
@@ -93,6 +98,7 @@ impl Cell {
             Facet::Compute => format!("ext.cmp = {}", self.compute),
             Facet::Traffic => format!("ext.tfr = {}", self.traffic),
             Facet::Files => format!("{} x {}", self.files, Size(self.file_bytes)),
+            Facet::Nodes => format!("nodes {}", self.nodes),
             Facet::Method => method.label.clone(),
         }
     }
@@ -130,6 +136,10 @@ impl Scenario {
                 sweep.files.iter().map(split).collect()
             },
         );
+        let nodes = or(&sweep.nodes, 0);
+        let sizes: Vec<_> = (files.iter())
+            .flat_map(|&files| nodes.iter().map(move |&nodes| (files, nodes)))
+            .collect();
         let mut cells = Vec::new();
         for rate in or(&sweep.rate, self.path.rate) {
             for delay in or(&sweep.delay, self.path.delay) {
@@ -137,7 +147,7 @@ impl Scenario {
                     for background in or(&sweep.background, self.path.background) {
                         for congestion_control in or(&sweep.congestion_control, control.clone()) {
                             for &(compute, traffic) in &loads {
-                                for &(files, file_bytes) in &files {
+                                for &((files, file_bytes), nodes) in &sizes {
                                     cells.extend(channels.iter().map(|&channels| Cell {
                                         rate,
                                         delay,
@@ -149,6 +159,7 @@ impl Scenario {
                                         traffic,
                                         files,
                                         file_bytes,
+                                        nodes,
                                     }));
                                 }
                             }
@@ -185,6 +196,9 @@ impl Scenario {
         }
         if sweep.files.len() > 1 && self.figure.x != X::FileSize {
             facets.push(Facet::Files);
+        }
+        if sweep.nodes.len() > 1 && self.figure.x != X::Nodes {
+            facets.push(Facet::Nodes);
         }
         if self.method.len() > 1 && self.figure.x != X::Method {
             facets.push(Facet::Method);

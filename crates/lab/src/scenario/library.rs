@@ -51,5 +51,8 @@ pub const LIBRARY: &[Embedded] = library![
     "nordugrid/streams",
     "nordugrid/clients",
     "nordugrid/third-party",
+    "striping/scaling",
+    "striping/skew",
+    "striping/node-loss",
     "third-party/lan",
 ];

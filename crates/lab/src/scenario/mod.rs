@@ -31,6 +31,7 @@
 //! | `check` | what types cannot rule out |
 //! | `cell` | combinations of what varies |
 //! | `network` | their networks, and what becomes of these in mid-run |
+//! | `striped` | the same of servers with data nodes |
 //! | `time` | how long runs take, and when what changes |
 //! | `error` | file, line, field, reason |
 //! | `library` | the embedded scenarios |
@@ -42,6 +43,7 @@ mod format;
 mod library;
 mod network;
 mod quantity;
+mod striped;
 mod time;
 
 #[cfg(test)]
@@ -55,12 +57,13 @@ pub use check::{CHANNELS_MAX, RUNS_MAX};
 pub use error::ScenarioError;
 pub use format::{
     At, Client, Direction, EpochMode, Expectation, Facet, FigureSpec, HostsSpec, Linear, Load,
-    Measured, Method, PaperValue, PathChange, PathSpec, Protect, Quantity, Quick, RedSpec, RunSpec,
-    Scenario, Server, Sweep, Theory, Window, Work, X,
+    Measured, Method, NodeFate, NodeLink, NodesSpec, PaperValue, PathChange, PathSpec, Protect,
+    Quantity, Quick, RedSpec, RunSpec, Scenario, Server, Sweep, Theory, Window, Work, X,
 };
 pub use library::{Embedded, LIBRARY};
-pub use network::{CLIENT_HOST, DATA_LINK};
+pub use network::CLIENT_HOST;
 pub use quantity::{QueueLength, Rate, Share, Size, Time};
+pub use striped::node_host;
 
 /// A scenario with the text it was read from.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,7 +13,7 @@ use crate::path::{
 };
 
 /// The way of the data, by the names of [`NetworkConfig::sides`].
-pub const DATA_LINK: &str = "left>right";
+pub(super) const DATA_LINK: &str = "left>right";
 
 /// The way back.
 const BACK_LINK: &str = "right>left";
@@ -44,14 +44,16 @@ impl Scenario {
             },
         );
         let paths = Paths { forward, back };
-        let mut config = if self.path.is_emulated() {
+        let mut config = if cell.nodes > 0 {
+            self.striped_network(cell, method, seed)
+        } else if self.path.is_emulated() {
             NetworkConfig::sides(each_side, each_side, paths)
         } else {
             let mut config = NetworkConfig::sides(each_side, 0, paths);
             config.joins.clear();
             config
         };
-        if method.direction == Direction::ThirdParty {
+        if method.direction == Direction::ThirdParty && cell.nodes == 0 {
             add_client(&mut config, &control);
         }
         let of_load = ["left", "right"].map(|side| format!("{side}{transfers}"));
@@ -81,7 +83,7 @@ impl Scenario {
             channels => channels,
         };
         config.emulator = EmulatorConfig {
-            channels: channels * method.transfers + flows,
+            channels: channels * cell.nodes.max(1) * method.transfers + flows,
             ..EmulatorConfig::default()
         };
         config.socket_buffer_max = method.tcp_buffer.map(|size| size.0);
@@ -107,14 +109,21 @@ impl Scenario {
 
     /// What becomes of the links of a cell: when, in s from the first data, which link, and what.
     /// A queue given in bandwidth-delay products stays that of the beginning.
-    pub fn alterations(&self, cell: &Cell) -> Vec<(f64, &'static str, Alteration)> {
+    pub fn alterations(&self, cell: &Cell, method: &Method) -> Vec<(f64, String, Alteration)> {
         let mut changes: Vec<_> = self.change.iter().collect();
         changes.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
         let (mut rate, mut background) = (cell.rate, cell.background);
         let mut all = Vec::new();
         for change in changes {
-            let mut add = |links: &[&'static str], to: &Alteration| {
-                all.extend(links.iter().map(|link| (change.at.0, *link, to.clone())));
+            if cell.nodes > 0 {
+                let altered = self.node_alterations(change, cell, method).into_iter();
+                all.extend(altered.map(|(link, to)| (change.at.0, link, to)));
+                continue;
+            }
+            let mut add = |links: &[&str], to: &Alteration| {
+                all.extend(
+                    (links.iter()).map(|link| (change.at.0, (*link).to_owned(), to.clone())),
+                );
             };
             let both = [DATA_LINK, BACK_LINK];
             if let Some(new) = change.rate {
@@ -138,7 +147,7 @@ impl Scenario {
     }
 }
 
-fn add_client(config: &mut NetworkConfig, control: &PathConfig) {
+pub(super) fn add_client(config: &mut NetworkConfig, control: &PathConfig) {
     config.members.push(Member {
         host: HostConfig::new(CLIENT_HOST),
         site: CLIENT_HOST.into(),
@@ -183,13 +192,25 @@ impl PathSpec {
         }
     }
 
+    /// What a link of this rate leaves for payload beside the cell's background, bit/s.
+    fn payload_bps(&self, rate_bps: f64, cell: &Cell) -> f64 {
+        analytic::capacity_bps(rate_bps * (1.0 - cell.background.0), self.mtu)
+    }
+
     /// What the cell's link leaves for payload, bit/s.
     pub fn capacity_bps(&self, cell: &Cell) -> f64 {
-        analytic::capacity_bps(cell.rate.0 * (1.0 - cell.background.0), self.mtu)
+        self.payload_bps(cell.rate.0, cell)
     }
 }
 
-fn random(loss: Share) -> Loss {
+impl Scenario {
+    /// What the links of all nodes leave for payload, or the path without nodes, bit/s.
+    pub fn capacity_bps(&self, cell: &Cell) -> f64 {
+        self.path.payload_bps(self.links_bps(cell), cell)
+    }
+}
+
+pub(super) fn random(loss: Share) -> Loss {
     if loss.0 > 0.0 {
         Loss::Random { ratio: loss.0 }
     } else {
@@ -197,7 +218,7 @@ fn random(loss: Share) -> Loss {
     }
 }
 
-fn constant(rate: Rate, share: Share) -> Vec<CrossTraffic> {
+pub(super) fn constant(rate: Rate, share: Share) -> Vec<CrossTraffic> {
     let traffic = if share.0 > 0.0 { rate.0 * share.0 } else { 0.0 };
     let bps = whole(traffic);
     (bps > 0)
@@ -206,7 +227,7 @@ fn constant(rate: Rate, share: Share) -> Vec<CrossTraffic> {
         .collect()
 }
 
-fn nanoseconds(seconds: f64) -> u64 {
+pub(super) fn nanoseconds(seconds: f64) -> u64 {
     whole(seconds * 1e9)
 }
 
@@ -215,6 +236,6 @@ fn nanoseconds(seconds: f64) -> u64 {
     clippy::cast_sign_loss,
     reason = "not negative, and casts of floats saturate"
 )]
-fn whole(value: f64) -> u64 {
+pub(super) fn whole(value: f64) -> u64 {
     value.round() as u64
 }

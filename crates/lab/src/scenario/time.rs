@@ -36,6 +36,7 @@ impl Scenario {
         fewer(&mut self.sweep.compute, quick.sweep.compute);
         fewer(&mut self.sweep.traffic, quick.sweep.traffic);
         fewer(&mut self.sweep.files, quick.sweep.files);
+        fewer(&mut self.sweep.nodes, quick.sweep.nodes);
         if !quick.methods.is_empty() {
             self.method.retain(|m| quick.methods.contains(&m.name));
             for expectation in &mut self.expect {

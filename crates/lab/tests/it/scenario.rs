@@ -447,3 +447,83 @@ fn a_machine_without_namespaces_gets_one_message_and_status_3() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("no emulated network here"), "{said}");
 }
+
+const STRIPED: &str = r#"
+title = "Servers with two data nodes, one of them slower"
+
+[path]
+rate = "20 Mbit/s"
+delay = "2 ms"
+queue = "50 packets"
+
+[[nodes.link]]
+node = 2
+rate = "10 Mbit/s"
+
+[sweep]
+nodes = [0, 2]
+channels = [2]
+
+[run]
+evolve = "6 s"
+repeats = 1
+
+[[method]]
+name = "get"
+label = "get"
+client = "godwit"
+server = "godwitd"
+
+[[method]]
+name = "put"
+label = "put"
+client = "godwit"
+server = "godwitd"
+direction = "put"
+
+[[method]]
+name = "between"
+label = "between"
+client = "godwit"
+server = "godwitd"
+direction = "third-party"
+
+[[change]]
+at = "3 s"
+node = 2
+rate = "5 Mbit/s"
+
+[[expect]]
+what = "the links are full"
+links_at_least = "30 %"
+
+[figure]
+x = "nodes"
+"#;
+
+#[test]
+fn servers_with_data_nodes_use_the_link_of_each() {
+    let test = "servers_with_data_nodes_use_the_link_of_each";
+    let Some((_folder, results)) = run_here(test, STRIPED) else {
+        return;
+    };
+    assert!(results.runs.len() >= 6);
+    for run in &results.runs {
+        let outcome = run.result.as_ref().unwrap();
+        assert_eq!(outcome.nodes_bps.len(), run.cell.nodes as usize, "{run:?}");
+        let story = format!(
+            "{} {:?} {}",
+            run.method, outcome.nodes_bps, outcome.goodput_bps
+        );
+        if let [first, second] = outcome.nodes_bps[..] {
+            // Both carry data, and the one whose rate was changed no more than it may.
+            assert!(first > second && second > 1e6 && second < 6e6, "{story}");
+            assert!(
+                outcome.front_end_cpu_seconds < outcome.server_cpu_seconds,
+                "{story}"
+            );
+        }
+    }
+    let page = report::page(&[results]);
+    assert!(page.contains("of all links, %") && page.contains("Data nodes"));
+}

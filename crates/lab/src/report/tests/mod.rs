@@ -56,6 +56,8 @@ fn outcome(goodput_bps: f64) -> RunOutcome {
         },
         client_cpu_seconds: 1.0,
         server_cpu_seconds: 1.0,
+        front_end_cpu_seconds: 0.0,
+        nodes_bps: Vec::new(),
         stolen_cpu_seconds: 0.0,
         other_cpu_seconds: 0.0,
         sharing: None,

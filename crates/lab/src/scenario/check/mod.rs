@@ -1,6 +1,7 @@
 //! Checks of a scenario that its types cannot express.
 
 mod methods;
+mod nodes;
 mod work;
 
 use super::error::Invalid;
@@ -43,11 +44,14 @@ impl Scenario {
         check_sweep("sweep", &self.sweep)?;
         check_sweep("quick.sweep", &self.quick.sweep)?;
         self.check_methods()?;
+        self.check_nodes()?;
         self.check_words()?;
         // The path model has the last word on values it gets from here.
         for method in &self.method {
             for cell in self.cells(method) {
-                (self.path.forward(&cell, 1).check()).map_err(|invalid| {
+                let paths = self.paths_of(&cell);
+                let checked = paths.iter().try_for_each(|path| path.check());
+                checked.map_err(|invalid| {
                     let field = match invalid.field.split('.').next() {
                         Some("queue") if self.path.red.is_some() => "path.red",
                         Some("queue") => "path.queue",
@@ -199,6 +203,7 @@ impl Scenario {
             X::Loss => Some(Facet::Loss),
             X::Background => Some(Facet::Background),
             X::FileSize => Some(Facet::Files),
+            X::Nodes => Some(Facet::Nodes),
             X::Method => Some(Facet::Method),
         };
         let taken = (self.figure.panels.iter()).position(|panel| Some(*panel) == x);
@@ -236,6 +241,7 @@ impl Scenario {
         let checks = [
             expect.at_least.is_some(),
             expect.at_most.is_some(),
+            expect.links_at_least.is_some(),
             expect.linear.is_some(),
             expect.theory_factor.is_some(),
             expect.steady_at_least.is_some(),

@@ -19,6 +19,8 @@ pub enum X {
     Background,
     /// Size of a file, kB.
     FileSize,
+    /// Data nodes of a striped server.
+    Nodes,
     /// One bar a method.
     Method,
 }
@@ -45,6 +47,8 @@ pub enum Facet {
     Traffic,
     /// Number and size of files.
     Files,
+    /// Data nodes of a striped server.
+    Nodes,
     /// Client and server.
     Method,
 }

@@ -67,6 +67,9 @@ pub struct At {
     /// Size of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_size: Option<Size>,
+    /// Data nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
 }
 
 /// A value that the paper gives, to stand beside ours.
@@ -107,6 +110,8 @@ pub enum Quantity {
     Gain,
     /// Jain's index over the steady parts of several transfers.
     Fairness,
+    /// Goodput over the rates of the links of all data nodes, headers of packets included.
+    OfLinks,
 }
 
 /// Something that must hold, for each of `methods`.
@@ -130,6 +135,9 @@ pub struct Expectation {
     /// The median goodput is at most this.
     #[serde(default)]
     pub at_most: Option<Rate>,
+    /// The median goodput is at least this share of the rates of the links of all data nodes.
+    #[serde(default)]
+    pub links_at_least: Option<Share>,
     /// The median goodput is as many times that of one channel as there are channels.
     #[serde(default)]
     pub linear: Option<Linear>,

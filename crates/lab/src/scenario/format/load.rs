@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::quantity::{Rate, Share, Size, Time};
+use super::NodeFate;
 use crate::load::Grouping;
 
 /// What goes on beside the transfer. Starts before it unless `from` says later; times count from
@@ -76,4 +77,10 @@ pub struct PathChange {
     /// New constant-rate traffic of others, as a share of the rate that is then in force.
     #[serde(default)]
     pub background: Option<Share>,
+    /// Which data node's link, from 1. Default: those of all.
+    #[serde(default)]
+    pub node: Option<u32>,
+    /// What becomes of that node.
+    #[serde(default)]
+    pub becomes: Option<NodeFate>,
 }

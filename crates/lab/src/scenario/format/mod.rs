@@ -4,6 +4,7 @@ mod figure;
 mod judgement;
 mod load;
 mod method;
+mod nodes;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ pub use figure::{Facet, FigureSpec, X};
 pub use judgement::{At, Expectation, Linear, Measured, PaperValue, Quantity, Theory, Window};
 pub use load::{Load, PathChange};
 pub use method::{Client, Direction, EpochMode, Method, Protect, Server};
+pub use nodes::{NodeFate, NodeLink, NodesSpec};
 
 use super::quantity::{QueueLength, Rate, Share, Size, Time};
 
@@ -33,6 +35,9 @@ pub struct Scenario {
     /// The hosts at its ends.
     #[serde(default)]
     pub hosts: HostsSpec,
+    /// Data nodes of striped servers.
+    #[serde(default)]
+    pub nodes: NodesSpec,
     /// What moves.
     #[serde(default)]
     pub work: Work,
@@ -194,6 +199,9 @@ pub struct Sweep {
     pub traffic: Vec<u32>,
     /// Numbers of files that [`Work::files`] is split into.
     pub files: Vec<u32>,
+    /// Data nodes of each server, each behind a path of its own; 0: a server without data nodes,
+    /// behind one path.
+    pub nodes: Vec<u32>,
 }
 
 /// How long and how often.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
+use crate::network::Join;
 use crate::path::{Alteration, CrossTraffic, Discipline, Loss, QueueLimit};
 
 const MINIMAL: &str = r#"title = "t"
@@ -188,7 +189,7 @@ fn paths_change_in_order_and_background_keeps_its_share() {
     let cell = scenario.cells(&scenario.method[0])[0].clone();
     let background = Alteration::CrossTraffic(vec![CrossTraffic::constant(50_000_000)]);
     assert_eq!(
-        scenario.alterations(&cell),
+        scenario.alterations(&cell, &scenario.method[0]),
         [
             (20.0, "left>right", Alteration::RateBps(500_000_000)),
             (20.0, "right>left", Alteration::RateBps(500_000_000)),
@@ -201,6 +202,7 @@ fn paths_change_in_order_and_background_keeps_its_share() {
                 Alteration::Loss(Loss::Random { ratio: 0.01 })
             ),
         ]
+        .map(|(at, link, to)| (at, link.to_owned(), to))
     );
     assert_eq!(scenario.steps(), [20.0, 40.0]);
 }
@@ -255,4 +257,78 @@ fn series_are_what_varies_beside_axis_and_panels() {
     scenario.figure.panels.clear();
     let expected = [Facet::CongestionControl, Facet::Channels];
     assert_eq!(scenario.series_facets(), expected);
+}
+
+fn with_nodes(direction: &str) -> Scenario {
+    let text = format!(
+        "{MINIMAL}direction = \"{direction}\"\n[sweep]\nnodes = [0, 2]\n\
+         [[nodes.link]]\nnode = 2\nrate = \"250 Mbit/s\"\nloss = \"1 %\"\n\
+         [run]\nevolve = \"60 s\"\n\
+         [[change]]\nat = \"10 s\"\nnode = 1\nbecomes = \"killed\"\n\
+         [[change]]\nat = \"20 s\"\nnode = 2\nbecomes = \"cut\"\n\
+         [[change]]\nat = \"30 s\"\nrate = \"10 Mbit/s\"\n"
+    );
+    parse("x", &text).expect("is one")
+}
+
+#[test]
+fn each_data_node_has_a_link_of_its_own() {
+    for (direction, links, hosts) in [
+        ("get", ["left0-1>right", "left0-2>right"], 4),
+        ("put", ["left>right0-1", "left>right0-2"], 4),
+        ("third-party", ["left0-1>right", "left0-2>right"], 7),
+    ] {
+        let scenario = with_nodes(direction);
+        let method = &scenario.method[0];
+        let cells = scenario.cells(method);
+        assert_eq!(scenario.links_bps(&cells[0]), 1e9, "a server without nodes");
+        assert_eq!(scenario.data_links(&cells[0], method), ["left>right"]);
+        let cell = &cells[1];
+        assert_eq!(scenario.links_bps(cell), 1.25e9);
+        assert_eq!(scenario.data_links(cell, method), links);
+        let network = scenario.network(cell, method, 1);
+        network.check().expect("makes sense");
+        assert_eq!(network.members.len(), hosts);
+        let path = |link: &str| {
+            let join = |join: &&Join| format!("{}>{}", join.from, join.to) == link;
+            network
+                .joins
+                .iter()
+                .find(join)
+                .expect(link)
+                .paths
+                .forward
+                .clone()
+        };
+        assert_eq!(path(links[0]).rate_bps, Some(1_000_000_000));
+        assert_eq!(path(links[1]).rate_bps, Some(250_000_000));
+        assert_eq!(path(links[1]).loss, Loss::Random { ratio: 0.01 });
+        assert_ne!(path(links[0]).seed, path(links[1]).seed);
+    }
+}
+
+#[test]
+fn nodes_are_killed_cut_off_and_slowed() {
+    let scenario = with_nodes("put");
+    let method = &scenario.method[0];
+    let cells = scenario.cells(method);
+    let cell = &cells[1];
+    assert_eq!(scenario.node_ends(cell), [(10.0, 1, NodeFate::Killed)]);
+    assert_eq!(scenario.node_ends(&cells[0]), []);
+    let altered = scenario.alterations(cell, method);
+    let at = |time: f64| -> Vec<(&str, &Alteration)> {
+        let then = altered.iter().filter(|(at, ..)| *at == time);
+        then.map(|(_, link, to)| (link.as_str(), to)).collect()
+    };
+    let cut = [
+        "right>right0-2",
+        "right0-2>right",
+        "left>right0-2",
+        "right0-2>left",
+    ];
+    assert_eq!(at(10.0), []);
+    assert_eq!(at(20.0), cut.map(|link| (link, &Alteration::Cut)));
+    let slow = Alteration::RateBps(10_000_000);
+    assert_eq!(at(30.0).len(), 4);
+    assert!(at(30.0).iter().all(|(_, to)| **to == slow));
 }
