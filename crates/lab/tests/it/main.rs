@@ -51,6 +51,7 @@ mod service_shares;
 mod soak;
 mod sshftp;
 mod striping;
+mod striping_faults;
 mod sync;
 mod terminal;
 mod third_party;
