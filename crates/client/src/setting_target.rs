@@ -130,6 +130,12 @@ impl SettingTarget {
         self.channels_max.get().is_some()
     }
 
+    /// Each of so many stripes may have a channel.
+    pub(crate) fn has_room_for(&self, stripes: usize) -> bool {
+        let most = self.channels_max.get().copied().unwrap_or(u32::MAX);
+        u32::try_from(stripes).is_ok_and(|stripes| stripes <= most)
+    }
+
     /// Transfers may have stripes from now on, with so many data channels in all. Before anything
     /// is opened.
     pub(crate) fn allow_stripes(&self, channels_max: u32) {

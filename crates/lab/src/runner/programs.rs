@@ -337,6 +337,13 @@ impl Ends<'_> {
             .ok_or_else(|| misused("it only fetches, and there is no server to fetch from"))
     }
 
+    /// Stripes of a transfer, each with the channels of the cell.
+    fn stripes(&self) -> u32 {
+        let nodes = [self.source, self.destination].into_iter().flatten();
+        let most = nodes.map(|server| server.node_ports().len()).max();
+        u32::try_from(most.unwrap_or(0)).unwrap_or(u32::MAX).max(1)
+    }
+
     /// Of the ends, for clients that speak HTTPS.
     fn door(&self) -> Option<&HttpsDoor> {
         match self.source.or(self.destination) {
@@ -559,7 +566,7 @@ fn godwit(method: &Method, ends: Ends<'_>, task: Task<'_>) -> Result<Command, pe
         let parallelism = method.parallelism.unwrap_or(task.channels);
         option("--parallelism", text(Some(parallelism)));
         option("--concurrency", text(Some(task.channels / parallelism)));
-        option("--max-channels", text(Some(task.channels)));
+        option("--max-channels", text(Some(task.channels * ends.stripes())));
     }
     let buffer = method.tcp_buffer.map(|size| size.0.to_string());
     option("--tcp-buffer", buffer);

@@ -191,11 +191,18 @@ impl Session {
         let mut stripes = 1;
         if spreads {
             // How many there are, and whether their hosts may connect.
-            match self.ask_for_stripes(&settings, doing).await? {
-                Some(addresses) => stripes = addresses.len(),
-                None => return Ok(None),
-            }
+            let Some(addresses) = self.ask_for_stripes(&settings, doing).await? else {
+                return Ok(None);
+            };
             settings.clear();
+            if self.context.target.has_room_for(addresses.len()) {
+                stripes = addresses.len();
+                self.on_stripes(stripes);
+                // The limit of all channels may leave fewer to each.
+                let fewer = self.channels_wanted().min(self.data.params.parallelism);
+                self.data.params.parallelism = fewer;
+                settings = self.settings(mode, Direction::Get);
+            }
         }
         let (set, address) = self.open_listener(mode)?;
         let command = match stripes {
@@ -206,7 +213,6 @@ impl Session {
             return Ok(None);
         };
         if reply.code.is_success() {
-            self.on_stripes(stripes);
             return Ok(Some(set));
         }
         if !self.is_usable() || self.endpoint.capabilities.lacks(Lack::Port) {
