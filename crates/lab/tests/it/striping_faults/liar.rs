@@ -180,6 +180,7 @@ fn told(report: Vec<u8>, lie: &Next) -> Vec<u8> {
         Lie::AllIsSafe => message["Progress"]["fresh"] = all,
         Lie::Over => {
             message = json!({"Done": {
+                "transfer": message["Progress"]["transfer"],
                 "counts": message["Progress"]["counts"],
                 "fresh": all,
                 "failure": null,

@@ -89,8 +89,10 @@ fn nothing_wrong_has_a_final_name_whatever_becomes_of_a_node() {
     });
     let findings = findings.into_inner().unwrap();
     assert!(findings.is_empty(), "{}", findings.join("\n"));
+    let happened = happened.into_inner().unwrap();
+    println!("{happened} faults happened");
     // A moment may come too late, but not each of them.
-    assert!(happened.into_inner().unwrap() > 0);
+    assert!(happened > 0);
 }
 
 /// What came of a fault.
