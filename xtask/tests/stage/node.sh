@@ -2,6 +2,8 @@
 packaging=$(dirname "$0")/packaging
 for address in 10.0.0.11 10.0.0.12; do
     ip address replace "$address/32" dev lo
+    # A client has one address for control and data.
+    ip route replace local "$address" dev lo table local src 127.0.0.1
 done
 # shellcheck disable=SC2046 # words of a command line
 set -- $(sed -n 's/^ExecStart=//p' "$packaging/godwitd-node.service")
