@@ -9,7 +9,8 @@
 //! - [`link`]: one end of a link: messages, a beat, an end in time; [`tls`]: who the other is
 //! - [`front`]: which nodes are well (`pool`), the links of a session (`stripes`), one transfer
 //!   over them (`striped`)
-//! - [`node`]: godwitd --data-node
+//! - [`node`]: godwitd --data-node; where root started it, [`crate::privsep`] has a process for
+//!   each session
 
 #[cfg(any(fuzzing, test))]
 pub(crate) mod foreign;

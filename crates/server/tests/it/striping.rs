@@ -420,6 +420,21 @@ fn nodes_that_are_not_well_are_left_out_by_name_and_cause() {
     );
 }
 
+/// They wait in the kernel, and take nothing from the node but a place each.
+#[test]
+fn people_who_do_not_say_who_they_are_have_256_places_at_a_node() {
+    let site = Site::new();
+    let node = site.node(2);
+    let silent: Vec<_> = (0..256).map(|_| connect(node.address)).collect();
+    let server = site.front_end(&[node.address]);
+    let text = refusal_of(&server);
+    assert!(text.contains("does not answer"), "{text}");
+    drop(silent);
+    eventually("the front end has a place", || {
+        server.login().call("PASV").code == 227
+    });
+}
+
 #[test]
 fn the_same_node_twice_is_one_stripe() {
     let site = Site::new();

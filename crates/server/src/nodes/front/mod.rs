@@ -1,5 +1,12 @@
 //! The front end's half: which nodes there are, and a session's stripes on them.
+//!
+//! - `data_node`: one of them; `front_link`: a link to it; [`pool`]: all, and which are well
+//! - [`stripes`]: the links of a session; [`striped`]: one transfer over them; `leases`: which node
+//!   sends which bytes; `unfenced`: files into which a lost node may still write
+//! - [`monitor`], [`monitored`]: the same for a session that has a process of its own
 
+mod data_node;
+mod front_link;
 mod leases;
 pub(crate) mod monitor;
 pub(crate) mod monitored;

@@ -11,8 +11,10 @@ use tokio::{net::UnixStream, select, sync::mpsc, task::spawn_blocking};
 use tracing::debug;
 
 use super::{
+    data_node::{Node, lock},
+    front_link::FrontLink,
     monitor::{NodeList, NodeMonitor},
-    pool::{FrontLink, Node, NodeLogin, Nodes, lock},
+    pool::{NodeLogin, Nodes},
     unfenced::Unfenced,
 };
 use crate::{

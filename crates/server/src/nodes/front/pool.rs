@@ -6,12 +6,8 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     net::IpAddr,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -19,20 +15,21 @@ use godwit_engine::storage::{FileRef, Storage, WriteMode};
 use godwit_proto::{FtpPath, error::StorageFailure, temporary::temporary_name};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    sync::{mpsc, watch},
+    sync::watch,
     task::{JoinSet, spawn_blocking},
     time::{sleep, timeout},
 };
-use tracing::{info, warn};
 
-use super::{monitor::WellNode, unfenced::Unfenced};
+use super::{
+    data_node::Node,
+    front_link::{ANSWER_LIMIT, FrontLink, no_answer},
+    unfenced::Unfenced,
+};
 use crate::{
     access::rights::Rights,
     config::{DataNodes, Durability, NodeAddress},
     nodes::{
-        link::{QUEUE, carry},
         messages::{NodeAccount, NodeOrder, NodeReport, Sight, VERSION, shown},
         random::random_name,
         tls::{FrontTls, NodeTlsError},
@@ -42,12 +39,6 @@ use crate::{
 
 /// Between two rounds of questions.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-
-/// Time for a connection to a node with its handshakes, and for the answer to a question.
-const ANSWER_LIMIT: Duration = Duration::from_millis(2500);
-
-/// Channels of a link that count: a node that says more lies.
-pub(super) const CHANNELS_MAX: u32 = 1 << 16;
 
 /// The nodes of a front end. Dropping the last owner ends the questions.
 pub(crate) struct Nodes {
@@ -60,27 +51,6 @@ pub(crate) struct Nodes {
     checked: watch::Sender<bool>,
 }
 
-/// One of them.
-pub(crate) struct Node {
-    pub(crate) address: NodeAddress,
-    state: Mutex<State>,
-    /// Of sessions of this front end, now.
-    links: AtomicU32,
-    channels: AtomicU32,
-    /// Payload bytes moved there since this front end began.
-    pub(super) bytes: AtomicU64,
-    /// It sees the inode numbers that this front end sees.
-    same_inodes: AtomicBool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
-    Unchecked,
-    Well,
-    /// Why not.
-    Out(String),
-}
-
 /// Whose session a link is for.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeLogin {
@@ -91,27 +61,6 @@ pub(crate) struct NodeLogin {
     pub(crate) durability: Durability,
     /// Whose account it runs as, where it has a process of its own.
     pub(crate) account: Option<NodeAccount>,
-}
-
-/// Why a link gives no more reports.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Gone {
-    pub(super) why: String,
-    /// Other links of the node may be well.
-    is_of_one_link: bool,
-}
-
-/// The front end's end of a link.
-pub(crate) struct FrontLink {
-    pub(crate) node: Arc<Node>,
-    orders: mpsc::Sender<NodeOrder>,
-    pub(super) reports: Mutex<mpsc::Receiver<NodeReport>>,
-    /// Why it ended.
-    fault: Arc<Mutex<Option<Gone>>>,
-    /// Of transfers on it.
-    transfers: AtomicU64,
-    /// Channels at its last report.
-    channels: AtomicU32,
 }
 
 impl Nodes {
@@ -295,247 +244,12 @@ impl Nodes {
 
 impl NodeSource for Nodes {
     fn samples(&self) -> Vec<NodeSample> {
-        let sample = |node: &Arc<Node>| NodeSample {
-            name: node.address.to_string(),
-            is_well: node.is_well(),
-            links: node.links.load(Ordering::Relaxed),
-            channels: node.channels.load(Ordering::Relaxed),
-            bytes: node.bytes.load(Ordering::Relaxed),
-        };
-        self.nodes.iter().map(sample).collect()
-    }
-}
-
-impl Node {
-    fn new(address: NodeAddress) -> Self {
-        Self {
-            address,
-            state: Mutex::new(State::Unchecked),
-            links: AtomicU32::new(0),
-            channels: AtomicU32::new(0),
-            bytes: AtomicU64::new(0),
-            same_inodes: AtomicBool::new(false),
-        }
-    }
-
-    /// As another process has found it.
-    pub(super) fn well(
-        WellNode {
-            address,
-            same_inodes,
-        }: WellNode,
-    ) -> Arc<Self> {
-        let node = Self::new(address);
-        *lock(&node.state) = State::Well;
-        node.same_inodes.store(same_inodes, Ordering::Relaxed);
-        Arc::new(node)
-    }
-
-    /// For [`Self::well`].
-    pub(super) fn as_well(&self) -> WellNode {
-        WellNode {
-            address: self.address.clone(),
-            same_inodes: self.same_inodes(),
-        }
-    }
-
-    fn is_well(&self) -> bool {
-        *lock(&self.state) == State::Well
-    }
-
-    /// Channels and links, for the choice of a node.
-    fn load(&self) -> (u32, u32) {
-        let of = |count: &AtomicU32| count.load(Ordering::Relaxed);
-        (of(&self.channels), of(&self.links))
-    }
-
-    /// No session gets it until the next round finds it well.
-    pub(super) fn leave_out(&self, why: &str) {
-        let mut state = lock(&self.state);
-        let out = State::Out(why.to_owned());
-        if *state != out {
-            warn!(node = %self.address, why, "a data node is left out");
-            *state = out;
-        }
-    }
-
-    /// A link to it has ended: no session gets it, unless the fault is of that link alone.
-    pub(super) fn lost(&self, gone: &Gone) {
-        match gone.is_of_one_link {
-            true => warn!(node = %self.address, why = gone.why, "a session loses a data node"),
-            false => self.leave_out(&gone.why),
-        }
-    }
-
-    fn take_back(&self, same_inodes: bool) {
-        self.same_inodes.store(same_inodes, Ordering::Relaxed);
-        let mut state = lock(&self.state);
-        if *state != State::Well {
-            info!(node = %self.address, same_inodes, "a data node is well");
-            *state = State::Well;
-        }
-    }
-
-    /// It sees the inode numbers that this front end sees.
-    pub(super) fn same_inodes(&self) -> bool {
-        self.same_inodes.load(Ordering::Relaxed)
-    }
-
-    /// Counts payload bytes that it says to have moved.
-    pub(super) fn add_bytes(&self, moved: u64) {
-        let add = |bytes: u64| Some(bytes.saturating_add(moved));
-        // It never refuses.
-        let _ = (self.bytes).fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-    }
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*lock(&self.state) {
-            State::Unchecked => f.write_str("not asked yet"),
-            State::Well => f.write_str("well"),
-            State::Out(why) => f.write_str(why),
-        }
-    }
-}
-
-impl FrontLink {
-    /// A link over `stream`. Within a runtime.
-    pub(super) fn over<S>(node: &Arc<Node>, stream: S) -> Self
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let (orders, outgoing) = mpsc::channel(QUEUE);
-        let (incoming, reports) = mpsc::channel(QUEUE);
-        let fault = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&fault);
-        tokio::spawn(async move {
-            // Told before the end of the reports, which `carry` owns, shows.
-            let keep = incoming.clone();
-            if let Err(error) = carry(stream, outgoing, incoming).await {
-                *lock(&told) = Some(Gone {
-                    why: error.to_string(),
-                    is_of_one_link: error.is_of_one_link(),
-                });
-            }
-            drop(keep);
-        });
-        node.links.fetch_add(1, Ordering::Relaxed);
-        Self {
-            node: Arc::clone(node),
-            orders,
-            reports: Mutex::new(reports),
-            fault,
-            transfers: AtomicU64::new(0),
-            channels: AtomicU32::new(0),
-        }
-    }
-
-    /// Counts the channels that a report tells of.
-    pub(super) fn set_channels(&self, now: u32) {
-        let now = now.min(CHANNELS_MAX);
-        let before = self.channels.swap(now, Ordering::Relaxed);
-        self.node.channels.fetch_add(now, Ordering::Relaxed);
-        self.node.channels.fetch_sub(before, Ordering::Relaxed);
-    }
-
-    /// At its last report.
-    pub(super) fn channels(&self) -> u32 {
-        self.channels.load(Ordering::Relaxed)
-    }
-
-    /// A link whose queue is full is dead, and its end will say so.
-    pub(crate) fn send(&self, order: NodeOrder) {
-        drop(self.orders.try_send(order));
-    }
-
-    /// It has ended.
-    pub(super) fn is_gone(&self) -> bool {
-        self.orders.is_closed()
-    }
-
-    /// Why it ended, once it has.
-    pub(super) fn why_gone(&self) -> Gone {
-        let fault = lock(&self.fault).clone();
-        fault.unwrap_or_else(|| Gone {
-            why: "it closed the link".to_owned(),
-            is_of_one_link: false,
-        })
-    }
-
-    /// A number for a transfer on it.
-    pub(super) fn next_transfer(&self) -> u64 {
-        self.transfers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// The next report. Cancel-safe.
-    pub(super) async fn next(&self) -> Result<NodeReport, Gone> {
-        let report = std::future::poll_fn(|context| lock(&self.reports).poll_recv(context)).await;
-        report.ok_or_else(|| self.why_gone())
-    }
-
-    /// The answer to an order about channels, past what is still said of a transfer before.
-    pub(super) async fn answer(&self) -> Result<NodeReport, Gone> {
-        let answer = async {
-            loop {
-                match self.next().await? {
-                    NodeReport::Ready { .. }
-                    | NodeReport::Progress { .. }
-                    | NodeReport::Done(_) => {}
-                    answer => return Ok(answer),
-                }
-            }
-        };
-        (timeout(ANSWER_LIMIT, answer).await).unwrap_or_else(|_| {
-            Err(Gone {
-                why: no_answer(),
-                is_of_one_link: false,
-            })
-        })
-    }
-}
-
-#[cfg(test)]
-impl FrontLink {
-    /// Without a connection: what it sends, and where its reports come from.
-    pub(super) fn detached(
-        host: &str,
-    ) -> (Self, mpsc::Receiver<NodeOrder>, mpsc::Sender<NodeReport>) {
-        let node = Node::well(WellNode {
-            address: NodeAddress {
-                host: host.to_owned(),
-                port: 1,
-            },
-            same_inodes: true,
-        });
-        node.links.fetch_add(1, Ordering::Relaxed);
-        let (orders, sent) = mpsc::channel(QUEUE);
-        let (said, reports) = mpsc::channel(QUEUE);
-        let link = Self {
-            node,
-            orders,
-            reports: Mutex::new(reports),
-            fault: Arc::default(),
-            transfers: AtomicU64::new(7),
-            channels: AtomicU32::new(0),
-        };
-        (link, sent, said)
-    }
-}
-
-impl Drop for FrontLink {
-    fn drop(&mut self) {
-        self.set_channels(0);
-        self.node.links.fetch_sub(1, Ordering::Relaxed);
+        self.nodes.iter().map(|node| node.sample()).collect()
     }
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     (timeout(ANSWER_LIMIT, work).await).unwrap_or_else(|_| Err(no_answer()))
-}
-
-fn no_answer() -> String {
-    format!("it does not answer within {} s", ANSWER_LIMIT.as_secs_f64())
 }
 
 /// A file by which nodes show that they see the root.
@@ -570,8 +284,4 @@ fn make_sign(storage: &dyn Storage) -> Result<Sign, String> {
         }),
         Err(StorageFailure { text, .. }) => Err(text),
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

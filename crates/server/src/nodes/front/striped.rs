@@ -10,8 +10,9 @@ use std::{
 };
 
 use super::{
+    data_node::{Node, lock},
     each,
-    pool::{CHANNELS_MAX, FrontLink, Node, lock},
+    front_link::{CHANNELS_MAX, FrontLink},
     stripes::{Shares, Stripes},
 };
 use crate::nodes::{

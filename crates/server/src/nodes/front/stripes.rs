@@ -19,8 +19,10 @@ use rustix::io::Errno;
 use tokio::task::JoinSet;
 
 use super::{
+    data_node::{Gone, Node, lock},
+    front_link::FrontLink,
     monitored::NodePool,
-    pool::{FrontLink, Gone, Node, NodeLogin, lock},
+    pool::NodeLogin,
     unfenced::Unfenced,
 };
 use crate::{
