@@ -17,7 +17,7 @@ use crate::{
     client::{EOD, EOF, block, comma_address, connect, data_block},
     harness::{TestServer, eventually, pattern},
     nodes::Site,
-    program::{Program, godwitd},
+    program::{Program, field, godwitd},
 };
 
 /// `godwitd --data-node`, which ends with its owner.
@@ -59,6 +59,18 @@ impl NodeProgram {
             address: address.parse().unwrap(),
             child,
         }
+    }
+
+    /// Stops all its threads: the signal alone lets some go on for a moment.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        eventually("it stands still", || {
+            fs::read_dir(&tasks).unwrap().all(|task| {
+                let status = fs::read_to_string(task.unwrap().path().join("status"));
+                status.is_ok_and(|status| field(&status, "State").starts_with('T'))
+            })
+        });
     }
 
     fn signal(&self, signal: Signal) {
@@ -130,7 +142,7 @@ fn a_node_refuses_a_name_that_has_gone_to_another_file() {
     fs::write(at("other"), b"other").unwrap();
     let mut ftp = server.login();
     let data = ftp.passive();
-    node.signal(Signal::STOP);
+    node.stop();
     ftp.send("STOR /f");
     eventually("the front end has opened it", || is_open(&at("f")));
     fs::rename(at("other"), at("f")).unwrap();
@@ -160,7 +172,7 @@ fn a_node_that_says_nothing_any_more_is_noticed() {
     ftp.await_code(150);
     data[0].write_all(&data_block(0, b"abcd")).unwrap();
     data[0].write_all(&block(EOF | EOD, 0, 1, b"")).unwrap();
-    nodes[1].signal(Signal::STOP);
+    nodes[1].stop();
     let stopped = Instant::now();
     let (markers, reply) = ftp.final_reply();
     assert_eq!(reply.code, 426, "{reply:?}");
