@@ -169,10 +169,11 @@ fn systemd_understands_every_line_of_the_units() {
 }
 
 /// Lines of units that systemd knew before or with 239, that of Enterprise Linux 8.
-const KNOWN: [&str; 47] = [
+const KNOWN: [&str; 48] = [
     "After",
     "Backlog",
     "CapabilityBoundingSet",
+    "ConditionPathExists",
     "Description",
     "Documentation",
     "DynamicUser",
