@@ -138,14 +138,16 @@ async fn tables_of_version_1_are_upgraded_with_their_rows(fixture) {
     for table in ["web_session", "link_now", "link_hour", "browse"] {
         fixture.execute(format!("DROP TABLE {table}")).await;
     }
-    fixture.execute("DROP INDEX job_changed").await;
+    for index in ["job_changed", "file_exception_failed"] {
+        fixture.execute(format!("DROP INDEX {index}")).await;
+    }
     fixture.execute("ALTER TABLE job DROP COLUMN changed").await;
     fixture.execute("ALTER TABLE job DROP COLUMN trace").await;
     fixture.execute("DELETE FROM _sqlx_migrations WHERE version >= 2").await;
     let refused = Store::open(&fixture.url).await;
     assert!(matches!(refused, Err(StoreError::Schema(_))));
     let upgraded = Store::migrate(&fixture.url).await.unwrap();
-    assert_eq!(upgraded.schema_version().await.unwrap(), 16);
+    assert_eq!(upgraded.schema_version().await.unwrap(), 17);
     assert_eq!(upgraded.principal("alice").await.unwrap().max_jobs, None);
     let leader = lead(&upgraded).await;
     let mut agent = Agent::new("dtn1");
