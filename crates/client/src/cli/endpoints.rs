@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
-use godwit_proto::url::{Location, masked, names_directory};
+use godwit_proto::url::{Location, Scheme, masked, names_directory};
 
 use super::{Resolved, transfer_args::TransferArgs};
 use crate::spec::Part;
@@ -15,7 +15,7 @@ pub(super) fn check_ends(sources: &[Location], destination: &Location) -> Resolv
     }
     if !any && !is_remote(destination) {
         return Err(
-            "one end must be a server (gsiftp://, sshftp://, ftpes://, https:// or ftp://)"
+            "one end must be a server (gsiftp://, sshftp://, ftpes://, https://, s3:// or ftp://)"
                 .to_owned(),
         );
     }
@@ -28,8 +28,9 @@ pub(super) fn check_between(
     destination: &Location,
     args: &TransferArgs,
 ) -> Resolved<()> {
+    // What goes to or from a bucket passes here.
     let is_http = |l: &Location| match l {
-        Location::Remote(url) => Some(url.scheme.is_http()),
+        Location::Remote(url) if url.scheme != Scheme::S3 => Some(url.scheme.is_http()),
         _ => None,
     };
     // A server of HTTP and another one send nothing to each other.

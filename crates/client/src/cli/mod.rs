@@ -67,6 +67,7 @@ type Resolved<T> = Result<T, String>;
                   URLs: gsiftp://[user@]host[:2811]/path, sshftp://[user@]host[:22]/path, \
                   ftpes://[user@]host[:21]/path, \
                   https:// or davs://[user@]host[:443]/path, \
+                  s3://[profile@]bucket/key, \
                   ftp://host/path, file:///path, a bare local path, or - for standard input or \
                   output.\n\
                   gsiftp:// logs in with a grid identity: make a proxy first (godwit proxy init). \
@@ -75,7 +76,10 @@ type Resolved<T> = Result<T, String>;
                   HTTP and WebDAV over TLS, and all \
                   log in with a bearer token, or with a password, as ftp:// does in clear: of \
                   GODWIT_PASSWORD, ~/.netrc or the \
-                  terminal where the URL names a user, else as anonymous.\n\n\
+                  terminal where the URL names a user, else as anonymous. s3:// \
+                  has the keys and the service of \
+                  AWS_ACCESS_KEY_ID, \
+                  AWS_ENDPOINT_URL or ~/.aws.\n\n\
                   Exit status: 0 done, 1 some files failed, 2 wrong usage, 3 refused (identity, \
                   permission), \
                   4 failed (network, storage, protocol), 124 time over (wait), 130 interrupted."
@@ -83,6 +87,26 @@ type Resolved<T> = Result<T, String>;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UploadsVerb {
+    /// List them: when each was begun, its object, and the service's name for it
+    Ls {
+        /// s3://bucket/ and what their keys begin with
+        #[arg(value_name = "URL")]
+        url: OsString,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Abort all of them, also those that other programs still send
+    Rm {
+        /// s3://bucket/ and what their keys begin with
+        #[arg(value_name = "URL")]
+        url: OsString,
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -151,6 +175,9 @@ pub(crate) enum Verb {
         #[command(flatten)]
         common: Common,
     },
+    /// List uploads to a bucket that are not complete, or abort them
+    #[command(subcommand)]
+    Uploads(UploadsVerb),
     /// Change permission bits
     Chmod {
         /// Octal, as 640
@@ -406,6 +433,7 @@ Examples:
   godwit cp -r --max-rate 200M run7 sshftp://host/~/ as your ssh lets you in, at 200 Mbit/s
   godwit cp -r --preserve run7 gsiftp://host/        with times and permissions, also of directories
   godwit cp - gsiftp://host/log < log                from standard input
+  godwit cp -r run7 s3://bucket/runs/                to a bucket, with the keys of ~/.aws
 
 A destination that is a directory, or ends in /, takes the sources by their names; several sources \
 need one. \

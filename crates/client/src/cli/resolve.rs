@@ -11,10 +11,10 @@ use godwit_gsi::{
     cert::files::{self, Locations},
     ftps::Authorities,
 };
-use godwit_proto::url::{Location, RemoteUrl, masked};
+use godwit_proto::url::{Location, RemoteUrl, Scheme, masked};
 
 use super::{
-    Cli, Common, CpArgs, ProxyVerb, Resolved, Urls, Verb, command,
+    Cli, Common, CpArgs, ProxyVerb, Resolved, UploadsVerb, Urls, Verb, command,
     endpoints::{check_between, check_ends, check_standard, location},
     sync_args,
     transfer_args::job_of,
@@ -192,6 +192,16 @@ fn request(
             }),
             urls.common,
         ),
+        Verb::Uploads(verb) => {
+            let (url, aborts, common) = match verb {
+                UploadsVerb::Ls { url, common } => (remote(&url)?, false, common),
+                UploadsVerb::Rm { url, common } => (remote(&url)?, true, common),
+            };
+            if url.scheme != Scheme::S3 {
+                return Err(format!("{url}: wanted a bucket (s3://)"));
+            }
+            (manage(Manage::Uploads { url, aborts }), common)
+        }
         Verb::Mv { from, to, common } => {
             let (from, to) = (remote(&from)?, remote(&to)?);
             if (&from.host, from.port, &from.user) != (&to.host, to.port, &to.user) {

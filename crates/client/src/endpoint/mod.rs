@@ -2,12 +2,14 @@
 //!
 //! # Map
 //! - [`capabilities`]: what it lacks; [`addresses`]: where it is reached; [`observed_limit`]: how
-//!   much it takes at a time; [`naming`]: how files are named until they are whole
+//!   much it takes at a time; [`naming`]: how files are named until they are whole;
+//!   [`uploads`]: what of them is in a bucket
 
 pub(crate) mod addresses;
 pub(crate) mod capabilities;
 pub(crate) mod naming;
 pub(crate) mod observed_limit;
+pub(crate) mod uploads;
 
 use std::{sync::Arc, time::Instant};
 
@@ -23,6 +25,7 @@ use tokio::sync::OnceCell;
 use self::{
     capabilities::{Capabilities, Observed},
     observed_limit::Ceiling,
+    uploads::Uploads,
 };
 use crate::{auth::secrets::Secrets, error::Result, panics::on_thread};
 
@@ -34,6 +37,8 @@ pub(crate) struct Endpoint {
     /// The home directory of the user of `root`, once it was needed.
     password: OnceCell<Password>,
     pub(crate) capabilities: Capabilities,
+    /// Where it is a bucket.
+    pub(crate) uploads: Uploads,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -79,9 +84,19 @@ impl Endpoint {
         self.root.scheme == Scheme::Sshftp
     }
 
-    /// HTTP or WebDAV.
+    /// HTTP, WebDAV or S3.
     pub(crate) fn is_http(&self) -> bool {
         self.root.scheme.is_http()
+    }
+
+    /// S3.
+    pub(crate) fn is_bucket(&self) -> bool {
+        self.root.scheme == Scheme::S3
+    }
+
+    /// Both are of HTTP or both are not, so that one may send to the other. A bucket sends to none.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.is_http() == other.is_http() && !self.is_bucket() && !other.is_bucket()
     }
 
     /// The user of the URL.
@@ -89,7 +104,7 @@ impl Endpoint {
         self.root.user.as_deref()
     }
 
-    /// Under TLS: as FTP has it (AUTH TLS), or HTTPS.
+    /// Under TLS: as FTP has it (AUTH TLS), or HTTPS. Whether a bucket is, its service says.
     pub(crate) fn is_tls(&self) -> bool {
         matches!(
             self.root.scheme,
@@ -174,6 +189,7 @@ impl EndpointRegistry {
             root,
             password: OnceCell::new(),
             capabilities: Capabilities::default(),
+            uploads: Uploads::default(),
         });
         known.push(Arc::clone(&endpoint));
         endpoint

@@ -70,7 +70,9 @@ pub(super) struct Connected {
 /// A URL that can have no protection must not be asked for any.
 pub(super) fn check_scheme(context: &RunContext, endpoint: &Endpoint) -> Result<()> {
     let floor = context.connections.protect.unwrap_or(MinProtection::Clear);
-    let in_clear = !endpoint.has_identities() && !endpoint.is_tls() && !endpoint.is_ssh();
+    // Whether a bucket has some is known when its service is.
+    let has_own = endpoint.is_tls() || endpoint.is_ssh() || endpoint.is_bucket();
+    let in_clear = !endpoint.has_identities() && !has_own;
     if floor > MinProtection::Clear && in_clear {
         return Err(Error::Usage(format!(
             "{}: {}:// has no protection: use gsiftp://, ftpes://, sshftp:// or https://, or \

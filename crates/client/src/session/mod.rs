@@ -6,7 +6,7 @@
 //! - [`connect`]: from a host name to a greeting; [`login`]: from a greeting to a session; [`tls`]:
 //!   `ftpes://`; [`ssh`]: `sshftp://`; [`delegation`]: servers that know the user by different
 //!   credentials; [`home`]: paths that begin at the user's home
-//! - [`control`]: what commands go through; [`http`]: `https://` and `davs://`
+//! - [`control`]: what commands go through; [`http`]: `https://`, `davs://` and `s3://`
 //! - [`commands`]: files, directories, listings, renames, attributes
 //! - [`transfer`]: one transfer command with its data: channels, state, requests while it runs, the
 //!   next transfer begun ahead
@@ -417,10 +417,8 @@ impl SessionPair {
             return false;
         };
         let copies = |session: &Session| !session.endpoint.capabilities.lacks(Lack::Copies);
-        match (self.endpoint.is_http(), sender.endpoint.is_http()) {
-            (true, true) => !self.servers().any(copies),
-            (one, other) => one != other,
-        }
+        let is_like = self.endpoint.is_like(&sender.endpoint);
+        !is_like || self.endpoint.is_http() && !self.servers().any(copies)
     }
 
     /// False once nothing more can be asked.

@@ -163,7 +163,7 @@ impl SessionPool {
         match tokio::join!(self.obtain_one(endpoint), self.obtain_one(sender)) {
             (Ok(mut receiver), Ok(mut sender)) => {
                 // What they may have of channels leads to us.
-                if endpoint.is_http() == sender.endpoint.is_http() {
+                if endpoint.is_like(&sender.endpoint) {
                     receiver.forget_channels();
                     sender.forget_channels();
                 } else {

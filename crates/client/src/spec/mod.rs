@@ -625,6 +625,11 @@ pub enum Manage {
         urls: Vec<RemoteUrl>,
         mode: u32,
     },
+    /// Of a bucket.
+    Uploads {
+        url: RemoteUrl,
+        aborts: bool,
+    },
 }
 
 /// How names are listed.
@@ -644,7 +649,7 @@ impl Manage {
     /// Every location at a server.
     pub(crate) fn urls(&mut self) -> Vec<&mut RemoteUrl> {
         match self {
-            Self::List { url, .. } => vec![url],
+            Self::List { url, .. } | Self::Uploads { url, .. } => vec![url],
             Self::Checksum { places, .. } => places.iter_mut().filter_map(remote).collect(),
             Self::Rename { from, to } => vec![from, to],
             Self::Stat { urls, .. }

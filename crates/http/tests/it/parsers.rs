@@ -9,6 +9,10 @@ use godwit_http::{
     marker::{Ending, Event, Marker, Reader},
     multistatus::{self, Hrefs, Resource},
     range::{ContentRange, Selection, select},
+    s3::{
+        self,
+        answers::{Made, Page, PartsPage, Refusal, UploadsPage, completing, read_upload_id},
+    },
     target::{Target, encoded},
 };
 
@@ -82,6 +86,7 @@ pub(crate) fn bodies(bytes: &[u8]) {
     for hrefs in [Hrefs::Encoded, Hrefs::Literal] {
         let _ = multistatus::read(bytes, hrefs);
     }
+    of_s3(bytes);
     let whole = events([bytes]);
     let (first, second) = bytes.split_at(bytes.len() / 2);
     assert_eq!(events([first, second]), whole);
@@ -99,6 +104,18 @@ pub(crate) fn bodies(bytes: &[u8]) {
         events([marker.to_string().as_bytes()]),
         [Event::Marker(marker)]
     );
+}
+
+fn of_s3(bytes: &[u8]) {
+    let _ = (Page::read(bytes), UploadsPage::read(bytes));
+    let _ = (Refusal::read(bytes), Made::read(bytes));
+    let _ = read_upload_id(bytes);
+    if let Ok(page) = PartsPage::read(bytes) {
+        assert!(Page::read(completing(page.parts.iter()).as_bytes()).is_err());
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let query = s3::query(&[("prefix", &text)]);
+    assert!(query.is_ascii() && s3::encoded_path(bytes).is_ascii());
 }
 
 fn events<const N: usize>(parts: [&[u8]; N]) -> Vec<Event> {

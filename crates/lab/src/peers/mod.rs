@@ -15,6 +15,7 @@
 //! | [`http`] | `nginx` |
 //! | [`webdav`] | Apache, `nginx` and XRootD with TLS and WebDAV |
 //! | [`xrootd`] | `xrootd` |
+//! | [`s3`] | moto and versitygw, services of S3 |
 //! | [`ssh`] | `sshd`, with keys of its own |
 //! | [`iperf3`] | `iperf3`, both ends |
 //! | [`godwit`] | our own `godwitd` and `godwit` |
@@ -55,6 +56,7 @@ pub mod plain_ftp;
 pub mod postgres;
 pub mod process;
 pub(crate) mod request;
+pub mod s3;
 pub mod service;
 pub mod ssh;
 pub mod striped;

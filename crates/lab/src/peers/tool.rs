@@ -12,7 +12,14 @@ use super::process::{self, Finished};
 use super::{Error, Missing, RUN_TIMEOUT};
 
 /// Where daemons live; an ordinary user's search path often lacks these.
-const SYSTEM_DIRECTORIES: [&str; 5] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+const SYSTEM_DIRECTORIES: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/sbin",
+    "/sbin",
+    "/usr/bin",
+    "/bin",
+    "/usr/local/lib/godwit-peers/bin",
+];
 
 /// A program, the Debian package it comes with, and the environment it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,6 +43,7 @@ mod plain_resume;
 mod power;
 mod refused_names;
 mod restart;
+mod s3_services;
 mod scenario;
 mod service_links;
 mod service_load;

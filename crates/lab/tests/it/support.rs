@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use godwit_lab::peers::ftps::{self, FtpsServer};
 use godwit_lab::peers::gct::{self, GctServer};
 use godwit_lab::peers::godwit::{self, Godwitd};
-use godwit_lab::peers::{self, Error, Finished, Missing, arc, gfal, jglobus, plain_ftp, webdav};
+use godwit_lab::peers::{
+    self, Error, Finished, Missing, arc, gfal, jglobus, plain_ftp, s3, webdav,
+};
 use tempfile::TempDir;
 
 use crate::whole;
@@ -66,6 +68,7 @@ pub(crate) enum Need {
     Python,
     Tmux,
     Webdav(webdav::Kind),
+    S3(s3::Kind),
 }
 
 /// Whether everything in `needs` is there; prints a skip of the running test if not.
@@ -90,6 +93,7 @@ pub(crate) fn have(needs: &[Need]) -> bool {
             Need::Python => PYTHON.available().map(drop),
             Need::Tmux => TMUX.available().map(drop),
             Need::Webdav(kind) => kind.available(),
+            Need::S3(kind) => kind.available().map(drop),
         }
     });
     peers::present(test, found).is_some()

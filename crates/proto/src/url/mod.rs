@@ -1,5 +1,6 @@
 //! URLs of endpoints: `gsiftp://[user@]host[:2811]/path`, `ftpes://`, `ftp://`, `sshftp://`,
-//! `https://` and `davs://`, `http://` and `dav://`, `file:///path`, a bare local path, `-`.
+//! `https://` and `davs://`, `http://` and `dav://`, `s3://[profile@]bucket/key`,
+//! `file:///path`, a bare local path, `-`.
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ pub enum Scheme {
     Http,
     /// `dav://`: another name of `http://`.
     Dav,
+    /// `s3://`: the host is a bucket, and which service has it is said elsewhere.
+    S3,
 }
 
 /// A path on a server.
@@ -60,9 +63,9 @@ pub struct RemoteUrl {
     pub host: String,
     /// Port, the scheme's default filled in.
     pub port: u16,
-    /// Decoded path, without `//`; a trailing `/` is kept. Absolute, or beginning with `~` where
-    /// the URL has `/~`: below the home of the user, or of the one whose name follows. `%00`,
-    /// `%0D`, `%0A` are refused.
+    /// Decoded path, without `//` but in a bucket; a trailing `/` is kept. Absolute, or beginning
+    /// with `~` where the URL has `/~`: below the home of the user, or of the one whose name
+    /// follows. `%00`, `%0D`, `%0A` are refused.
     pub path: FtpPath,
 }
 
@@ -70,7 +73,7 @@ pub struct RemoteUrl {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// A scheme that is not ours.
-    #[error("unknown scheme {0:?}: use gsiftp, ftpes, ftp, sshftp, https, davs or file")]
+    #[error("unknown scheme {0:?}: use gsiftp, ftpes, ftp, sshftp, https, davs, s3 or file")]
     Scheme(String),
     /// One of our schemes without `//`.
     #[error("{0}: must be followed by //")]
@@ -95,6 +98,12 @@ pub enum UrlError {
     /// `file://` with a host other than `localhost`. Not shown: it may hold a password.
     #[error("file URL names a host: only local files can be opened")]
     FileHost,
+    /// A bucket with a password or a port.
+    #[error(
+        "s3://bucket/key has neither a password nor a port: keys and the service come from the \
+         environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL) or ~/.aws"
+    )]
+    Bucket,
     /// A bad path.
     #[error("{0}")]
     Path(#[from] BadPath),
@@ -131,7 +140,7 @@ impl Location {
 
 impl Scheme {
     /// All there are.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Ftp,
         Self::Gsiftp,
         Self::Ftpes,
@@ -140,6 +149,7 @@ impl Scheme {
         Self::Davs,
         Self::Http,
         Self::Dav,
+        Self::S3,
     ];
 
     /// The scheme of this name, in upper or lower case.
@@ -159,12 +169,16 @@ impl Scheme {
             Self::Davs => "davs",
             Self::Http => "http",
             Self::Dav => "dav",
+            Self::S3 => "s3",
         }
     }
 
-    /// HTTP and WebDAV, in clear or not.
+    /// HTTP, WebDAV and S3, in clear or not.
     pub const fn is_http(self) -> bool {
-        matches!(self, Self::Https | Self::Davs | Self::Http | Self::Dav)
+        matches!(
+            self,
+            Self::Https | Self::Davs | Self::Http | Self::Dav | Self::S3
+        )
     }
 
     /// Port where a URL names none.
@@ -173,7 +187,7 @@ impl Scheme {
             Self::Ftp | Self::Ftpes => 21,
             Self::Gsiftp => 2811,
             Self::Sshftp => 22,
-            Self::Https | Self::Davs => 443,
+            Self::Https | Self::Davs | Self::S3 => 443,
             Self::Http | Self::Dav => 80,
         }
     }
@@ -188,7 +202,8 @@ impl RemoteUrl {
             return Err(UrlError::Ambiguous);
         }
         let (authority, path) = rest.split_at(slash);
-        if scheme.is_http() && path.iter().any(|b| matches!(b, b'?' | b'#')) {
+        let is_bucket = scheme == Scheme::S3;
+        if scheme.is_http() && !is_bucket && path.iter().any(|b| matches!(b, b'?' | b'#')) {
             return Err(UrlError::Query);
         }
         let at = authority.iter().rposition(|b| *b == b'@');
@@ -197,13 +212,19 @@ impl RemoteUrl {
             None => (None, None),
         };
         let (host, port) = host_and_port(&authority[at.map_or(0, |at| at + 1)..])?;
+        if is_bucket && (password.is_some() || port.is_some()) {
+            return Err(UrlError::Bucket);
+        }
         Ok(Self {
             scheme,
             user,
             password,
             host,
             port: port.unwrap_or(scheme.default_port()),
-            path: remote_path(path, !scheme.is_http())?,
+            path: match is_bucket {
+                true => key_path(path)?,
+                false => remote_path(path, !scheme.is_http())?,
+            },
         })
     }
 
@@ -404,6 +425,14 @@ fn remote_path(text: &[u8], has_homes: bool) -> Result<FtpPath, UrlError> {
         path.remove(0);
     }
     Ok(FtpPath::new(path)?)
+}
+
+/// A key behind a slash. Slashes in it are characters like others.
+fn key_path(text: &[u8]) -> Result<FtpPath, UrlError> {
+    match decode(text)? {
+        path if path.is_empty() => Ok(FtpPath::root()),
+        path => Ok(FtpPath::new(path)?),
+    }
 }
 
 /// What a path keeps as it is: unreserved and what RFC 3986 §3.3 allows in segments, but for `@`,

@@ -135,10 +135,28 @@ fn local_forms() {
 }
 
 #[test]
+fn a_key_keeps_its_slashes_and_dots() {
+    for (text, path, shown) in [
+        ("s3://b", "/", "s3://b/"),
+        ("s3://b//a", "//a", "s3://b//a"),
+        ("s3://p@b/a//../b/", "/a//../b/", "s3://p@b/a//../b/"),
+        ("s3://b/~/a?b#c%25", "/~/a?b#c%", "s3://b/%7E/a%3Fb%23c%25"),
+    ] {
+        let url = remote(text);
+        assert_eq!(url.path.as_bytes(), path.as_bytes(), "{text}");
+        assert_eq!((url.to_string(), url.home()), (shown.to_owned(), None));
+    }
+}
+
+#[test]
 fn bad_urls_are_refused() {
     for (text, want) in [
         ("gopher://h/", UrlError::Scheme("gopher".into())),
         ("https://h/a?b", UrlError::Query),
+        ("s3://b:9000/k", UrlError::Bucket),
+        ("s3://a:p@b/k", UrlError::Bucket),
+        ("s3:///k", UrlError::Host),
+        ("s3://b/%0Ak", UrlError::Path(BadPath::Byte(b'\n'))),
         ("ftp:///p", UrlError::Host),
         ("ftp://u@/p", UrlError::Host),
         ("ftp://a b/p", UrlError::Host),

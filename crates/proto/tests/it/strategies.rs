@@ -429,7 +429,8 @@ pub(crate) fn remote_url() -> impl Strategy<Value = RemoteUrl> {
             user,
             password: None,
             host,
-            port,
+            // A bucket has none of its own.
+            port: if scheme == Scheme::S3 { 443 } else { port },
             path,
         })
 }

@@ -397,6 +397,9 @@ pub(super) fn place(url: &str, settings: &UnitSettings) -> Result<Location, File
         {
             Err(refused("this agent speaks no HTTP in clear".to_owned()))
         }
+        Ok(Location::Remote(remote)) if remote.scheme == Scheme::S3 => {
+            Err(refused("this agent has no keys for buckets".to_owned()))
+        }
         Ok(place @ Location::Remote(_)) => Ok(place),
         Ok(Location::Standard) => Err(unfit("not a URL")),
         Err(error) => Err(unfit(error)),

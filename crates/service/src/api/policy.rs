@@ -119,6 +119,11 @@ impl EndpointPolicy {
     }
 
     fn check_remote(&self, url: &str, remote: &RemoteUrl) -> Answer<()> {
+        // Agents have no keys of users, and the queue would go by buckets for hosts.
+        if remote.scheme == Scheme::S3 {
+            let hint = "buckets are no ends of jobs: use https, davs, gsiftp, ftp or ftpes";
+            return Err(ApiError::new(Kind::Scheme, hint));
+        }
         if remote.user.is_some() || remote.password.is_some() {
             let hint = "store a credential for the endpoint: POST /api/v1/credentials";
             return Err(ApiError::new(Kind::UserInfo, hint));

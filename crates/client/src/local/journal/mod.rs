@@ -348,6 +348,11 @@ impl Journal {
         Some((source.safe.clone(), source.name.clone()))
     }
 
+    /// What the server called what an earlier run has begun, of whatever version of the source.
+    pub(crate) fn version_of(&self, target: &str) -> Option<String> {
+        self.safe_of(target)?.1
+    }
+
     /// Records the source version of the file that [`Self::record_temp`] recorded.
     pub(crate) fn record_source(&self, target: &str, source: SourceVersion, order: Order) {
         let Some(changed) = source.changed else {

@@ -117,6 +117,22 @@ impl SafeRanges {
         self.account.lock().version = version;
     }
 
+    /// The same, known to a later run from now on.
+    pub(crate) fn name_version(&self, version: String) {
+        if self.version().as_ref() == Some(&version) {
+            return;
+        }
+        self.set_version(Some(version));
+        self.record(&mut self.account.lock());
+    }
+
+    /// These bytes are there, and no others.
+    pub(crate) fn replace(&self, safe: RangeSet) {
+        let mut account = self.account.lock();
+        account.safe = safe;
+        self.record(&mut account);
+    }
+
     /// These bytes of the file are there now, and stay there if this process dies.
     pub(crate) fn add(&self, range: ByteRange) {
         let mut account = self.account.lock();

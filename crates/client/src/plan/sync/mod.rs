@@ -100,14 +100,19 @@ impl Planner {
     /// Exactly one source.
     pub(super) async fn plan_sync(&mut self) -> Result<()> {
         let job = Arc::clone(&self.spec);
-        let (Some(source), Some(spec)) = (job.sources.first(), job.sync.clone()) else {
+        let (Some(source), Some(mut spec)) = (job.sources.first(), job.sync.clone()) else {
             return Ok(());
         };
         let (place, contents) = self.place_of(source)?;
         let (target, into) = self.place_of(&job.destination)?;
         let seen = self.stat_path(&place).await?;
         let keeps_times = self.keeps_times(&target).await?;
-        if !keeps_times && spec.level >= Level::Modified {
+        let is_bucket = matches!(&target, CopyPath::There(at) if at.endpoint.is_bucket());
+        if is_bucket && spec.level == Level::Modified {
+            // What a bucket lists are the times at which objects were stored.
+            spec.level = Level::NotOlder;
+        }
+        if !keeps_times && !is_bucket && spec.level >= Level::Modified {
             self.context.reporter.warn(format!(
                 "{}: has no MFMT to set times with, so that times are not compared",
                 job.destination

@@ -49,7 +49,7 @@ pub(crate) struct HttpControl {
     queue: VecDeque<(CommandId, Command)>,
     next: u64,
     /// The RNFR that was agreed to.
-    from: Option<FtpPath>,
+    pub(super) from: Option<FtpPath>,
 }
 
 /// What is at a path, or the refusal to tell.
@@ -106,6 +106,9 @@ impl HttpControl {
     }
 
     async fn carry_out(&mut self, command: &Command) -> Result<Reply, HttpError> {
+        if self.server().bucket.is_some() {
+            return Box::pin(self.carry_out_in_bucket(command)).await;
+        }
         match command {
             Command::Mlst(Some(path)) => {
                 let found = self.look(path).await?;
@@ -191,7 +194,7 @@ impl HttpControl {
         is_directory: bool,
         depth: &'static str,
     ) -> Result<Exchange, HttpError> {
-        let target = HttpServer::target(path, is_directory);
+        let target = self.server().target_of(path, is_directory);
         let request = |target: &str| {
             Request::new(dav_method(b"PROPFIND"), target)
                 .with(
@@ -207,12 +210,12 @@ impl HttpControl {
         self.wire.send(&target, request).await
     }
 
-    async fn head(
+    pub(super) async fn head(
         &mut self,
         path: &FtpPath,
         headers: &[(&'static str, String)],
     ) -> Result<Exchange, HttpError> {
-        let target = HttpServer::target(path, false);
+        let target = self.server().target_of(path, false);
         let limit = self.work_limit();
         let request = |target: &str| {
             let mut request = Request::new(Method::HEAD, target)
@@ -409,7 +412,7 @@ impl HttpControl {
         headers: &[(&'static str, Vec<u8>)],
         failed: Failed,
     ) -> Result<Reply, HttpError> {
-        let target = HttpServer::target(path, is_directory);
+        let target = self.server().target_of(path, is_directory);
         let limit = self.work_limit();
         let request = |target: &str| {
             let mut request = Request::new(method.clone(), target).answered_within(limit);
@@ -466,7 +469,7 @@ impl HttpControl {
         refusal(status, &text, failed)
     }
 
-    fn work_limit(&self) -> Duration {
+    pub(super) fn work_limit(&self) -> Duration {
         self.server().limits.answer.saturating_mul(WORK_FACTOR)
     }
 }
@@ -501,7 +504,7 @@ pub(super) fn decoded(target: &str) -> Vec<u8> {
         .map_or_else(|_| path.as_bytes().to_vec(), |t| t.path.as_bytes().to_vec())
 }
 
-fn timestamp(time: SystemTime) -> Option<Timestamp> {
+pub(super) fn timestamp(time: SystemTime) -> Option<Timestamp> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     i64::try_from(since.as_secs()).ok().map(Timestamp)
 }
@@ -519,7 +522,7 @@ pub(super) fn facts(found: &Resource) -> Facts {
     }
 }
 
-fn described(found: &Resource, path: &FtpPath) -> Reply {
+pub(super) fn described(found: &Resource, path: &FtpPath) -> Reply {
     let mut line = Vec::new();
     write_line(
         &facts(found),

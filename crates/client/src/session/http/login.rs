@@ -12,10 +12,11 @@ use godwit_http::{
     dav::{OPEN_PARTS, PARTS},
     digest::Form,
 };
-use godwit_http_client::{HeaderValue, Method, Request, Scheme, StatusCode, header};
+use godwit_http_client::{HeaderValue, Method, Origin, Request, Scheme, StatusCode, header};
 use godwit_proto::{ChecksumAlgorithm, feature::Features, pi::transfer::ServerState};
 
 use super::{
+    bucket,
     commands::HttpControl,
     replies::{Failed, refusal},
     server::{Dav, HttpError, HttpServer, Wire},
@@ -39,6 +40,9 @@ pub(in crate::session) async fn open(
     context: &Arc<RunContext>,
     endpoint: &Arc<Endpoint>,
 ) -> Result<LoggedIn<Control>> {
+    if endpoint.is_bucket() {
+        return Box::pin(bucket::login::open(context, endpoint)).await;
+    }
     let unproven = |reason| Error::Identity {
         doing: endpoint.name(),
         reason,
@@ -49,7 +53,16 @@ pub(in crate::session) async fn open(
     };
     let authorization = authorization(context, endpoint).await?;
     let log = protocol_trace(context, endpoint);
-    let server = HttpServer::new(context, endpoint, credential.as_ref(), authorization, log);
+    let origin = Origin {
+        scheme: match endpoint.is_tls() {
+            true => Scheme::Https,
+            false => Scheme::Http,
+        },
+        host: endpoint.host().to_ascii_lowercase(),
+        port: endpoint.port(),
+    };
+    let credential_shown = credential.as_ref();
+    let server = HttpServer::new(context, origin, credential_shown, authorization, None, log);
     let server = Arc::new(server.map_err(unproven)?);
     let mut wire = Wire::new(Arc::clone(&server));
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! `https://` and `davs://`: a session whose commands are requests of HTTP and WebDAV.
+//! `https://`, `davs://` and `s3://`: a session whose commands are requests of HTTP and WebDAV.
 //!
 //! ```text
 //!   Command ──► HttpControl ──► PROPFIND, HEAD, MOVE ... ──► Reply of the same meaning
@@ -12,8 +12,10 @@
 //! - [`commands`]: requests for commands; [`replies`]: statuses as replies; [`listing`]: PROPFIND
 //! - [`transfer`]: one transfer; [`lanes`]: the threads that carry it; [`region`]: who fetches what
 //! - [`get`], [`put`], [`parts`]: what a lane does
+//! - [`bucket`]: what is different where the server is a service of S3
 //! - [`third_party`]: copies that one of two servers carries out; [`issued`]: tokens for the other
 
+mod bucket;
 mod commands;
 mod get;
 mod issued;

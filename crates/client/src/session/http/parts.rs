@@ -1,31 +1,40 @@
 //! What a lane does for a transfer to a server that takes parts: PUT of one piece after the other.
 //!
-//! The pieces go into a file with a temporary name, which an empty PUT has made. The server has
-//! those that it has confirmed; it may have others. Where it takes open parts, a piece ends where
-//! the region says when the lane gets there, and the answer is compared with that.
+//! To a bucket each piece is a part of an upload, and has its number. Elsewhere the pieces go into
+//! a file with a temporary name, which an empty PUT has made. The server has those that it has
+//! confirmed; it may have others. Where it takes open parts, a piece ends where the region says
+//! when the lane gets there, and the answer is compared with that.
 
 use std::sync::Arc;
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
-use godwit_http::{dav::STORED_HEADER, range::ContentRange};
+use godwit_http::{
+    dav::STORED_HEADER,
+    range::ContentRange,
+    s3::{self, answers::Part},
+};
 use godwit_http_client::{
     Buffers, HeaderValue, Method, Request,
     body::{ChunkSender, channel},
     header, printable,
 };
-use godwit_proto::{ByteRange, error::TransferFailure};
+use godwit_proto::{ByteRange, FtpPath, error::TransferFailure};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     get::{FILE_PAUSE, unreached},
-    put::{Outflow, WORK_FACTOR},
+    put::{Outflow, WORK_FACTOR, checksum, checksum_headers, confirmed},
     region::{Failure, HALF_BYTES_MIN, Piece, Region},
     replies::{Failed, refusal},
-    server::Wire,
+    server::{Exchange, Wire},
 };
 use crate::{
-    endpoint::{Endpoint, capabilities::Lack},
+    endpoint::{
+        Endpoint,
+        capabilities::Lack,
+        uploads::{PartedUpload, crc32c_text},
+    },
     report::reporter::Reporter,
 };
 
@@ -34,6 +43,8 @@ pub(super) struct PartsJob {
     pub(super) region: Region,
     /// The server takes parts that end before their ranges do.
     pub(super) are_open: bool,
+    /// The parts are those of an upload to a bucket, under this name.
+    pub(super) upload: Option<(FtpPath, PartedUpload)>,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) reporter: Arc<Reporter>,
     /// Path, as it is in requests.
@@ -56,6 +67,47 @@ impl PartsJob {
     fn has_gone(&self, outflow: &Outflow) -> bool {
         let is_read = outflow.stop() > 0;
         is_read && self.file.read_once_within().is_some()
+    }
+
+    /// The number of the part that begins there, in an upload to a bucket, and where it goes.
+    fn numbered(&self, start: u64) -> Result<Option<(u32, String)>, Failure> {
+        let Some((_, upload)) = &self.upload else {
+            return Ok(None);
+        };
+        let at = self.remote + start;
+        let number = upload.number_at(at);
+        let number = number.ok_or_else(|| Failure::lost(format!("no part begins at {at}")))?;
+        let pairs = [
+            ("partNumber", &*number.to_string()),
+            ("uploadId", &upload.id),
+        ];
+        Ok(Some((
+            number,
+            format!("{}{}", self.target, s3::query(&pairs)),
+        )))
+    }
+
+    /// A bucket has stored a part: what it is asked for when the upload is completed.
+    fn stored(
+        &self,
+        number: u32,
+        size: u64,
+        sent: Option<u32>,
+        exchange: &Exchange,
+    ) -> Result<(), Failure> {
+        let crc32c = confirmed(exchange, sent)?;
+        let tag = exchange.header(header::ETAG);
+        let tag = tag.ok_or_else(|| Failure::lost("the service names no ETag of a part"))?;
+        let part = Part {
+            number,
+            size,
+            tag: tag.to_owned(),
+            crc32c: crc32c.map(crc32c_text),
+        };
+        if let Some((temp_path, _)) = &self.upload {
+            self.endpoint.uploads.add(temp_path, part);
+        }
+        Ok(())
     }
 
     fn fail(&self, failure: Failure) {
@@ -106,6 +158,15 @@ async fn send(
     while job.file.readable_at(job.base + start) == 0 {
         sleep(FILE_PAUSE).await;
     }
+    let numbered = job.numbered(start)?;
+    let sum = match &numbered {
+        Some(_) => {
+            let end = job.region.end_of(lane).unwrap_or(start);
+            checksum(&job.file, job.base + start, end - start)
+                .map_err(|failure| Failure::Transfer(TransferFailure::Storage(failure)))?
+        }
+        None => None,
+    };
     let totals = Arc::clone(&job.region.totals);
     let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals, buffers));
     let mut unconfirmed = Unconfirmed(Some(Arc::clone(&outflow)));
@@ -123,19 +184,25 @@ async fn send(
             )),
             false => drop(tokio::spawn(feed(own, (lane, start), end, sender, turn))),
         }
-        let range = HeaderValue::try_from(job.range(start, end).to_string());
-        // Digits and signs are a header. Without one, this would be the whole file.
-        let range = range.unwrap_or(HeaderValue::from_static("none"));
-        let request = Request::new(Method::PUT, target)
-            .with(header::CONTENT_RANGE, range)
+        let mut request = Request::new(Method::PUT, target)
             .with_body(body)
             .answered_within(limit);
+        match &numbered {
+            Some(_) => request.headers.extend(checksum_headers(sum)),
+            None => {
+                let range = HeaderValue::try_from(job.range(start, end).to_string());
+                // Digits and signs are a header. Without one, this would be the whole file.
+                let range = range.unwrap_or(HeaderValue::from_static("none"));
+                request.headers.insert(header::CONTENT_RANGE, range);
+            }
+        }
         match asks_first {
             true => request.expecting_continue(),
             false => request,
         }
     };
-    let sent = wire.send(&job.target, request).await;
+    let target = numbered.as_ref().map_or(&job.target, |(_, target)| target);
+    let sent = wire.send(target, request).await;
     let mut exchange = sent.map_err(|error| {
         let failure = unreached(error);
         match outflow.sent() == 0 && !job.has_gone(&outflow) {
@@ -150,6 +217,9 @@ async fn send(
         if start + outflow.sent() != end {
             let text = format!("the server answers {status} before it can have {sent}");
             return Err(Failure::lost(text));
+        }
+        if let Some((number, _)) = &numbered {
+            job.stored(*number, end - start, sum, &exchange)?;
         }
         match exchange.answer.header(STORED_HEADER) {
             _ if !job.are_open => {}
@@ -172,6 +242,13 @@ async fn send(
     let is_gone = job.has_gone(&outflow);
     Err(match status.as_u16() {
         429 | 503 if !is_gone => Failure::Crowded(Box::new(refused)),
+        // It was aborted, or is too old: the file is sent again.
+        404 if numbered.is_some() => {
+            if let Some((temp_path, _)) = &job.upload {
+                job.endpoint.uploads.forget(temp_path);
+            }
+            Failure::lost(format!("the service has ended the upload: {text}"))
+        }
         // A request that was given up has come to the server late, and writes these bytes.
         409 => Failure::lost(format!(
             "the server answers {status} to bytes from {}: {text}",

@@ -11,7 +11,7 @@ use std::{
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
 use godwit_http_client::{
-    Buffers, Bytes, Method, Request,
+    Buffers, Bytes, HeaderName, HeaderValue, Method, Request,
     body::{ChunkSender, channel},
 };
 use godwit_proto::error::{StorageFailure, TransferFailure};
@@ -26,9 +26,12 @@ use super::{
     get::{FILE_PAUSE, unreached},
     region::{Failure, HALF_BYTES_MIN},
     replies::{Failed, refusal},
-    server::Wire,
+    server::{CHECKSUM_HEADER, Exchange, Wire},
 };
-use crate::report::progress::RequestTotals;
+use crate::{
+    endpoint::uploads::{crc32c_of, crc32c_text},
+    report::progress::RequestTotals,
+};
 
 /// Bytes that are read at a time, at most.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -55,6 +58,8 @@ pub(super) struct PutJob {
     /// Bytes, where they are known.
     pub(super) length: Option<u64>,
     outflow: Outflow,
+    /// It becomes an object of a bucket: what is said of it.
+    object: Option<Vec<(HeaderName, HeaderValue)>>,
     pub(super) cancel: CancellationToken,
     /// For the one that looks after it.
     pub(super) watcher: Notify,
@@ -66,6 +71,8 @@ struct State {
     /// Why the body could not be made.
     unread: Option<StorageFailure>,
     ended: Option<Option<Failure>>,
+    /// The CRC32C that a bucket has computed.
+    crc32c: Option<u32>,
 }
 
 /// Where the bytes come from.
@@ -91,14 +98,28 @@ impl PutJob {
             source,
             length,
             outflow: Outflow::new(rate, totals, &Buffers::default()),
+            object: None,
             cancel: CancellationToken::new(),
             watcher: Notify::new(),
             state: Mutex::default(),
         }
     }
 
+    /// The same for a bucket: these headers are said of the object.
+    pub(super) fn of_object(self, headers: Vec<(HeaderName, HeaderValue)>) -> Self {
+        Self {
+            object: Some(headers),
+            ..self
+        }
+    }
+
     pub(super) fn totals(&self) -> &Arc<RequestTotals> {
         &self.outflow.totals
+    }
+
+    /// What a bucket has computed of all bytes.
+    pub(super) fn crc32c(&self) -> Option<u32> {
+        self.state.lock().crc32c
     }
 
     /// The lane has ended.
@@ -132,15 +153,27 @@ pub(super) async fn run(wire: &mut Wire, job: &Arc<PutJob>) -> Option<Failure> {
 
 async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
     let limit = wire.server.limits.answer.saturating_mul(WORK_FACTOR);
+    let checksum = match (&job.object, &job.source) {
+        (Some(_), LaneSource::File { file, base }) => {
+            checksum(file, *base, job.length.unwrap_or(0))
+                .map_err(|failure| Failure::Transfer(TransferFailure::Storage(failure)))?
+        }
+        _ => None,
+    };
     // A redirected request gets another body.
     let request = |target: &str| {
         let (sender, body) = channel(job.length);
         job.outflow.take_back();
         tokio::spawn(feed(Arc::clone(job), sender));
-        Request::new(Method::PUT, target)
+        let mut request = Request::new(Method::PUT, target)
             .with_body(body)
-            .expecting_continue()
-            .answered_within(limit)
+            .answered_within(limit);
+        let Some(headers) = &job.object else {
+            return request.expecting_continue();
+        };
+        request.headers.extend(headers.iter().cloned());
+        request.headers.extend(checksum_headers(checksum));
+        request
     };
     let exchange = wire.send(&job.target, request).await;
     let mut exchange = exchange.map_err(unreached)?;
@@ -152,8 +185,65 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
             job.outflow.sent() > 0,
         ));
     }
+    if job.object.is_some() {
+        job.state.lock().crc32c = confirmed(&exchange, checksum)?;
+    }
     wire.done(exchange).await;
     Ok(())
+}
+
+/// The CRC32C of so many bytes of a file, which a bucket compares with those that come; `None`:
+/// they can be read only once.
+pub(super) fn checksum(
+    file: &FileRef,
+    base: u64,
+    length: u64,
+) -> Result<Option<u32>, StorageFailure> {
+    if file.read_once_within().is_some() {
+        return Ok(None);
+    }
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let (mut value, mut at) = (0, 0);
+    while at < length {
+        let bytes = usize::try_from(length - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        let read = file.read_at(base + at, &mut buffer[..bytes])?;
+        if read == 0 {
+            // What sends it says so.
+            break;
+        }
+        value = crc32c::crc32c_append(value, &buffer[..read]);
+        at += read as u64;
+    }
+    Ok(Some(value))
+}
+
+/// What a bucket is told of the bytes that come.
+pub(super) fn checksum_headers(
+    value: Option<u32>,
+) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let value = value.and_then(|value| HeaderValue::try_from(crc32c_text(value)).ok());
+    let headers = value.map(|value| {
+        [
+            (
+                "x-amz-sdk-checksum-algorithm",
+                HeaderValue::from_static("CRC32C"),
+            ),
+            (CHECKSUM_HEADER, value),
+        ]
+    });
+    let headers = headers.into_iter().flatten();
+    headers.map(|(name, value)| (HeaderName::from_static(name), value))
+}
+
+/// What a bucket says that it has computed, if it is what was sent.
+pub(super) fn confirmed(exchange: &Exchange, sent: Option<u32>) -> Result<Option<u32>, Failure> {
+    let told = exchange.answer.header(CHECKSUM_HEADER).and_then(crc32c_of);
+    match (told, sent) {
+        (Some(told), Some(sent)) if told != sent => Err(Failure::lost(format!(
+            "the service has stored bytes with CRC32C {told:08x} where {sent:08x} were sent"
+        ))),
+        (told, _) => Ok(told),
+    }
 }
 
 /// Reads the file into the body of a request, once the server wants it.

@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use godwit_engine::{
@@ -21,7 +21,7 @@ use godwit_gsi::{
     https::{HttpsClient, Trust},
     verify::Directory,
 };
-use godwit_http::{multistatus::Hrefs, target};
+use godwit_http::{multistatus::Hrefs, s3::answers::Refusal, target};
 use godwit_http_client::{
     Answer, BadUrl, Connection, Connector, HeaderValue, Limits, Method, Origin, Policy, Request,
     Scheme, Step, Url, header, is_secret,
@@ -33,6 +33,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use super::bucket::signing::{Bucket, meant};
 use crate::{
     context::RunContext, endpoint::Endpoint, error::Error, report::progress::RequestTotals,
 };
@@ -46,6 +47,12 @@ const KEPT_MAX: usize = 2;
 
 /// Bytes of the answer to a request that has failed.
 const REASON_BYTES_MAX: usize = 4 << 10;
+
+/// Of what is sent to a bucket, and of what that has.
+pub(super) const CHECKSUM_HEADER: &str = "x-amz-checksum-crc32c";
+
+/// The same where a service of S3 says why.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of an answer that is not wanted, which are read so that the connection can be used again.
 const REST_BYTES_MAX: u64 = 64 << 10;
@@ -173,6 +180,8 @@ pub(super) struct HttpServer {
     is_literal: AtomicBool,
     log: Option<ProtocolTrace>,
     pub(super) limits: Limits,
+    /// It is a service of S3, and this is what it is asked for.
+    pub(super) bucket: Option<Bucket>,
 }
 
 impl HttpServer {
@@ -180,9 +189,10 @@ impl HttpServer {
     /// Why there is no TLS, as a message for the user.
     pub(super) fn new(
         context: &RunContext,
-        endpoint: &Endpoint,
+        origin: Origin,
         credential: Option<&Credential>,
         authorization: Option<HeaderValue>,
+        bucket: Option<Bucket>,
         log: Option<ProtocolTrace>,
     ) -> Result<Self, String> {
         let connections = &context.connections;
@@ -195,7 +205,7 @@ impl HttpServer {
             silence,
             ..Limits::default()
         };
-        let (scope, host) = (connections.addresses, endpoint.host().to_ascii_lowercase());
+        let (scope, host) = (connections.addresses, origin.host.clone());
         let policy: Policy = Arc::new(move |origin: &Origin, address: SocketAddr| {
             // The user names the server alone, and not where it redirects.
             match origin.host == host {
@@ -208,7 +218,7 @@ impl HttpServer {
             connector.preparing(prepare)
         };
         let connectors_of = |credential: Option<&Credential>| {
-            if !endpoint.is_tls() {
+            if origin.scheme == Scheme::Http {
                 return Ok(vec![connector(None)]);
             }
             let mut trusts = vec![Trust::Web(connections.authorities.clone())];
@@ -228,14 +238,7 @@ impl HttpServer {
         };
         let (connectors, bare_connectors) = (connectors_of(credential)?, connectors_of(None)?);
         Ok(Self {
-            origin: Origin {
-                scheme: match endpoint.is_tls() {
-                    true => Scheme::Https,
-                    false => Scheme::Http,
-                },
-                host: endpoint.host().to_ascii_lowercase(),
-                port: endpoint.port(),
-            },
+            origin,
             connectors,
             bare_connectors,
             connector: AtomicU8::new(0),
@@ -247,6 +250,7 @@ impl HttpServer {
             is_literal: AtomicBool::new(false),
             log,
             limits,
+            bucket,
         })
     }
 
@@ -287,6 +291,14 @@ impl HttpServer {
     pub(super) fn learn_hrefs(&self, program: &str) {
         let is_xrootd = program.to_ascii_lowercase().starts_with("xrootd");
         self.is_literal.store(is_xrootd, Ordering::Relaxed);
+    }
+
+    /// The target of a path at this server.
+    pub(super) fn target_of(&self, path: &FtpPath, is_directory: bool) -> String {
+        match &self.bucket {
+            Some(bucket) => bucket.target(path),
+            None => Self::target(path, is_directory),
+        }
     }
 
     /// The URL of a path as `Destination` of a request to this server.
@@ -366,6 +378,8 @@ pub(super) struct Exchange {
     method: Method,
     /// The connection shows the user's certificate.
     with_credentials: bool,
+    /// Why a service of S3 refuses it.
+    refusal: Option<Refusal>,
 }
 
 impl Exchange {
@@ -391,8 +405,29 @@ impl Exchange {
         Ok(Some(body))
     }
 
+    /// Reads why a service of S3 refuses it, which its status may not say.
+    async fn read_refusal(&mut self) {
+        if self.answer.status.is_success() || self.method == Method::HEAD {
+            return;
+        }
+        let body = timeout(UNWANTED_LIMIT, self.body(REFUSAL_BYTES_MAX)).await;
+        let Ok(Ok(Some(body))) = body else { return };
+        self.refusal = Refusal::read(&body);
+        if let Some(refusal) = &self.refusal {
+            self.answer.status = meant(self.answer.status, &refusal.code);
+        }
+    }
+
     /// What the server says of a failure; nothing where it says it in HTML.
     pub(super) async fn reason(&mut self) -> String {
+        if let Some(Refusal { code, message }) = &self.refusal {
+            return match code.as_str() {
+                "RequestTimeTooSkewed" => {
+                    format!("{code}: {message} Set the clock of this machine.")
+                }
+                _ => format!("{code}: {message}"),
+            };
+        }
         let is_text = self
             .header(header::CONTENT_TYPE)
             .is_some_and(|kind| kind.starts_with("text/plain"));
@@ -476,9 +511,14 @@ impl Wire {
         let mut way = Redirects::new(Url::new(self.server.origin.clone(), target)?);
         loop {
             let url = way.url().clone();
-            let exchange = self
+            let mut exchange = self
                 .send_once(&url, way.carries_credentials(), &mut request)
                 .await?;
+            if self.server.bucket.is_some() {
+                // Signatures are for one host; where a bucket is, its login has found out.
+                exchange.read_refusal().await;
+                return Ok(exchange);
+            }
             if !Redirects::is_redirect(exchange.answer.status) {
                 return Ok(exchange);
             }
@@ -503,10 +543,14 @@ impl Wire {
     ) -> Result<Exchange, HttpError> {
         loop {
             let mut request = request(url.target());
-            let is_repeatable = matches!(
-                request.method.as_str(),
-                "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "MKCOL" | "POST"
-            ) || request.headers.contains_key(header::CONTENT_RANGE);
+            // In a bucket POST begins uploads and completes them.
+            let is_repeatable = match request.method.as_str() {
+                "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "MKCOL" => true,
+                "POST" => self.server.bucket.is_none(),
+                // What has one can be read again.
+                _ if request.headers.contains_key(CHECKSUM_HEADER) => true,
+                _ => request.headers.contains_key(header::CONTENT_RANGE),
+            };
             if with_credentials {
                 let value = self.server.authorization.clone();
                 request
@@ -526,6 +570,10 @@ impl Wire {
             let agent = concat!("godwit/", env!("CARGO_PKG_VERSION"));
             let agent = HeaderValue::from_static(agent);
             request.headers.insert(header::USER_AGENT, agent);
+            if let Some(bucket) = &self.server.bucket {
+                let signed = bucket.sign(&mut request, &url.origin, SystemTime::now());
+                signed.map_err(HttpError::Senseless)?;
+            }
             let method = request.method.clone();
             let (mut connection, is_kept) =
                 match self.take_kept(&url.origin, with_credentials).await {
@@ -553,6 +601,7 @@ impl Wire {
                         connection,
                         method,
                         with_credentials,
+                        refusal: None,
                     });
                 }
                 Err(error) if is_kept && is_repeatable && error.is_transient() => {}

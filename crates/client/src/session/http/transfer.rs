@@ -4,6 +4,7 @@
 //! ends it when the user interrupts.
 
 use std::{
+    io::Write,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -12,6 +13,7 @@ use godwit_engine::{
     data::{Sink, Source, TransferJob, TransferReport},
     storage::FileRef,
 };
+use godwit_http::s3;
 use godwit_proto::{
     Command, FtpPath, RangeSet, Reply, RestartPoint,
     error::{StorageFailure, TransferFailure},
@@ -21,6 +23,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    bucket::uploads::{headers, metadata},
     commands::HttpControl,
     get::{GetJob, LaneSink, unreached},
     lanes::Work,
@@ -31,7 +34,10 @@ use super::{
     server::HttpServer,
 };
 use crate::{
-    endpoint::capabilities::Lack,
+    endpoint::{
+        capabilities::Lack,
+        uploads::{PendingObject, StoredObject},
+    },
     error::{Error, Result},
     report::{
         events::ChannelState,
@@ -55,7 +61,7 @@ impl Session {
             self.context.counters.on_transfer_start(self.round_trip);
         }
         let ended = match (&plan.command, job) {
-            (Command::Mlsd(Some(directory)), TransferJob::Receive(sink)) => {
+            (Command::Mlsd(Some(directory)), TransferJob::Receive(Sink::Stream(sink))) => {
                 Box::pin(self.list_by_request(directory, sink)).await
             }
             (Command::Retr(path), TransferJob::Receive(sink)) => self.get(&plan, path, sink).await,
@@ -120,7 +126,11 @@ impl Session {
         }
     }
 
-    async fn list_by_request(&mut self, directory: &FtpPath, sink: Sink) -> Ended {
+    async fn list_by_request(
+        &mut self,
+        directory: &FtpPath,
+        mut sink: Box<dyn Write + Send>,
+    ) -> Ended {
         let stop = Some(self.context.stop.clone());
         let Some(control) = self.http() else {
             return Ended::refused(not_offered("MLSD"));
@@ -133,8 +143,21 @@ impl Session {
                 None => std::future::pending().await,
             }
         };
+        let listing = async {
+            if control.server().bucket.is_some() {
+                return control.list_bucket(directory, &mut *sink).await;
+            }
+            let lines = match control.list(directory).await {
+                Ok(Ok(lines)) => lines,
+                Ok(Err(refusal)) => return Err(Failure::Refused(refusal, false)),
+                Err(error) => return Err(Failure::lost(error.to_string())),
+            };
+            let written = sink.write_all(&lines);
+            written.map_err(|error| listing_failure(&error))?;
+            Ok(lines.len() as u64)
+        };
         let listed = tokio::select! {
-            listed = control.list(directory) => listed,
+            listed = listing => listed,
             () = interrupted => {
                 return Ended {
                     is_stopped: true,
@@ -142,37 +165,26 @@ impl Session {
                 };
             }
         };
-        let lines = match listed {
-            Ok(Ok(lines)) => lines,
-            Ok(Err(refusal)) => return Ended::refused(refusal),
-            Err(error) => return Ended::failed(Failure::lost(error.to_string())),
-        };
-        let Sink::Stream(mut sink) = sink else {
-            return Ended::refused(not_offered("MLSD"));
-        };
-        match sink.write_all(&lines) {
-            Ok(()) => Ended {
-                bytes: lines.len() as u64,
+        match listed {
+            Ok(bytes) => Ended {
+                bytes,
                 ..Ended::default()
             },
-            Err(error) => Ended::failed(Failure::Transfer(TransferFailure::Storage(
-                StorageFailure {
-                    errno: error.raw_os_error().unwrap_or(0),
-                    doing: "take a listing".to_owned(),
-                    text: error.to_string(),
-                },
-            ))),
+            Err(failure) => Ended::failed(failure),
         }
     }
 
     async fn get(&mut self, plan: &TransferPlan<'_>, path: &FtpPath, sink: Sink) -> Ended {
+        let Some(server) = self.http().map(|control| Arc::clone(control.server())) else {
+            return Ended::refused(not_offered("RETR"));
+        };
         let wanted = Wanted::of(plan, sink);
         let room = wanted.sink.room(wanted.start);
         let region = Region::new(wanted.start, wanted.end, room, self.round_trip);
         let job = Arc::new(GetJob {
             region: region.recorded_in(plan.safe, wanted.remote),
             size: plan.safe.map(|safe| safe.size()),
-            target: HttpServer::target(path, false),
+            target: server.target_of(path, false),
             remote: wanted.remote,
             is_to_the_end: !wanted.is_cut,
             is_cut: wanted.is_cut,
@@ -288,8 +300,11 @@ impl Session {
             && !self.endpoint.capabilities.lacks(Lack::OpenParts);
         if let (LaneSource::File { file, base }, Some(length)) = (&source, length)
             // A part whose bytes do not come can end before.
-            && (are_open || file.read_once_within().is_none())
-            && self.sends_parts(&server, plan, path, length)
+            && (are_open || server.bucket.is_some() || file.read_once_within().is_none())
+            && match server.bucket {
+                Some(_) => self.sends_upload(plan, path, file, length),
+                None => self.sends_parts(&server, plan, path, length),
+            }
         {
             let file = (Arc::clone(file), *base, length);
             return Box::pin(self.put_parts(plan, path, file, are_open)).await;
@@ -298,10 +313,19 @@ impl Session {
             // A part of a file would be the whole of it.
             return Ended::refused(not_offered("REST"));
         }
+        if let (Some(_), Some(refused)) = (&server.bucket, unfit_for_put(length)) {
+            return Ended::refused(refused);
+        }
         let totals = Arc::new(RequestTotals::new(true));
-        let target = HttpServer::target(path, false);
+        // A bucket has all of an object or nothing: it needs no other name meanwhile.
+        let object = plan.stored_as.as_ref().filter(|_| server.bucket.is_some());
+        let target = server.target_of(object.map_or(path, |(to, _)| to), false);
         let rate = Arc::clone(&self.context.rate);
-        let job = PutJob::new(target, source, length, rate, Arc::clone(&totals));
+        let mut job = PutJob::new(target, source, length, rate, Arc::clone(&totals));
+        if server.bucket.is_some() {
+            let said = object.map(|(_, attributes)| metadata(*attributes));
+            job = job.of_object(headers(&said.unwrap_or_default()));
+        }
         let job = Arc::new(job);
         let running = self.show(plan, &totals);
         let stop = self.context.stop.clone();
@@ -340,7 +364,33 @@ impl Session {
         totals.close();
         drop(running);
         ended.bytes = totals.bytes.load(Ordering::Relaxed);
+        if let (Some((to, _)), None, false) = (object, &ended.failure, ended.is_stopped) {
+            let stored = StoredObject {
+                at: to.clone(),
+                size: ended.bytes,
+                crc32c: job.crc32c(),
+            };
+            self.endpoint
+                .uploads
+                .insert(path, PendingObject::Stored(stored));
+        }
         ended
+    }
+
+    /// Whether a file goes to a bucket in parts: it is gone on with, or is large enough. `file` may
+    /// be read once, and then is to hold some parts.
+    fn sends_upload(
+        &self,
+        plan: &TransferPlan<'_>,
+        path: &FtpPath,
+        file: &FileRef,
+        length: u64,
+    ) -> bool {
+        let goes_on = restart_of(plan) > 0 || self.endpoint.uploads.parts_of(path).is_some();
+        let part_bytes = s3::part_bytes(length).unwrap_or(u64::MAX);
+        let room = file.read_once_within().unwrap_or(u64::MAX);
+        let has_room = room / 2 >= part_bytes || length > s3::PUT_BYTES_MAX;
+        plan.stored_as.is_some() && (goes_on || length > PARTED_BYTES_MIN && has_room)
     }
 
     /// Whether a file goes to the server in parts: it is gone on with, or is large enough.
@@ -376,10 +426,23 @@ impl Session {
     ) -> Ended {
         let remote = restart_of(plan);
         let size = plan.safe.map_or(remote + length, |safe| safe.size());
-        if plan.safe.map_or(remote == 0, |safe| safe.is_empty()) {
-            let Some(control) = self.http() else {
-                return Ended::refused(not_offered("STOR"));
+        let Some(control) = self.http() else {
+            return Ended::refused(not_offered("STOR"));
+        };
+        let server = Arc::clone(control.server());
+        let mut upload = None;
+        if let (Some(_), Some((to, attributes))) = (&server.bucket, &plan.stored_as) {
+            let began = control.begin_upload(path, to, *attributes, size).await;
+            let began = match began {
+                Ok(Ok(began)) => began,
+                Ok(Err(refusal)) => return Ended::refused(refusal),
+                Err(error) => return Ended::failed(unreached(error)),
             };
+            if let Some(safe) = plan.safe {
+                safe.name_version(began.version());
+            }
+            upload = Some((path.clone(), began));
+        } else if plan.safe.map_or(remote == 0, |safe| safe.is_empty()) {
             match control.make_empty(path).await {
                 Ok(Ok(())) => {}
                 Ok(Err(refusal)) => return Ended::refused(refusal),
@@ -390,13 +453,19 @@ impl Session {
             began(None);
         }
         let room = file.read_once_within().unwrap_or(u64::MAX);
-        let region = Region::of_parts(length, room, self.round_trip, are_open);
+        let mut region = Region::of_parts(length, room, self.round_trip, are_open);
+        let mut target = server.target_of(path, false);
+        if let Some((_, upload)) = &upload {
+            region = region.in_grains(upload.part_bytes);
+            target = server.target_of(&upload.to, false);
+        }
         let job = Arc::new(PartsJob {
             region: region.recorded_in(plan.safe, remote),
             are_open,
+            upload,
             endpoint: Arc::clone(&self.endpoint),
             reporter: Arc::clone(&self.context.reporter),
-            target: HttpServer::target(path, false),
+            target,
             remote,
             base,
             size,
@@ -422,6 +491,26 @@ impl Session {
         let here = || LocalView::Requests(Arc::clone(totals));
         plan.is_shown()
             .then(|| RunningTransfer::new(counters, here()))
+    }
+}
+
+fn listing_failure(error: &std::io::Error) -> Failure {
+    Failure::Transfer(TransferFailure::Storage(StorageFailure {
+        errno: error.raw_os_error().unwrap_or(0),
+        doing: "take a listing".to_owned(),
+        text: error.to_string(),
+    }))
+}
+
+/// Why a bucket does not take so many bytes in one request.
+fn unfit_for_put(length: Option<u64>) -> Option<Reply> {
+    match length {
+        Some(length) if length <= s3::PUT_BYTES_MAX => None,
+        Some(_) => Some(reply(
+            552,
+            "more than 5 GiB need a temporary name, in parts",
+        )),
+        None => Some(reply(504, "a bucket must be told how many bytes come")),
     }
 }
 

@@ -18,7 +18,7 @@ use godwit_engine::{
     data::Sample,
 };
 use godwit_proto::{
-    ByteRange, Command, RangeSet, Reply,
+    ByteRange, Command, FtpPath, RangeSet, Reply,
     command::Mode,
     error::TransferFailure,
     pi::{client::CommandId, transfer::Direction},
@@ -39,7 +39,7 @@ use super::{
 use crate::{
     endpoint::capabilities::{Lack, Observed},
     error::{Error, Result},
-    local::journal::SafeRanges,
+    local::{attributes::FileAttributes, journal::SafeRanges},
     report::{
         events::ChannelState,
         progress::{LocalView, RunningTransfer},
@@ -67,6 +67,8 @@ pub(crate) struct ThirdPartyPlan<'a> {
     pub(crate) ahead: Option<Command>,
     /// What the receiver has of a file that passes through this machine in parts.
     pub(crate) safe: Option<Arc<SafeRanges>>,
+    /// See [`TransferPlan::stored_as`](crate::session::TransferPlan).
+    pub(crate) stored_as: Option<(FtpPath, FileAttributes)>,
     pub(crate) store: Command,
     /// REST for the sender.
     pub(crate) restart: Option<Command>,
@@ -126,10 +128,11 @@ impl SessionPair {
         let Some(sender) = sender else {
             return ThirdPartyOutcome::failed(receiver.not_connected(plan.storing));
         };
-        let direct = match (receiver.endpoint.is_http(), sender.endpoint.is_http()) {
+        let is_like = receiver.endpoint.is_like(&sender.endpoint);
+        let direct = match (is_like, receiver.endpoint.is_http()) {
             (true, true) => receiver.relay_by_copy(sender, &plan).await,
-            (false, false) => Some(receiver.relay_from(sender, &plan).await),
-            _ => None,
+            (true, false) => Some(receiver.relay_from(sender, &plan).await),
+            (false, _) => None,
         };
         match direct {
             Some(outcome) => outcome,

@@ -177,6 +177,7 @@ impl Session {
             is_cut: passed.cut.is_some(),
             began: None,
             safe: None,
+            stored_as: None,
         };
         let fetched = Box::pin(self.transfer(transfer, job)).await;
         fetched.result?;
@@ -229,6 +230,7 @@ impl Session {
             is_cut: false,
             began: None,
             safe: plan.safe.as_ref(),
+            stored_as: plan.stored_as.clone(),
         };
         Box::pin(self.transfer(transfer, job)).await
     }

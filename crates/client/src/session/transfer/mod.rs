@@ -17,7 +17,7 @@ use godwit_engine::{
     data::{Monitor, Steered, Transfer, TransferEvent, TransferJob, TransferReport},
 };
 use godwit_proto::{
-    Command, RangeSet, Reply,
+    Command, FtpPath, RangeSet, Reply,
     command::Mode,
     error::TransferFailure,
     pi::{client::CommandId, transfer::Direction},
@@ -32,7 +32,7 @@ use super::{NextTransfer, Prefetched, Session};
 use crate::{
     endpoint::capabilities::Lack,
     error::{Error, Result, most_informative},
-    local::journal::SafeRanges,
+    local::{attributes::FileAttributes, journal::SafeRanges},
     passing::Side,
     report::{
         events::{ChannelState, Event},
@@ -92,6 +92,9 @@ pub(crate) struct TransferPlan<'a> {
     pub(crate) began: Option<&'a Began<'a>>,
     /// Which bytes of the file are at its destination, where only this side keeps account.
     pub(crate) safe: Option<&'a Arc<SafeRanges>>,
+    /// Of a put: the final name of what has a temporary one, and its attributes, for servers that
+    /// want them first.
+    pub(crate) stored_as: Option<(FtpPath, FileAttributes)>,
 }
 
 impl<'a> TransferPlan<'a> {
@@ -118,6 +121,7 @@ impl<'a> TransferPlan<'a> {
             is_cut: false,
             began: None,
             safe: None,
+            stored_as: None,
         }
     }
 }

@@ -287,6 +287,7 @@ impl Download {
             is_cut: way.cut.is_some(),
             began: None,
             safe: self.safe.as_ref(),
+            stored_as: None,
         };
         if let (true, DownloadTarget::File { target, .. }) = (self.is_beginning(), &self.to)
             // A later run takes all that is there for the beginning.

@@ -35,6 +35,10 @@ impl Upload {
         let there = there.filter(|there| *there <= length).unwrap_or(0);
         if let Some(safe) = &self.safe {
             safe.keep(there);
+            if let Some(upload) = session.endpoint.uploads.parts_of(&self.temp_path) {
+                // The service knows better than the journal.
+                safe.replace(upload.ranges());
+            }
             return Ok(Some(safe.missing()));
         }
         let left = ByteRange::new(there, length);

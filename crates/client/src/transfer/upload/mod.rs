@@ -13,6 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::SystemTime,
 };
 
 use godwit_engine::{
@@ -21,7 +22,7 @@ use godwit_engine::{
 };
 use godwit_proto::{
     ByteRange, ChecksumAlgorithm, Command, FtpPath, RestartPoint, command::Mode,
-    error::FailureKind, pi::transfer::Direction,
+    error::FailureKind, pi::transfer::Direction, timestamp::Timestamp,
 };
 
 use self::{
@@ -205,6 +206,12 @@ impl Upload {
         // What lies at a server of HTTP may have gaps that the journal alone knows.
         let needs_account = in_order || session.endpoint.is_http();
         let is_usable = || !needs_account || in_order && is_of_version();
+        if let (true, Some(there)) = (session.endpoint.is_bucket(), partial_beside(source_file))
+            && let Some(version) = journal.and_then(|journal| journal.version_of(&url))
+        {
+            let uploads = &session.endpoint.uploads;
+            uploads.adopt(&there, &source_file.remote, &version);
+        }
         let may_exist = partial_beside(source_file).filter(|_| is_usable());
         let goes_on = may_exist.is_some();
         let capabilities = Naming::of(&session.endpoint.capabilities, &source_file.remote);
@@ -419,6 +426,7 @@ impl Upload {
             may_be_cut: tail.is_some() && self.can_be_cut(session),
             began: Some(&began),
             safe: self.safe.as_ref(),
+            stored_as: self.stored_as(session),
         };
         self.mark_started();
         let outcome = session.transfer(plan, |_: Mode| self.job(range)).await;
@@ -426,6 +434,32 @@ impl Upload {
             input.shut();
         }
         outcome
+    }
+
+    /// The final name and what is known of the file, for a bucket: that wants them first.
+    fn stored_as(&self, session: &SessionPair) -> Option<(FtpPath, FileAttributes)> {
+        let to = self
+            .rename_to
+            .as_ref()
+            .filter(|_| session.endpoint.is_bucket())?;
+        let changed = match &self.from {
+            UploadSource::File(file) => {
+                let modified = file.metadata().ok()?.modified;
+                let since = modified.duration_since(SystemTime::UNIX_EPOCH).ok();
+                since.and_then(|since| i64::try_from(since.as_secs()).ok())
+            }
+            UploadSource::Server(_) => self.version.and_then(|version| version.changed),
+            UploadSource::Stream(_) => None,
+        };
+        let attributes = self.attributes.unwrap_or_default();
+        let modified = attributes.modified.or(changed.map(Timestamp));
+        Some((
+            to.clone(),
+            FileAttributes {
+                modified,
+                ..attributes
+            },
+        ))
     }
 
     /// Which command writes a range, `None` for all of it.

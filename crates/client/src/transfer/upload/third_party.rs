@@ -156,6 +156,7 @@ impl Upload {
                 None => self.allo_command(session, range),
             },
             safe: self.safe.clone(),
+            stored_as: self.stored_as(session),
             store: self.store(session, range)?,
             restart: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             retrieve: way.command,

@@ -135,6 +135,12 @@ impl Region {
         region
     }
 
+    /// Each piece but the last has so many bytes, and begins where one of them does.
+    pub(super) fn in_grains(mut self, bytes: u64) -> Self {
+        self.state.get_mut().grain = Some(bytes);
+        self
+    }
+
     /// So many lanes are wanted from now on. Which of them are to be sent here that are not.
     pub(super) fn want(&self, lanes: usize) -> Vec<usize> {
         let mut state = self.state.lock();

@@ -74,6 +74,8 @@ pub(super) struct State {
     pub(super) is_sent: bool,
     /// A piece may end before all of it is moved.
     pub(super) can_cut: bool,
+    /// Bytes of each piece, where the server wants equal ones.
+    pub(super) grain: Option<u64>,
     pub(super) validator: Option<Validator>,
     pub(super) safe: RangeSet,
     pub(super) failure: Option<Failure>,
@@ -137,6 +139,7 @@ impl State {
             is_alone: false,
             is_sent: false,
             can_cut: true,
+            grain: None,
             validator: None,
             safe: RangeSet::new(),
             failure: None,
@@ -239,6 +242,9 @@ impl State {
 
     /// Bytes of the lane's next piece, of so many in a row that no lane has.
     fn bytes_for(&self, lane: usize, row: u64) -> u64 {
+        if let Some(grain) = self.grain {
+            return grain.min(row);
+        }
         if self.wanted == 1 && !self.is_sent {
             return row;
         }

@@ -1,0 +1,221 @@
+//! What lies in a bucket under a temporary name of ours: an upload that is not complete, or an
+//! object that has its final name already, since one request stores it as a whole or not at all.
+
+use std::collections::{BTreeMap, HashMap};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use godwit_http::s3::answers::Part;
+use godwit_proto::{ByteRange, FtpPath, RangeSet};
+use parking_lot::Mutex;
+
+/// Those of all sessions with a bucket, by temporary name.
+#[derive(Default)]
+pub(crate) struct Uploads(Mutex<HashMap<FtpPath, PendingObject>>);
+
+#[derive(Clone)]
+pub(crate) enum PendingObject {
+    Parts(PartedUpload),
+    Stored(StoredObject),
+}
+
+/// An upload in parts.
+#[derive(Clone)]
+pub(crate) struct PartedUpload {
+    /// Where the object will be.
+    pub(crate) to: FtpPath,
+    /// The service's name for it.
+    pub(crate) id: String,
+    /// Bytes of each part but the last.
+    pub(crate) part_bytes: u64,
+    /// That the service has, by number.
+    pub(crate) parts: BTreeMap<u32, Part>,
+}
+
+/// An object that one request has stored.
+#[derive(Clone)]
+pub(crate) struct StoredObject {
+    /// Where it is.
+    pub(crate) at: FtpPath,
+    pub(crate) size: u64,
+    /// As the service has computed it.
+    pub(crate) crc32c: Option<u32>,
+}
+
+impl Uploads {
+    pub(crate) fn of(&self, temp_path: &FtpPath) -> Option<PendingObject> {
+        self.0.lock().get(temp_path).cloned()
+    }
+
+    pub(crate) fn parts_of(&self, temp_path: &FtpPath) -> Option<PartedUpload> {
+        match self.0.lock().get(temp_path)? {
+            PendingObject::Parts(upload) => Some(upload.clone()),
+            PendingObject::Stored(_) => None,
+        }
+    }
+
+    pub(crate) fn insert(&self, temp_path: &FtpPath, upload: PendingObject) {
+        self.0.lock().insert(temp_path.clone(), upload);
+    }
+
+    /// One that an earlier run has left, as its journal names it ([`PartedUpload::version`]).
+    pub(crate) fn adopt(&self, temp_path: &FtpPath, to: &FtpPath, version: &str) {
+        let found = version.split_once(' ');
+        let found = found.and_then(|(bytes, id)| Some((bytes.parse().ok()?, id.to_owned())));
+        let Some((part_bytes, id)) = found.filter(|(bytes, _)| *bytes > 0) else {
+            return;
+        };
+        let mut known = self.0.lock();
+        known.entry(temp_path.clone()).or_insert_with(|| {
+            PendingObject::Parts(PartedUpload {
+                to: to.clone(),
+                id,
+                part_bytes,
+                parts: BTreeMap::new(),
+            })
+        });
+    }
+
+    /// The service has stored a part.
+    pub(crate) fn add(&self, temp_path: &FtpPath, part: Part) {
+        if let Some(PendingObject::Parts(upload)) = self.0.lock().get_mut(temp_path) {
+            upload.parts.insert(part.number, part);
+        }
+    }
+
+    /// It has these, and no others.
+    pub(crate) fn set_parts(&self, temp_path: &FtpPath, parts: Vec<Part>) {
+        if let Some(PendingObject::Parts(upload)) = self.0.lock().get_mut(temp_path) {
+            upload.parts = parts.into_iter().map(|part| (part.number, part)).collect();
+        }
+    }
+
+    pub(crate) fn forget(&self, temp_path: &FtpPath) {
+        self.0.lock().remove(temp_path);
+    }
+}
+
+impl PartedUpload {
+    /// For a journal.
+    pub(crate) fn version(&self) -> String {
+        format!("{} {}", self.part_bytes, self.id)
+    }
+
+    /// The part that begins at a byte; `None`: none does.
+    pub(crate) fn number_at(&self, start: u64) -> Option<u32> {
+        let is_first = start.is_multiple_of(self.part_bytes);
+        let number = u32::try_from(start / self.part_bytes + 1).ok();
+        number.filter(|_| is_first)
+    }
+
+    /// Bytes of the object that are there.
+    pub(crate) fn ranges(&self) -> RangeSet {
+        let last = self.parts.keys().next_back().copied();
+        let is_whole = |part: &&Part| {
+            part.size == self.part_bytes || Some(part.number) == last && part.size < self.part_bytes
+        };
+        let range = |part: &Part| {
+            let start = u64::from(part.number.checked_sub(1)?).checked_mul(self.part_bytes)?;
+            ByteRange::new(start, start.checked_add(part.size)?)
+        };
+        self.parts
+            .values()
+            .filter(is_whole)
+            .filter_map(range)
+            .collect()
+    }
+
+    /// Bytes to the end of the last part.
+    pub(crate) fn end(&self) -> u64 {
+        self.ranges().iter().last().map_or(0, |range| range.end)
+    }
+
+    /// No byte before the end of the last part is missing.
+    pub(crate) fn has_no_gap(&self) -> bool {
+        self.ranges().covered() == self.end()
+    }
+
+    /// That of all parts, each as the service has computed it.
+    pub(crate) fn crc32c(&self) -> Option<u32> {
+        let mut whole = 0;
+        for part in self.parts.values() {
+            let own = crc32c_of(part.crc32c.as_deref()?)?;
+            whole = crc32c::crc32c_combine(whole, own, usize::try_from(part.size).ok()?);
+        }
+        (!self.parts.is_empty() && self.has_no_gap()).then_some(whole)
+    }
+}
+
+/// The value of a checksum's header, or of its element.
+pub(crate) fn crc32c_text(value: u32) -> String {
+    STANDARD.encode(value.to_be_bytes())
+}
+
+/// `None`: it is no CRC32C of all bytes.
+pub(crate) fn crc32c_of(text: &str) -> Option<u32> {
+    let bytes = STANDARD.decode(text).ok()?;
+    Some(u32::from_be_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> FtpPath {
+        FtpPath::new(text).unwrap()
+    }
+
+    fn part(number: u32, bytes: &[u8]) -> Part {
+        Part {
+            number,
+            size: bytes.len() as u64,
+            tag: "\"x\"".to_owned(),
+            crc32c: Some(crc32c_text(crc32c::crc32c(bytes))),
+        }
+    }
+
+    #[test]
+    fn an_upload_of_an_earlier_run_is_found_by_its_journal() {
+        let uploads = Uploads::default();
+        let (temp_path, to) = (path("/.t"), path("/o"));
+        for bad in ["", "x", "0 id", "7"] {
+            uploads.adopt(&temp_path, &to, bad);
+            assert!(uploads.parts_of(&temp_path).is_none(), "{bad}");
+        }
+        uploads.adopt(&temp_path, &to, "4 i d");
+        let upload = uploads.parts_of(&temp_path).unwrap();
+        assert_eq!((upload.id.as_str(), upload.part_bytes), ("i d", 4));
+        assert_eq!(upload.version(), "4 i d");
+        uploads.forget(&temp_path);
+        assert!(uploads.of(&temp_path).is_none());
+    }
+
+    #[test]
+    fn parts_are_ranges_of_the_object_and_their_checksums_are_that_of_all() {
+        let uploads = Uploads::default();
+        let (temp_path, to) = (path("/.t"), path("/o"));
+        uploads.adopt(&temp_path, &to, "4 id");
+        uploads.add(&temp_path, part(3, b"ij"));
+        uploads.add(&temp_path, part(1, b"abcd"));
+        let upload = uploads.parts_of(&temp_path).unwrap();
+        let ranges: Vec<_> = upload.ranges().iter().collect();
+        assert_eq!(
+            ranges,
+            [
+                ByteRange { start: 0, end: 4 },
+                ByteRange { start: 8, end: 10 }
+            ]
+        );
+        assert_eq!(
+            (upload.end(), upload.has_no_gap(), upload.crc32c()),
+            (10, false, None)
+        );
+        uploads.add(&temp_path, part(2, b"efgh"));
+        let upload = uploads.parts_of(&temp_path).unwrap();
+        assert!(upload.has_no_gap());
+        assert_eq!(upload.crc32c(), Some(crc32c::crc32c(b"abcdefghij")));
+        assert_eq!([4, 5].map(|at| upload.number_at(at)), [Some(2), None]);
+        // One of another length is not what was sent.
+        uploads.add(&temp_path, part(2, b"ef"));
+        assert!(!uploads.parts_of(&temp_path).unwrap().has_no_gap());
+    }
+}

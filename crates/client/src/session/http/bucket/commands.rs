@@ -1,0 +1,371 @@
+//! Commands of a session as requests to a bucket.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use godwit_http::{
+    conditions::parse_date,
+    multistatus::Resource,
+    s3::{
+        answers::{Made, Page},
+        encoded_path,
+    },
+};
+use godwit_http_client::{
+    Body, HeaderName, HeaderValue, Method, Request, StatusCode, header, printable,
+};
+use godwit_proto::{ChecksumAlgorithm, Command, FtpPath, Reply};
+
+use super::signing::{Bucket, meant};
+use crate::{
+    endpoint::uploads::PendingObject,
+    session::http::{
+        commands::{HttpControl, Looked, described, senseless, timestamp},
+        replies::{Failed, not_offered, refusal, reply},
+        server::HttpError,
+    },
+};
+
+/// Bytes of an answer: a page has a thousand keys of 1024 bytes, three for each where they are
+/// encoded.
+pub(super) const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// A file of so many bytes is copied within a service by one request.
+const COPY_BYTES_MAX: u64 = 5 << 30;
+
+impl HttpControl {
+    pub(super) fn bucket(&self) -> Result<&Bucket, HttpError> {
+        let bucket = self.wire.server.bucket.as_ref();
+        bucket.ok_or_else(|| HttpError::Senseless("the session is with no bucket".to_owned()))
+    }
+
+    pub(in crate::session::http) async fn carry_out_in_bucket(
+        &mut self,
+        command: &Command,
+    ) -> Result<Reply, HttpError> {
+        match command {
+            Command::Mlst(Some(path)) => Ok(match self.look_in_bucket(path).await? {
+                Ok(found) => described(&found, path),
+                Err(refusal) => refusal,
+            }),
+            Command::Size(path) => Ok(match self.look_in_bucket(path).await? {
+                Ok(Resource {
+                    size: Some(size), ..
+                }) => reply(213, &size.to_string()),
+                Ok(_) => reply(550, "is a directory"),
+                Err(refusal) => refusal,
+            }),
+            Command::Mdtm(path) => Ok(match self.look_in_bucket(path).await? {
+                Ok(found) => match found.modified.and_then(timestamp) {
+                    Some(time) => reply(213, &time.to_string()),
+                    None => reply(550, "has no time"),
+                },
+                Err(refusal) => refusal,
+            }),
+            Command::Cwd(path) => Ok(match self.look_in_bucket(path).await? {
+                Ok(found) if found.is_collection => reply(250, "directory"),
+                Ok(_) => reply(550, "not a directory"),
+                Err(refusal) => refusal,
+            }),
+            Command::Pwd => Ok(reply(257, "\"/\"")),
+            Command::Noop => Ok(reply(200, "OK")),
+            Command::Dele(path) => self.remove_object(path).await,
+            Command::Rmd(path) => self.remove_prefix(path).await,
+            // A directory is there with the first key in it.
+            Command::Mkd(_) => Ok(reply(257, "not needed")),
+            Command::Rnfr(path) => {
+                self.from = Some(path.clone());
+                self.rename_from_in_bucket(path).await
+            }
+            Command::Rnto(path) => match self.from.take() {
+                Some(from) => self.rename_in_bucket(&from, path).await,
+                None => Ok(reply(503, "RNFR first")),
+            },
+            Command::Cksm {
+                algorithm,
+                offset: 0,
+                length: None,
+                path,
+            } => self.checksum_in_bucket(*algorithm, path).await,
+            Command::Allo(_) => Ok(reply(202, "not needed")),
+            other => Ok(not_offered(other.verb())),
+        }
+    }
+
+    /// What is at a path: an object; what other keys begin with; or what we send there.
+    pub(super) async fn look_in_bucket(&mut self, path: &FtpPath) -> Result<Looked, HttpError> {
+        match self.bucket()?.endpoint.uploads.of(path) {
+            Some(PendingObject::Parts(_)) => return self.look_at_upload(path).await,
+            Some(PendingObject::Stored(stored)) => {
+                return Ok(Ok(file(path, Some(stored.size), None)));
+            }
+            None => {}
+        }
+        if path.as_bytes() == b"/" {
+            return Ok(Ok(directory(path)));
+        }
+        if !path.as_bytes().ends_with(b"/") {
+            let exchange = self.head(path, &[]).await?;
+            if exchange.answer.status.is_success() {
+                let (size, tag) = (exchange.answer.bytes(), header::LAST_MODIFIED);
+                let modified = exchange.header(tag).and_then(parse_date);
+                self.wire.done(exchange).await;
+                return Ok(Ok(file(path, size, modified)));
+            }
+            let is_missing = exchange.answer.status == StatusCode::NOT_FOUND;
+            let refused = self.refused(exchange, Failed::Status).await;
+            if !is_missing {
+                return Ok(Err(refused));
+            }
+        }
+        Ok(match self.first_below(path, "1").await? {
+            Ok(page) if page.objects.is_empty() => {
+                Err(refusal(StatusCode::NOT_FOUND, "", Failed::Status))
+            }
+            Ok(_) => Ok(directory(path)),
+            Err(refused) => Err(refused),
+        })
+    }
+
+    /// The first keys below a directory.
+    async fn first_below(
+        &mut self,
+        directory: &FtpPath,
+        most: &str,
+    ) -> Result<Result<Page, Reply>, HttpError> {
+        let prefix = prefix_of(directory);
+        let Ok(prefix) = std::str::from_utf8(&prefix) else {
+            return Ok(Err(refusal(StatusCode::NOT_FOUND, "", Failed::Status)));
+        };
+        let query = [
+            ("list-type", "2"),
+            ("encoding-type", "url"),
+            ("max-keys", most),
+            ("prefix", prefix),
+        ];
+        let target = self.bucket()?.itself(&query);
+        self.page(&target).await
+    }
+
+    pub(super) async fn page(&mut self, target: &str) -> Result<Result<Page, Reply>, HttpError> {
+        let listed = self.ask_bucket(Method::GET, target, &[], Body::default);
+        Ok(match listed.await? {
+            Ok(body) => Ok(Page::read(&body).map_err(|bad| senseless("GET", &bad.to_string()))?),
+            Err(refused) => Err(refused),
+        })
+    }
+
+    /// The body of the answer to a request, or why it was refused.
+    pub(super) async fn ask_bucket(
+        &mut self,
+        method: Method,
+        target: &str,
+        headers: &[(&'static str, String)],
+        body: impl Fn() -> Body,
+    ) -> Result<Result<Vec<u8>, Reply>, HttpError> {
+        let limit = self.work_limit();
+        let request = |target: &str| {
+            let mut request = Request::new(method.clone(), target)
+                .with_body(body())
+                .answered_within(limit);
+            for (name, value) in headers {
+                if let Ok(value) = HeaderValue::try_from(value) {
+                    request = request.with(HeaderName::from_static(name), value);
+                }
+            }
+            request
+        };
+        let mut exchange = self.wire.send(target, request).await?;
+        if !exchange.answer.status.is_success() {
+            return Ok(Err(self.refused(exchange, Failed::Status).await));
+        }
+        let Some(body) = exchange.body(ANSWER_BYTES_MAX).await? else {
+            return Err(senseless(method.as_str(), "it is too long"));
+        };
+        self.wire.done(exchange).await;
+        Ok(Ok(body))
+    }
+
+    /// DELETE succeeds where nothing is, too: what is there is looked at before.
+    async fn remove_object(&mut self, path: &FtpPath) -> Result<Reply, HttpError> {
+        let at = match self.bucket()?.endpoint.uploads.of(path) {
+            Some(PendingObject::Parts(upload)) => return self.abort(path, &upload).await,
+            Some(PendingObject::Stored(stored)) => {
+                self.bucket()?.endpoint.uploads.forget(path);
+                stored.at
+            }
+            None => match self.look_in_bucket(path).await? {
+                Ok(found) if found.is_collection => return Ok(reply(550, "is a directory")),
+                Ok(_) => path.clone(),
+                Err(refused) => return Ok(refused),
+            },
+        };
+        let target = self.bucket()?.target(&at);
+        let removed = self.ask_bucket(Method::DELETE, &target, &[], Body::default);
+        Ok(removed
+            .await?
+            .map_or_else(|refused| refused, |_| reply(250, "done")))
+    }
+
+    /// A directory is gone with the last key in it; some programs make one that is empty, by an
+    /// object whose key ends in a slash.
+    async fn remove_prefix(&mut self, path: &FtpPath) -> Result<Reply, HttpError> {
+        let page = match self.first_below(path, "2").await? {
+            Ok(page) => page,
+            Err(refused) => return Ok(refused),
+        };
+        let prefix = prefix_of(path);
+        let is_marker = |key: &[u8]| key == prefix;
+        if page.objects.iter().any(|object| !is_marker(&object.key)) {
+            return Ok(reply(550, "directory not empty"));
+        }
+        if page.objects.is_empty() {
+            // It went with its last object.
+            return Ok(reply(250, "done"));
+        }
+        let Ok(marker) = FtpPath::new([b"/", &prefix[..]].concat()) else {
+            return Ok(reply(550, "no such directory"));
+        };
+        let target = self.bucket()?.target(&marker);
+        let removed = self.ask_bucket(Method::DELETE, &target, &[], Body::default);
+        Ok(removed
+            .await?
+            .map_or_else(|refused| refused, |_| reply(250, "done")))
+    }
+
+    async fn rename_from_in_bucket(&mut self, path: &FtpPath) -> Result<Reply, HttpError> {
+        if self.bucket()?.endpoint.uploads.of(path).is_some() {
+            return Ok(reply(350, "ready"));
+        }
+        Ok(match self.look_in_bucket(path).await? {
+            Ok(found) if found.is_collection => {
+                reply(501, "a bucket has no directories that could be renamed")
+            }
+            Ok(found) if found.size.is_some_and(|size| size > COPY_BYTES_MAX) => {
+                reply(501, "an object of more than 5 GiB cannot be renamed")
+            }
+            Ok(_) => reply(350, "ready"),
+            Err(refused) => refused,
+        })
+    }
+
+    /// What we have sent becomes an object, or is one. Others are copied within the service, and
+    /// removed.
+    async fn rename_in_bucket(&mut self, from: &FtpPath, to: &FtpPath) -> Result<Reply, HttpError> {
+        match self.bucket()?.endpoint.uploads.of(from) {
+            Some(PendingObject::Stored(stored)) if stored.at == *to => {
+                self.bucket()?.endpoint.uploads.forget(from);
+                return Ok(reply(250, "done"));
+            }
+            Some(PendingObject::Parts(upload)) if upload.to == *to => {
+                return self.complete(from).await;
+            }
+            Some(_) => return Ok(reply(553, "it was sent for another name")),
+            None => {}
+        }
+        let bucket = self.bucket()?;
+        let target = bucket.target(to);
+        let key = encoded_path(from.as_bytes());
+        let source = format!("/{}{key}", bucket.endpoint.host());
+        let headers = [("x-amz-copy-source", source)];
+        let copied = self.ask_bucket(Method::PUT, &target, &headers, Body::default);
+        if let Some(refused) = refusal_of(copied.await?)? {
+            return Ok(refused);
+        }
+        let target = self.bucket()?.target(from);
+        let removed = self.ask_bucket(Method::DELETE, &target, &[], Body::default);
+        Ok(removed
+            .await?
+            .map_or_else(|refused| refused, |_| reply(250, "done")))
+    }
+
+    /// Of all bytes alone: what a service has of an object that came in parts may be a checksum of
+    /// their checksums. An `ETag` is none.
+    async fn checksum_in_bucket(
+        &mut self,
+        algorithm: ChecksumAlgorithm,
+        path: &FtpPath,
+    ) -> Result<Reply, HttpError> {
+        let untold = || {
+            reply(
+                504,
+                &format!("the service tells no {algorithm} of all bytes"),
+            )
+        };
+        let ours = match self.bucket()?.endpoint.uploads.of(path) {
+            Some(PendingObject::Stored(stored)) => Some(stored.crc32c),
+            Some(PendingObject::Parts(upload)) => Some(upload.crc32c()),
+            None => None,
+        };
+        if let Some(value) = ours {
+            let value = value.filter(|_| algorithm == ChecksumAlgorithm::Crc32c);
+            return Ok(value.map_or_else(untold, |value| reply(213, &format!("{value:08x}"))));
+        }
+        let name = match algorithm {
+            ChecksumAlgorithm::Crc32c => "x-amz-checksum-crc32c",
+            ChecksumAlgorithm::Sha1 => "x-amz-checksum-sha1",
+            ChecksumAlgorithm::Sha256 => "x-amz-checksum-sha256",
+            _ => return Ok(untold()),
+        };
+        let mode = [("x-amz-checksum-mode", "ENABLED".to_owned())];
+        let exchange = self.head(path, &mode).await?;
+        if !exchange.answer.status.is_success() {
+            return Ok(self.refused(exchange, Failed::Status).await);
+        }
+        // Where that is not told, an object that came in parts has a tag that ends in their number.
+        let tag = exchange.header(header::ETAG).unwrap_or_default();
+        let is_whole = match exchange.answer.header("x-amz-checksum-type") {
+            Some(kind) => kind == "FULL_OBJECT",
+            None => !tag.contains('-'),
+        };
+        let value = exchange.answer.header(name).filter(|_| is_whole);
+        // One of parts ends in their number, and is no base64.
+        let value = value.and_then(|value| STANDARD.decode(value).ok());
+        self.wire.done(exchange).await;
+        let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(value.map_or_else(untold, |bytes| reply(213, &hex(bytes) as &String)))
+    }
+}
+
+/// Why nothing was made, if nothing was. With status 200, too.
+pub(super) fn refusal_of(answer: Result<Vec<u8>, Reply>) -> Result<Option<Reply>, HttpError> {
+    let body = match answer {
+        Ok(body) => body,
+        Err(refused) => return Ok(Some(refused)),
+    };
+    let made = Made::read(&body);
+    let made = made.map_err(|bad| senseless("the request", &bad.to_string()))?;
+    Ok(made.err().map(|refused| {
+        let status = meant(StatusCode::OK, &refused.code);
+        let text = format!("{}: {}", refused.code, refused.message);
+        refusal(status, &printable(text.as_bytes()), Failed::Status)
+    }))
+}
+
+fn file(path: &FtpPath, size: Option<u64>, modified: Option<std::time::SystemTime>) -> Resource {
+    Resource {
+        size,
+        modified,
+        is_collection: false,
+        ..directory(path)
+    }
+}
+
+pub(super) fn directory(path: &FtpPath) -> Resource {
+    Resource {
+        path: path.as_bytes().to_vec(),
+        is_collection: true,
+        size: None,
+        modified: None,
+        tag: None,
+        free_bytes: None,
+    }
+}
+
+/// What the keys in a directory begin with.
+pub(super) fn prefix_of(directory: &FtpPath) -> Vec<u8> {
+    let path = directory.as_bytes();
+    let mut prefix = path.strip_prefix(b"/").unwrap_or(path).to_vec();
+    if !prefix.is_empty() && !prefix.ends_with(b"/") {
+        prefix.push(b'/');
+    }
+    prefix
+}

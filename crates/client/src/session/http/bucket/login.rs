@@ -1,0 +1,214 @@
+//! A session with a bucket: which service has it, and as whom it is asked.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use godwit_http_client::{Method, Request, Scheme, StatusCode};
+use godwit_proto::{
+    ChecksumAlgorithm, Reply, feature::Features, odd_bytes::OddBytes, pi::transfer::ServerState,
+    security::MinProtection,
+};
+
+use super::signing::Bucket;
+use crate::{
+    auth::aws::Service,
+    context::RunContext,
+    endpoint::{
+        Endpoint,
+        capabilities::{Lack, Observed},
+    },
+    error::{Error, Result},
+    kept_sessions::LoggedIn,
+    panics::on_thread,
+    report::events::Event,
+    session::{
+        control::Control,
+        http::{
+            commands::HttpControl,
+            replies::{Failed, refusal},
+            server::{HttpError, HttpServer, Wire},
+        },
+        protocol_trace,
+    },
+};
+
+/// Finds the service and asks whether it has the bucket.
+pub(in crate::session) async fn open(
+    context: &Arc<RunContext>,
+    endpoint: &Arc<Endpoint>,
+) -> Result<LoggedIn<Control>> {
+    let unproven = |reason| Error::Identity {
+        doing: endpoint.name(),
+        reason,
+    };
+    let mut service = service(context, endpoint).await?;
+    let mut is_moved = false;
+    let (wire, tls, round_trip) = loop {
+        check_protection(context, endpoint, &service)?;
+        let bucket = Bucket::new(endpoint, &service);
+        let log = protocol_trace(context, endpoint);
+        let origin = service.origin.clone();
+        let server = HttpServer::new(context, origin, None, None, Some(bucket), log);
+        let mut wire = Wire::new(Arc::new(server.map_err(unproven)?));
+        let began = Instant::now();
+        let asked = ask(&mut wire).await;
+        let asked = asked.map_err(|error| error.of_opening(endpoint))?;
+        let round_trip = match service.origin.scheme {
+            Scheme::Https => began.elapsed() / 3,
+            Scheme::Http => began.elapsed() / 2,
+        };
+        let elsewhere = asked.region.filter(|region| *region != service.region);
+        if let Some(region) = elsewhere.filter(|_| !is_moved) {
+            is_moved = true;
+            service = service.in_region(endpoint.host(), &region);
+            continue;
+        }
+        if !asked.status.is_success() {
+            let why = why_refused(&mut wire, asked.status).await;
+            if let Some(reply) = why.map_err(|error| error.of_opening(endpoint))? {
+                return Err(Error::Login {
+                    endpoint: endpoint.name(),
+                    command: "HEAD",
+                    reply: Box::new(reply),
+                });
+            }
+        }
+        break (wire, asked.tls, round_trip);
+    };
+    let capabilities = &endpoint.capabilities;
+    capabilities.record(Observed::Greeted);
+    let all = OddBytes::from_bits(u8::MAX).bits();
+    capabilities.names_pass.store(all, Ordering::Relaxed);
+    let lacks = [
+        Lack::Pipelining,
+        Lack::LiveRequests,
+        Lack::Mfmt,
+        Lack::Chmod,
+        Lack::Copies,
+        Lack::IssuedTokens,
+    ];
+    for lack in lacks {
+        capabilities.record_lack(lack);
+    }
+    if let Some(tls) = tls {
+        context.reporter.emit(&Event::Secured {
+            endpoint: endpoint.name(),
+            server: format!("CN={}", service.origin.host),
+            user: service
+                .keys
+                .as_ref()
+                .map_or_else(String::new, |keys| keys.access.clone()),
+            control: tls,
+            data: "HTTPS".to_owned(),
+        });
+    }
+    let peer = wire.server.origin.to_string().into();
+    Ok(LoggedIn {
+        control: Control::Http(Box::new(HttpControl::new(wire, peer))),
+        addresses: [IpAddr::V4(Ipv4Addr::UNSPECIFIED); 2],
+        server: ServerState::new(features()),
+        set: None,
+        markers_requested: false,
+        round_trip,
+        security: None,
+        since: Instant::now(),
+    })
+}
+
+async fn service(context: &RunContext, endpoint: &Arc<Endpoint>) -> Result<Service> {
+    let doing = || format!("find the keys for {}", endpoint.name());
+    let aws = context.connections.secrets.aws.clone();
+    let of = Arc::clone(endpoint);
+    let found = on_thread(doing, move || aws.service(of.host(), of.user())).await?;
+    found.map_err(|reason| Error::Identity {
+        doing: endpoint.name(),
+        reason,
+    })
+}
+
+fn check_protection(context: &RunContext, endpoint: &Endpoint, service: &Service) -> Result<()> {
+    let floor = context.connections.protect.unwrap_or(MinProtection::Clear);
+    match service.origin.scheme == Scheme::Http && floor > MinProtection::Clear {
+        true => Err(Error::Usage(format!(
+            "{}: {} has no protection: use a service with https://, or --protect clear",
+            endpoint.name(),
+            service.origin
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// What an answer to HEAD of the bucket says.
+struct BucketAnswer {
+    status: StatusCode,
+    /// Where the bucket is, if the service tells.
+    region: Option<String>,
+    tls: Option<String>,
+}
+
+async fn ask(wire: &mut Wire) -> std::result::Result<BucketAnswer, HttpError> {
+    let Some(bucket) = &wire.server.bucket else {
+        return Err(HttpError::Senseless("no bucket".to_owned()));
+    };
+    let target = bucket.itself(&[]);
+    let target = target.trim_end_matches('?');
+    let request = |target: &str| Request::new(Method::HEAD, target);
+    let exchange = wire.send(target, request).await?;
+    let is_name = |text: &&str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !text.is_empty() && text.bytes().all(allowed)
+    };
+    let region = exchange.answer.header("x-amz-bucket-region");
+    let asked = BucketAnswer {
+        status: exchange.answer.status,
+        region: region.filter(is_name).map(str::to_owned),
+        tls: exchange.tls().map(str::to_owned),
+    };
+    wire.done(exchange).await;
+    Ok(asked)
+}
+
+/// What makes all requests fail, and an answer to HEAD does not say; `None`: others may succeed.
+/// Who may not list a bucket may not ask for it either, and may fetch from it.
+async fn why_refused(
+    wire: &mut Wire,
+    status: StatusCode,
+) -> std::result::Result<Option<Reply>, HttpError> {
+    let Some(bucket) = &wire.server.bucket else {
+        return Ok(None);
+    };
+    let target = bucket.itself(&[("list-type", "2"), ("max-keys", "1")]);
+    let request = |target: &str| Request::new(Method::GET, target);
+    let mut exchange = wire.send(&target, request).await?;
+    let text = exchange.reason().await;
+    let is_denied = text.is_empty() || text.starts_with("AccessDenied");
+    let may_fetch = exchange.answer.status == StatusCode::FORBIDDEN && is_denied;
+    let is_well = exchange.answer.status.is_success();
+    let status = if is_well {
+        status
+    } else {
+        exchange.answer.status
+    };
+    wire.done(exchange).await;
+    Ok((!may_fetch && !is_well).then(|| refusal(status, &text, Failed::Status)))
+}
+
+/// In the terms of FTP: one stream from any byte on, by which a file is gone on with.
+fn features() -> Features {
+    Features {
+        rest_stream: true,
+        size: true,
+        mdtm: true,
+        mlst: true,
+        utf8: true,
+        checksums: vec![
+            ChecksumAlgorithm::Crc32c,
+            ChecksumAlgorithm::Sha1,
+            ChecksumAlgorithm::Sha256,
+        ],
+        ..Features::default()
+    }
+}

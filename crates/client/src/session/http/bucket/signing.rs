@@ -1,0 +1,270 @@
+//! Which requests are for a bucket, and the headers that show who asks (AWS SigV4).
+
+use std::{sync::Arc, time::SystemTime};
+
+use godwit_http::s3;
+use godwit_http_client::{Body, HeaderName, HeaderValue, Origin, Request, StatusCode, header};
+use godwit_proto::FtpPath;
+use openssl::{error::ErrorStack, hash::MessageDigest, pkey::PKey, sha::sha256, sign::Signer};
+use zeroize::Zeroizing;
+
+use crate::{
+    auth::aws::{Keys, Service},
+    endpoint::Endpoint,
+};
+
+/// A bucket, and as whom it is asked.
+pub(in crate::session::http) struct Bucket {
+    pub(in crate::session::http) endpoint: Arc<Endpoint>,
+    /// What each path begins with.
+    base: String,
+    region: String,
+    keys: Option<Keys>,
+}
+
+impl Bucket {
+    pub(in crate::session::http) fn new(endpoint: &Arc<Endpoint>, service: &Service) -> Self {
+        Self {
+            base: match service.is_bucket_in_host {
+                true => String::new(),
+                false => format!("/{}", endpoint.host()),
+            },
+            region: service.region.clone(),
+            keys: service.keys.clone(),
+            endpoint: Arc::clone(endpoint),
+        }
+    }
+
+    /// Path of an object, as it is in requests.
+    pub(in crate::session::http) fn target(&self, path: &FtpPath) -> String {
+        format!("{}{}", self.base, s3::encoded_path(path.as_bytes()))
+    }
+
+    /// The bucket itself, with a query.
+    pub(super) fn itself(&self, query: &[(&str, &str)]) -> String {
+        let base = if self.base.is_empty() {
+            "/"
+        } else {
+            &self.base
+        };
+        format!("{base}{}", s3::query(query))
+    }
+
+    /// Adds the headers that show who asks ("Signature Calculations for the Authorization Header"
+    /// of the reference of S3). Bodies that are made while they are sent are not signed: what
+    /// protects them is TLS, and their own checksum.
+    ///
+    /// # Errors
+    /// The request cannot be signed: a message.
+    pub(in crate::session::http) fn sign(
+        &self,
+        request: &mut Request,
+        origin: &Origin,
+        now: SystemTime,
+    ) -> Result<(), String> {
+        let Some(keys) = &self.keys else {
+            return Ok(());
+        };
+        let unsigned = |why: &dyn std::fmt::Display| format!("cannot sign the request: {why}");
+        let since = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let since = i64::try_from(since.as_secs()).unwrap_or_default();
+        let now = jiff::Timestamp::from_second(since).map_err(|error| unsigned(&error))?;
+        let now = now.strftime("%Y%m%dT%H%M%SZ").to_string();
+        let payload = match &request.body {
+            Body::Empty => hex(&sha256(b"")),
+            Body::Bytes(bytes) => hex(&sha256(bytes)),
+            Body::Chunks(_) => "UNSIGNED-PAYLOAD".to_owned(),
+        };
+        let token = keys.token.as_ref().map(|token| token.reveal());
+        let added = [
+            ("x-amz-date", Some(&*now)),
+            ("x-amz-content-sha256", Some(&*payload)),
+            ("x-amz-security-token", token),
+        ];
+        for (name, value) in added {
+            let Some(value) = value else { continue };
+            let value = HeaderValue::try_from(value).map_err(|error| unsigned(&error))?;
+            request.headers.insert(HeaderName::from_static(name), value);
+        }
+        let (headers, names) = canonical_headers(request, origin);
+        let (path, query) = request
+            .target
+            .split_once('?')
+            .unwrap_or((&request.target, ""));
+        let mut pairs: Vec<_> = query.split('&').collect();
+        pairs.sort_unstable();
+        let canonical = format!(
+            "{}\n{path}\n{}\n{headers}\n{names}\n{payload}",
+            request.method,
+            pairs.join("&")
+        );
+        let day = now.get(..8).unwrap_or_default();
+        let scope = format!("{day}/{}/s3/aws4_request", self.region);
+        let hashed = hex(&sha256(canonical.as_bytes()));
+        let text = format!("AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashed}");
+        let first = Zeroizing::new(format!("AWS4{}", keys.secret.reveal()).into_bytes());
+        let derived = [day, &self.region, "s3", "aws4_request"]
+            .into_iter()
+            .try_fold(first, |key, part| hmac(&key, part));
+        let signature = derived.and_then(|key| hmac(&key, &text));
+        let signature = hex(&signature.map_err(|error| unsigned(&error))?);
+        let value = format!(
+            "AWS4-HMAC-SHA256 Credential={}/{scope},SignedHeaders={names},Signature={signature}",
+            keys.access
+        );
+        let mut value = HeaderValue::try_from(value).map_err(|error| unsigned(&error))?;
+        value.set_sensitive(true);
+        request.headers.insert(header::AUTHORIZATION, value);
+        Ok(())
+    }
+}
+
+/// The headers that are signed, a line each, and their names.
+fn canonical_headers(request: &Request, origin: &Origin) -> (String, String) {
+    let own = request.headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str();
+        let value = value.to_str().ok().filter(|_| name.starts_with("x-amz-"))?;
+        Some((name, value.trim().to_owned()))
+    });
+    let mut headers: Vec<_> = own.chain([("host", origin.authority())]).collect();
+    headers.sort_unstable();
+    let lines = headers
+        .iter()
+        .map(|(name, value)| format!("{name}:{value}\n"));
+    let names: Vec<_> = headers.iter().map(|(name, _)| *name).collect();
+    (lines.collect(), names.join(";"))
+}
+
+fn hmac(key: &[u8], text: &str) -> Result<Zeroizing<Vec<u8>>, ErrorStack> {
+    let key = PKey::hmac(key)?;
+    let mut signer = Signer::new(MessageDigest::sha256(), &key)?;
+    signer
+        .sign_oneshot_to_vec(text.as_bytes())
+        .map(Zeroizing::new)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the code of a refusal means, where its status says less: services say 400 for most, and 200
+/// where they had begun to answer.
+pub(in crate::session::http) fn meant(status: StatusCode, code: &str) -> StatusCode {
+    match code {
+        "SlowDown" | "ServiceUnavailable" | "Throttling" | "RequestLimitExceeded" => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        "RequestTimeout" => StatusCode::REQUEST_TIMEOUT,
+        // The body has suffered on its way: it is sent again.
+        "InternalError" | "BadDigest" | "XAmzContentChecksumMismatch" | "IncompleteBody" => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => StatusCode::UNAUTHORIZED,
+        "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => StatusCode::NOT_FOUND,
+        _ if status.is_success() => StatusCode::BAD_REQUEST,
+        _ => status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use godwit_http_client::{Method, Scheme};
+    use godwit_proto::{command::Password, url::Location};
+
+    use super::*;
+    use crate::{auth::aws::Keys, endpoint::EndpointRegistry};
+
+    fn bucket(is_bucket_in_host: bool) -> Bucket {
+        let Ok(Location::Remote(url)) = Location::parse(b"s3://examplebucket") else {
+            panic!("a URL");
+        };
+        let service = Service {
+            origin: origin(Scheme::Https, HOST, 443),
+            is_bucket_in_host,
+            region: "us-east-1".to_owned(),
+            is_of_region: true,
+            keys: Some(Keys {
+                access: "AKIAIOSFODNN7EXAMPLE".to_owned(),
+                secret: Password::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+                token: None,
+            }),
+        };
+        Bucket::new(&EndpointRegistry::default().of(&url), &service)
+    }
+
+    const HOST: &str = "examplebucket.s3.amazonaws.com";
+
+    fn origin(scheme: Scheme, host: &str, port: u16) -> Origin {
+        let host = host.to_owned();
+        Origin { scheme, host, port }
+    }
+
+    fn signature(mut request: Request) -> String {
+        // 2013-05-24T00:00:00Z
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
+        let origin = origin(Scheme::Https, HOST, 443);
+        bucket(true).sign(&mut request, &origin, now).unwrap();
+        let shown = format!("{request:?}");
+        assert!(!shown.contains("Signature="), "{shown}");
+        let header = request.headers[header::AUTHORIZATION].to_str().unwrap();
+        header.split_once("Signature=").unwrap().1.to_owned()
+    }
+
+    /// The examples of the reference: those whose signed headers are the ones that we sign.
+    #[test]
+    fn signatures_are_those_of_the_reference() {
+        for (target, expected) in [
+            (
+                "/?lifecycle",
+                "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543",
+            ),
+            (
+                "/?max-keys=2&prefix=J",
+                "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
+            ),
+        ] {
+            // The empty value of a name has its sign there.
+            let target = target.replace("lifecycle", "lifecycle=");
+            assert_eq!(signature(Request::new(Method::GET, target)), expected);
+        }
+    }
+
+    #[test]
+    fn keys_stay_what_they_are_in_requests() {
+        let bucket = bucket(false);
+        for (path, target) in [
+            ("//a", "/examplebucket//a"),
+            ("/a/../b/", "/examplebucket/a/../b/"),
+            ("/?uploads#x%", "/examplebucket/%3Fuploads%23x%25"),
+        ] {
+            let path = FtpPath::new(path).unwrap();
+            assert_eq!(bucket.target(&path), target);
+            let mut request = Request::new(Method::GET, bucket.target(&path));
+            let origin = origin(Scheme::Http, "h", 9000);
+            bucket
+                .sign(&mut request, &origin, SystemTime::now())
+                .unwrap();
+            assert_eq!(request.target, target);
+        }
+        assert_eq!(bucket.itself(&[("uploads", "")]), "/examplebucket?uploads=");
+    }
+
+    #[test]
+    fn codes_say_what_statuses_do_not() {
+        for (status, code, status_meant) in [
+            (400, "RequestTimeout", 408),
+            (400, "ExpiredToken", 401),
+            (200, "InternalError", 500),
+            (200, "SomethingElse", 400),
+            (403, "RequestTimeTooSkewed", 403),
+            (503, "SlowDown", 503),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(meant(status, code).as_u16(), status_meant, "{code}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! `godwit` and services of S3 of other makers: moto and versitygw; and `rclone`, which reads what
+//! we write and the other way round.
+
+use std::{fs, process::Command, time::Instant};
+
+use godwit_lab::peers::{
+    Finished,
+    godwit::{binary, godwit_with},
+    process,
+    s3::{BUCKET, Kind, S3Server},
+};
+use tempfile::TempDir;
+
+use crate::support::{
+    LONG, Need, assert_holds, assert_same_tree, have, odd_names, write_noise, write_tree,
+};
+
+/// Each function below, as a test against each service.
+macro_rules! against_each {
+    ($($name:ident),+ $(,)?) => {
+        mod and_moto {
+            $(#[test] fn $name() { super::$name(super::Kind::Moto); })+
+        }
+        mod and_versitygw {
+            $(#[test] fn $name() { super::$name(super::Kind::Versitygw); })+
+        }
+    };
+}
+
+against_each!(
+    objects_go_both_ways_whole_and_in_parts,
+    trees_are_kept_in_step,
+    names_are_listed_moved_and_removed,
+    refusals_are_told_apart,
+    an_upload_that_was_killed_is_gone_on_with_or_removed,
+    rclone_reads_what_we_write_and_the_other_way_round,
+);
+
+struct Site {
+    server: S3Server,
+    local: TempDir,
+}
+
+impl Site {
+    /// `None`, and a skip, where the service is missing.
+    fn start(kind: Kind) -> Option<Self> {
+        have(&[Need::Godwit, Need::S3(kind)]).then(|| Self {
+            server: S3Server::start(kind).expect("it starts"),
+            local: TempDir::new().expect("a directory"),
+        })
+    }
+
+    fn local(&self, path: &str) -> String {
+        self.local.path().join(path).display().to_string()
+    }
+
+    /// What godwit finds in its environment.
+    fn variables(&self) -> Vec<(String, String)> {
+        let home = ("HOME".to_owned(), self.local("home"));
+        let state = ("XDG_STATE_HOME".to_owned(), self.local("state"));
+        let own = self.server.variables().into_iter();
+        own.chain([home, state]).collect()
+    }
+
+    /// The lines of `uploads ls`.
+    fn uploads(&self, prefix: &str) -> String {
+        let finished = self.try_godwit(&["uploads", "ls", &url(prefix)], &[]);
+        assert!(finished.status.success(), "{}", finished.log());
+        finished.stdout_text()
+    }
+
+    /// Runs `godwit` slowly, and kills it when its upload has begun.
+    fn kill_in_upload(&self, arguments: &[&str]) {
+        let mut command = Command::new(binary("godwit").expect("present"));
+        command.args(arguments).arg("--max-rate=40M");
+        let mut running = command.envs(self.variables()).spawn().expect("it starts");
+        let begun = Instant::now();
+        while self.uploads("").is_empty() {
+            assert!(begun.elapsed() < LONG, "no upload has begun");
+        }
+        running.kill().expect("it runs");
+        running.wait().expect("it ends");
+    }
+
+    fn try_godwit(&self, arguments: &[&str], more: &[(&str, &str)]) -> Finished {
+        let more = more
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let variables = self.variables().into_iter().chain(more);
+        godwit_with(
+            arguments,
+            variables.map(|(name, value)| (name.into(), value.into())),
+        )
+        .expect("it ends")
+    }
+
+    /// Runs `godwit`, which must succeed; what it printed.
+    #[track_caller]
+    fn godwit(&self, arguments: &[&str]) -> String {
+        let finished = self.try_godwit(arguments, &[]);
+        let (said, log) = (finished.log(), self.server.log());
+        assert!(
+            finished.status.success(),
+            "{arguments:?}\n{said}--- server\n{log}"
+        );
+        said
+    }
+
+    #[track_caller]
+    fn rclone(&self, arguments: &[&str]) -> String {
+        let mut command = self.server.rclone().expect("present");
+        command.args(arguments).env("HOME", self.local("home"));
+        let finished = process::run(command, LONG).expect("it ends");
+        assert!(finished.status.success(), "{}", finished.log());
+        finished.stdout_text()
+    }
+}
+
+/// moto 5.2.1 says that its checksum of the checksums of parts is one of all bytes.
+fn unverified(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Moto => &["--no-verify"],
+        Kind::Versitygw => &[],
+    }
+}
+
+fn url(key: &str) -> String {
+    let encoded = key.replace('%', "%25");
+    format!("s3://{BUCKET}/{encoded}")
+}
+
+fn objects_go_both_ways_whole_and_in_parts(kind: Kind) {
+    let Some(site) = Site::start(kind) else {
+        return;
+    };
+    for (name, bytes) in [("empty", 0), ("small", 100_001), ("large", 40_000_001)] {
+        let bytes = write_noise(&site.local.path().join(name), bytes, 1);
+        site.godwit(&["cp", &site.local(name), &url(name)]);
+        let back = format!("{name} back");
+        let (from, to) = (url(name), site.local(&back));
+        let get = ["cp", "-p", "3", &from, &to];
+        site.godwit(&[&get[..], unverified(kind)].concat());
+        assert_holds(&site.local.path().join(&back), &bytes);
+    }
+    let part = [
+        "cp",
+        "--offset",
+        "7",
+        "--length",
+        "100",
+        &url("small"),
+        &site.local("part"),
+    ];
+    site.godwit(&part);
+    let part = fs::read(site.local.path().join("part")).expect("a part");
+    let whole = fs::read(site.local.path().join("small")).expect("a file");
+    assert!(part.ends_with(&whole[7..107]), "{}", part.len());
+}
+
+fn trees_are_kept_in_step(kind: Kind) {
+    let Some(site) = Site::start(kind) else {
+        return;
+    };
+    let tree = site.local.path().join("tree");
+    let mut paths = write_tree(&tree);
+    for (seed, name) in (0..).zip(odd_names()) {
+        // Files have such names at versitygw.
+        let is_kept = kind == Kind::Moto || name.len() < 200 && !name.contains('\\');
+        if is_kept {
+            write_noise(&tree.join(&name), 100, seed);
+            paths.push(name);
+        }
+    }
+    let (here, there) = (site.local("tree/"), url("copy/"));
+    site.godwit(&["cp", "-r", &here, &there]);
+    let same = format!("{} the same", paths.len());
+    let said = site.godwit(&["sync", &here, &there]);
+    assert!(said.contains(&same), "{said}");
+    site.godwit(&["sync", &there, &site.local("back/")]);
+    assert_same_tree(&paths, &tree, &site.local.path().join("back"));
+    let said = site.godwit(&["sync", &there, &site.local("back/")]);
+    assert!(said.contains(&same), "{said}");
+    let changed = &paths[4];
+    write_noise(&tree.join(changed), 123, 9);
+    let said = site.godwit(&["sync", &here, &there]);
+    assert!(said.contains("1 file,"), "{said}");
+    fs::remove_file(tree.join(changed)).expect("removes");
+    site.godwit(&["sync", "--delete", &here, &there]);
+    let listed = site.godwit(&["ls", &there]);
+    assert!(!listed.lines().any(|line| line == changed), "{listed}");
+}
+
+fn names_are_listed_moved_and_removed(kind: Kind) {
+    let Some(site) = Site::start(kind) else {
+        return;
+    };
+    write_noise(&site.local.path().join("f"), 10, 1);
+    site.godwit(&["cp", &site.local("f"), &url("d/a b")]);
+    site.godwit(&["mv", &url("d/a b"), &url("d/ü & ö")]);
+    let listed = site.godwit(&["ls", &url("d")]);
+    assert!(listed.lines().any(|line| line == "ü & ö"), "{listed}");
+    let listed = site.godwit(&["ls", &url("")]);
+    assert!(listed.lines().any(|line| line == "d"), "{listed}");
+    let stated = site.godwit(&["stat", &url("d/ü & ö")]);
+    assert!(stated.contains("10"), "{stated}");
+    let full = site.try_godwit(&["rm", &url("d")], &[]);
+    assert!(!full.status.success(), "{}", full.log());
+    site.godwit(&["rm", "-r", &url("d")]);
+    let gone = site.try_godwit(&["stat", &url("d/ü & ö")], &[]);
+    assert!(!gone.status.success(), "{}", gone.log());
+}
+
+fn refusals_are_told_apart(kind: Kind) {
+    let Some(site) = Site::start(kind) else {
+        return;
+    };
+    let missing = site.try_godwit(&["cp", &url("no"), &site.local("no")], &[]);
+    assert_eq!(missing.status.code(), Some(4), "{}", missing.log());
+    assert!(missing.log().contains("no such file"), "{}", missing.log());
+    let unknown = site.try_godwit(&["ls", "s3://no-such-bucket-here/"], &[]);
+    assert!(!unknown.status.success(), "{}", unknown.log());
+    let keyless = [("AWS_ACCESS_KEY_ID", "")];
+    let keyless = site.try_godwit(&["ls", &url("")], &keyless);
+    assert_eq!(keyless.status.code(), Some(3), "{}", keyless.log());
+    assert!(
+        keyless.log().contains("AWS_ACCESS_KEY_ID"),
+        "{}",
+        keyless.log()
+    );
+    if kind == Kind::Versitygw {
+        write_noise(&site.local.path().join("f"), 10, 1);
+        let wrong = [("AWS_SECRET_ACCESS_KEY", "another")];
+        let put = ["cp", "-vv", &site.local("f"), &url("f")];
+        let refused = site.try_godwit(&put, &wrong);
+        assert_eq!(refused.status.code(), Some(3), "{}", refused.log());
+        let said = refused.log();
+        assert!(said.contains("SignatureDoesNotMatch"), "{said}");
+        assert!(
+            !said.contains("Signature=") && !said.contains("another"),
+            "{said}"
+        );
+    }
+}
+
+fn an_upload_that_was_killed_is_gone_on_with_or_removed(kind: Kind) {
+    let Some(site) = Site::start(kind) else {
+        return;
+    };
+    let bytes = write_noise(&site.local.path().join("large"), 40_000_001, 1);
+    let put = ["cp", &site.local("large"), &url("d/large")];
+    site.kill_in_upload(&put);
+    assert!(site.uploads("d/").contains(&url("d/large")));
+    assert_eq!(site.uploads("e"), "");
+    site.godwit(&put);
+    assert_eq!(site.uploads(""), "");
+    let (from, to) = (url("d/large"), site.local("back"));
+    site.godwit(&[&["cp", &from, &to][..], unverified(kind)].concat());
+    assert_holds(&site.local.path().join("back"), &bytes);
+    site.kill_in_upload(&["cp", &site.local("large"), &url("d/other")]);
+    site.godwit(&["uploads", "rm", &url("d/o")]);
+    assert_eq!(site.uploads(""), "");
+}
+
+fn rclone_reads_what_we_write_and_the_other_way_round(kind: Kind) {
+    let Some(site) = Site::start(kind).filter(|_| have(&[Need::Rclone])) else {
+        return;
+    };
+    let large = write_noise(&site.local.path().join("large"), 20_000_001, 1);
+    site.godwit(&["cp", &site.local("large"), &url("of godwit")]);
+    let there = site.server.rclone_path("of godwit");
+    site.rclone(&["copyto", &there, &site.local("by rclone")]);
+    assert_holds(&site.local.path().join("by rclone"), &large);
+    // It reads the time that we have said, and not that at which the object was stored.
+    let told = |path: &str| site.rclone(&["lsf", "--format", "t", path]);
+    assert_eq!(told(&there), told(&site.local("large")));
+    if kind == Kind::Versitygw {
+        // No upload of rclone 1.60.1 to versitygw 1.8.0 has come to an end here.
+        return;
+    }
+    let there = site.server.rclone_path("of rclone");
+    site.rclone(&["copyto", &site.local("large"), &there]);
+    site.godwit(&["cp", "-p", "4", &url("of rclone"), &site.local("by godwit")]);
+    assert_holds(&site.local.path().join("by godwit"), &large);
+}
