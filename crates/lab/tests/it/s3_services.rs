@@ -69,14 +69,16 @@ impl Site {
         finished.stdout_text()
     }
 
-    /// Runs `godwit` slowly, and kills it when its upload has begun.
-    fn kill_in_upload(&self, arguments: &[&str]) {
+    /// Runs `godwit` slowly, and kills it when its journal names its upload.
+    fn kill_in_upload(&self, journal: &str, arguments: &[&str]) {
         let mut command = Command::new(binary("godwit").expect("present"));
         command.args(arguments).arg("--max-rate=40M");
         let mut running = command.envs(self.variables()).spawn().expect("it starts");
         let begun = Instant::now();
-        while self.uploads("").is_empty() {
+        let is_named = || fs::read_to_string(journal).is_ok_and(|text| text.contains("\nsafe "));
+        while !is_named() {
             assert!(begun.elapsed() < LONG, "no upload has begun");
+            std::thread::yield_now();
         }
         running.kill().expect("it runs");
         running.wait().expect("it ends");
@@ -247,8 +249,15 @@ fn an_upload_that_was_killed_is_gone_on_with_or_removed(kind: Kind) {
         return;
     };
     let bytes = write_noise(&site.local.path().join("large"), 40_000_001, 1);
-    let put = ["cp", &site.local("large"), &url("d/large")];
-    site.kill_in_upload(&put);
+    let journal = site.local("journal");
+    let put = [
+        "cp",
+        "--journal",
+        &journal,
+        &site.local("large"),
+        &url("d/large"),
+    ];
+    site.kill_in_upload(&journal, &put);
     assert!(site.uploads("d/").contains(&url("d/large")));
     assert_eq!(site.uploads("e"), "");
     site.godwit(&put);
@@ -256,7 +265,15 @@ fn an_upload_that_was_killed_is_gone_on_with_or_removed(kind: Kind) {
     let (from, to) = (url("d/large"), site.local("back"));
     site.godwit(&[&["cp", &from, &to][..], unverified(kind)].concat());
     assert_holds(&site.local.path().join("back"), &bytes);
-    site.kill_in_upload(&["cp", &site.local("large"), &url("d/other")]);
+    let journal = site.local("other journal");
+    let put = [
+        "cp",
+        "--journal",
+        &journal,
+        &site.local("large"),
+        &url("d/other"),
+    ];
+    site.kill_in_upload(&journal, &put);
     site.godwit(&["uploads", "rm", &url("d/o")]);
     assert_eq!(site.uploads(""), "");
 }
