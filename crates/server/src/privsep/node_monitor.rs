@@ -12,7 +12,7 @@ use std::{
 use godwit_gsi::cert::files;
 use rustix::process::Signal;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, copy_bidirectional},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
     net::UnixStream,
     sync::watch,
     time::timeout,
@@ -34,8 +34,15 @@ use crate::{
 /// meanwhile, and waits a little longer.
 const READY_LIMIT: Duration = Duration::from_secs(2);
 
-/// Time for the process to end when its link has.
+/// Time for the process to end when its link has, and for the last words of both.
 const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Silence of an end, or time in which it takes no bytes, after which it is cut off or stands
+/// still: there are several beats in a second.
+const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes passed on at a time.
+const COPY_BYTES: usize = 16 * 1024;
 
 /// The process of a session.
 pub(crate) struct NodeProcess {
@@ -105,10 +112,10 @@ impl NodeProcess {
         }
     }
 
-    /// Until the link or the process ends. When this returns the process has ended.
+    /// Until the link or the process ends. When this returns the process has ended, or is killed.
     pub(crate) async fn serve(
         mut self,
-        mut front_end: impl AsyncRead + AsyncWrite + Unpin,
+        front_end: impl AsyncRead + AsyncWrite + Unpin,
         settings: &ServerSettings,
         mut phase: watch::Receiver<Phase>,
     ) {
@@ -116,8 +123,7 @@ impl NodeProcess {
         let link = &self.process.link;
         let process = &self.process;
         tokio::select! {
-            // Whichever end breaks, the other hears of it by the end of its stream.
-            _ = copy_bidirectional(&mut front_end, &mut self.stream) => {}
+            () = relay(front_end, self.stream) => {}
             () = answer(link, users.as_deref()) => {}
             () = async {
                 // Draining, then aborting.
@@ -127,9 +133,45 @@ impl NodeProcess {
                 std::future::pending().await
             } => {}
         }
-        drop(self.stream);
         drop(timeout(END_LIMIT, self.process.ended()).await);
     }
+}
+
+/// Passes bytes on until one end is over. The other hears of it by the end of its stream, and has
+/// [`END_LIMIT`] for its last words: the process may be stopped, or not mean to end.
+async fn relay(
+    front_end: impl AsyncRead + AsyncWrite + Unpin,
+    process: impl AsyncRead + AsyncWrite + Unpin,
+) {
+    let (from_front_end, to_front_end) = split(front_end);
+    let (from_process, to_process) = split(process);
+    let orders = copy(from_front_end, to_process);
+    let reports = copy(from_process, to_front_end);
+    tokio::pin!(orders, reports);
+    tokio::select! {
+        () = &mut orders => drop(timeout(END_LIMIT, reports).await),
+        () = &mut reports => drop(timeout(END_LIMIT, orders).await),
+    }
+}
+
+/// Until `from` ends, or one of both stands still. Then `to` ends.
+async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    let mut bytes = vec![0; COPY_BYTES];
+    loop {
+        let count = match timeout(SILENCE_LIMIT, from.read(&mut bytes)).await {
+            Ok(Ok(count)) if count > 0 => count,
+            _ => break,
+        };
+        let written = async {
+            to.write_all(&bytes[..count]).await?;
+            to.flush().await
+        };
+        match timeout(SILENCE_LIMIT, written).await {
+            Ok(Ok(())) => {}
+            _ => break,
+        }
+    }
+    drop(timeout(END_LIMIT, to.shutdown()).await);
 }
 
 /// Opens files of CAs, until the process says something else.
