@@ -54,9 +54,21 @@ pub(crate) trait Message: Serialize + DeserializeOwned + Send {
     }
 }
 
-/// Ranges, as pairs.
+/// Ranges, as pairs; of the other end no more than [`RANGES_MAX`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(u64, u64)>")]
 pub(crate) struct Spans(Vec<(u64, u64)>);
+
+impl TryFrom<Vec<(u64, u64)>> for Spans {
+    type Error = String;
+
+    fn try_from(pairs: Vec<(u64, u64)>) -> Result<Self, String> {
+        match pairs.len() {
+            0..=RANGES_MAX => Ok(Self(pairs)),
+            count => Err(format!("{count} ranges; the most are {RANGES_MAX}")),
+        }
+    }
+}
 
 impl Spans {
     /// The first [`RANGES_MAX`] of `ranges`, which it takes out.
@@ -243,6 +255,16 @@ mod tests {
         let mut fresh: RangeSet = apart(RANGES_MAX + 5).collect();
         assert_eq!(Spans::take(&mut fresh).ranges().len(), RANGES_MAX);
         assert_eq!(fresh.iter().count(), 5);
+    }
+
+    #[test]
+    fn more_ranges_than_one_may_say_are_refused() {
+        for (count, is_good) in [(RANGES_MAX, true), (RANGES_MAX + 1, false)] {
+            let ranges = Spans(vec![(0, 1); count]);
+            let mut bytes = encode(&NodeOrder::Lease { ranges }).unwrap();
+            let read = decode::<NodeOrder>(&mut bytes);
+            assert_eq!(read.is_ok(), is_good, "{count}");
+        }
     }
 
     #[test]
