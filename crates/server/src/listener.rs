@@ -23,7 +23,7 @@ use crate::{
     config::{DEFAULT_PORT, ServerSettings},
     error::ServerError,
     https,
-    nodes::front::monitored::NodePool,
+    nodes::front::{Unfenced, monitored::NodePool},
     observe::{
         audit::Audit,
         metrics::{self, Metrics, NodeSource},
@@ -65,17 +65,21 @@ pub struct Reloader {
 }
 
 /// Also checks that the kernel can separate privileges as the settings demand.
-fn service_of(settings: ServerSettings, audit: Arc<Audit>) -> Result<Service, ServerError> {
+fn service_of(
+    settings: ServerSettings,
+    audit: Arc<Audit>,
+    unfenced: Arc<Unfenced>,
+) -> Result<Service, ServerError> {
     if let Some(separation) = &settings.separation {
         sandbox::prepare(separation).map_err(ServerError::Separation)?;
     }
-    Service::new(settings, audit)
+    Service::new(settings, audit, unfenced)
 }
 
 impl Server {
     /// Opens the root and listens on all addresses of `settings`.
     pub async fn bind(settings: ServerSettings) -> Result<Self, ServerError> {
-        let service = service_of(settings, Arc::default())?;
+        let service = service_of(settings, Arc::default(), Arc::default())?;
         let listeners = listen_all(&service.settings.listen)?;
         Self::listening(listeners, service)
     }
@@ -91,7 +95,7 @@ impl Server {
         if !settings.listen.is_empty() {
             return Err(ServerError::ListenTwice);
         }
-        let service = service_of(settings, Arc::default())?;
+        let service = service_of(settings, Arc::default(), Arc::default())?;
         let listeners = sockets.into_iter().enumerate().map(|(number, socket)| {
             let ours = socket.set_nonblocking(true);
             let ours = ours.and_then(|()| TcpListener::from_std(socket));
@@ -284,7 +288,9 @@ impl Reloader {
             warn!("listening addresses change at the next start only");
         }
         let audit = Arc::clone(&before.audit);
-        let mut service = service_of(settings, audit)?;
+        // Nodes that were cut off write on.
+        let unfenced = Arc::clone(&before.unfenced);
+        let mut service = service_of(settings, audit, unfenced)?;
         // Tokens that users have handed on stay good.
         if service.issuer.is_some() && before.issuer.is_some() {
             service.issuer.clone_from(&before.issuer);

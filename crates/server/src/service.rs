@@ -25,7 +25,7 @@ use crate::{
     },
     config::{Anonymous, ServerSettings, TlsSettings},
     error::ServerError,
-    nodes::front::{monitored::NodePool, pool::Nodes},
+    nodes::front::{Unfenced, monitored::NodePool, pool::Nodes},
     observe::audit::Audit,
     storage::durability::Committer,
 };
@@ -62,6 +62,9 @@ pub(crate) struct Service {
     pub(crate) accounts: Option<Arc<Accounts>>,
     /// The data nodes that move the data of sessions.
     pub(crate) nodes: Option<NodePool>,
+    /// Files into which data nodes that were cut off may still write: also where other settings
+    /// name other nodes.
+    pub(crate) unfenced: Arc<Unfenced>,
     /// The only user, if sshd started the server.
     pub(crate) owner: Option<Owner>,
 }
@@ -70,6 +73,7 @@ impl Service {
     pub(crate) fn new(
         mut settings: ServerSettings,
         audit: Arc<Audit>,
+        unfenced: Arc<Unfenced>,
     ) -> Result<Self, ServerError> {
         let storage = PosixStorage::rooted(&settings.root).map_err(|error| ServerError::Root {
             path: settings.root.clone(),
@@ -125,7 +129,10 @@ impl Service {
         }
         let storage: Arc<dyn Storage> = Arc::new(storage);
         let nodes = settings.data_nodes.as_ref();
-        let nodes = nodes.map(|nodes| Nodes::new(nodes, Arc::clone(&storage)));
+        let nodes = nodes.map(|nodes| {
+            let unfenced = Arc::clone(&unfenced);
+            Nodes::new(nodes, Arc::clone(&storage), unfenced)
+        });
         let nodes = nodes.transpose().map_err(ServerError::NodeTls)?;
         if let Some(nodes) = &nodes {
             nodes.watch();
@@ -137,6 +144,7 @@ impl Service {
             copies,
             issuer,
             nodes: nodes.map(NodePool::Own),
+            unfenced,
             ..Self::on(storage, settings, audit, gsi)
         })
     }
@@ -164,6 +172,7 @@ impl Service {
             monitor: None,
             accounts: None,
             nodes: None,
+            unfenced: Arc::default(),
             owner: None,
         }
     }

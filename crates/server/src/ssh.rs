@@ -40,7 +40,7 @@ pub fn serve(settings: SshSettings) -> Result<(), ServerError> {
     }
     let root = server.root.canonicalize();
     server.root = root.map_err(failed("find the root directory"))?;
-    let mut service = Service::new(server, Arc::default())?;
+    let mut service = Service::new(server, Arc::default(), Arc::default())?;
     let settings = &service.settings;
     service.audit.open(settings)?;
     service.owner = Some(Owner::of_process(&home, &settings.root));

@@ -191,7 +191,13 @@ fn a_node_that_says_nothing_any_more_is_noticed() {
         stopped.elapsed()
     );
     // What the node has in hand goes into the file that it has opened. Other bytes under the same
-    // name are another file.
+    // name are another file, also for sessions that begin after a reload.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let entered = runtime.enter();
+    server.reloader.reload(server.settings.clone()).unwrap();
+    drop(entered);
+    let mut ftp = server.login();
+    ftp.expect("MODE E", 200);
     let before = fs::metadata(site.path().join("f")).unwrap();
     let mut data = ftp.passive();
     ftp.send("STOR /f");

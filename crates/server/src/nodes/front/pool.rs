@@ -16,7 +16,7 @@ use godwit_proto::{FtpPath, error::StorageFailure, temporary::temporary_name};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::{
     net::TcpStream,
-    sync::watch,
+    sync::{Notify, watch},
     task::{JoinSet, spawn_blocking},
     time::{sleep, timeout},
 };
@@ -40,6 +40,9 @@ use crate::{
 /// Between two rounds of questions.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
+/// The least time between two rounds, however many links end.
+const CHECK_REST: Duration = Duration::from_secs(1);
+
 /// The nodes of a front end. Dropping the last owner ends the questions.
 pub(crate) struct Nodes {
     tls: FrontTls,
@@ -49,6 +52,8 @@ pub(crate) struct Nodes {
     pub(crate) unfenced: Arc<Unfenced>,
     /// The first round is over.
     checked: watch::Sender<bool>,
+    /// A round is wanted before its time.
+    pub(super) sooner: Arc<Notify>,
 }
 
 /// Whose session a link is for.
@@ -71,25 +76,29 @@ impl Nodes {
     pub(crate) fn new(
         settings: &DataNodes,
         storage: Arc<dyn Storage>,
+        unfenced: Arc<Unfenced>,
     ) -> Result<Arc<Self>, NodeTlsError> {
         let nodes = (settings.addresses.iter()).map(|address| Arc::new(Node::new(address.clone())));
         Ok(Arc::new(Self {
             tls: FrontTls::load(&settings.tls)?,
             nodes: nodes.collect(),
             storage,
-            unfenced: Arc::default(),
+            unfenced,
             checked: watch::Sender::new(false),
+            sooner: Arc::default(),
         }))
     }
 
     /// Asks the nodes every few seconds, until no other owner is left. Within a runtime.
     pub(crate) fn watch(self: &Arc<Self>) {
         let this: Weak<Self> = Arc::downgrade(self);
+        let sooner = Arc::clone(&self.sooner);
         tokio::spawn(async move {
             while let Some(nodes) = this.upgrade() {
                 nodes.check().await;
                 drop(nodes);
-                sleep(CHECK_EVERY).await;
+                sleep(CHECK_REST).await;
+                drop(timeout(CHECK_EVERY - CHECK_REST, sooner.notified()).await);
             }
         });
     }

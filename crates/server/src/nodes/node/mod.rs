@@ -85,7 +85,7 @@ impl DataNode {
             error,
         };
         let tls = NodeEndTls::load(&node.tls, &node.front_ends).map_err(ServerError::NodeTls)?;
-        let service = Arc::new(Service::new(settings, Arc::default())?);
+        let service = Arc::new(Service::new(settings, Arc::default(), Arc::default())?);
         let listener = StdListener::bind(node.listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let listener = TcpListener::from_std(listener).map_err(failed)?;
