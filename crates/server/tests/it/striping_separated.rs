@@ -7,6 +7,8 @@ use std::{
     path::PathBuf,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::{
     client::{EOD, EOF, Ftp, block, comma_address, connect, data_block},
     harness::{eventually, pattern},
@@ -61,8 +63,17 @@ impl Cluster {
         ftp
     }
 
+    /// With a link to each node.
+    fn log_in_on_all(&self, user: &str) -> Ftp {
+        let mut ftp = self.log_in(user);
+        ftp.expect("MODE E", 200);
+        let reply = ftp.expect("SPAS", 229);
+        assert_eq!(reply.lines.len(), 2 + self.nodes.len(), "{reply:?}");
+        ftp
+    }
+
     /// Processes of sessions on all nodes, and the accounts that they run as.
-    fn processes(&self) -> Vec<u32> {
+    fn processes(&self) -> Vec<(Pid, u32)> {
         let all = fs::read_dir("/proc").unwrap();
         let all = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
         let ours = all.filter(|pid| {
@@ -74,8 +85,11 @@ impl Cluster {
             of("status").is_ok_and(|status| parents.into_iter().any(|line| status.contains(&line)))
                 && of("cmdline").is_ok_and(|line| line.contains("privsep-node"))
         });
-        ours.filter_map(|pid| Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid()))
-            .collect()
+        ours.filter_map(|pid| {
+            let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+            Some((Pid::from_raw(i32::try_from(pid).ok()?)?, owner))
+        })
+        .collect()
     }
 }
 
@@ -125,10 +139,48 @@ fn nodes_move_files_as_the_account_of_the_user() {
     let processes = cluster.processes();
     assert!(processes.len() >= 2, "{processes:?}");
     assert!(
-        processes.iter().all(|owner| *owner == uid(JO)),
+        processes.iter().all(|(_, owner)| *owner == uid(JO)),
         "{processes:?}"
     );
     ftp.expect("QUIT", 221);
+    eventually("the processes of the session have ended", || {
+        cluster.processes().is_empty()
+    });
+}
+
+/// A user's process is the user's: it may end at any time, and no other session shall notice.
+#[test]
+fn a_user_who_ends_processes_at_nodes_takes_no_node_from_others() {
+    let Some(cluster) = cluster(&[]) else { return };
+    let _jo = cluster.log_in_on_all(JO);
+    let processes = cluster.processes();
+    assert_eq!(processes.len(), 2, "{processes:?}");
+    for (pid, _) in processes {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+    let of = |what: &str| {
+        let numbers = scrape(&cluster.front.program);
+        let each = cluster.nodes.iter().map(|node| {
+            numbers.value(&format!("godwitd_node_{what}{{node=\"{}\"}}", node.address))
+        });
+        each.collect::<Vec<_>>()
+    };
+    eventually("the front end has noticed", || of("links") == [0.0, 0.0]);
+    assert_eq!(of("up"), [1.0, 1.0]);
+    cluster.log_in_on_all(JO);
+}
+
+/// It hears nothing of the end of its link, and ends nothing itself.
+#[test]
+fn a_process_that_stands_still_is_ended_with_its_link() {
+    let Some(cluster) = cluster(&[]) else { return };
+    let mut jo = cluster.log_in_on_all(JO);
+    let processes = cluster.processes();
+    assert_eq!(processes.len(), 2, "{processes:?}");
+    for (pid, _) in processes {
+        kill_process(pid, Signal::STOP).unwrap();
+    }
+    jo.expect("QUIT", 221);
     eventually("the processes of the session have ended", || {
         cluster.processes().is_empty()
     });

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::mpsc,
+    sync::{Notify, mpsc, mpsc::error::TrySendError},
     time::timeout,
 };
 
@@ -30,6 +30,8 @@ pub(super) const CHANNELS_MAX: u32 = 1 << 16;
 pub(crate) struct FrontLink {
     pub(crate) node: Arc<Node>,
     orders: mpsc::Sender<NodeOrder>,
+    /// An order has found no room.
+    overrun: Arc<Notify>,
     pub(super) reports: Mutex<mpsc::Receiver<NodeReport>>,
     /// Why it ended.
     fault: Arc<Mutex<Option<Gone>>>,
@@ -49,14 +51,23 @@ impl FrontLink {
         let (incoming, reports) = mpsc::channel(QUEUE);
         let fault = Arc::new(Mutex::new(None));
         let told = Arc::clone(&fault);
+        let overrun = Arc::new(Notify::new());
+        let lost = Arc::clone(&overrun);
         tokio::spawn(async move {
             // Told before the end of the reports, which `carry` owns, shows.
             let keep = incoming.clone();
-            if let Err(error) = carry(stream, outgoing, incoming).await {
-                *lock(&told) = Some(Gone {
+            let ended = tokio::select! {
+                ended = carry(stream, outgoing, incoming) => ended.map_err(|error| Gone {
                     why: error.to_string(),
                     is_of_one_link: error.is_of_one_link(),
-                });
+                }),
+                () = lost.notified() => Err(Gone {
+                    why: format!("it does not take {QUEUE} orders in time"),
+                    is_of_one_link: true,
+                }),
+            };
+            if let Err(gone) = ended {
+                *lock(&told) = Some(gone);
             }
             drop(keep);
         });
@@ -64,6 +75,7 @@ impl FrontLink {
         Self {
             node: Arc::clone(node),
             orders,
+            overrun,
             reports: Mutex::new(reports),
             fault,
             transfers: AtomicU64::new(0),
@@ -84,9 +96,17 @@ impl FrontLink {
         self.channels.load(Ordering::Relaxed)
     }
 
-    /// A link whose queue is full is dead, and its end will say so.
+    /// A link whose queue is full ends, so that no order is lost without a word.
     pub(crate) fn send(&self, order: NodeOrder) {
-        drop(self.orders.try_send(order));
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
+            self.overrun.notify_one();
+        }
+    }
+
+    /// Waits for room: no longer than the link bears a node that does not read.
+    pub(super) async fn pass(&self, order: NodeOrder) {
+        // Its end tells that it has ended.
+        drop(self.orders.send(order).await);
     }
 
     /// It has ended.
@@ -154,12 +174,37 @@ impl FrontLink {
         let link = Self {
             node,
             orders,
+            overrun: Arc::default(),
             reports: Mutex::new(reports),
             fault: Arc::default(),
             transfers: AtomicU64::new(7),
             channels: AtomicU32::new(0),
         };
         (link, sent, said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_ends_when_an_order_is_lost() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (of_node, _, _) = FrontLink::detached("dtn");
+            let (stream, _node) = tokio::io::duplex(10);
+            let link = FrontLink::over(&of_node.node, stream);
+            for _ in 0..=QUEUE {
+                link.send(NodeOrder::Abort);
+            }
+            let gone = link.next().await.unwrap_err();
+            assert!(gone.why.contains("orders in time"), "{}", gone.why);
+            assert!(gone.is_of_one_link);
+        });
     }
 }
 

@@ -7,7 +7,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use tokio::{net::UnixStream, select, sync::mpsc, task::spawn_blocking};
+use tokio::{
+    net::UnixStream,
+    select,
+    sync::{Notify, mpsc},
+    task::spawn_blocking,
+};
 use tracing::debug;
 
 use super::{
@@ -26,8 +31,8 @@ use crate::{
     observe::metrics::NodeSource,
 };
 
-/// Links of a session at a time: one for each stripe, of which there are at most as many as
-/// addresses in a command.
+/// Links of a session at a time: one for each stripe. A command may have more addresses (1024): then
+/// the session has no data channels, and its 425 says this limit.
 pub(crate) const LINKS_MAX: usize = 256;
 
 /// Bytes of the reasons why there is no node.
@@ -158,16 +163,19 @@ impl Nodes {
         let link = self.open(node, login).await?;
         let stream = UnixStream::from_std(StdUnixStream::from(socket));
         let stream = stream.map_err(|error| error.to_string())?;
+        let is_of_a_process = login.account.is_some();
+        let sooner = is_of_a_process.then(|| Arc::clone(&self.sooner));
         tokio::spawn(async move {
-            pass_on(link, stream).await;
+            pass_on(link, stream, sooner).await;
             drop(held);
         });
         Ok(())
     }
 }
 
-/// Until one of both ends.
-async fn pass_on(link: FrontLink, stream: UnixStream) {
+/// Until one of both ends. `sooner`: the node has a process of the user's for the link, which the
+/// user may end. So an end says nothing of the node, which is asked at once.
+async fn pass_on(link: FrontLink, stream: UnixStream, sooner: Option<Arc<Notify>>) {
     let (to_session, outgoing) = mpsc::channel(QUEUE);
     let (incoming, mut orders) = mpsc::channel::<NodeOrder>(QUEUE);
     let mut moved = Moved::default();
@@ -175,7 +183,7 @@ async fn pass_on(link: FrontLink, stream: UnixStream) {
         loop {
             select! {
                 order = orders.recv() => match order {
-                    Some(order) if order.is_of_a_session() => link.send(order),
+                    Some(order) if order.is_of_a_session() => link.pass(order).await,
                     Some(_) => return debug!("a session gives an order that is not its own"),
                     None => return,
                 },
@@ -186,7 +194,11 @@ async fn pass_on(link: FrontLink, stream: UnixStream) {
                             return;
                         }
                     }
-                    Err(gone) => {
+                    Err(mut gone) => {
+                        if let Some(sooner) = &sooner {
+                            gone.is_of_one_link = true;
+                            sooner.notify_one();
+                        }
                         link.node.lost(&gone);
                         let why = shown(&gone.why);
                         // A session that is gone itself does not need it.
@@ -231,5 +243,76 @@ impl Moved {
         link.node.add_bytes(counts.bytes.saturating_sub(self.bytes));
         self.bytes = counts.bytes;
         link.set_channels(counts.channels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::nodes::{link::next_message, messages::encode};
+
+    fn channels(channels: u32) -> NodeOrder {
+        NodeOrder::Steer { channels }
+    }
+
+    /// Passes on what `said` has for a node that begins to read late; what arrives there.
+    fn arrive(said: &[NodeOrder]) -> Vec<NodeOrder> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (of_node, _, _) = FrontLink::detached("dtn");
+            let (stream, mut node) = tokio::io::duplex(64);
+            let link = FrontLink::over(&of_node.node, stream);
+            let (monitor, mut session) = UnixStream::pair().unwrap();
+            let passing = tokio::spawn(pass_on(link, monitor, None));
+            // Not more at a time than an end may say.
+            for some in said.chunks(QUEUE / 2) {
+                let bytes: Vec<_> = some.iter().map(|order| encode(order).unwrap()).collect();
+                session.write_all(&bytes.concat()).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let mut arrived = Vec::new();
+            let next = async |node: &mut _| next_message::<NodeOrder>(node, 1000).await;
+            let limit = Duration::from_secs(1);
+            while let Ok(Ok(order)) = tokio::time::timeout(limit, next(&mut node)).await {
+                arrived.push(order);
+            }
+            passing.abort();
+            arrived
+        })
+    }
+
+    #[test]
+    fn no_order_is_lost_on_its_way_to_a_node_that_is_slow() {
+        let said: Vec<_> = (0..600).map(channels).collect();
+        let arrived = arrive(&said);
+        assert_eq!(format!("{arrived:?}"), format!("{said:?}"));
+    }
+
+    #[test]
+    fn who_a_session_is_and_what_there_is_at_the_root_it_may_not_say_itself() {
+        let login = NodeOrder::Login {
+            user: "root".to_owned(),
+            session: 1,
+            client: std::net::Ipv4Addr::LOCALHOST.into(),
+            rights: None,
+            durability: crate::config::Durability::None,
+            account: None,
+        };
+        let name = "shadow".to_owned();
+        for foreign in [
+            login,
+            NodeOrder::Look { name },
+            NodeOrder::Hello { version: 2 },
+        ] {
+            let arrived = arrive(&[channels(1), foreign, channels(2)]);
+            assert_eq!(format!("{arrived:?}"), format!("{:?}", [channels(1)]));
+        }
     }
 }
