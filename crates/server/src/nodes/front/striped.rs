@@ -183,7 +183,7 @@ impl StripedTransfer {
     /// What a node does to the file from now on is not known.
     fn is_cut_off(&self) {
         if let Some(file) = self.written {
-            self.stripes.unfenced.add(file);
+            self.stripes.unfenced.add(&self.stripes.user, file);
         }
     }
 

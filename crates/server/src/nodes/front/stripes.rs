@@ -38,6 +38,8 @@ pub(crate) struct Stripes {
     /// Connections have survived a transfer.
     pub(super) cached: AtomicBool,
     pub(super) unfenced: Arc<Unfenced>,
+    /// Whose session it is.
+    pub(super) user: String,
 }
 
 /// What each stripe sends of a file.
@@ -88,6 +90,7 @@ impl Stripes {
         wanted: Wanted,
     ) -> Result<(Self, Vec<SocketAddr>), StorageFailure> {
         let (ftps, unfenced) = (security.ftps, nodes.unfenced());
+        let user = login.user.clone();
         let login = (login, security.credential);
         match wanted {
             Wanted::Listen(spec, family) => {
@@ -105,7 +108,7 @@ impl Stripes {
                     _ => None,
                 };
                 let addresses = answers.into_iter().filter_map(listening).collect();
-                Ok((Self::of(links, Shares::Whole, unfenced), addresses))
+                Ok((Self::of(links, Shares::Whole, unfenced, user), addresses))
             }
             Wanted::ConnectTo(spec, peers) => {
                 let well = nodes.well().await;
@@ -139,13 +142,19 @@ impl Stripes {
                     order,
                 )
                 .await?;
-                Ok((Self::of(links, shares, unfenced), Vec::new()))
+                Ok((Self::of(links, shares, unfenced, user), Vec::new()))
             }
         }
     }
 
-    pub(super) fn of(links: Vec<FrontLink>, shares: Shares, unfenced: Arc<Unfenced>) -> Self {
+    pub(super) fn of(
+        links: Vec<FrontLink>,
+        shares: Shares,
+        unfenced: Arc<Unfenced>,
+        user: String,
+    ) -> Self {
         Self {
+            user,
             unfenced,
             links,
             shares,

@@ -4,7 +4,7 @@
 //! the old one, which has no name any more.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -18,14 +18,15 @@ use rustix::{
 use super::monitor::NodeMonitor;
 use crate::storage::failure;
 
-/// Files that are remembered; the oldest is forgotten first. Each takes a node that was cut off in
-/// the middle of a receipt.
+/// Files of a user that are remembered; the oldest is forgotten first. Each takes a node that was
+/// cut off in the middle of a receipt.
 const FILES_MAX: usize = 4096;
 
 /// By device and inode, the oldest first.
 #[derive(Default)]
 pub(crate) struct Unfenced {
-    files: Mutex<VecDeque<(u64, u64)>>,
+    /// Of each user, so that none makes room at the cost of others.
+    files: Mutex<BTreeMap<String, VecDeque<(u64, u64)>>>,
     /// Who remembers them in place of this process.
     monitor: Option<Arc<dyn NodeMonitor>>,
 }
@@ -38,11 +39,13 @@ impl Unfenced {
         }
     }
 
-    pub(crate) fn add(&self, file: (u64, u64)) {
+    /// `user`: whose transfer it was.
+    pub(crate) fn add(&self, user: &str, file: (u64, u64)) {
         if let Some(monitor) = &self.monitor {
             return monitor.add_unfenced(file);
         }
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = all.entry(user.to_owned()).or_default();
         if files.contains(&file) {
             return;
         }
@@ -57,7 +60,7 @@ impl Unfenced {
             return monitor.is_unfenced(file);
         }
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.contains(&file)
+        files.values().any(|files| files.contains(&file))
     }
 
     /// Takes the name from the file at `path`, where late bytes may still come into it, and gives
@@ -129,7 +132,7 @@ mod tests {
         unfenced.replace(&storage, &path).unwrap();
         let before = fs::metadata(root.path().join("f")).unwrap();
         assert_eq!(before.size(), 3, "no node was cut off");
-        unfenced.add(late.metadata().unwrap().unique);
+        unfenced.add("jo", late.metadata().unwrap().unique);
         unfenced.replace(&storage, &path).unwrap();
         late.write_all_at(0, b"late").unwrap();
         let after = fs::metadata(root.path().join("f")).unwrap();
@@ -140,12 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_first() {
+    fn the_oldest_is_forgotten_first_and_none_of_others() {
         let unfenced = Unfenced::default();
+        unfenced.add("kim", (2, 0));
         for inode in 0..=FILES_MAX as u64 {
-            unfenced.add((1, inode));
-            unfenced.add((1, inode));
+            unfenced.add("jo", (1, inode));
+            unfenced.add("jo", (1, inode));
         }
+        assert!(unfenced.has((2, 0)));
         assert!(!unfenced.has((1, 0)) && unfenced.has((1, 1)));
         assert!(unfenced.has((1, FILES_MAX as u64)));
     }

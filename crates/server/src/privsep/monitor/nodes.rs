@@ -5,7 +5,10 @@ use std::{os::fd::AsFd as _, sync::Arc};
 use super::{Connection, ConnectionError};
 use crate::{
     config::NodeAddress,
-    nodes::front::{monitored::NodePool, pool::Nodes},
+    nodes::front::{
+        monitored::{LINKS_MAX, NodePool},
+        pool::Nodes,
+    },
     privsep::{
         link::{MonitorEnd, relay_pair},
         messages::MonitorReply,
@@ -37,7 +40,7 @@ impl Connection {
         link.charge(LINK_BYTES);
         let login = self.node_login.as_ref().ok_or(ConnectionError::Session)?;
         let Ok(held) = Arc::clone(&self.node_links).try_acquire_owned() else {
-            let why = "the session has too many links to data nodes".to_owned();
+            let why = format!("the session has {LINKS_MAX} links to data nodes already, the most");
             return Ok(link.send(&MonitorReply::Refused { why }, &[]).await?);
         };
         let (ours, theirs) = relay_pair()?;
@@ -51,7 +54,8 @@ impl Connection {
     }
 
     pub(super) fn add_unfenced(&self, file: (u64, u64)) -> Result<(), ConnectionError> {
-        self.nodes()?.unfenced.add(file);
+        let login = self.node_login.as_ref().ok_or(ConnectionError::Session)?;
+        self.nodes()?.unfenced.add(&login.user, file);
         Ok(())
     }
 

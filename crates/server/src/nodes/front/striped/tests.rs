@@ -93,7 +93,12 @@ impl Bench {
             reports.push(Some(said));
         }
         let unfenced = Arc::new(Unfenced::default());
-        let stripes = Arc::new(Stripes::of(links, shares, Arc::clone(&unfenced)));
+        let stripes = Arc::new(Stripes::of(
+            links,
+            shares,
+            Arc::clone(&unfenced),
+            "jo".to_owned(),
+        ));
         let transfer = StripedTransfer::start(&stripes, request, &job, Some(&metadata))?;
         Ok(Self {
             transfer,
