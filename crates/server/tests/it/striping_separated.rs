@@ -5,12 +5,13 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
     path::PathBuf,
+    process::Command,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    client::{EOD, EOF, Ftp, block, comma_address, connect, data_block},
+    client::{EOD, EOF, Ftp, block, comma_address, connect, data_block, listen},
     harness::{eventually, pattern},
     metrics::scrape,
     nodes::Site as Storage,
@@ -23,7 +24,7 @@ struct Cluster {
     nodes: Vec<NodeProgram>,
     front: Site,
     root: PathBuf,
-    _storage: Storage,
+    storage: Storage,
 }
 
 /// `None`, and a word on why, where it cannot be. `more`: of the nodes.
@@ -49,7 +50,7 @@ fn cluster(more: &[&str]) -> Option<Cluster> {
         nodes: nodes.into(),
         front,
         root,
-        _storage: storage,
+        storage,
     })
 }
 
@@ -210,6 +211,94 @@ fn files_that_the_user_may_not_read_or_write_stay_that() {
     let reply = ftp.call("NLST /closed");
     assert_eq!(reply.code, 550, "{reply:?}");
     drop(data);
+}
+
+/// Speaks to a node as its front end does, in place of one: what the process of a session may, the
+/// node alone decides. `orders`: JSON, one a line; `None` without Python.
+fn say_to_node(cluster: &Cluster, orders: &[String]) -> Option<String> {
+    let tls = cluster.storage.tls("front", &["front.example"]);
+    let node = cluster.nodes[0].address;
+    let script = format!(
+        "import json, socket, ssl, struct, sys\n\
+         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n\
+         context.check_hostname = False\n\
+         context.load_verify_locations({:?})\n\
+         context.load_cert_chain({:?})\n\
+         link = context.wrap_socket(socket.create_connection(('{}', {}), 20))\n\
+         link.settimeout(20)\n\
+         def send(text):\n\
+         \x20   link.sendall(struct.pack('>I', len(text)) + text.encode())\n\
+         def take(count):\n\
+         \x20   whole = b''\n\
+         \x20   while len(whole) < count:\n\
+         \x20       some = link.recv(count - len(whole))\n\
+         \x20       if not some: sys.exit()\n\
+         \x20       whole += some\n\
+         \x20   return whole\n\
+         for order in sys.argv[1:]:\n\
+         \x20   send(order)\n\
+         \x20   for _ in range(0 if order.startswith('{{\"Login') else 40):\n\
+         \x20       text = take(struct.unpack('>I', take(4))[0]).decode()\n\
+         \x20       send('\"Beat\"')\n\
+         \x20       if text != '\"Beat\"':\n\
+         \x20           print(text, flush=True)\n\
+         \x20           break\n",
+        tls.authorities,
+        tls.cert,
+        node.ip(),
+        node.port(),
+    );
+    let mut python = Command::new("python3");
+    let output = python.args(["-c", &script]).args(orders).output().ok()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// A front end that is wrong about rights still gets nothing that the account may not have.
+#[test]
+fn a_node_opens_files_as_the_account_whoever_asks() {
+    let Some(cluster) = cluster(&[]) else { return };
+    for (name, owner) in [("kims", KIM), ("jos", JO)] {
+        let path = cluster.root.join(name);
+        fs::write(&path, b"secret").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        chown(&path, Some(uid(owner)), None).unwrap();
+    }
+    let account = format!(
+        r#"{{"name":"{JO}","ids":{{"uid":{},"gid":1,"groups":[]}}}}"#,
+        uid(JO)
+    );
+    let login = [
+        r#"{"Login":{"user":"jo","session":1,"client":"127.0.0.1","rights":null,"#,
+        r#""durability":"none","account":"#,
+        &account,
+        "}}",
+    ];
+    // Paths are in base64.
+    for (path, is_open) in [("L2tpbXM=", false), ("L2pvcw==", true)] {
+        let client = listen();
+        let peer = client.local_addr().unwrap().to_string();
+        let connect = [
+            r#"{"ConnectTo":{"spec":{"parallelism":1,"holes":false,"socket_buffer_bytes":null,"#,
+            r#""foreign_hosts":true,"dcau":"None","protection":"Clear","ftps":false},"peer":""#,
+            &peer,
+            r#"","share":"Whole"}}"#,
+        ];
+        let start = [
+            r#"{"Start":{"transfer":1,"job":{"Send":{"path":""#,
+            path,
+            r#"","file":"Unknown","base":0,"ranges":[[0,6]],"ascii":false}},"mode":"Stream"}}"#,
+        ];
+        let hello = r#"{"Hello":{"version":2}}"#.to_owned();
+        let orders = [hello, login.concat(), connect.concat(), start.concat()];
+        let Some(said) = say_to_node(&cluster, &orders) else {
+            return;
+        };
+        let last = said.lines().last().unwrap();
+        assert_eq!(last.contains("Permission denied"), !is_open, "{said}");
+        assert_eq!(last.starts_with(r#"{"Ready""#), is_open, "{said}");
+    }
 }
 
 #[test]
