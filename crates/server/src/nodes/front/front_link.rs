@@ -184,6 +184,18 @@ impl FrontLink {
     }
 }
 
+impl Drop for FrontLink {
+    fn drop(&mut self) {
+        self.set_channels(0);
+        self.node.links.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why what takes longer than [`ANSWER_LIMIT`] has failed.
+pub(super) fn no_answer() -> String {
+    format!("it does not answer within {} s", ANSWER_LIMIT.as_secs_f64())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,16 +218,4 @@ mod tests {
             assert!(gone.is_of_one_link);
         });
     }
-}
-
-impl Drop for FrontLink {
-    fn drop(&mut self) {
-        self.set_channels(0);
-        self.node.links.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Why what takes longer than [`ANSWER_LIMIT`] has failed.
-pub(super) fn no_answer() -> String {
-    format!("it does not answer within {} s", ANSWER_LIMIT.as_secs_f64())
 }

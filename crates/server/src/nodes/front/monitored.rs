@@ -31,8 +31,8 @@ use crate::{
     observe::metrics::NodeSource,
 };
 
-/// Links of a session at a time: one for each stripe. A command may have more addresses (1024): then
-/// the session has no data channels, and its 425 says this limit.
+/// Links of a session at a time: one for each stripe. A command may have more addresses (1024):
+/// then the session has no data channels, and its 425 says this limit.
 pub(crate) const LINKS_MAX: usize = 256;
 
 /// Bytes of the reasons why there is no node.
