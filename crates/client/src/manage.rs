@@ -13,7 +13,7 @@ use godwit_proto::{
     listing,
     site::Site,
     timestamp::Timestamp,
-    url::{Location, RemoteUrl},
+    url::{Location, RemoteUrl, Scheme},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,7 @@ use crate::{
         pool::SessionPool,
         retry::{Operation, RetryingSession},
     },
-    spec::{Connections, ListStyle, Manage, without_end_slash},
+    spec::{Connections, ListStyle, Manage, place_of, sought_at},
 };
 
 /// Attempts of one operation. Few, since a user waits for the answer.
@@ -194,7 +194,7 @@ impl Manager {
 
     async fn list_names(&mut self, url: &mut RemoteUrl, most: usize) -> Result<ListedNames> {
         home::expand_home(&self.retrying.pool, vec![url]).await?;
-        let path = without_end_slash(&url.path);
+        let path = sought_at(url)?;
         let mut first = self.first_entries(url, &path, most).await?;
         if let Some(error) = first.incomplete {
             return Err(error);
@@ -352,7 +352,7 @@ impl Manager {
     }
 
     async fn find(&mut self, url: &RemoteUrl) -> Result<Found> {
-        let path = without_end_slash(&url.path);
+        let path = sought_at(url)?;
         let found = self
             .with(url, async |s: &mut Session| s.stat(&path).await)
             .await?;
@@ -379,7 +379,7 @@ impl Manager {
     }
 
     async fn list(&mut self, url: &RemoteUrl, style: ListStyle) -> Result<()> {
-        let path = without_end_slash(&url.path);
+        let path = sought_at(url)?;
         let found = self.find(url).await?;
         let is_file = matches!(found, Found::File(_));
         let (mut entries, incomplete) = match found {
@@ -561,7 +561,7 @@ impl Manager {
     }
 
     async fn make_directory(&mut self, url: &RemoteUrl, parents: bool) -> Result<()> {
-        let path = without_end_slash(&url.path);
+        let path = sought_at(url)?;
         if !parents {
             return self
                 .command(url, "make directory", Command::Mkd(path))
@@ -589,7 +589,7 @@ impl Manager {
     }
 
     async fn remove(&mut self, url: &RemoteUrl, recursive: bool) -> Result<()> {
-        let path = without_end_slash(&url.path);
+        let path = sought_at(url)?;
         if !matches!(self.find(url).await?, Found::Directory(_)) {
             return self.command(url, "remove", Command::Dele(path)).await;
         }
@@ -692,8 +692,12 @@ impl Manager {
     }
 
     async fn rename(&mut self, from: &RemoteUrl, to: &RemoteUrl) -> Result<()> {
-        let source = without_end_slash(&from.path);
-        let mut target = without_end_slash(&to.path);
+        if from.scheme == Scheme::S3 && from.names_directory() {
+            let why = "a bucket has no directories that could be renamed";
+            return Err(Error::Usage(format!("{from}: {why}")));
+        }
+        let source = place_of(from)?;
+        let mut target = place_of(to)?;
         let look = async |s: &mut Session| s.stat(&target).await;
         let found = self.with(to, look).await?;
         if matches!(found, Found::Directory(_)) {
@@ -705,6 +709,9 @@ impl Manager {
             return Err(Error::Missing {
                 what: to.to_string(),
             });
+        }
+        if from.scheme == Scheme::S3 && source == target {
+            return Err(Error::Usage(format!("{from}: has that name already")));
         }
         let look = async |s: &mut Session| s.stat(&source).await;
         let moved = self.with(from, look).await?;

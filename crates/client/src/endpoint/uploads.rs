@@ -25,10 +25,16 @@ pub(crate) struct PartedUpload {
     pub(crate) to: FtpPath,
     /// The service's name for it.
     pub(crate) id: String,
+    /// By which the object that comes of it is known: a value that no other upload has.
+    pub(crate) mark: String,
     /// Bytes of each part but the last.
     pub(crate) part_bytes: u64,
+    /// Bytes of the object.
+    pub(crate) size: u64,
     /// That the service has, by number.
     pub(crate) parts: BTreeMap<u32, Part>,
+    /// Those that this run has sent, as the service has confirmed them.
+    pub(crate) sent: BTreeMap<u32, Part>,
 }
 
 /// An object that one request has stored.
@@ -59,33 +65,48 @@ impl Uploads {
 
     /// One that an earlier run has left, as its journal names it ([`PartedUpload::version`]).
     pub(crate) fn adopt(&self, temp_path: &FtpPath, to: &FtpPath, version: &str) {
-        let found = version.split_once(' ');
-        let found = found.and_then(|(bytes, id)| Some((bytes.parse().ok()?, id.to_owned())));
-        let Some((part_bytes, id)) = found.filter(|(bytes, _)| *bytes > 0) else {
+        let mut words = version.splitn(4, ' ');
+        let (part_bytes, size) = (words.next(), words.next());
+        let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok());
+        let (Some(part_bytes), Some(size)) = (number(part_bytes), number(size)) else {
             return;
         };
+        let (Some(mark), Some(id)) = (words.next(), words.next()) else {
+            return;
+        };
+        if part_bytes == 0 || mark.is_empty() || id.is_empty() {
+            return;
+        }
         let mut known = self.0.lock();
         known.entry(temp_path.clone()).or_insert_with(|| {
             PendingObject::Parts(PartedUpload {
                 to: to.clone(),
-                id,
+                id: id.to_owned(),
+                mark: mark.to_owned(),
                 part_bytes,
+                size,
                 parts: BTreeMap::new(),
+                sent: BTreeMap::new(),
             })
         });
     }
 
-    /// The service has stored a part.
-    pub(crate) fn add(&self, temp_path: &FtpPath, part: Part) {
-        if let Some(PendingObject::Parts(upload)) = self.0.lock().get_mut(temp_path) {
+    /// The service has stored a part of the upload with this id.
+    pub(crate) fn add(&self, temp_path: &FtpPath, id: &str, part: Part) {
+        if let Some(PendingObject::Parts(upload)) = self.0.lock().get_mut(temp_path)
+            && upload.id == id
+        {
+            upload.sent.insert(part.number, part.clone());
             upload.parts.insert(part.number, part);
         }
     }
 
-    /// It has these, and no others.
+    /// It has these, and no others. A part that is not what was sent counts as missing, so that it
+    /// is sent again.
     pub(crate) fn set_parts(&self, temp_path: &FtpPath, parts: Vec<Part>) {
         if let Some(PendingObject::Parts(upload)) = self.0.lock().get_mut(temp_path) {
-            upload.parts = parts.into_iter().map(|part| (part.number, part)).collect();
+            let listed = parts.into_iter().filter_map(|part| upload.agreed(part));
+            upload.parts = listed.map(|part| (part.number, part)).collect();
         }
     }
 
@@ -97,7 +118,36 @@ impl Uploads {
 impl PartedUpload {
     /// For a journal.
     pub(crate) fn version(&self) -> String {
-        format!("{} {}", self.part_bytes, self.id)
+        format!(
+            "{} {} {} {}",
+            self.part_bytes, self.size, self.mark, self.id
+        )
+    }
+
+    /// Bytes of the part with a number; `None`: the object has none.
+    fn bytes_of(&self, number: u32) -> Option<u64> {
+        let start = u64::from(number.checked_sub(1)?).checked_mul(self.part_bytes)?;
+        let left = self.size.checked_sub(start).filter(|left| *left > 0)?;
+        Some(left.min(self.part_bytes))
+    }
+
+    /// A part as the service lists it, if it is of the object and what was sent. The checksum that
+    /// a service has confirmed counts where its list has none.
+    fn agreed(&self, listed: Part) -> Option<Part> {
+        if self.bytes_of(listed.number) != Some(listed.size) {
+            return None;
+        }
+        let Some(sent) = self.sent.get(&listed.number) else {
+            return Some(listed);
+        };
+        let bare = |tag: &str| tag.trim_matches('"').to_owned();
+        let differs = |(listed, sent): (&String, &String)| listed != sent;
+        let of_other = listed.crc32c.as_ref().zip(sent.crc32c.as_ref());
+        if bare(&listed.tag) != bare(&sent.tag) || of_other.is_some_and(differs) {
+            return None;
+        }
+        let crc32c = listed.crc32c.or_else(|| sent.crc32c.clone());
+        Some(Part { crc32c, ..listed })
     }
 
     /// The part that begins at a byte; `None`: none does.
@@ -109,10 +159,7 @@ impl PartedUpload {
 
     /// Bytes of the object that are there.
     pub(crate) fn ranges(&self) -> RangeSet {
-        let last = self.parts.keys().next_back().copied();
-        let is_whole = |part: &&Part| {
-            part.size == self.part_bytes || Some(part.number) == last && part.size < self.part_bytes
-        };
+        let is_whole = |part: &&Part| self.bytes_of(part.number) == Some(part.size);
         let range = |part: &Part| {
             let start = u64::from(part.number.checked_sub(1)?).checked_mul(self.part_bytes)?;
             ByteRange::new(start, start.checked_add(part.size)?)
@@ -129,9 +176,10 @@ impl PartedUpload {
         self.ranges().iter().last().map_or(0, |range| range.end)
     }
 
-    /// No byte before the end of the last part is missing.
-    pub(crate) fn has_no_gap(&self) -> bool {
-        self.ranges().covered() == self.end()
+    /// Every byte of the object is there, and none of another.
+    pub(crate) fn is_whole(&self) -> bool {
+        let bytes = self.parts.values().map(|part| part.size).sum::<u64>();
+        self.size == bytes && self.ranges().covered() == self.size
     }
 
     /// That of all parts, each as the service has computed it.
@@ -141,7 +189,7 @@ impl PartedUpload {
             let own = crc32c_of(part.crc32c.as_deref()?)?;
             whole = crc32c::crc32c_combine(whole, own, usize::try_from(part.size).ok()?);
         }
-        (!self.parts.is_empty() && self.has_no_gap()).then_some(whole)
+        (!self.parts.is_empty() && self.is_whole()).then_some(whole)
     }
 }
 
@@ -177,14 +225,15 @@ mod tests {
     fn an_upload_of_an_earlier_run_is_found_by_its_journal() {
         let uploads = Uploads::default();
         let (temp_path, to) = (path("/.t"), path("/o"));
-        for bad in ["", "x", "0 id", "7"] {
+        for bad in ["", "x", "0 9 m id", "7", "4 id", "4 9 m", "4 x m id"] {
             uploads.adopt(&temp_path, &to, bad);
             assert!(uploads.parts_of(&temp_path).is_none(), "{bad}");
         }
-        uploads.adopt(&temp_path, &to, "4 i d");
+        uploads.adopt(&temp_path, &to, "4 10 m i d");
         let upload = uploads.parts_of(&temp_path).unwrap();
         assert_eq!((upload.id.as_str(), upload.part_bytes), ("i d", 4));
-        assert_eq!(upload.version(), "4 i d");
+        assert_eq!((upload.size, upload.mark.as_str()), (10, "m"));
+        assert_eq!(upload.version(), "4 10 m i d");
         uploads.forget(&temp_path);
         assert!(uploads.of(&temp_path).is_none());
     }
@@ -193,9 +242,9 @@ mod tests {
     fn parts_are_ranges_of_the_object_and_their_checksums_are_that_of_all() {
         let uploads = Uploads::default();
         let (temp_path, to) = (path("/.t"), path("/o"));
-        uploads.adopt(&temp_path, &to, "4 id");
-        uploads.add(&temp_path, part(3, b"ij"));
-        uploads.add(&temp_path, part(1, b"abcd"));
+        uploads.adopt(&temp_path, &to, "4 10 m id");
+        uploads.add(&temp_path, "id", part(3, b"ij"));
+        uploads.add(&temp_path, "id", part(1, b"abcd"));
         let upload = uploads.parts_of(&temp_path).unwrap();
         let ranges: Vec<_> = upload.ranges().iter().collect();
         assert_eq!(
@@ -206,16 +255,26 @@ mod tests {
             ]
         );
         assert_eq!(
-            (upload.end(), upload.has_no_gap(), upload.crc32c()),
+            (upload.end(), upload.is_whole(), upload.crc32c()),
             (10, false, None)
         );
-        uploads.add(&temp_path, part(2, b"efgh"));
+        uploads.add(&temp_path, "another", part(2, b"efgh"));
+        assert!(!uploads.parts_of(&temp_path).unwrap().is_whole());
+        uploads.add(&temp_path, "id", part(2, b"efgh"));
         let upload = uploads.parts_of(&temp_path).unwrap();
-        assert!(upload.has_no_gap());
+        assert!(upload.is_whole());
         assert_eq!(upload.crc32c(), Some(crc32c::crc32c(b"abcdefghij")));
         assert_eq!([4, 5].map(|at| upload.number_at(at)), [Some(2), None]);
-        // One of another length is not what was sent.
-        uploads.add(&temp_path, part(2, b"ef"));
-        assert!(!uploads.parts_of(&temp_path).unwrap().has_no_gap());
+        // A list without the last part, or with one of another length or other bytes, is not all.
+        let listed = |parts: &[(u32, &[u8])]| {
+            let parts = parts.iter().map(|(number, bytes)| part(*number, bytes));
+            uploads.set_parts(&temp_path, parts.collect());
+            uploads.parts_of(&temp_path).unwrap().is_whole()
+        };
+        assert!(!listed(&[(1, b"abcd"), (2, b"efgh")]));
+        assert!(!listed(&[(1, b"abcd"), (2, b"ef"), (3, b"ij")]));
+        assert!(!listed(&[(1, b"abcd"), (2, b"efgx"), (3, b"ij")]));
+        assert!(!listed(&[(1, b"abcd"), (2, b"efgh"), (3, b"ijkl")]));
+        assert!(listed(&[(1, b"abcd"), (2, b"efgh"), (3, b"ij")]));
     }
 }

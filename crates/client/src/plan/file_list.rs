@@ -38,7 +38,7 @@ use crate::{
     panics::{caught_now, test_point},
     report::events::FileEnd,
     session::{Found, Session, retry::Operation},
-    spec::{ExistingFiles, FilesFrom, NamePair, Verify, without_end_slash},
+    spec::{ExistingFiles, FilesFrom, NamePair, Verify, place_of},
     transfer::{
         source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile},
         verify,
@@ -521,7 +521,7 @@ fn stat_local(
 
 /// `name` below the directory of `url`.
 fn below(url: &RemoteUrl, name: &[u8]) -> Result<FtpPath> {
-    let mut path = without_end_slash(&url.path).as_bytes().to_vec();
+    let mut path = place_of(url)?.as_bytes().to_vec();
     if !path.ends_with(b"/") {
         path.push(b'/');
     }
@@ -533,7 +533,10 @@ fn below(url: &RemoteUrl, name: &[u8]) -> Result<FtpPath> {
 /// The directories that `name` needs below that of `url`, outermost first, and `name` itself if it
 /// `is_directory`.
 fn ancestors(url: &RemoteUrl, name: &[u8], is_directory: bool) -> Vec<FtpPath> {
-    let top = without_end_slash(&url.path);
+    let Ok(top) = place_of(url) else {
+        // That is said of each name.
+        return Vec::new();
+    };
     // The root is there.
     let mut folders = Vec::from_iter((top != FtpPath::root()).then_some(top));
     let ends = name.iter().enumerate().filter(|(_, b)| **b == b'/');

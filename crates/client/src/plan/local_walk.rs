@@ -27,7 +27,7 @@ use crate::{
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
     session::{Found, Session, retry::Operation},
-    spec::without_end_slash,
+    spec::place_of,
     transfer::source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile, changed, is_device},
 };
 
@@ -48,7 +48,7 @@ impl Planner {
     pub(super) async fn plan_puts(&mut self, destination: &RemoteUrl) -> Result<()> {
         let spec = Arc::clone(&self.spec);
         let endpoint = self.context.endpoints.of(destination);
-        let base = without_end_slash(&destination.path);
+        let base = place_of(destination)?;
         let mut sources = Vec::new();
         for source in &spec.sources {
             match source {

@@ -25,7 +25,7 @@ use crate::{
     error::{Error, Result},
     local::{attributes::FileAttributes, files},
     session::{BadName, DirectoryEntry, Found, ListingLines, Session, retry::Operation},
-    spec::without_end_slash,
+    spec::{place_of, sought_at},
     transfer::source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile, is_device},
 };
 
@@ -92,7 +92,7 @@ impl Planner {
     ) -> Result<(CopyPath, bool)> {
         let at = RemotePath {
             endpoint: self.context.endpoints.of(destination),
-            path: without_end_slash(&destination.path),
+            path: place_of(destination)?,
         };
         let is_directory = match sources.is_empty() {
             true => false,
@@ -383,7 +383,7 @@ impl Planner {
     async fn expand_remote(&mut self, url: &RemoteUrl) -> Result<Vec<FoundSource>> {
         let endpoint = self.context.endpoints.of(url);
         let contents = names_directory(url.path.as_bytes());
-        let path = without_end_slash(&url.path);
+        let path = sought_at(url)?;
         let source = |path, found| FoundSource {
             endpoint: Arc::clone(&endpoint),
             path,

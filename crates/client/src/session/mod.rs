@@ -60,7 +60,7 @@ use crate::{
 
 pub(crate) use self::{
     commands::{
-        files::{Found, TOGETHER_MAX, checksum_in},
+        files::{Found, SizeReply, TOGETHER_MAX, checksum_in},
         listing::{
             BadName, CompleteListing, DirectoryEntry, LineQueue, LineSink, ListingLines,
             NameReader, list_here, queue,

@@ -25,7 +25,7 @@ use godwit_gsi::{
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
     security::MinProtection,
-    url::{Location, RemoteUrl},
+    url::{Location, RemoteUrl, Scheme},
 };
 use godwit_tune::{Bounds, Method, Setting};
 
@@ -33,6 +33,7 @@ use self::{addresses::AddressScope, filter::Filter};
 pub use crate::units::bits_per_second;
 use crate::{
     auth::{granted::Granted, secrets::Secrets},
+    error::{Error, Result},
     kept_sessions::KeptSessions,
     service::ServiceRequest,
 };
@@ -665,6 +666,40 @@ fn remote(place: &mut Location) -> Option<&mut RemoteUrl> {
         Location::Remote(url) => Some(url),
         Location::Local(_) | Location::Standard => None,
     }
+}
+
+/// Where a URL points, without a slash at the end.
+///
+/// # Errors
+/// In a bucket `a//` and `a/.` begin other keys than `a`: they are refused, so that none is taken
+/// for another.
+pub(crate) fn place_of(url: &RemoteUrl) -> Result<FtpPath> {
+    if url.scheme != Scheme::S3 {
+        return Ok(without_end_slash(&url.path));
+    }
+    let path = url.path.as_bytes();
+    if path.ends_with(b"//") || path.ends_with(b"/.") || path.ends_with(b"/./") {
+        return Err(Error::Usage(format!(
+            "{url}: is refused, as it ends in // or /. and could be taken for another key"
+        )));
+    }
+    let bare = path.strip_suffix(b"/").filter(|bare| !bare.is_empty());
+    Ok(bare
+        .and_then(|bare| FtpPath::new(bare).ok())
+        .unwrap_or_else(|| url.path.clone()))
+}
+
+/// The same where something is looked for: in a bucket a slash at the end stays, so that an object
+/// of that name without a slash is not found.
+///
+/// # Errors
+/// As [`place_of`].
+pub(crate) fn sought_at(url: &RemoteUrl) -> Result<FtpPath> {
+    let place = place_of(url)?;
+    Ok(match url.scheme {
+        Scheme::S3 => url.path.clone(),
+        _ => place,
+    })
 }
 
 /// `path` without trailing slashes and dots; the root stays.

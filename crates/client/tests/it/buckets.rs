@@ -28,6 +28,10 @@ struct State {
     begun: u32,
     completed: u32,
     aborted: u32,
+    /// The mark that the upload was begun with.
+    mark: String,
+    /// Bytes of the object that came of it, and its mark.
+    object: Option<(usize, String)>,
     /// Requests that were answered by a fault.
     faults: u32,
 }
@@ -104,21 +108,42 @@ fn length(heard: &Heard) -> usize {
     length.map_or(0, |length| length.trim().parse().unwrap())
 }
 
-/// A service that has no object.
+fn complete(state: &mut State) {
+    state.completed += 1;
+    state.object = Some((state.parts.values().sum(), state.mark.clone()));
+    state.parts.clear();
+}
+
+/// The answer to HEAD of an object.
+fn head(stream: &mut TcpStream, size: usize, mark: &str) {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nETag: \"x\"\r\n\
+         x-amz-meta-godwit-upload: {mark}\r\n\
+         Last-Modified: Mon, 12 Jan 2026 09:25:24 GMT\r\n\r\n"
+    );
+    drop(std::io::Write::write_all(stream, head.as_bytes()));
+}
+
+/// A service that has no object but that of the upload.
 fn answer(heard: &Heard, state: &mut State, stream: &mut TcpStream) {
     let is_of_upload = value(heard, "uploadId").is_some();
     match heard.0.as_str() {
         "HEAD" if !heard.1[1..].contains('/') => send(stream, "200 OK", "", b""),
-        "HEAD" => send(stream, "404 Not Found", "", b""),
+        "HEAD" => match &state.object {
+            Some((size, mark)) => head(stream, *size, mark),
+            None => send(stream, "404 Not Found", "", b""),
+        },
         "POST" if is_of_upload => {
-            state.completed += 1;
-            state.parts.clear();
+            complete(state);
             let made = b"<CompleteMultipartUploadResult><ETag>\"x-5\"</ETag>\
                 </CompleteMultipartUploadResult>";
             send(stream, "200 OK", "", made);
         }
         "POST" => {
             state.begun += 1;
+            let mut lines = heard.2.lines();
+            let mark = lines.find_map(|line| line.strip_prefix("x-amz-meta-godwit-upload: "));
+            state.mark = mark.unwrap().trim().to_owned();
             let begun = b"<InitiateMultipartUploadResult><UploadId>the id</UploadId>\
                 </InitiateMultipartUploadResult>";
             send(stream, "200 OK", "", begun);
@@ -290,39 +315,255 @@ fn an_upload_that_was_killed_goes_on_with_the_parts_that_are_there() {
     assert_eq!(again, 3, "of five parts two are there");
 }
 
+fn lists_parts(heard: &Heard) -> bool {
+    heard.0 == "GET" && value(heard, "uploadId").is_some()
+}
+
+#[test]
+fn a_list_of_parts_that_lacks_the_last_completes_nothing() {
+    let bucket = Bucket::start(|heard, state, stream| {
+        if is_part(heard) {
+            let mut lines = heard.2.lines();
+            let sum = lines.find(|line| line.starts_with("x-amz-checksum-crc32c: "));
+            // Values of headers are heard in lower case: the parts have no checksum in base64.
+            assert!(sum.is_some());
+        }
+        let is_short = lists_parts(heard) && state.parts.len() == 5;
+        if is_short {
+            let last = state.parts.remove(&5).unwrap();
+            answer(heard, state, stream);
+            state.parts.insert(5, last);
+        }
+        is_short
+    });
+    let ran = bucket.put(&["--retries=1", "--no-journal"]);
+    assert_eq!(ran.code, 4, "{}", ran.err);
+    let state = bucket.state.lock().unwrap();
+    assert!(state.faults > 0);
+    assert_eq!((state.completed, state.aborted), (0, 1));
+}
+
+#[test]
+fn an_object_that_is_shorter_than_its_parts_is_an_error() {
+    let bucket = Bucket::start(|heard, state, _| {
+        if heard.0 == "HEAD"
+            && let Some((size, _)) = &mut state.object
+        {
+            *size = 7;
+        }
+        false
+    });
+    let ran = bucket.put(&["--retries=1", "--no-journal"]);
+    ran.expect(4, &["the object has 7 bytes"]);
+}
+
+#[test]
+fn a_completion_whose_answer_is_lost_is_known_by_the_mark_of_its_object() {
+    let lost: Fault = |heard, state, stream| {
+        let fails = is_completion(heard) && state.completed == 0;
+        if fails {
+            complete(state);
+            drop(stream.shutdown(std::net::Shutdown::Both));
+        }
+        fails || is_gone(heard, state, stream)
+    };
+    let bucket = Bucket::start(lost);
+    bucket.put(&["--retries=3"]).expect(0, &[]);
+    let state = bucket.state.lock().unwrap();
+    assert_eq!((state.begun, state.completed), (1, 1));
+}
+
+#[test]
+fn an_older_object_of_the_same_size_is_not_taken_for_the_new_one() {
+    let ended: Fault = |heard, state, stream| {
+        state.object = Some((4 * PART + 5, "of another".to_owned()));
+        let fails = is_completion(heard);
+        if fails {
+            state.completed += 1;
+            send(stream, "500 Internal Server Error", "", INTERNAL);
+        }
+        fails || is_gone(heard, state, stream)
+    };
+    for more in [&[][..], &["--no-verify"]] {
+        let bucket = Bucket::start(ended);
+        let options = [&["--retries=2", "--no-journal"], more].concat();
+        let ran = bucket.put(&options);
+        assert_eq!(ran.code, 4, "{}", ran.err);
+    }
+}
+
+/// Answers that there is no such upload, once it was completed.
+fn is_gone(heard: &Heard, state: &State, stream: &mut TcpStream) -> bool {
+    let is_gone = lists_parts(heard) && state.completed > 0;
+    if is_gone {
+        let body = b"<Error><Code>NoSuchUpload</Code><Message>gone</Message></Error>";
+        send(stream, "404 Not Found", "", body);
+    }
+    is_gone
+}
+
+/// A bucket with the objects `a` and `a/b`.
+fn of_two(heard: &Heard, state: &mut State, stream: &mut TcpStream) -> bool {
+    let path = heard.1.split('?').next().unwrap();
+    match heard.0.as_str() {
+        "HEAD" if matches!(path, "/mine/a" | "/mine/a/b") => head(stream, 1, ""),
+        "DELETE" => {
+            state.aborted += 1;
+            send(stream, "204 No Content", "", b"");
+        }
+        "PUT" => {
+            let copied = b"<CopyObjectResult><ETag>\"x\"</ETag></CopyObjectResult>";
+            send(stream, "200 OK", "", copied);
+        }
+        "GET" if value(heard, "prefix") == Some("a%2F") && state.aborted == 0 => {
+            let one = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents>\
+                <Key>a/b</Key><Size>1</Size></Contents></ListBucketResult>";
+            send(stream, "200 OK", "", one);
+        }
+        _ => return false,
+    }
+    true
+}
+
+#[test]
+fn a_slash_at_the_end_removes_what_is_below_and_not_the_object_beside() {
+    let removed = |arguments: &[&str]| {
+        let bucket = Bucket::start(of_two);
+        let ran = bucket.run(arguments);
+        let heard = bucket.server.heard("DELETE").into_iter();
+        (ran.code, heard.map(|heard| heard.1).collect::<Vec<_>>())
+    };
+    let below = vec!["/mine/a/b".to_owned()];
+    assert_eq!(removed(&["rm", "-r", "s3://mine/a/"]), (0, below));
+    assert_eq!(removed(&["rm", "s3://mine/a/"]).1, [""; 0]);
+    for end in ["a//", "a/.", "/", "a/./"] {
+        let url = format!("s3://mine/{end}");
+        assert_eq!(removed(&["rm", "-r", &url]), (2, Vec::new()), "{end}");
+    }
+    assert_eq!(
+        removed(&["rm", "s3://mine/a"]),
+        (0, vec!["/mine/a".to_owned()])
+    );
+}
+
+#[test]
+fn a_sync_to_a_path_that_could_be_another_deletes_nothing() {
+    for end in ["a//", "a/.", "/"] {
+        let bucket = Bucket::start(of_two);
+        let from = bucket.here.path().join("from");
+        fs::create_dir(&from).unwrap();
+        let url = format!("s3://mine/{end}");
+        let ran = bucket.run(&["sync", "--delete", text(&from), &url]);
+        assert_ne!(ran.code, 0, "{end}: {}", ran.err);
+        assert!(bucket.server.heard("DELETE").is_empty(), "{end}");
+    }
+}
+
+#[test]
+fn an_object_that_is_moved_onto_itself_stays() {
+    for (from, to) in [
+        ("s3://mine/a", "s3://mine/a"),
+        ("s3://mine/a/b", "s3://mine/a/b"),
+        ("s3://mine/a/", "s3://mine/c"),
+    ] {
+        let bucket = Bucket::start(of_two);
+        let ran = bucket.run(&["mv", from, to]);
+        assert_ne!(ran.code, 0, "{from}: {}", ran.err);
+        assert!(bucket.server.heard("DELETE").is_empty(), "{from}");
+    }
+    let bucket = Bucket::start(of_two);
+    bucket
+        .run(&["mv", "s3://mine/a", "s3://mine/c"])
+        .expect(0, &[]);
+    let copies = bucket.server.heard("PUT");
+    assert!(copies[0].2.contains("x-amz-copy-source-if-match: \"x\""));
+    assert_eq!(bucket.server.heard("DELETE").len(), 1);
+}
+
+#[test]
+fn a_service_that_fails_for_a_moment_does_not_lose_a_resume() {
+    let bucket = Bucket::start(|heard, state, stream| {
+        // The third part fails; then the list of parts, once.
+        let fails = match state.faults {
+            0 => is_part(heard) && state.parts.len() == 2,
+            1 => lists_parts(heard),
+            _ => false,
+        };
+        if fails {
+            send(stream, "503 Slow Down", "", SLOW_DOWN);
+        }
+        fails
+    });
+    bucket.put(&["-p", "1", "--retries=5"]).expect(0, &[]);
+    let state = bucket.state.lock().unwrap();
+    assert_eq!((state.begun, state.completed, state.faults), (1, 1, 2));
+    assert_eq!(
+        bucket.server.heard("PUT").len(),
+        6,
+        "five parts, one of them twice"
+    );
+}
+
+const ONE: &[u8] = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents>\
+    <Key>d/a</Key><Size>1</Size></Contents></ListBucketResult>";
+
+/// What is left of `mine`, which the bucket does not have, by a sync from a listing.
+fn mine_is_left(status: &'static str, body: &'static [u8], more: &'static [u8]) -> bool {
+    let server = FakeHttp::start(move |heard, stream| {
+        let is_listing = heard.0 == "GET" && value(heard, "delimiter").is_some();
+        let is_more = value(heard, "continuation-token").is_some();
+        match heard.0.as_str() {
+            "HEAD" if heard.1 == "/mine/d/a" => head(stream, 1, ""),
+            "GET" if heard.1.starts_with("/mine/d/a") => object(heard, "x", b"x", stream),
+            _ if is_listing && is_more => send(stream, status, "", more),
+            _ if is_listing => send(
+                stream,
+                if more.is_empty() { status } else { "200 OK" },
+                "",
+                body,
+            ),
+            "GET" => send(stream, "200 OK", "", ONE),
+            _ => answer(heard, &mut State::default(), stream),
+        }
+    });
+    let bucket = Bucket {
+        server,
+        ..Bucket::start(|_, _, _| false)
+    };
+    let to = bucket.here.path().join("d");
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("mine"), "x").unwrap();
+    let ran = bucket.run(&["sync", "--delete", "--retries=1", "s3://mine/d/", text(&to)]);
+    let mut listings = bucket.server.heard("GET").into_iter();
+    assert!(listings.any(|heard| value(&heard, "delimiter").is_some()));
+    let is_left = to.join("mine").exists();
+    assert_eq!(ran.code != 0, is_left, "{}", ran.err);
+    is_left
+}
+
 #[test]
 fn a_listing_that_may_be_cut_deletes_nothing() {
+    const PAGE: &[u8] = b"<ListBucketResult><IsTruncated>true</IsTruncated>\
+        <NextContinuationToken>t</NextContinuationToken><Contents><Key>d/a</Key>\
+        <Size>1</Size></Contents></ListBucketResult>";
+    // One that is whole does.
+    assert!(!mine_is_left("200 OK", ONE, b""));
     for body in [
         &b"<ListBucketResult><Contents><Key>d/a</Key><Size>1</Size></Contents>"[..],
         b"<ListBucketResult><Contents><Key>d/a</Key><Size>1</Size></Contents></ListBucketResult>",
         INTERNAL,
     ] {
-        let body: &'static [u8] = body;
-        let state = Arc::new(Mutex::new(State::default()));
-        let server = FakeHttp::start(move |heard, stream| {
-            let is_listing = heard.0 == "GET" && value(heard, "delimiter").is_some();
-            let is_look = value(heard, "max-keys").is_some();
-            match (is_listing, is_look) {
-                (true, _) => send(stream, "200 OK", "", body),
-                (_, true) => {
-                    let some = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents>\
-                        <Key>d/a</Key><Size>1</Size></Contents></ListBucketResult>";
-                    send(stream, "200 OK", "", some);
-                }
-                _ => answer(heard, &mut state.lock().unwrap(), stream),
-            }
-        });
-        let bucket = Bucket {
-            server,
-            ..Bucket::start(|_, _, _| false)
-        };
-        let to = bucket.here.path().join("d");
-        fs::create_dir(&to).unwrap();
-        fs::write(to.join("mine"), "x").unwrap();
-        let ran = bucket.run(&["sync", "--delete", "--retries=1", "s3://mine/d/", text(&to)]);
-        assert_ne!(ran.code, 0, "{}", ran.err);
-        assert!(to.join("mine").exists());
+        assert!(mine_is_left("200 OK", body, b""));
     }
+    assert!(mine_is_left("503 Slow Down", SLOW_DOWN, b""));
+    // On the second page it fails, is cut, or comes again.
+    assert!(mine_is_left("503 Slow Down", PAGE, SLOW_DOWN));
+    assert!(mine_is_left(
+        "200 OK",
+        PAGE,
+        b"<ListBucketResult><Contents>"
+    ));
+    assert!(mine_is_left("200 OK", PAGE, PAGE));
 }
 
 #[test]

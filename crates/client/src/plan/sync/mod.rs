@@ -41,7 +41,7 @@ use crate::{
         Found, Session,
         retry::{Operation, RetryingSession},
     },
-    spec::{Level, SyncSpec, without_end_slash},
+    spec::{Level, SyncSpec, place_of},
     transfer::source_file::RemotePath,
 };
 
@@ -106,6 +106,11 @@ impl Planner {
         let (place, contents) = self.place_of(source)?;
         let (target, into) = self.place_of(&job.destination)?;
         let seen = self.stat_path(&place).await?;
+        let is_of_bucket = matches!(&place, CopyPath::There(at) if at.endpoint.is_bucket());
+        if is_of_bucket && contents && matches!(seen, PathKind::File(_)) {
+            let why = "an object has this name without the slash, and a bucket is not synced by it";
+            return Err(Error::Usage(format!("{source}: {why}")));
+        }
         let keeps_times = self.keeps_times(&target).await?;
         let is_bucket = matches!(&target, CopyPath::There(at) if at.endpoint.is_bucket());
         if is_bucket && spec.level == Level::Modified {
@@ -170,7 +175,7 @@ impl Planner {
             Location::Remote(url) => {
                 let at = RemotePath {
                     endpoint: self.context.endpoints.of(url),
-                    path: without_end_slash(&url.path),
+                    path: place_of(url)?,
                 };
                 (CopyPath::There(at), url.names_directory())
             }

@@ -55,7 +55,9 @@ impl Session {
                 Ok(())
             }
             // Some servers do not rename over a file.
-            Err(exists) if exists.refusal() == Some(FailureKind::Exists) => {
+            Err(exists)
+                if exists.refusal() == Some(FailureKind::Exists) && !self.endpoint.is_bucket() =>
+            {
                 self.rename_in_place_of(from, to, displaced, exists).await
             }
             Err(error) => Err(error),

@@ -153,7 +153,8 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
         Ok(exchange) => exchange,
         Err(error) => return Err(Failure::Crowded(Box::new(unreached(error)))),
     };
-    let has_parts = check_head(&mut exchange, job, piece, range.is_some()).await?;
+    let is_bucket = wire.server.bucket.is_some();
+    let has_parts = check_head(&mut exchange, job, piece, (range.is_some(), is_bucket)).await?;
     let told = validator_of(&exchange);
     if piece.is_first && told.is_none() && has_parts && !piece.is_rest {
         job.region.begin_alone(lane);
@@ -178,13 +179,14 @@ async fn check_head(
     exchange: &mut Exchange,
     job: &GetJob,
     piece: Piece,
-    is_part: bool,
+    (is_part, is_bucket): (bool, bool),
 ) -> Result<bool, Failure> {
     let status = exchange.answer.status;
     let is_encoded = exchange
         .header(header::CONTENT_ENCODING)
         .is_some_and(|encoding| !encoding.eq_ignore_ascii_case(IDENTITY));
-    if status.is_success() && is_encoded {
+    // A bucket sends the bytes that it has, whatever their encoding is.
+    if status.is_success() && is_encoded && !is_bucket {
         let text = "the server sends another form of the file than it has (Content-Encoding)";
         return Err(Failure::Refused(reply(501, text), false));
     }

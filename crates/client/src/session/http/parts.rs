@@ -104,8 +104,8 @@ impl PartsJob {
             tag: tag.to_owned(),
             crc32c: crc32c.map(crc32c_text),
         };
-        if let Some((temp_path, _)) = &self.upload {
-            self.endpoint.uploads.add(temp_path, part);
+        if let Some((temp_path, upload)) = &self.upload {
+            self.endpoint.uploads.add(temp_path, &upload.id, part);
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ async fn send(
     Err(match status.as_u16() {
         429 | 503 if !is_gone => Failure::Crowded(Box::new(refused)),
         // It was aborted, or is too old: the file is sent again.
-        404 if numbered.is_some() => {
+        404 if numbered.is_some() && text.starts_with("NoSuchUpload") => {
             if let Some((temp_path, _)) = &job.upload {
                 job.endpoint.uploads.forget(temp_path);
             }

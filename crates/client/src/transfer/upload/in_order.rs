@@ -3,13 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use godwit_proto::ByteRange;
+use godwit_proto::{
+    ByteRange,
+    error::{FailureKind, failure_kind},
+};
 
 use super::Upload;
 use crate::{
     endpoint::capabilities::Lack,
     error::{Error, Result},
-    session::SessionPair,
+    session::{SessionPair, SizeReply},
 };
 
 impl Upload {
@@ -29,7 +32,18 @@ impl Upload {
         if length == 0 {
             return Ok(None);
         }
-        let there = session.size(&self.temp_path).await?;
+        let there = match session.ask_size(&self.temp_path).await? {
+            SizeReply::Known(size) => Some(size),
+            // A bucket that fails for a moment has not lost the upload.
+            SizeReply::Refused(reply)
+                if session.endpoint.is_bucket()
+                    && failure_kind(&reply) == Some(FailureKind::Transient) =>
+            {
+                let doing = format!("ask what there is of {}", self.url);
+                return Err(Error::refused(doing, reply));
+            }
+            SizeReply::Missing | SizeReply::Refused(_) | SizeReply::Unknown => None,
+        };
         self.was_there.store(there.is_some(), Ordering::Relaxed);
         // More than the file has is none of it.
         let there = there.filter(|there| *there <= length).unwrap_or(0);

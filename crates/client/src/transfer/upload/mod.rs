@@ -778,6 +778,14 @@ impl FileTransfer for Upload {
                 && self.rename_asked.load(Ordering::Relaxed)
                 && session.stat(from).await? == Found::Missing
             {
+                if session.endpoint.is_bucket() {
+                    // An object that came of the upload would have been found by its mark.
+                    return Err(Error::Size {
+                        doing: self.doing(),
+                        expected: self.length.unwrap_or(bytes),
+                        got: 0,
+                    });
+                }
                 // It was renamed and we have not heard of it, if what has the name now is the file.
                 let agreed = self.check(session, to, bytes).await?;
                 session.remove_displaced(&self.displaced).await;

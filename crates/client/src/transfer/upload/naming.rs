@@ -51,7 +51,9 @@ impl Upload {
         else {
             return None;
         };
-        if *doing != self.doing() || self.is_part || !may_be_of_the_name(reply) {
+        // A bucket hears the final name alone.
+        let is_bucket = endpoint.is_bucket();
+        if is_bucket || *doing != self.doing() || self.is_part || !may_be_of_the_name(reply) {
             return None;
         }
         let capabilities = &endpoint.capabilities;
@@ -83,7 +85,8 @@ impl Upload {
         error: &Error,
     ) -> Option<NameRefused> {
         let is_refused = error.refusal() == Some(FailureKind::PermissionDenied);
-        let goes_on = endpoint.is_http() && self.was_there.load(Ordering::Relaxed);
+        let goes_on =
+            endpoint.is_http() && !endpoint.is_bucket() && self.was_there.load(Ordering::Relaxed);
         let is_refused = is_refused && self.is_of_destination(error);
         (is_refused && goes_on && self.name_refused.is_none() && !self.is_rename_asked())
             .then(|| self.again(error, Naming::Hidden))

@@ -261,20 +261,46 @@ impl HttpControl {
             Some(_) => return Ok(reply(553, "it was sent for another name")),
             None => {}
         }
+        if from == to {
+            return Ok(reply(553, "it has that name already"));
+        }
+        let tag = match self.tag_of(from).await? {
+            Ok(tag) => tag,
+            Err(refused) => return Ok(refused),
+        };
         let bucket = self.bucket()?;
         let target = bucket.target(to);
         let key = encoded_path(from.as_bytes());
         let source = format!("/{}{key}", bucket.endpoint.host());
-        let headers = [("x-amz-copy-source", source)];
+        let headers = [
+            ("x-amz-copy-source", source),
+            ("x-amz-copy-source-if-match", tag.clone()),
+        ];
         let copied = self.ask_bucket(Method::PUT, &target, &headers, Body::default);
-        if let Some(refused) = refusal_of(copied.await?)? {
+        if let Err(refused) = made_of(copied.await?)? {
             return Ok(refused);
+        }
+        match self.tag_of(from).await? {
+            Ok(now) if now == tag => {}
+            Ok(_) => return Ok(reply(450, "it has changed meanwhile, and was not removed")),
+            Err(refused) => return Ok(refused),
         }
         let target = self.bucket()?.target(from);
         let removed = self.ask_bucket(Method::DELETE, &target, &[], Body::default);
         Ok(removed
             .await?
             .map_or_else(|refused| refused, |_| reply(250, "done")))
+    }
+
+    /// The tag of an object.
+    async fn tag_of(&mut self, path: &FtpPath) -> Result<Result<String, Reply>, HttpError> {
+        let exchange = self.head(path, &[]).await?;
+        if !exchange.answer.status.is_success() {
+            return Ok(Err(self.refused(exchange, Failed::Status).await));
+        }
+        let tag = exchange.header(header::ETAG).map(str::to_owned);
+        self.wire.done(exchange).await;
+        Ok(tag.ok_or_else(|| reply(501, "the service names no ETag of it")))
     }
 
     /// Of all bytes alone: what a service has of an object that came in parts may be a checksum of
@@ -325,15 +351,15 @@ impl HttpControl {
     }
 }
 
-/// Why nothing was made, if nothing was. With status 200, too.
-pub(super) fn refusal_of(answer: Result<Vec<u8>, Reply>) -> Result<Option<Reply>, HttpError> {
+/// What was made, or why nothing was. With status 200, too.
+pub(super) fn made_of(answer: Result<Vec<u8>, Reply>) -> Result<Result<Made, Reply>, HttpError> {
     let body = match answer {
         Ok(body) => body,
-        Err(refused) => return Ok(Some(refused)),
+        Err(refused) => return Ok(Err(refused)),
     };
     let made = Made::read(&body);
     let made = made.map_err(|bad| senseless("the request", &bad.to_string()))?;
-    Ok(made.err().map(|refused| {
+    Ok(made.map_err(|refused| {
         let status = meant(StatusCode::OK, &refused.code);
         let text = format!("{}: {}", refused.code, refused.message);
         refusal(status, &printable(text.as_bytes()), Failed::Status)

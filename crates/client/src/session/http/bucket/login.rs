@@ -137,8 +137,28 @@ fn check_protection(context: &RunContext, endpoint: &Endpoint, service: &Service
             endpoint.name(),
             service.origin
         ))),
+        false if may_be_heard(context, service) => Err(Error::Usage(format!(
+            "{}: a session token would go to {} unprotected: use a service with https://, or \
+             --protect clear",
+            endpoint.name(),
+            service.origin
+        ))),
         false => Ok(()),
     }
+}
+
+/// True if a token, which is all that others need beside the keys, would leave this machine in
+/// clear, and that was not asked for.
+fn may_be_heard(context: &RunContext, service: &Service) -> bool {
+    let host = service.origin.host.trim_matches(['[', ']']);
+    let address = host.parse::<IpAddr>();
+    let is_here = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    let has_token = service
+        .keys
+        .as_ref()
+        .is_some_and(|keys| keys.token.is_some());
+    let is_asked_for = context.connections.protect.is_some();
+    service.origin.scheme == Scheme::Http && has_token && !is_here && !is_asked_for
 }
 
 /// What an answer to HEAD of the bucket says.

@@ -17,19 +17,22 @@ use godwit_proto::{
     error::{FailureKind, failure_kind},
 };
 
-use super::commands::{directory, refusal_of};
+use super::commands::{directory, made_of};
 use crate::{
-    endpoint::uploads::{PartedUpload, PendingObject},
-    local::attributes::FileAttributes,
+    endpoint::uploads::{PartedUpload, PendingObject, StoredObject, crc32c_of},
+    local::{attributes::FileAttributes, files},
     session::http::{
         commands::{HttpControl, Looked, senseless},
-        replies::reply,
+        replies::{Failed, reply},
         server::HttpError,
     },
 };
 
 /// Pages of parts: a thousand each.
 const PAGES_MAX: usize = 100;
+
+/// What tells the object of one upload from all others.
+const MARK_HEADER: &str = "x-amz-meta-godwit-upload";
 
 /// What an object is stored with.
 pub(in crate::session::http) fn metadata(
@@ -55,6 +58,12 @@ pub(in crate::session::http) fn headers(
     pairs.iter().filter_map(header).collect()
 }
 
+/// True if a service says that it has no such upload; other things can be missing, too.
+pub(in crate::session::http) fn is_of_no_upload(refused: &Reply) -> bool {
+    let is_missing = failure_kind(refused) == Some(FailureKind::NotFound);
+    is_missing && refused.text().contains("NoSuchUpload")
+}
+
 impl HttpControl {
     /// The upload that lies under a temporary name, or a new one for an object of `size` bytes.
     pub(in crate::session::http) async fn begin_upload(
@@ -65,8 +74,21 @@ impl HttpControl {
         size: u64,
     ) -> Result<Result<PartedUpload, Reply>, HttpError> {
         let bucket = self.bucket()?;
-        if let Some(upload) = bucket.endpoint.uploads.parts_of(temp_path) {
-            return Ok(Ok(upload));
+        let known = bucket.endpoint.uploads.parts_of(temp_path);
+        if let Some(upload) = known {
+            if upload.size == size {
+                return Ok(Ok(upload));
+            }
+            let aborted = self.abort(temp_path, &upload).await?;
+            if self
+                .bucket()?
+                .endpoint
+                .uploads
+                .parts_of(temp_path)
+                .is_some()
+            {
+                return Ok(Err(aborted));
+            }
         }
         let Some(part_bytes) = s3::part_bytes(size) else {
             return Ok(Err(reply(
@@ -74,8 +96,11 @@ impl HttpControl {
                 "the object would be larger than 10000 parts of 5 GiB",
             )));
         };
-        let target = format!("{}{}", bucket.target(to), s3::query(&[("uploads", "")]));
+        let query = s3::query(&[("uploads", "")]);
+        let target = format!("{}{query}", self.bucket()?.target(to));
+        let mark = format!("{:016x}{:016x}", files::random(), files::random());
         let mut headers = metadata(attributes);
+        headers.push((MARK_HEADER, mark.clone()));
         headers.push(("x-amz-checksum-algorithm", "CRC32C".to_owned()));
         headers.push(("x-amz-checksum-type", "FULL_OBJECT".to_owned()));
         let begun = self.ask_bucket(Method::POST, &target, &headers, Body::default);
@@ -87,8 +112,11 @@ impl HttpControl {
         let upload = PartedUpload {
             to: to.clone(),
             id,
+            mark,
             part_bytes,
+            size,
             parts: Default::default(),
+            sent: Default::default(),
         };
         let uploads = &self.bucket()?.endpoint.uploads;
         uploads.insert(temp_path, PendingObject::Parts(upload.clone()));
@@ -124,8 +152,8 @@ impl HttpControl {
             {
                 Ok(body) => PartsPage::read(&body),
                 Err(refused) => {
-                    if failure_kind(&refused) == Some(FailureKind::NotFound) {
-                        self.bucket()?.endpoint.uploads.forget(temp_path);
+                    if is_of_no_upload(&refused) {
+                        self.upload_is_gone(temp_path, &upload).await?;
                     }
                     return Ok(Err(refused));
                 }
@@ -138,6 +166,9 @@ impl HttpControl {
                     known.set_parts(temp_path, parts);
                     return Ok(uploads(self)?.ok_or_else(gone));
                 }
+                Some(next) if next.to_string() == marker.clone().unwrap_or_default() => {
+                    return Err(senseless("GET", "it is the same page again"));
+                }
                 Some(next) => marker = Some(next.to_string()),
             }
         }
@@ -149,33 +180,120 @@ impl HttpControl {
         &mut self,
         temp_path: &FtpPath,
     ) -> Result<Looked, HttpError> {
-        Ok(self.renew_parts(temp_path).await?.map(|upload| Resource {
+        let size = match self.renew_parts(temp_path).await? {
+            Ok(upload) => upload.end(),
+            Err(refused) => match self.bucket()?.endpoint.uploads.of(temp_path) {
+                // It was completed, and the answer lost.
+                Some(PendingObject::Stored(stored)) => stored.size,
+                _ => return Ok(Err(refused)),
+            },
+        };
+        Ok(Ok(Resource {
             is_collection: false,
-            size: Some(upload.end()),
+            size: Some(size),
             ..directory(temp_path)
         }))
     }
 
+    /// The service does not know the upload any longer: it was aborted, or completed and the answer
+    /// lost. The object that came of it has its mark.
+    async fn upload_is_gone(
+        &mut self,
+        temp_path: &FtpPath,
+        upload: &PartedUpload,
+    ) -> Result<(), HttpError> {
+        let found = self.object_of(upload).await?;
+        let uploads = &self.bucket()?.endpoint.uploads;
+        match found {
+            Ok(()) => {
+                let stored = StoredObject {
+                    at: upload.to.clone(),
+                    size: upload.size,
+                    crc32c: upload.crc32c(),
+                };
+                uploads.insert(temp_path, PendingObject::Stored(stored));
+            }
+            Err(refused) if failure_kind(&refused) == Some(FailureKind::Transient) => {}
+            Err(_) => uploads.forget(temp_path),
+        }
+        Ok(())
+    }
+
+    /// Whether what has the object's name is what came of an upload; if not, why.
+    async fn object_of(&mut self, upload: &PartedUpload) -> Result<Result<(), Reply>, HttpError> {
+        let exchange = self.head(&upload.to, &[]).await?;
+        if !exchange.answer.status.is_success() {
+            return Ok(Err(self.refused(exchange, Failed::Status).await));
+        }
+        let size = exchange.answer.bytes();
+        let is_marked = exchange.answer.header(MARK_HEADER) == Some(&*upload.mark);
+        self.wire.done(exchange).await;
+        Ok(match (is_marked, size) {
+            (true, Some(size)) if size == upload.size => Ok(()),
+            (true, size) => {
+                let size = size.map_or_else(|| "?".to_owned(), |size| size.to_string());
+                let text = format!("the object has {size} bytes, and not {}", upload.size);
+                Err(reply(501, &text))
+            }
+            (false, _) => Err(reply(501, "the object is not the one that was sent")),
+        })
+    }
+
     /// The parts become the object.
     pub(super) async fn complete(&mut self, temp_path: &FtpPath) -> Result<Reply, HttpError> {
+        let known = self.bucket()?.endpoint.uploads.parts_of(temp_path);
+        let known = known.and_then(|upload| upload.crc32c());
         let upload = match self.renew_parts(temp_path).await? {
             Ok(upload) => upload,
-            Err(refused) => return Ok(refused),
+            Err(refused) => return self.completed_before(temp_path, refused),
         };
-        if !upload.has_no_gap() || upload.parts.is_empty() {
+        let crc32c = upload.crc32c();
+        let has_changed = known.zip(crc32c).is_some_and(|(one, other)| one != other);
+        if !upload.is_whole() || has_changed {
             return Ok(reply(450, "the service does not have all parts of it"));
         }
         let query = s3::query(&[("uploadId", &upload.id)]);
         let target = format!("{}{query}", self.bucket()?.target(&upload.to));
         let body = Bytes::from(completing(upload.parts.values()));
-        let headers = [("content-type", "application/xml".to_owned())];
+        let headers = [
+            ("content-type", "application/xml".to_owned()),
+            ("x-amz-mp-object-size", upload.size.to_string()),
+        ];
         let made = self.ask_bucket(Method::POST, &target, &headers, || {
             Body::Bytes(body.clone())
         });
-        if let Some(refused) = refusal_of(made.await?)? {
-            return Ok(refused);
+        let made = match made_of(made.await?)? {
+            Ok(made) => made,
+            Err(refused) => {
+                if is_of_no_upload(&refused) {
+                    self.upload_is_gone(temp_path, &upload).await?;
+                }
+                return self.completed_before(temp_path, refused);
+            }
+        };
+        let theirs = made.crc32c.as_deref().and_then(crc32c_of);
+        if theirs.zip(crc32c).is_some_and(|(one, other)| one != other) {
+            let text = "the checksum of the object is not that of its parts";
+            return Ok(reply(501, text));
+        }
+        if let Err(refused) = self.object_of(&upload).await? {
+            // Who may only store has the checksum alone.
+            let is_proven = theirs.is_some() && theirs == crc32c;
+            if !is_proven || failure_kind(&refused) != Some(FailureKind::PermissionDenied) {
+                return Ok(refused);
+            }
         }
         self.bucket()?.endpoint.uploads.forget(temp_path);
+        Ok(reply(250, "done"))
+    }
+
+    /// The reply to a completion that was refused: done, if an earlier one has made the object.
+    fn completed_before(&self, temp_path: &FtpPath, refused: Reply) -> Result<Reply, HttpError> {
+        let uploads = &self.bucket()?.endpoint.uploads;
+        if !matches!(uploads.of(temp_path), Some(PendingObject::Stored(_))) {
+            return Ok(refused);
+        }
+        uploads.forget(temp_path);
         Ok(reply(250, "done"))
     }
 
@@ -191,7 +309,7 @@ impl HttpControl {
         let answer = aborted
             .await?
             .map_or_else(|refused| refused, |_| reply(250, "done"));
-        if matches!(failure_kind(&answer), None | Some(FailureKind::NotFound)) {
+        if failure_kind(&answer).is_none() || is_of_no_upload(&answer) {
             self.bucket()?.endpoint.uploads.forget(temp_path);
         }
         Ok(answer)
