@@ -11,7 +11,7 @@ pub(crate) trait NodeMonitor: Send + Sync {
     fn nodes(&self) -> Result<NodeList, String>;
     /// A link to the node for this session; or why there is none.
     fn link(&self, node: &NodeAddress) -> Result<OwnedFd, String>;
-    /// See [`Unfenced`].
+    /// See [`super::unfenced::Unfenced`].
     fn add_unfenced(&self, file: (u64, u64));
     fn is_unfenced(&self, file: (u64, u64)) -> bool;
 }
