@@ -17,9 +17,6 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
 /// The same in a path.
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 
-/// Bytes of a key, at most.
-pub const KEY_BYTES_MAX: usize = 1024;
-
 /// Bytes of an object that one PUT sends, at most.
 pub const PUT_BYTES_MAX: u64 = 5 << 30;
 

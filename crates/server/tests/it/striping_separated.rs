@@ -202,7 +202,8 @@ fn files_that_the_user_may_not_read_or_write_stay_that() {
         drop(data);
     }
     assert_eq!(fs::read(&secret).unwrap(), b"secret");
-    // Also where only the node is asked: listings are walked there.
+    // The front end opens first, and refuses: what the node does alone is in
+    // `a_node_opens_files_as_the_account_whoever_asks`.
     let closed = cluster.root.join("closed");
     fs::create_dir(&closed).unwrap();
     fs::write(closed.join("name"), b"").unwrap();
