@@ -11,7 +11,7 @@ use crate::{cargo, run as command, say};
 
 /// Real peers drop connections now and then on busy processors. More failures than these are no
 /// accident.
-const REPEATED_AT_MOST: usize = 3;
+const REPEATED_AT_MOST: usize = 8;
 
 /// Cargo's name for [`LIMIT`] on this machine.
 #[cfg(target_arch = "x86_64")]

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -418,7 +419,13 @@ fn the_grid_library_copies_many_files_in_one_call() {
     let targets = names.map(|name| url(&to, name));
     let mut arguments = vec!["-c", gfal::BULK_COPY];
     arguments.extend(sources.iter().chain(&targets).map(String::as_str));
-    succeeds(&to, &gfal::PYTHON, &environment, &arguments);
+    // It crashes now and then ("free(): invalid pointer"), whoever serves it: that is its own.
+    let crashed = |finished: &Finished| finished.status.signal().is_some();
+    let mut runs = (0..3).map(|_| run(&gfal::PYTHON, &environment, &arguments));
+    let finished = runs.find(|finished| !crashed(finished));
+    let finished = finished.expect("one of three is no crash");
+    let (log, served) = (finished.log(), to.log());
+    assert!(finished.status.success(), "{log}--- server\n{served}");
     for (name, bytes) in names.iter().zip(&bytes) {
         assert_holds(&site.path("b").join(name), bytes);
     }

@@ -279,16 +279,23 @@ fn third_parties_and_shared_sides_are_connected() {
             network.host(from).expect("there"),
             network.host(to).expect("there"),
         );
-        round_trips(from, to, 3, Duration::ZERO).expect("probed")[0]
+        // Of several: a busy processor makes some late.
+        let rtts = round_trips(from, to, 10, Duration::ZERO).expect("probed");
+        rtts.into_iter().min().expect("some come back")
     };
-    let ms = |ms| Duration::from_millis(ms);
-    assert!(rtt(&network, "left", "right") >= ms(20));
-    assert!(rtt(&network, "client", "left") >= ms(4));
-    assert!(rtt(&network, "right", "client") >= ms(4));
+    // Each way is rounded to what clocks show.
+    let ms = |ms| Duration::from_millis(ms) - Duration::from_micros(100);
+    let is_at_least = |network: &Network, from: &str, to: &str, least: Duration| {
+        let rtt = rtt(network, from, to);
+        assert!(rtt >= least, "{from} to {to}: {rtt:?}");
+    };
+    is_at_least(&network, "left", "right", ms(20));
+    is_at_least(&network, "client", "left", ms(4));
+    is_at_least(&network, "right", "client", ms(4));
     drop(network);
     let network = start(&NetworkConfig::sides(2, 3, paths(5)));
-    assert!(rtt(&network, "left0", "right2") >= ms(10));
-    assert!(rtt(&network, "left1", "right0") >= ms(10));
+    is_at_least(&network, "left0", "right2", ms(10));
+    is_at_least(&network, "left1", "right0", ms(10));
     // Behind one switch.
     assert!(rtt(&network, "right0", "right1") < ms(10));
 }

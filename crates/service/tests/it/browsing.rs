@@ -19,10 +19,10 @@ use crate::{
     site::{Site, User, problem, refusal},
 };
 
-/// The first question that an agent gets.
-async fn question(site: &Site, token: &str, agent: &str) -> Browse {
-    for sequence in 1..40 {
-        let answer = poll(site, token, agent, sequence, |_| ());
+/// The first question that an agent gets, by polls after that of this number.
+async fn question(site: &Site, token: &str, last: u64) -> Browse {
+    for sequence in last + 1..last + 40 {
+        let answer = poll(site, token, "dtn1", sequence, |_| ());
         if let Some(browse) = answer.await.browse.pop() {
             return browse;
         }
@@ -126,10 +126,10 @@ async fn agents_get_the_credentials_of_who_asks_and_say_nothing_of_other_places(
         total: 502,
         ..BrowsedDirectory::default()
     });
-    for (user, credentials) in [(&bob, 0), (&alice, 1)] {
+    for (user, credentials, last) in [(&bob, 0, 0), (&alice, 1, 100)] {
         let asked = user.ok(Method::POST, "/browse", json!({"url": "ftp://h/d"}));
         let agent = async {
-            let question = question(&site, &mover.token, "dtn1").await;
+            let question = question(&site, &mover.token, last).await;
             assert_eq!(question.credentials.len(), credentials);
             for credential in &question.credentials {
                 assert!(matches!(credential.secret, Secret::Password { .. }));
@@ -188,7 +188,7 @@ async fn a_question_that_no_agent_answers_ends_and_few_wait_at_a_time() {
     // Their places are free again.
     let asked = user.ok(Method::POST, "/browse", json!({"url": "ftp://h/d"}));
     let agent = async {
-        let id = question(&site, &mover.token, "dtn1").await.id;
+        let id = question(&site, &mover.token, 0).await.id;
         let found = Browsed::Directory(BrowsedDirectory::default());
         assert_eq!(answer(&site, &mover.token, id, found).await, 204);
     };
@@ -301,14 +301,14 @@ async fn a_page_shows_directories_and_takes_what_is_chosen() {
         may_pass: false,
     };
     let founds = [
-        (Browsed::Directory(hostile), 200),
-        (Browsed::Failed(failed), 502),
+        (Browsed::Directory(hostile), 200, 0),
+        (Browsed::Failed(failed), 502, 100),
     ];
-    for (found, status) in founds {
+    for (found, status, last) in founds {
         let fields = [&forms[..], &[("browse", "source")]].concat();
         let page = browser.send("/submit", &fields);
         let agent = async {
-            let id = question(&site, &mover.token, "dtn1").await.id;
+            let id = question(&site, &mover.token, last).await.id;
             assert_eq!(answer(&site, &mover.token, id, found).await, 204);
         };
         let (page, ()) = tokio::join!(page, agent);

@@ -127,20 +127,19 @@ impl PartsJob {
 
 /// Sends pieces until none is left. Why it has ended early.
 pub(super) async fn run(wire: &mut Wire, job: &Arc<PartsJob>, lane: usize) -> Option<Failure> {
-    // What refuses one part refuses the next: the others need not ask first.
-    let mut asks_first = true;
+    let mut is_first = true;
     let buffers = Buffers::default();
     while let Some(piece) = job.region.take(lane).await {
         let sent = tokio::select! {
             biased;
             () = job.cancel.cancelled() => return None,
-            sent = send(wire, job, (lane, piece), asks_first, &buffers) => sent,
+            sent = send(wire, job, (lane, piece), is_first, &buffers) => sent,
         };
         match sent {
             Ok(()) => job.region.confirmed(lane),
             Err(failure) => return Some(failure),
         }
-        asks_first = false;
+        is_first = false;
     }
     None
 }
@@ -149,7 +148,7 @@ async fn send(
     wire: &mut Wire,
     job: &Arc<PartsJob>,
     (lane, piece): (usize, Piece),
-    asks_first: bool,
+    is_first: bool,
     buffers: &Buffers,
 ) -> Result<(), Failure> {
     let limit = wire.server.limits.answer.saturating_mul(WORK_FACTOR);
@@ -167,6 +166,10 @@ async fn send(
         }
         None => None,
     };
+    // What refuses one part refuses the next: where the server has taken one, no lane waits a round
+    // trip to ask. What can be read once would be gone if one more connection is too many.
+    let must_ask = !job.region.has_some() || job.file.read_once_within().is_some();
+    let asks_first = is_first && must_ask;
     let totals = Arc::clone(&job.region.totals);
     let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals, buffers));
     let mut unconfirmed = Unconfirmed(Some(Arc::clone(&outflow)));
@@ -205,7 +208,8 @@ async fn send(
     let sent = wire.send(target, request).await;
     let mut exchange = sent.map_err(|error| {
         let failure = unreached(error);
-        match outflow.sent() == 0 && !job.has_gone(&outflow) {
+        // A server that has no room for a connection may close it while the first part is sent.
+        match (is_first || outflow.sent() == 0) && !job.has_gone(&outflow) {
             true => Failure::Crowded(Box::new(failure)),
             false => failure,
         }
