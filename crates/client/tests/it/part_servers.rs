@@ -1,6 +1,10 @@
 //! Uploads in parts to servers that know less of them than ours, or say something wrong.
 
-use std::{fs, net::TcpStream};
+use std::{
+    fs,
+    net::{Shutdown, TcpStream},
+    sync::OnceLock,
+};
 
 use crate::{
     harness::{Ran, bytes, godwit, text},
@@ -106,6 +110,28 @@ fn a_server_that_stores_less_has_not_stored_an_open_part() {
     let server = server(OPEN, |first, length| stored(first, first + length - 1));
     upload(&server).expect(4, &["the server says it has stored bytes "]);
     assert!(server.heard("MOVE").is_empty());
+}
+
+#[test]
+fn a_server_that_closes_connections_in_their_first_part_gets_the_file_over_those_it_keeps() {
+    let kept = OnceLock::new();
+    let server = FakeHttp::offering(OPEN, true, move |heard, stream| match range(heard) {
+        Some((first, _)) if heard.0 == "PUT" => {
+            let from = stream.peer_addr().unwrap();
+            match *kept.get_or_init(|| from) == from {
+                true => {
+                    let end = first + number(heard, "chunked-length").unwrap();
+                    send(stream, "204 No Content", &stored(first, end), b"");
+                }
+                false => stream.shutdown(Shutdown::Both).unwrap(),
+            }
+        }
+        _ => other(heard, stream),
+    });
+    upload(&server).expect(0, &[]);
+    let begun = server.heard("PUT");
+    let begun = begun.iter().filter(|heard| range(heard).is_none());
+    assert_eq!(begun.count(), 1, "one attempt is enough");
 }
 
 /// A machine of another version behind the same name, or what is between and keeps bodies.
