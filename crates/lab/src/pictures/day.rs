@@ -16,6 +16,7 @@ use godwit_service_api::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::desk;
 use crate::{
     service_load::{Account, Agent, Conduct, Http, LoadError, LoadedService, Tally, new_account},
     stats::quantile,
@@ -118,6 +119,7 @@ pub(super) async fn replay(
     let site = LoadedService::start_with(crate::faults::service::Database::Sqlite, &more)?;
     let mut operator = site.operator();
     set_limits(&mut operator).await?;
+    desk::add(&mut operator).await?;
     let mut users = Vec::new();
     for number in 0..plan.users {
         let group = SOURCES[number % SOURCES.len()];
@@ -128,6 +130,7 @@ pub(super) async fn replay(
         goodput: UNIT_GOODPUT.into(),
         unit_milliseconds: UNIT_MILLISECONDS.into(),
         failing: FAILING,
+        preview: desk::preview(),
     });
     let (tally, departures) = (Arc::<Tally>::default(), Arc::<AtomicU64>::default());
     let (began, is_evening) = (Instant::now(), Arc::<AtomicBool>::default());

@@ -3,10 +3,12 @@
 //! # Map
 //! - [`DayPlan`], [`DayFacts`]: the day, and how it went
 //! - [`take`]: replays it and takes the pictures
+//! - `desk`: what the operator has of their own
 //! - `camera`: a page at three widths, light and dark
 
 mod camera;
 mod day;
+mod desk;
 
 use std::{fs, path::Path};
 
@@ -19,15 +21,19 @@ use crate::{
     service_load::LoadError,
 };
 
-/// Pages of an operator, and what their pictures are called. That of a job that moves is added.
-const PAGES: [(&str, &str); 8] = [
+/// Pages of an operator, and what their pictures are called. That of a job that moves is added, and
+/// what a form shows of a job that is not submitted yet.
+const PAGES: [(&str, &str); 11] = [
     ("jobs", "/jobs?all=yes"),
     ("waiting", "/jobs?all=yes&state=queued"),
     ("submit", "/submit"),
+    ("schedules", "/schedules"),
+    ("credentials", "/credentials"),
     ("endpoints", "/endpoints"),
     ("links", "/links"),
     ("agents", "/agents"),
     ("shares", "/shares"),
+    ("users", "/users"),
     ("operator", "/operator"),
 ];
 
@@ -47,6 +53,9 @@ pub enum PicturesError {
     /// The page does not let the operator in.
     #[error("the page of the service shows {0} after the login of its operator")]
     NoLogin(String),
+    /// The form does not show what its job would copy.
+    #[error("the page of the service shows no preview of a job: {0}")]
+    NoPreview(String),
 }
 
 /// A page as the browser got it.
@@ -100,6 +109,11 @@ pub async fn take(
         pages.push(time_of(&browser, name).await?);
         bytes += camera::take(&browser, name, folder).await?;
     }
+    told("preview");
+    browser.load(&format!("{base}/submit")).await?;
+    preview(&browser).await?;
+    pages.push(time_of(&browser, "preview").await?);
+    bytes += camera::take(&browser, "preview", folder).await?;
     browser.close().await;
     Ok(Pictures {
         day: evening.facts,
@@ -114,18 +128,47 @@ async fn log_in(browser: &Chromium, token: &str) -> Result<(), PicturesError> {
          field.form.requestSubmit();"
     );
     browser.evaluate(&send).await?;
-    // The next command waits for the page that comes.
-    let look = "return location.pathname";
-    for _ in 0..100 {
-        if let Ok(path) = browser.evaluate(look).await
-            && path == "/jobs"
+    if comes(browser, "return location.pathname === '/jobs'").await {
+        return Ok(());
+    }
+    let path = browser.evaluate("return location.pathname").await?;
+    Err(PicturesError::NoLogin(path.to_string()))
+}
+
+/// Asks for the preview of a form.
+async fn preview(browser: &Chromium) -> Result<(), PicturesError> {
+    let (source, destination) = desk::FORM;
+    let send = format!(
+        "const field = (name) => document.querySelector(`form.sheet [name=${{name}}]`);
+        field('source').value = '{source}'; field('destination').value = '{destination}';
+        field('recursive').checked = true; field('name').value = 'Images of night 4711';
+        document.querySelector('button.plain[value=preview]').click();"
+    );
+    browser.evaluate(&send).await?;
+    if comes(
+        browser,
+        "return document.querySelector('.preview') !== null",
+    )
+    .await
+    {
+        return Ok(());
+    }
+    let said = "return document.querySelector('main').innerText.slice(0, 400)";
+    let said = browser.evaluate(said).await?;
+    Err(PicturesError::NoPreview(said.to_string()))
+}
+
+/// Whether a page comes of which this is true. While one is loaded, the browser refuses commands.
+async fn comes(browser: &Chromium, is_it: &str) -> bool {
+    for _ in 0..300 {
+        if let Ok(found) = browser.evaluate(is_it).await
+            && found == true
         {
-            return Ok(());
+            return true;
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    let path = browser.evaluate(look).await?;
-    Err(PicturesError::NoLogin(path.to_string()))
+    false
 }
 
 async fn time_of(browser: &Chromium, name: &str) -> Result<PageTime, PicturesError> {

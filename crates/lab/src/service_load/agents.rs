@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use godwit_service_api::agent::{
-    AgentDescription, FileEnd, FileOutcome, Lease, POLL_SECONDS, PROTOCOL, PollRequest, Share,
-    Stop, UnitProgress, UnitResult,
+    AgentDescription, BrowseAnswer, Browsed, FileEnd, FileOutcome, Lease, POLL_SECONDS, PROTOCOL,
+    PollRequest, Share, Stop, UnitProgress, UnitResult,
 };
 use godwit_service_api::job::{FileError, WhoActs};
+use godwit_service_api::preview::JobPreview;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -54,8 +55,8 @@ impl Tally {
     }
 }
 
-/// What an agent does with its units beside holding them. By default nothing: it says of no unit
-/// how far it is, and all files arrive.
+/// What an agent does with its units beside holding them, and what it says of jobs that are not
+/// submitted yet. By default nothing: it says of no unit how far it is, and all files arrive.
 #[derive(Debug, Default)]
 pub struct Conduct {
     /// Bytes a second of a unit.
@@ -64,6 +65,8 @@ pub struct Conduct {
     pub unit_milliseconds: AtomicU64,
     /// Of 1000 files, so many fail. Which ones, their numbers decide.
     pub failing: u64,
+    /// What each job would copy that a user wants to see before.
+    pub preview: JobPreview,
 }
 
 /// A unit that is held.
@@ -85,6 +88,13 @@ struct PollAnswer {
     grants: Vec<UnitGrant>,
     acknowledged: Vec<(Lease, u64)>,
     stop: Vec<Stop>,
+    preview: Vec<AskedPreview>,
+}
+
+/// A user waits for it.
+#[derive(Debug, Deserialize)]
+struct AskedPreview {
+    id: Uuid,
 }
 
 #[derive(Debug, Deserialize)]
@@ -192,8 +202,16 @@ impl Agent {
         if free > 0 && self.offered.is_none() {
             self.offered = Some(Instant::now());
         }
-        let answer = self.http.must("POST", "/agent/v1/poll", &body).await?;
-        Ok(self.take(answer, tally))
+        let answer: PollAnswer = self.http.must("POST", "/agent/v1/poll", &body).await?;
+        let asked: Vec<Uuid> = answer.preview.iter().map(|asked| asked.id).collect();
+        let brought = self.take(answer, tally);
+        for id in asked {
+            let found = Browsed::Preview(self.conduct.preview.clone());
+            let body = serde_json::to_vec(&BrowseAnswer { id, found })?;
+            // Its user may have gone: the service says so, and nothing is to be done.
+            self.http.ask("POST", "/agent/v1/browse", &body).await?;
+        }
+        Ok(brought)
     }
 
     fn end_units(&mut self, all: bool) {

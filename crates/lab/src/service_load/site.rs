@@ -1,6 +1,7 @@
 //! The service with its database in a directory of its own.
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use godwit_engine::host::net::raise_fd_limit;
 use godwit_service_api::account::NewToken;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -58,6 +60,8 @@ pub struct LoadedService {
     fts_address: SocketAddr,
     token: String,
     empty_bytes: u64,
+    /// Flags of `serve`.
+    flags: Vec<String>,
     folder: TempDir,
     _owned: OwnedFolder,
 }
@@ -87,35 +91,17 @@ impl LoadedService {
             Database::Sqlite => None,
             Database::Postgres => Some(Postgres::start(folder.path())?),
         };
-        let url = match &postgres {
-            Some(postgres) => postgres.url(),
-            None => format!("sqlite:{}?mode=rwc", folder.path().join("db").display()),
-        };
-        let program = |verb: &str| -> Result<Command, peers::Error> {
-            let mut command = Command::new(binary(PROGRAM)?);
-            command.env("NO_COLOR", "1").env("GODWIT_SERVICE_LOG", LOG);
-            command.args([verb, "--database", &url, "--key-file"]);
-            command.arg(folder.path().join("key"));
-            Ok(command)
-        };
         let token = folder.path().join("operator.token");
-        let mut migrate = program("migrate")?;
+        let mut migrate = program("migrate", folder.path(), postgres.as_ref())?;
         migrate.arg("--operator-token").arg(&token);
         process::run(migrate, START_TIMEOUT)?.success()?;
-        let mut serve = program("serve")?;
-        serve.args(["--listen", "127.0.0.1:0", "--allow-endpoint", "*"]);
-        serve.args(["--allow-local", "/"]).args(more);
         let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
         let fts_address = SocketAddr::new(loopback, peers::free_port(loopback)?);
-        serve.args(["--fts", &fts_address.to_string()]);
-        let options = Options {
-            output_limit: LOG_BYTES,
-            ..Options::default()
-        };
-        let mut serve = Process::spawn(serve, options)?;
-        let address = |line: &str| line.strip_prefix("http://")?.trim().parse().ok();
-        let what = "say where it listens";
-        let address = serve.wait_for_line(Stream::Stdout, what, START_TIMEOUT, address)?;
+        let fts = fts_address.to_string();
+        let flags = ["--listen", "127.0.0.1:0", "--allow-endpoint", "*"];
+        let flags = [&flags[..], &["--allow-local", "/", "--fts", &fts], more].concat();
+        let flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
+        let (serve, address) = serve(folder.path(), postgres.as_ref(), &flags)?;
         let token = fs::read_to_string(&token).map_err(io_error(&token))?;
         let mut site = LoadedService {
             serve,
@@ -124,6 +110,7 @@ impl LoadedService {
             fts_address,
             token: token.trim().to_owned(),
             empty_bytes: 0,
+            flags,
             folder,
             _owned: owned,
         };
@@ -131,6 +118,83 @@ impl LoadedService {
             .database_bytes()
             .map_err(io_error(site.folder.path()))?;
         Ok(site)
+    }
+
+    /// Ends the process that serves, as its operator does.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn stop(&mut self) -> Result<(), LoadError> {
+        self.serve.signal(Signal::TERM)?;
+        match self.serve.ended_within(START_TIMEOUT)? {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("{PROGRAM} does not end")).into()),
+        }
+    }
+
+    /// Starts another process that serves in the place of one that was stopped.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_again(&mut self) -> Result<(), LoadError> {
+        let started = serve(self.folder.path(), self.postgres.as_ref(), &self.flags);
+        (self.serve, self.address) = started?;
+        Ok(())
+    }
+
+    /// Makes a backup of the database while it is used, as `docs/service-operating.md` says. Its
+    /// bytes.
+    ///
+    /// # Errors
+    /// The program of the database is missing or refuses.
+    pub fn back_up(&self) -> Result<u64, LoadError> {
+        let backup = self.folder.path().join("backup");
+        let command = match &self.postgres {
+            Some(postgres) => {
+                let mut dump = postgres_program("pg_dump")?;
+                dump.args(["--format=custom", "--dbname", &postgres.url(), "--file"]);
+                dump.arg(&backup);
+                dump
+            }
+            None => {
+                let mut sqlite = Command::new("sqlite3");
+                sqlite.args(["-bail", "-cmd", ".timeout 60000"]);
+                sqlite.arg(self.folder.path().join("db"));
+                sqlite.arg(format!("VACUUM INTO '{}'", backup.display()));
+                sqlite
+            }
+        };
+        process::run(command, SCRIPT_TIMEOUT)?.success()?;
+        let bytes = fs::metadata(&backup).map_err(io_error(&backup))?.len();
+        Ok(bytes)
+    }
+
+    /// Loses the database of a service that was stopped, and puts the backup in its place.
+    ///
+    /// # Errors
+    /// The program of the database is missing or refuses.
+    pub fn restore(&self) -> Result<(), LoadError> {
+        let backup = self.folder.path().join("backup");
+        if let Some(postgres) = &self.postgres {
+            self.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")?;
+            let mut restore = postgres_program("pg_restore")?;
+            restore.args(["--exit-on-error", "--single-transaction", "--dbname"]);
+            restore.arg(postgres.url()).arg(&backup);
+            process::run(restore, SCRIPT_TIMEOUT)?.success()?;
+            return Ok(());
+        }
+        for name in ["db", "db-wal", "db-shm"] {
+            let path = self.folder.path().join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_error(&path)(error).into());
+                }
+                _ => {}
+            }
+        }
+        let path = self.folder.path().join("db");
+        fs::copy(&backup, &path).map_err(io_error(&path))?;
+        Ok(())
     }
 
     /// Where it listens.
@@ -157,7 +221,7 @@ impl LoadedService {
     ///
     /// # Errors
     /// The login fails.
-    pub async fn operator_browser(&self) -> std::io::Result<Http> {
+    pub async fn operator_browser(&self) -> io::Result<Http> {
         Http::browser(self.address, &self.token).await
     }
 
@@ -165,7 +229,7 @@ impl LoadedService {
     ///
     /// # Errors
     /// The login fails.
-    pub async fn browser(&self, account: &Account) -> std::io::Result<Http> {
+    pub async fn browser(&self, account: &Account) -> io::Result<Http> {
         Http::browser(self.address, &account.token).await
     }
 
@@ -178,8 +242,7 @@ impl LoadedService {
         fs::write(&script, statements).map_err(io_error(&script))?;
         let mut command = match &self.postgres {
             Some(postgres) => {
-                let programs = peers::postgres::programs().map_err(peers::Error::from)?;
-                let mut psql = Command::new(programs.join("psql"));
+                let mut psql = postgres_program("psql")?;
                 psql.args(["--quiet", "--set", "ON_ERROR_STOP=1", "--dbname"]);
                 psql.arg(postgres.url()).arg("--file").arg(&script);
                 psql
@@ -216,7 +279,7 @@ impl LoadedService {
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn database_bytes(&self) -> std::io::Result<u64> {
+    pub fn database_bytes(&self) -> io::Result<u64> {
         let bytes = match self.postgres.as_ref() {
             Some(postgres) => bytes_below(&postgres.data().join("base"))?,
             None => fs::metadata(self.folder.path().join("db"))?.len(),
@@ -261,6 +324,47 @@ impl LoadedService {
     }
 }
 
+/// The program of the service, on this database.
+fn program(
+    verb: &str,
+    folder: &Path,
+    postgres: Option<&Postgres>,
+) -> Result<Command, peers::Error> {
+    let url = match postgres {
+        Some(postgres) => postgres.url(),
+        None => format!("sqlite:{}?mode=rwc", folder.join("db").display()),
+    };
+    let mut command = Command::new(binary(PROGRAM)?);
+    command.env("NO_COLOR", "1").env("GODWIT_SERVICE_LOG", LOG);
+    command.args([verb, "--database", &url, "--key-file"]);
+    command.arg(folder.join("key"));
+    Ok(command)
+}
+
+/// A process that serves, and where it listens.
+fn serve(
+    folder: &Path,
+    postgres: Option<&Postgres>,
+    flags: &[String],
+) -> Result<(Process, SocketAddr), LoadError> {
+    let mut serve = program("serve", folder, postgres)?;
+    serve.args(flags);
+    let options = Options {
+        output_limit: LOG_BYTES,
+        ..Options::default()
+    };
+    let mut serve = Process::spawn(serve, options)?;
+    let address = |line: &str| line.strip_prefix("http://")?.trim().parse().ok();
+    let what = "say where it listens";
+    let address = serve.wait_for_line(Stream::Stdout, what, START_TIMEOUT, address)?;
+    Ok((serve, address))
+}
+
+fn postgres_program(name: &str) -> Result<Command, LoadError> {
+    let programs = peers::postgres::programs().map_err(peers::Error::from)?;
+    Ok(Command::new(programs.join(name)))
+}
+
 /// Makes a user or an agent of this name, as an operator.
 ///
 /// # Errors
@@ -270,7 +374,7 @@ pub async fn new_account(
     name: String,
     role: &str,
     groups: &[&str],
-) -> std::io::Result<Account> {
+) -> io::Result<Account> {
     let user = json!({"name": name, "role": role, "groups": groups}).to_string();
     let _: Value = http.must("PUT", "/api/v1/users", user.as_bytes()).await?;
     let token = json!({"label": "load", "user": name}).to_string();
@@ -281,7 +385,7 @@ pub async fn new_account(
     Ok(Account { name, token })
 }
 
-fn bytes_below(directory: &Path) -> std::io::Result<u64> {
+fn bytes_below(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

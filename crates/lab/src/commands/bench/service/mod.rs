@@ -2,14 +2,16 @@
 //! answers, on both databases, with simulated agents; and what the service costs over `godwit cp`.
 //!
 //! # Map
-//! - `queue`: jobs come in and wait; `agents`: units and results; `flood`, `rucio`: users who ask
-//!   much; `pages`: those of browsers; `cost`: over `godwit cp`
+//! - `queue`: jobs come in and wait; `agents`: units and results; `restore`: a database that is
+//!   lost; `flood`, `rucio`: users who ask much; `pages`: those of browsers; `cost`: over
+//!   `godwit cp`
 
 mod agents;
 mod cost;
 mod flood;
 mod pages;
 mod queue;
+mod restore;
 mod rucio;
 
 use std::{path::Path, time::Duration};
@@ -124,17 +126,17 @@ pub(super) fn run(
     let size = ServiceSize::of(testbed);
     let runtime = Runtime::new().map_err(io_error("runtime".as_ref()))?;
     for database in [Database::Sqlite, Database::Postgres] {
-        let mut cell = |part: &str, title: &str, measure: &dyn Fn(&LoadedService) -> Facts| {
+        let mut cell = |part: &str, title: &str, measure: &dyn Fn(&mut LoadedService) -> Facts| {
             let name = format!("{NAME}/{database}/{part}");
             if !testbed.is_asked_for(&name) {
                 return Ok(());
             }
             testbed.begin(goodput_cell(name.clone(), title.to_owned(), "godwit"))?;
-            let site = match part {
+            let mut site = match part {
                 FLOOD => LoadedService::start_with(database, &[])?,
                 _ => LoadedService::start(database)?,
             };
-            for fact in measure(&site)? {
+            for fact in measure(&mut site)? {
                 testbed.fact(&name, fact)?;
             }
             Ok::<_, BenchError>(())
@@ -144,6 +146,9 @@ pub(super) fn run(
         })?;
         cell("queue", "jobs of many users wait", &|site| {
             runtime.block_on(queue::queue(site, &size))
+        })?;
+        cell("restore", "the database is lost, jobs wait", &|site| {
+            runtime.block_on(restore::restore(site, &size))
         })?;
         cell("leases", "units of one file, done at once", &|site| {
             runtime.block_on(agents::rate(site, &size, LARGE))
