@@ -1,15 +1,16 @@
 //! Other makers' services of S3: moto, which keeps objects in memory and believes any keys, and
-//! versitygw, which keeps them in a directory and checks signatures.
+//! versitygw, which keeps them in a directory and checks signatures; and boto3, a client.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::process::{Options, Process};
+use super::usage::Usage;
 use super::{Error, Missing, Tool, plain_ftp};
 
 /// The one bucket.
@@ -23,6 +24,16 @@ const VERSITYGW: Tool = Tool::new(
     "versitygw",
     "github.com/versity/versitygw/cmd/versitygw, by go install",
 );
+
+const BOTO3: &str = "boto3, by pip";
+
+/// Who may have boto3: the Python of moto, where that was installed apart, and the user's.
+const PYTHONS: [Tool; 2] = [
+    Tool::new("/usr/local/lib/godwit-peers/moto_server/bin/python3", BOTO3),
+    Tool::new("python3", BOTO3),
+];
+
+const BOTO3_COPY: &str = include_str!("boto3_copy.py");
 
 /// Which service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +63,7 @@ pub struct S3Server {
     process: Process,
     addr: SocketAddr,
     folder: TempDir,
+    root: PathBuf,
 }
 
 impl S3Server {
@@ -61,12 +73,25 @@ impl S3Server {
     /// [`Error::Missing`], [`Error::Os`], [`Error::EndedEarly`], [`Error::TimedOut`].
     pub fn start(kind: Kind) -> Result<Self, Error> {
         super::on_a_free_port(Ipv4Addr::LOCALHOST.into(), |addr| {
-            Self::start_at(kind, addr)
+            let folder = folder()?;
+            let root = folder.path().join("root");
+            let made = fs::create_dir_all(root.join(BUCKET));
+            made.map_err(Error::os("make a directory for a bucket"))?;
+            Self::start_at(kind, addr, folder, &root)
         })
     }
 
-    fn start_at(kind: Kind, addr: SocketAddr) -> Result<Self, Error> {
-        let folder = TempDir::new().map_err(Error::os("make a directory for a server"))?;
+    /// Starts versitygw over a directory, whose directories are its buckets.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn gateway(root: &Path, ip: IpAddr) -> Result<Self, Error> {
+        super::on_a_free_port(ip, |addr| {
+            Self::start_at(Kind::Versitygw, addr, folder()?, root)
+        })
+    }
+
+    fn start_at(kind: Kind, addr: SocketAddr, folder: TempDir, root: &Path) -> Result<Self, Error> {
         let mut command = match kind {
             Kind::Moto => {
                 let mut command = MOTO.command()?;
@@ -75,16 +100,14 @@ impl S3Server {
                 command
             }
             Kind::Versitygw => {
-                for name in ["root", "root/godwit-lab", "attributes"] {
-                    let made = fs::create_dir(folder.path().join(name));
-                    made.map_err(Error::os("make a directory for a bucket"))?;
-                }
+                let attributes = folder.path().join("attributes");
+                let made = fs::create_dir(&attributes);
+                made.map_err(Error::os("make a directory for a server"))?;
                 let mut command = VERSITYGW.command()?;
                 let [access, secret] = KEYS;
                 command.args(["--access", access, "--secret", secret, "--port"]);
                 command.arg(addr.to_string()).args(["posix", "--sidecar"]);
-                command.arg(folder.path().join("attributes"));
-                command.arg(folder.path().join("root"));
+                command.arg(attributes).arg(root);
                 command
             }
         };
@@ -98,7 +121,30 @@ impl S3Server {
             process,
             addr,
             folder,
+            root: root.to_owned(),
         })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The directory of a bucket of versitygw.
+    pub fn directory(&self, bucket: &str) -> PathBuf {
+        self.root.join(bucket)
+    }
+
+    /// The URL of a path below its directory.
+    pub fn url(&self, path: &str) -> String {
+        let path = Path::new(path).strip_prefix(&self.root).ok();
+        let slash = if path.is_some() { "/" } else { "" };
+        format!("s3://{}{slash}", path.unwrap_or(Path::new("")).display())
+    }
+
+    /// What it has cost so far.
+    pub fn usage(&self) -> Usage {
+        self.process.usage()
     }
 
     /// By which `godwit` and `rclone` find it, and who they are.
@@ -131,12 +177,12 @@ impl S3Server {
         Ok(command)
     }
 
-    /// What `rclone` calls a key.
-    pub fn rclone_path(&self, key: &str) -> String {
+    /// What `rclone` calls a key of a bucket.
+    pub fn rclone_path(&self, bucket: &str, key: &str) -> String {
         let addr = self.addr;
         format!(
             ":s3,provider=Other,env_auth=true,region=us-east-1,endpoint=\"http://{addr}\":\
-             {BUCKET}/{key}"
+             {bucket}/{key}"
         )
     }
 
@@ -144,6 +190,51 @@ impl S3Server {
     pub fn log(&self) -> String {
         self.process.log()
     }
+}
+
+/// In memory where there is room: versitygw writes a file for each attribute of an object there.
+fn folder() -> Result<TempDir, Error> {
+    let memory = Path::new("/dev/shm");
+    let folder = match memory.is_dir() {
+        true => TempDir::new_in(memory),
+        false => TempDir::new(),
+    };
+    folder.map_err(Error::os("make a directory for a server"))
+}
+
+/// boto3's transfer manager, for a directory and a bucket, with `channels` requests at once.
+///
+/// # Errors
+/// [`Missing`], where no Python has it.
+pub fn boto3(
+    server: &S3Server,
+    direction: &str,
+    bucket: &str,
+    directory: &Path,
+    channels: u32,
+) -> Result<Command, Missing> {
+    let mut command = Command::new(python_with_boto3()?);
+    command.args(["-c", BOTO3_COPY, direction, bucket]);
+    command.arg(directory).arg(channels.to_string());
+    command.envs(server.variables());
+    Ok(command)
+}
+
+/// Where it is.
+///
+/// # Errors
+/// [`Missing`].
+pub fn python_with_boto3() -> Result<PathBuf, Missing> {
+    let imports = |python: &PathBuf| {
+        let mut command = Command::new(python);
+        let output = command.args(["-c", "import boto3"]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let mut found = PYTHONS.iter().filter_map(|python| python.available().ok());
+    found.find(imports).ok_or_else(|| Missing {
+        program: "boto3".to_owned(),
+        package: BOTO3.to_owned(),
+    })
 }
 
 fn make_bucket(addr: SocketAddr) -> std::io::Result<()> {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{Missing, gct, godwit, http, iperf3, plain_ftp, tar};
+use crate::peers::{Missing, gct, godwit, http, iperf3, plain_ftp, s3, tar};
 use crate::scenario::{Client, Scenario, Server};
 
 /// Kept beside the results, `environment.json`.
@@ -115,6 +115,7 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
         let server = match method.server {
             Server::Godwitd | Server::GodwitdHttps => ("godwitd", godwit::binary("godwitd")),
             Server::GlobusGridftpServer => ("globus-gridftp-server", gct::SERVER.available()),
+            Server::Versitygw => ("versitygw", s3::Kind::Versitygw.available()),
             Server::Iperf3 => ("iperf3", iperf3::IPERF3.available()),
             Server::Tar => ("tar", tar::TAR.available()),
         };
@@ -127,6 +128,7 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
             Client::Rclone => ("rclone", plain_ftp::RCLONE.available()),
             Client::Davix => ("davix-get", http::DAVIX_GET.available()),
             Client::Aria2 => ("aria2c", http::ARIA2.available()),
+            Client::Boto3 => ("boto3", s3::python_with_boto3()),
             Client::Tar => ("tar", tar::TAR.available()),
         };
         for (name, path) in [client, server] {

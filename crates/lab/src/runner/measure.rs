@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::RunError;
+use super::clients::Task;
 use super::evolution::{BIN_SECONDS, Course, Evolution};
 use super::loads::Loads;
 use super::payload::{FileSet, Payload, SourceFile};
-use super::programs::Task;
 use super::record::{Fidelity, RunOutcome};
 use super::sample::Sample;
 use super::transfer::Transfer;

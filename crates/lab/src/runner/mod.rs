@@ -28,15 +28,16 @@
 //! | `environment.json` | machine, kernel, versions: [`Environment`] |
 //! | `scenario.toml` | the scenario as it was |
 
+mod clients;
 mod environment;
 mod evolution;
 mod loads;
 mod measure;
 mod output;
 mod payload;
-mod programs;
 mod record;
 mod sample;
+mod serving;
 mod transfer;
 mod watch;
 
@@ -278,7 +279,7 @@ fn choose_methods(
     let mut missing: Option<Missing> = None;
     scenario
         .method
-        .retain(|method| match programs::available(method) {
+        .retain(|method| match clients::available(method) {
             Ok(()) => true,
             Err(reason) => {
                 say(&format!("{} is left out: {reason}", method.name));

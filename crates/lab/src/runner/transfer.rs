@@ -6,9 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::RunError;
+use super::clients::{self, Task};
 use super::evolution::{self, Course};
-use super::programs::{self, Ends, Serving, Task};
 use super::sample::Sample;
+use super::serving::{Ends, Serving};
 use super::watch::Watch;
 use crate::file_error::io_error;
 use crate::host::Host;
@@ -85,7 +86,7 @@ impl Transfer {
             source: at_source.as_ref(),
             destination: at_sink.as_ref(),
         };
-        let commands = programs::commands(method, ends, task);
+        let commands = clients::commands(method, ends, task);
         let mut commands = commands.map_err(network::Error::from)?;
         if let Some(grid) = grid.as_ref().filter(|_| method.protect.is_some()) {
             for command in &mut commands {

@@ -45,6 +45,8 @@ pub const LIBRARY: &[Embedded] = library![
     "http/windows",
     "http/streams",
     "http/small-files",
+    "s3/parts",
+    "s3/small-objects",
     "loss/matrix",
     "pipelining/lan",
     "pipelining/wan",

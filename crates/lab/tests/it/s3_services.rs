@@ -244,6 +244,18 @@ fn refusals_are_told_apart(kind: Kind) {
     }
 }
 
+/// They have no tag, and a time that is finer than the one which the service tells.
+#[test]
+fn objects_that_were_files_before_the_service_came_are_fetched_in_parts() {
+    let Some(site) = Site::start(Kind::Versitygw) else {
+        return;
+    };
+    let file = site.server.directory(BUCKET).join("large");
+    let bytes = write_noise(&file, 40_000_001, 1);
+    site.godwit(&["cp", "-p", "3", &url("large"), &site.local("back")]);
+    assert_holds(&site.local.path().join("back"), &bytes);
+}
+
 fn an_upload_that_was_killed_is_gone_on_with_or_removed(kind: Kind) {
     let Some(site) = Site::start(kind) else {
         return;
@@ -284,7 +296,7 @@ fn rclone_reads_what_we_write_and_the_other_way_round(kind: Kind) {
     };
     let large = write_noise(&site.local.path().join("large"), 20_000_001, 1);
     site.godwit(&["cp", &site.local("large"), &url("of godwit")]);
-    let there = site.server.rclone_path("of godwit");
+    let there = site.server.rclone_path(BUCKET, "of godwit");
     site.rclone(&["copyto", &there, &site.local("by rclone")]);
     assert_holds(&site.local.path().join("by rclone"), &large);
     // It reads the time that we have said, and not that at which the object was stored.
@@ -294,7 +306,7 @@ fn rclone_reads_what_we_write_and_the_other_way_round(kind: Kind) {
         // No upload of rclone 1.60.1 to versitygw 1.8.0 has come to an end here.
         return;
     }
-    let there = site.server.rclone_path("of rclone");
+    let there = site.server.rclone_path(BUCKET, "of rclone");
     site.rclone(&["copyto", &site.local("large"), &there]);
     site.godwit(&["cp", "-p", "4", &url("of rclone"), &site.local("by godwit")]);
     assert_holds(&site.local.path().join("by godwit"), &large);

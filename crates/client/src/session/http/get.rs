@@ -142,10 +142,10 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
         if let Some(range) = &range {
             add(header::RANGE, range);
         }
-        match &validator {
-            Some(Validator::Tag(tag)) => add(header::IF_MATCH, tag),
-            Some(Validator::Date(date)) => add(header::IF_UNMODIFIED_SINCE, date),
-            None => {}
+        // A date is compared with that of the answer alone: versitygw holds a condition of whole
+        // seconds against its finer clock, and refuses what has not changed.
+        if let Some(Validator::Tag(tag)) = &validator {
+            add(header::IF_MATCH, tag);
         }
         request
     };
@@ -254,7 +254,8 @@ async fn check_head(
 }
 
 fn validator_of(exchange: &Exchange) -> Option<Validator> {
-    let strong = |tag: &&str| tag.starts_with('"');
+    // An empty one is of objects that came past the service, and tells nothing apart.
+    let strong = |tag: &&str| tag.starts_with('"') && *tag != r#""""#;
     let tag = exchange.header(header::ETAG).filter(strong);
     let date = || exchange.header(header::LAST_MODIFIED);
     match tag {

@@ -78,10 +78,19 @@ impl Scenario {
                 return Err(Invalid::new(field("server"), reason));
             }
         }
+        let has_buckets = method.server == Server::Versitygw;
         let is_https = method.server == Server::GodwitdHttps;
         let refusal = match method.client {
             Client::Davix | Client::Aria2 if !is_https => Some("davix and aria2 speak HTTPS only"),
+            Client::Boto3 if !has_buckets => Some("boto3 speaks S3 only"),
             Client::GlobusUrlCopy | Client::Lftp if is_https => Some("it speaks no WebDAV"),
+            Client::GlobusUrlCopy | Client::Lftp | Client::Curl if has_buckets => {
+                Some("it speaks no S3")
+            }
+            _ if has_buckets && !files => Some("buckets are directories: use work.files"),
+            _ if has_buckets && method.direction == Direction::ThirdParty => {
+                Some("no service copies from another one")
+            }
             _ if is_https && !file && !files => Some("HTTPS has no files without end"),
             _ if is_https && !files && method.direction != Direction::Get => {
                 Some("a put replaces what is there, and nothing is to be: use work.files")
@@ -92,8 +101,8 @@ impl Scenario {
             return Err(Invalid::new(field("server"), reason));
         }
         let both_ways = matches!(method.client, Client::Godwit | Client::GlobusUrlCopy);
-        if method.direction != Direction::Get && !both_ways {
-            let reason = "only godwit and globus-url-copy can do anything but get";
+        if method.direction != Direction::Get && !both_ways && method.client != Client::Boto3 {
+            let reason = "only godwit, globus-url-copy and boto3 can do anything but get";
             return Err(Invalid::new(field("direction"), reason));
         }
         let by_identity = matches!(method.server, Server::Godwitd | Server::GlobusGridftpServer);

@@ -177,6 +177,8 @@ pub enum Client {
     Davix,
     /// Some connections of HTTP for one file.
     Aria2,
+    /// The transfer manager of Python's library for buckets.
+    Boto3,
     /// No protocol: `tar` at both ends of one TCP connection, which `nc` makes.
     Tar,
 }
@@ -191,6 +193,8 @@ pub enum Server {
     GodwitdHttps,
     /// The Grid Community Toolkit's.
     GlobusGridftpServer,
+    /// Buckets, which are the directories of [`super::Work::files`].
+    Versitygw,
     /// For the client of that name only.
     Iperf3,
     /// For the client of that name only.

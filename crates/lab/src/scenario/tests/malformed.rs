@@ -275,6 +275,13 @@ fn malformed_scenarios_name_line_field_and_reason() {
             "tar speaks to tar only",
         ),
         (
+            "server = \"godwitd\"",
+            "server = \"versitygw\"",
+            11,
+            "method[0].server",
+            "use work.files",
+        ),
+        (
             "[[method]]",
             "[sweep]\nnodes = [2, 33]\n[[method]]",
             8,
