@@ -74,6 +74,8 @@ pub enum Protocol {
     Https,
     /// GridFTP with private data channels
     Gridftp,
+    /// A bucket of versitygw, in clear
+    S3,
 }
 
 /// Why the campaign stopped, or that it found something.
@@ -149,6 +151,7 @@ impl Options {
             over: match self.over {
                 Protocol::Https => Over::Https,
                 Protocol::Gridftp => Over::Gridftp,
+                Protocol::S3 => Over::S3,
             },
             parallelism: self.parallelism,
         }
@@ -182,6 +185,7 @@ fn tell(outcome: &KillOutcome, out: &mut dyn Write) -> io::Result<()> {
     let over = match plan.over {
         Over::Https => "https",
         Over::Gridftp => "gridftp",
+        Over::S3 => "s3",
     };
     let per_kill = outcome.resent_bytes / u64::from(outcome.killed.max(1));
     writeln!(

@@ -1,9 +1,10 @@
 //! One large file whose copy is killed again and again, and what is sent again for that.
 //!
-//! `godwit cp` of a sparse file to or from a server of ours gets SIGKILL at moments that a seed
-//! draws, and is given again each time until it says that all is done. A moment is one in the state
-//! of the destination: so many bytes are stored. The server's own counter says how many bytes have
-//! gone over the network: what is above the length of the file was sent again.
+//! `godwit cp` of a sparse file to or from a server of ours, or a bucket of versitygw, gets SIGKILL
+//! at moments that a seed draws, and is given again each time until it says that all is done. A
+//! moment is one in the state of the destination: so many bytes are stored. The server's own
+//! counter, or a relay before the bucket, says how many bytes have gone over the network: what is
+//! above the length of the file was sent again.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,6 +19,7 @@ use godwit_proto::ChecksumAlgorithm;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+use super::relay::Relay;
 use super::watch::{difference, temporary_files};
 use crate::file_error::io_error;
 use crate::path::Rng;
@@ -26,6 +28,7 @@ use crate::peers::godwit::{self, Godwitd};
 use crate::peers::grid::Grid;
 use crate::peers::process::{Options, Process, Signal};
 use crate::peers::request::fetch;
+use crate::peers::s3::S3Server;
 
 /// What each channel may have to fetch or send again for a kill: the largest range that a channel
 /// asks for or sends at a time, bytes.
@@ -71,6 +74,8 @@ pub enum Over {
     Https,
     /// `gsiftp://`, with private data channels.
     Gridftp,
+    /// `s3://`, in clear.
+    S3,
 }
 
 /// What is done.
@@ -205,12 +210,53 @@ pub fn run(plan: &KillPlan, folder: &Path) -> Result<KillOutcome, Error> {
 struct KillSite {
     plan: KillPlan,
     grid: Grid,
-    server: Godwitd,
-    https: SocketAddr,
-    metrics: SocketAddr,
+    server: KillServer,
     source: PathBuf,
     target: PathBuf,
     home: PathBuf,
+}
+
+enum KillServer {
+    Ours {
+        server: Godwitd,
+        https: SocketAddr,
+        metrics: SocketAddr,
+    },
+    /// The directories of both ends are its buckets.
+    Buckets { server: S3Server, relay: Relay },
+}
+
+impl KillServer {
+    fn ours(root: &Path, grid: &Grid, ip: IpAddr) -> Result<Self, peers::Error> {
+        peers::on_a_free_port(ip, |https| {
+            peers::on_a_free_port(ip, |metrics| {
+                let config = grid.of_godwitd(Godwitd::serving(root));
+                let config = config.arg("--https").arg(https.to_string());
+                let config = config.arg("--metrics").arg(metrics.to_string());
+                Ok(Self::Ours {
+                    server: config.start()?,
+                    https,
+                    metrics,
+                })
+            })
+        })
+    }
+
+    fn buckets(root: &Path, ip: IpAddr) -> Result<Self, peers::Error> {
+        let server = S3Server::gateway(root, ip)?;
+        let relay = Relay::start(server.addr());
+        Ok(Self::Buckets {
+            relay: relay.map_err(peers::Error::os("listen before a bucket"))?,
+            server,
+        })
+    }
+
+    fn log(&self) -> String {
+        match self {
+            Self::Ours { server, .. } => server.log(),
+            Self::Buckets { server, .. } => server.log(),
+        }
+    }
 }
 
 impl KillSite {
@@ -219,7 +265,9 @@ impl KillSite {
         for path in [&source, &target, &home] {
             fs::create_dir(path).map_err(io_error(path))?;
         }
-        check_room(&target, plan.bytes)?;
+        // Parts and what is put together of them lie there at the same time.
+        let copies = if plan.over == Over::S3 { 2 } else { 1 };
+        check_room(&target, plan.bytes.saturating_mul(copies))?;
         let file = source.join(NAME);
         make_source(&file, plan).map_err(io_error(&file))?;
         let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -228,20 +276,14 @@ impl KillSite {
             CopyDirection::Up => &target,
             CopyDirection::Down => &source,
         };
-        let (server, https, metrics) = peers::on_a_free_port(ip, |https| {
-            peers::on_a_free_port(ip, |metrics| {
-                let config = grid.of_godwitd(Godwitd::serving(root));
-                let config = config.arg("--https").arg(https.to_string());
-                let config = config.arg("--metrics").arg(metrics.to_string());
-                Ok((config.start()?, https, metrics))
-            })
-        })?;
+        let server = match plan.over {
+            Over::Https | Over::Gridftp => KillServer::ours(root, &grid, ip)?,
+            Over::S3 => KillServer::buckets(folder, ip)?,
+        };
         Ok(Self {
             plan: *plan,
             grid,
             server,
-            https,
-            metrics,
             source,
             target,
             home,
@@ -249,18 +291,27 @@ impl KillSite {
     }
 
     fn client(&self) -> Result<Process, Error> {
-        let url = match self.plan.over {
-            Over::Https => format!("https://{}/{NAME}", self.https),
-            Over::Gridftp => format!("gsiftp://{}/{NAME}", self.server.addr()),
-        };
         let binary = godwit::binary("godwit").map_err(peers::Error::from)?;
         let mut command = Command::new(binary);
         let channels = self.plan.parallelism.to_string();
         // Holes are to cost the network what other bytes do.
         command.args(["cp", "--quiet", "--no-sparse", "-c", "1", "-p", &channels]);
-        match self.plan.over {
-            Over::Https => command.arg("--ca").arg(self.grid.authority()),
-            Over::Gridftp => command.args(["--protect", "private"]),
+        let url = match (&self.server, self.plan.over) {
+            (KillServer::Ours { https, .. }, Over::Https) => {
+                command.arg("--ca").arg(self.grid.authority());
+                format!("https://{https}/{NAME}")
+            }
+            (KillServer::Ours { server, .. }, _) => {
+                command.args(["--protect", "private"]);
+                format!("gsiftp://{}/{NAME}", server.addr())
+            }
+            (KillServer::Buckets { server, relay }, _) => {
+                command.envs(server.variables_at(relay.address()));
+                match self.plan.direction {
+                    CopyDirection::Up => format!("s3://target/{NAME}"),
+                    CopyDirection::Down => format!("s3://source/{NAME}"),
+                }
+            }
         };
         match self.plan.direction {
             CopyDirection::Up => command.arg(self.source.join(NAME)).arg(url),
@@ -275,15 +326,21 @@ impl KillSite {
 
     /// Bytes that files at the destination take.
     fn stored(&self) -> Result<u64, Error> {
-        let entries = fs::read_dir(&self.target).map_err(io_error(&self.target))?;
-        // One may get its final name meanwhile.
-        let sizes = entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.blocks() * 512));
-        Ok(sizes.sum())
+        stored_below(&self.target).map_err(|error| io_error(&self.target)(error).into())
     }
 
     /// Bytes of files that went in or out of the server since it was started.
     fn moved(&self) -> Result<u64, Error> {
-        let text = fetch(self.metrics, "/metrics");
+        let metrics = match &self.server {
+            KillServer::Ours { metrics, .. } => *metrics,
+            KillServer::Buckets { relay, .. } => {
+                return Ok(match self.plan.direction {
+                    CopyDirection::Up => relay.to_server(),
+                    CopyDirection::Down => relay.to_client(),
+                });
+            }
+        };
+        let text = fetch(metrics, "/metrics");
         let text = text.map_err(peers::Error::os("ask godwitd for its metrics"))?;
         let word = match self.plan.direction {
             CopyDirection::Up => "in",
@@ -317,6 +374,14 @@ impl KillSite {
             }
         }
         outcome.stored_bytes = self.stored()?;
+        // Parts of uploads lie in a directory of the service.
+        let parts = outcome.stored_bytes.saturating_sub(
+            (target.metadata()).map_or(0, |metadata| metadata.blocks().saturating_mul(512)),
+        );
+        if parts > 0 {
+            let text = format!("{parts} bytes are stored beside the file");
+            outcome.findings.push(text);
+        }
         let left = temporary_files(&self.target).map_err(io_error(&self.target))?;
         if !left.is_empty() {
             outcome
@@ -329,6 +394,22 @@ impl KillSite {
         }
         Ok(())
     }
+}
+
+/// Of files and of directories beneath, which some services have for parts.
+fn stored_below(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)?.flatten() {
+        // One may get its final name meanwhile, or go.
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        bytes += match metadata.is_dir() {
+            true => stored_below(&entry.path()).unwrap_or(0),
+            false => metadata.blocks() * 512,
+        };
+    }
+    Ok(bytes)
 }
 
 /// The zeros of a sparse file are written at the destination.

@@ -26,6 +26,7 @@ pub mod kills;
 mod memory_disk;
 mod outcome;
 pub mod plan;
+mod relay;
 pub mod service;
 mod stage;
 mod store;

@@ -149,9 +149,14 @@ impl S3Server {
 
     /// By which `godwit` and `rclone` find it, and who they are.
     pub fn variables(&self) -> Vec<(String, String)> {
+        self.variables_at(self.addr)
+    }
+
+    /// The same for those who come by way of another address.
+    pub fn variables_at(&self, addr: SocketAddr) -> Vec<(String, String)> {
         let [access, secret] = KEYS;
         let pairs = [
-            ("AWS_ENDPOINT_URL", format!("http://{}", self.addr)),
+            ("AWS_ENDPOINT_URL", format!("http://{addr}")),
             ("AWS_ACCESS_KEY_ID", access.to_owned()),
             ("AWS_SECRET_ACCESS_KEY", secret.to_owned()),
             ("AWS_REGION", "us-east-1".to_owned()),

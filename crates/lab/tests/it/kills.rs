@@ -3,6 +3,7 @@
 use godwit_lab::faults::kills::{
     self, BUFFERS_BYTES_MAX, CopyDirection, KillPlan, Over, RANGE_BYTES_MAX,
 };
+use godwit_lab::peers::s3::Kind;
 use tempfile::TempDir;
 
 use crate::support::{Need, have};
@@ -58,6 +59,20 @@ fn an_upload_over_https_goes_on_after_each_kill() {
 #[test]
 fn a_download_over_https_goes_on_after_each_kill() {
     copy(CopyDirection::Down, Over::Https);
+}
+
+#[test]
+fn an_upload_to_a_bucket_goes_on_after_each_kill() {
+    if have(&[Need::S3(Kind::Versitygw)]) {
+        copy(CopyDirection::Up, Over::S3);
+    }
+}
+
+#[test]
+fn a_download_from_a_bucket_goes_on_after_each_kill() {
+    if have(&[Need::S3(Kind::Versitygw)]) {
+        copy(CopyDirection::Down, Over::S3);
+    }
 }
 
 #[test]
