@@ -256,6 +256,32 @@ fn objects_that_were_files_before_the_service_came_are_fetched_in_parts() {
     assert_holds(&site.local.path().join("back"), &bytes);
 }
 
+#[test]
+fn the_checksum_of_an_object_comes_with_it_and_is_compared() {
+    let Some(site) = Site::start(Kind::Versitygw) else {
+        return;
+    };
+    write_noise(&site.local.path().join("f"), 100_000, 1);
+    let said = site.godwit(&["cp", "-vv", &site.local("f"), &url("f")]);
+    assert!(
+        !said.contains(".part"),
+        "no other name is asked for: {said}"
+    );
+    let said = site.godwit(&["cp", "-vv", &url("f"), &site.local("back")]);
+    let (_, after) = said.split_once("-> GET").expect("it is fetched");
+    assert!(!after.contains("-> HEAD"), "{said}");
+    assert!(!said.contains("not verified"), "{said}");
+    // Behind the service's back.
+    write_noise(&site.server.directory(BUCKET).join("f"), 100_000, 2);
+    let wrong = site.try_godwit(
+        &["cp", "--retries", "1", &url("f"), &site.local("other")],
+        &[],
+    );
+    assert!(!wrong.status.success(), "{}", wrong.log());
+    assert!(wrong.log().contains("CRC32C"), "{}", wrong.log());
+    assert!(!site.local.path().join("other").exists());
+}
+
 fn an_upload_that_was_killed_is_gone_on_with_or_removed(kind: Kind) {
     let Some(site) = Site::start(kind) else {
         return;

@@ -203,7 +203,8 @@ impl Session {
     pub(crate) async fn can_rename(&mut self, directory: &FtpPath) -> Result<bool> {
         let endpoint = Arc::clone(&self.endpoint);
         let capabilities = &endpoint.capabilities;
-        if capabilities.record(Observed::RenameProbed) {
+        // An object has its name when it is whole, and nothing is renamed.
+        if !endpoint.is_bucket() && capabilities.record(Observed::RenameProbed) {
             let doing = format!("ask to rename in {}", self.endpoint.url(directory));
             let name = temporary_name();
             let nothing = |name: &str| directory.join(name.as_bytes()).map(Command::Rnfr);

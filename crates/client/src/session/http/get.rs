@@ -8,13 +8,14 @@ use std::{
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
 use godwit_http::range::ContentRange;
-use godwit_http_client::{HeaderValue, Method, Request, StatusCode, header};
+use godwit_http_client::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use godwit_proto::error::{StorageFailure, TransferFailure};
 use parking_lot::Mutex;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    bucket::told_sums::{self, ObjectSums},
     commands::IDENTITY,
     region::{Failure, Piece, Region, Validator},
     replies::{Failed, refusal, reply},
@@ -131,6 +132,8 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
         None => Some(format!("bytes={from}-")),
     };
     let validator = job.region.validator();
+    let server = Arc::clone(&wire.server);
+    let bucket = server.bucket.as_ref();
     let request = |target: &str| {
         let mut request = Request::new(Method::GET, target);
         let mut add = |name, text: &str| {
@@ -139,6 +142,10 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
             }
         };
         add(header::ACCEPT_ENCODING, IDENTITY);
+        if is_whole && bucket.is_some() {
+            let (name, value) = told_sums::MODE;
+            add(HeaderName::from_static(name), value);
+        }
         if let Some(range) = &range {
             add(header::RANGE, range);
         }
@@ -153,8 +160,8 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
         Ok(exchange) => exchange,
         Err(error) => return Err(Failure::Crowded(Box::new(unreached(error)))),
     };
-    let is_bucket = wire.server.bucket.is_some();
-    let has_parts = check_head(&mut exchange, job, piece, (range.is_some(), is_bucket)).await?;
+    let is_part = range.is_some();
+    let has_parts = check_head(&mut exchange, job, piece, (is_part, bucket.is_some())).await?;
     let told = validator_of(&exchange);
     if piece.is_first && told.is_none() && has_parts && !piece.is_rest {
         job.region.begin_alone(lane);
@@ -169,6 +176,9 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
         job.region.begun(lane, told, has_parts);
     }
     if receive(&mut exchange, job, lane, piece).await? {
+        if let Some(bucket) = bucket.filter(|_| is_whole) {
+            bucket.sums.keep(&job.target, ObjectSums::read(&exchange));
+        }
         wire.done(exchange).await;
     }
     Ok(())

@@ -1,6 +1,5 @@
 //! Commands of a session as requests to a bucket.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use godwit_http::{
     conditions::parse_date,
     multistatus::Resource,
@@ -14,7 +13,10 @@ use godwit_http_client::{
 };
 use godwit_proto::{ChecksumAlgorithm, Command, FtpPath, Reply};
 
-use super::signing::{Bucket, meant};
+use super::{
+    signing::{Bucket, meant},
+    told_sums::{self, ObjectSums},
+};
 use crate::{
     endpoint::uploads::PendingObject,
     session::http::{
@@ -325,29 +327,25 @@ impl HttpControl {
             let value = value.filter(|_| algorithm == ChecksumAlgorithm::Crc32c);
             return Ok(value.map_or_else(untold, |value| reply(213, &format!("{value:08x}"))));
         }
-        let name = match algorithm {
-            ChecksumAlgorithm::Crc32c => "x-amz-checksum-crc32c",
-            ChecksumAlgorithm::Sha1 => "x-amz-checksum-sha1",
-            ChecksumAlgorithm::Sha256 => "x-amz-checksum-sha256",
-            _ => return Ok(untold()),
-        };
-        let mode = [("x-amz-checksum-mode", "ENABLED".to_owned())];
-        let exchange = self.head(path, &mode).await?;
-        if !exchange.answer.status.is_success() {
-            return Ok(self.refused(exchange, Failed::Status).await);
+        if !ObjectSums::may_have(algorithm) {
+            return Ok(untold());
         }
-        // Where that is not told, an object that came in parts has a tag that ends in their number.
-        let tag = exchange.header(header::ETAG).unwrap_or_default();
-        let is_whole = match exchange.answer.header("x-amz-checksum-type") {
-            Some(kind) => kind == "FULL_OBJECT",
-            None => !tag.contains('-'),
+        let bucket = self.bucket()?;
+        let sums = match bucket.sums.take(&bucket.target(path)) {
+            Some(sums) => sums,
+            None => {
+                let (name, value) = told_sums::MODE;
+                let exchange = self.head(path, &[(name, value.to_owned())]).await?;
+                if !exchange.answer.status.is_success() {
+                    return Ok(self.refused(exchange, Failed::Status).await);
+                }
+                let sums = ObjectSums::read(&exchange);
+                self.wire.done(exchange).await;
+                sums
+            }
         };
-        let value = exchange.answer.header(name).filter(|_| is_whole);
-        // One of parts ends in their number, and is no base64.
-        let value = value.and_then(|value| STANDARD.decode(value).ok());
-        self.wire.done(exchange).await;
-        let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(value.map_or_else(untold, |bytes| reply(213, &hex(bytes) as &String)))
+        let sum = sums.of(algorithm);
+        Ok(sum.map_or_else(untold, |sum| reply(213, &sum)))
     }
 }
 

@@ -8,6 +8,7 @@ use godwit_proto::FtpPath;
 use openssl::{error::ErrorStack, hash::MessageDigest, pkey::PKey, sha::sha256, sign::Signer};
 use zeroize::Zeroizing;
 
+use super::told_sums::ToldSums;
 use crate::{
     auth::aws::{Keys, Service},
     endpoint::Endpoint,
@@ -20,6 +21,7 @@ pub(in crate::session::http) struct Bucket {
     base: String,
     region: String,
     keys: Option<Keys>,
+    pub(in crate::session::http) sums: ToldSums,
 }
 
 impl Bucket {
@@ -31,6 +33,7 @@ impl Bucket {
             },
             region: service.region.clone(),
             keys: service.keys.clone(),
+            sums: ToldSums::default(),
             endpoint: Arc::clone(endpoint),
         }
     }

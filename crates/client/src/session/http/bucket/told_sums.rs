@@ -1,0 +1,84 @@
+//! Checksums that a service told with objects, so that those which were fetched whole cost no
+//! further request.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use godwit_http_client::header;
+use godwit_proto::ChecksumAlgorithm;
+use parking_lot::Mutex;
+
+use crate::session::http::server::Exchange;
+
+/// A header of requests: the service is to tell what it has.
+pub(in crate::session::http) const MODE: (&str, &str) = ("x-amz-checksum-mode", "ENABLED");
+
+/// Objects that are remembered, at most.
+const OBJECTS_MAX: usize = 1024;
+
+/// How long they are: the one that was fetched is checked at once, or not at all.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// Those of fetched objects that nobody has asked for yet, by the target of their requests.
+#[derive(Default)]
+pub(in crate::session::http) struct ToldSums(Mutex<HashMap<String, (Instant, ObjectSums)>>);
+
+impl ToldSums {
+    pub(in crate::session::http) fn keep(&self, target: &str, sums: ObjectSums) {
+        let mut kept = self.0.lock();
+        if kept.len() >= OBJECTS_MAX {
+            kept.clear();
+        }
+        kept.insert(target.to_owned(), (Instant::now(), sums));
+    }
+
+    pub(super) fn take(&self, target: &str) -> Option<ObjectSums> {
+        let (since, sums) = self.0.lock().remove(target)?;
+        (since.elapsed() < KEPT).then_some(sums)
+    }
+}
+
+/// Of all bytes of an object, as its service tells them.
+pub(in crate::session::http) struct ObjectSums([(ChecksumAlgorithm, Option<Vec<u8>>); 3]);
+
+impl ObjectSums {
+    /// What a service has of an object that came in parts may be a checksum of their checksums,
+    /// and is no such sum.
+    pub(in crate::session::http) fn read(exchange: &Exchange) -> Self {
+        // Where that is not told, an object that came in parts has a tag that ends in their number.
+        let tag = exchange.header(header::ETAG).unwrap_or_default();
+        let is_whole = match exchange.answer.header("x-amz-checksum-type") {
+            Some(kind) => kind == "FULL_OBJECT",
+            None => !tag.contains('-'),
+        };
+        let read = |algorithm, name| {
+            let value = exchange.answer.header(name).filter(|_| is_whole);
+            // One of parts ends in their number, and is no base64.
+            let value = value.and_then(|value| STANDARD.decode(value).ok());
+            (algorithm, value)
+        };
+        Self([
+            read(ChecksumAlgorithm::Crc32c, "x-amz-checksum-crc32c"),
+            read(ChecksumAlgorithm::Sha1, "x-amz-checksum-sha1"),
+            read(ChecksumAlgorithm::Sha256, "x-amz-checksum-sha256"),
+        ])
+    }
+
+    /// In hexadecimal digits.
+    pub(super) fn of(&self, algorithm: ChecksumAlgorithm) -> Option<String> {
+        let (_, sum) = self.0.iter().find(|(of, _)| *of == algorithm)?;
+        let sum = sum.as_ref()?;
+        Some(sum.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Whether services tell such sums at all.
+    pub(super) fn may_have(algorithm: ChecksumAlgorithm) -> bool {
+        matches!(
+            algorithm,
+            ChecksumAlgorithm::Crc32c | ChecksumAlgorithm::Sha1 | ChecksumAlgorithm::Sha256
+        )
+    }
+}
