@@ -177,7 +177,9 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
     }
     if receive(&mut exchange, job, lane, piece).await? {
         if let Some(bucket) = bucket.filter(|_| is_whole) {
-            bucket.sums.keep(&job.target, ObjectSums::read(&exchange));
+            bucket
+                .sums
+                .keep(&job.target, ObjectSums::read(&exchange.answer));
         }
         wire.done(exchange).await;
     }

@@ -339,7 +339,7 @@ impl HttpControl {
                 if !exchange.answer.status.is_success() {
                     return Ok(self.refused(exchange, Failed::Status).await);
                 }
-                let sums = ObjectSums::read(&exchange);
+                let sums = ObjectSums::read(&exchange.answer);
                 self.wire.done(exchange).await;
                 sums
             }

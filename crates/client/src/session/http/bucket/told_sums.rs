@@ -7,11 +7,9 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use godwit_http_client::header;
+use godwit_http_client::Answer;
 use godwit_proto::ChecksumAlgorithm;
 use parking_lot::Mutex;
-
-use crate::session::http::server::Exchange;
 
 /// A header of requests: the service is to tell what it has.
 pub(in crate::session::http) const MODE: (&str, &str) = ("x-amz-checksum-mode", "ENABLED");
@@ -47,15 +45,15 @@ pub(in crate::session::http) struct ObjectSums([(ChecksumAlgorithm, Option<Vec<u
 impl ObjectSums {
     /// What a service has of an object that came in parts may be a checksum of their checksums,
     /// and is no such sum.
-    pub(in crate::session::http) fn read(exchange: &Exchange) -> Self {
+    pub(in crate::session::http) fn read(answer: &Answer) -> Self {
         // Where that is not told, an object that came in parts has a tag that ends in their number.
-        let tag = exchange.header(header::ETAG).unwrap_or_default();
-        let is_whole = match exchange.answer.header("x-amz-checksum-type") {
+        let tag = answer.header("etag").unwrap_or_default();
+        let is_whole = match answer.header("x-amz-checksum-type") {
             Some(kind) => kind == "FULL_OBJECT",
             None => !tag.contains('-'),
         };
         let read = |algorithm, name| {
-            let value = exchange.answer.header(name).filter(|_| is_whole);
+            let value = answer.header(name).filter(|_| is_whole);
             // One of parts ends in their number, and is no base64.
             let value = value.and_then(|value| STANDARD.decode(value).ok());
             (algorithm, value)
