@@ -117,9 +117,9 @@ fn the_depth_is_the_users_where_he_fixes_it() {
         assert_same(&top, &back);
         for (ran, verb) in [(&put, "STOR"), (&get, "RETR")] {
             // A large depth is not reached to the last where files are found no faster than they
-            // are copied.
+            // are copied, but none stays at the one before.
             let unanswered = most_unanswered(ran, verb);
-            let enough = (most.min(20)..=most).contains(&unanswered);
+            let enough = (most.min(6)..=most).contains(&unanswered);
             assert!(enough, "{unanswered} {}", ran.err);
         }
     }
