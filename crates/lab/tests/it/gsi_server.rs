@@ -419,7 +419,7 @@ fn the_grid_library_copies_many_files_in_one_call() {
     let targets = names.map(|name| url(&to, name));
     let mut arguments = vec!["-c", gfal::BULK_COPY];
     arguments.extend(sources.iter().chain(&targets).map(String::as_str));
-    // It crashes now and then ("free(): invalid pointer"), whoever serves it: that is its own.
+    // gfal2 sometimes crashes in its own code ("free(): invalid pointer"), with any server.
     let crashed = |finished: &Finished| finished.status.signal().is_some();
     let mut runs = (0..3).map(|_| run(&gfal::PYTHON, &environment, &arguments));
     let finished = runs.find(|finished| !crashed(finished));

@@ -1,5 +1,5 @@
-//! Checksums that a service told with objects, so that those which were fetched whole cost no
-//! further request.
+//! Checksums that a service sent with an object. The check after a download of a whole object
+//! needs no request of its own.
 
 use std::{
     collections::HashMap,
@@ -17,10 +17,11 @@ pub(in crate::session::http) const MODE: (&str, &str) = ("x-amz-checksum-mode", 
 /// Objects that are remembered, at most.
 const OBJECTS_MAX: usize = 1024;
 
-/// How long they are: the one that was fetched is checked at once, or not at all.
+/// How long a checksum is kept. An object is checked directly after its download, or not at all.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// Those of fetched objects that nobody has asked for yet, by the target of their requests.
+/// Checksums that came with fetched objects and have not been used yet. The key is the target of
+/// the request.
 #[derive(Default)]
 pub(in crate::session::http) struct ToldSums(Mutex<HashMap<String, (Instant, ObjectSums)>>);
 
@@ -39,7 +40,7 @@ impl ToldSums {
     }
 }
 
-/// Of all bytes of an object, as its service tells them.
+/// The checksums of all bytes of an object, as its service computed them.
 pub(in crate::session::http) struct ObjectSums([(ChecksumAlgorithm, Option<Vec<u8>>); 3]);
 
 impl ObjectSums {
