@@ -40,21 +40,26 @@ pub(crate) fn run() -> Result<(), String> {
         .map_err(|e| format!("cannot run cargo test: {e}"))?;
     let out = running.stdout.take().ok_or("no standard output")?;
     let err = running.stderr.take().ok_or("no standard error")?;
-    let failed = thread::spawn(|| passed_on(out, &mut std::io::stdout(), failed_test));
+    let told = thread::spawn(|| passed_on(out, &mut std::io::stdout(), failure));
     let targets = passed_on(err, &mut std::io::stderr(), failed_target);
-    let failed = failed.join().map_err(|_| "cannot read the output")?;
+    let told = told.join().map_err(|_| "cannot read the output")?;
     let status = running.wait().map_err(|e| e.to_string())?;
     if status.success() {
         return Ok(());
     }
-    if failed.is_empty() || targets.is_empty() || failed.len() > REPEATED_AT_MOST {
+    let programs = told.iter().filter(|told| told.test().is_none()).count();
+    let failed: Vec<&str> = told.iter().filter_map(Failure::test).collect();
+    // A program that ended before it said how it went may hide failures, and so do documents'.
+    if failed.is_empty() || programs != targets.len() || failed.len() > REPEATED_AT_MOST {
         return Err(format!("{} tests failed ({status})", failed.len()));
     }
-    for target in &targets {
-        let mut again = cargo(&["test"]);
-        again.args(target.split(' ')).args(["--", "--exact"]);
-        command(again.args(&failed))?;
+    if let Some(target) = targets.iter().find(|target| target.ends_with("--doc")) {
+        return Err(format!("an example in the documents of {target} failed"));
     }
+    // The same selection of packages as before, or cargo would build libraries anew.
+    let mut again = cargo(&["test", "--workspace", "--lib", "--bins", "--tests"]);
+    again.env(RUNNER, LIMIT).args(["--", "--exact"]);
+    command(again.args(&failed))?;
     say("failed among the others and passed alone; each is a race to be found:");
     for name in &failed {
         say(&format!("  unsteady: {name}"));
@@ -62,12 +67,26 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
+/// What a line of a test program's output says of failures.
+#[derive(Debug, PartialEq)]
+enum Failure {
+    /// The test of this name.
+    Test(String),
+    /// The program is at its end, with failures.
+    Program,
+}
+
+impl Failure {
+    fn test(&self) -> Option<&str> {
+        match self {
+            Failure::Test(name) => Some(name),
+            Failure::Program => None,
+        }
+    }
+}
+
 /// Copies a stream line by line; what `pick` finds in its lines.
-fn passed_on(
-    from: impl Read,
-    to: &mut impl Write,
-    pick: fn(&str) -> Option<String>,
-) -> Vec<String> {
+fn passed_on<T>(from: impl Read, to: &mut impl Write, pick: fn(&str) -> Option<T>) -> Vec<T> {
     let lines = BufReader::new(from).lines().map_while(Result::ok);
     lines
         .filter_map(|line| {
@@ -78,10 +97,13 @@ fn passed_on(
         .collect()
 }
 
-/// The name in `test NAME ... FAILED`.
-fn failed_test(line: &str) -> Option<String> {
+/// `test NAME ... FAILED`, or the closing line of a program with failures.
+fn failure(line: &str) -> Option<Failure> {
+    if line.starts_with("test result: FAILED") {
+        return Some(Failure::Program);
+    }
     let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
-    Some(name.to_owned())
+    Some(Failure::Test(name.to_owned()))
 }
 
 /// The arguments in a line of cargo's closing list: `-p PACKAGE --test NAME`, each in backquotes.
@@ -92,13 +114,18 @@ fn failed_target(line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{failed_target, failed_test};
+    use super::{Failure, failed_target, failure};
 
     #[test]
     fn what_failed_is_read_from_the_output() {
-        assert_eq!(failed_test("test a::b ... FAILED").as_deref(), Some("a::b"));
-        assert_eq!(failed_test("test a::b ... ok"), None);
-        assert_eq!(failed_test("test result: FAILED. 1 passed"), None);
+        let failed = failure("test a::b ... FAILED");
+        assert_eq!(failed, Some(Failure::Test("a::b".to_owned())));
+        assert_eq!(failure("test a::b ... ok"), None);
+        assert_eq!(
+            failure("test result: FAILED. 1 passed"),
+            Some(Failure::Program)
+        );
+        assert_eq!(failure("test result: ok. 1 passed"), None);
         let target = failed_target("    `-p godwit-client --test it`");
         assert_eq!(target.as_deref(), Some("-p godwit-client --test it"));
         assert_eq!(failed_target("error: 1 target failed:"), None);
