@@ -120,7 +120,7 @@ struct FixedRow<'a> {
     file: &'a FileRequest,
     /// As [`FileExtra`] was stored: read in place.
     ///
-    /// [`FileExtra`]: super::submission::FileExtra
+    /// [`FileExtra`]: super::submission::files::FileExtra
     extra: Option<&'a Value>,
 }
 

@@ -4,15 +4,13 @@ mod files;
 mod params;
 mod values;
 
-use godwit_service_api::job::{
-    FileOrder, FileRequest, JobOptions, MAX_ORDERED_FILES, Overwrite, Verify,
-};
+use godwit_service_api::job::{FileOrder, FileRequest, JobOptions, Overwrite, Verify};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub(super) use self::{
-    files::{FileExtra, storage},
+    files::storage,
     values::{extra, stored_extra},
 };
 use self::{
@@ -341,7 +339,7 @@ mod tests {
         let of_job: JobExtra = extra(job.options.metadata.as_ref()).unwrap();
         assert_eq!((of_job.job_type.as_str(), of_job.source_se), ("R", None));
         let index = |file: &FileRequest| {
-            let extra: FileExtra = extra(file.metadata.as_ref()).unwrap();
+            let extra: files::FileExtra = extra(file.metadata.as_ref()).unwrap();
             extra.file_index
         };
         assert_eq!(job.files.iter().map(index).collect::<Vec<_>>(), [0, 0]);

@@ -1,6 +1,6 @@
 //! Values of a submission, each with its bound.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
