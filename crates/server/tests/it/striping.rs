@@ -1,7 +1,7 @@
 //! Sessions whose data moves on data nodes.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
@@ -127,6 +127,30 @@ fn clients_are_spread_over_the_nodes() {
     let mut hosts: Vec<_> = sessions.iter_mut().map(|ftp| ftp.pasv().ip()).collect();
     hosts.sort();
     assert_eq!(hosts, [2, 2, 3, 3, 4, 4].map(host));
+}
+
+#[test]
+fn a_thousand_sessions_over_eight_nodes_are_even_within_a_fifth() {
+    let site = Site::new();
+    let nodes: Vec<_> = (2..10).map(|number| site.node(number)).collect();
+    let addresses: Vec<_> = nodes.iter().map(|node| node.address).collect();
+    let server = site.front_end(&addresses);
+    let (mut open, mut of) = (Vec::new(), BTreeMap::new());
+    for number in 0..1000_usize {
+        // Some stay long and others leave at once, as people do.
+        if open.len() == 64 {
+            open.swap_remove(number.wrapping_mul(0x9E37_79B9) % 64);
+        }
+        let mut ftp = server.login();
+        *of.entry(ftp.pasv().ip()).or_insert(0) += 1;
+        open.push(ftp);
+    }
+    assert_eq!(of.len(), 8, "{of:?}");
+    let even = 100..=150;
+    assert!(
+        of.values().all(|sessions| even.contains(sessions)),
+        "{of:?}"
+    );
 }
 
 #[test]
