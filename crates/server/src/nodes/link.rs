@@ -4,7 +4,7 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
-use super::messages::{BadNodeMessage, Message, decode, encode};
+use super::messages::{BadNodeMessage, MESSAGE_MAX, Message, decode, encode};
 
 /// Between two beats.
 const BEAT: Duration = Duration::from_millis(500);
@@ -25,6 +25,12 @@ const SILENT_BEATS_MAX: u32 = 5;
 
 /// Time for a message to leave. The other end reads all the time.
 const WRITE_LIMIT: Duration = Duration::from_millis(2500);
+
+/// Time for the last words of an end that takes none of ours any more.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
+
+/// Bytes of them: one message, and what was on its way before it.
+const LAST_WORDS_BYTES: usize = 2 * MESSAGE_MAX;
 
 /// Messages that wait for this end, or for the stream.
 pub(crate) const QUEUE: usize = 256;
@@ -68,10 +74,24 @@ where
 {
     let (reader, writer) = split(stream);
     let (silent, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+    // Bytes that may still be read.
+    let left = AtomicUsize::new(usize::MAX);
     let mut waiting = VecDeque::new();
-    let ended = tokio::select! {
-        ended = write_all(writer, outgoing, &silent, &is_over) => ended,
-        ended = read_all(reader, &incoming, &silent, &mut waiting) => ended,
+    let ended = {
+        let reading = read_all(reader, &incoming, &silent, &left, &mut waiting);
+        tokio::pin!(reading);
+        tokio::select! {
+            ended = &mut reading => ended,
+            ended = write_all(writer, outgoing, &silent, &is_over) => match ended {
+                // The other end takes nothing any more. It may have said why before.
+                Err(broken @ NodeLinkError::Broken(_)) => {
+                    left.store(LAST_WORDS_BYTES, Ordering::Relaxed);
+                    let last = timeout(LAST_WORDS_LIMIT, reading).await;
+                    last.unwrap_or(Err(broken))
+                }
+                ended => ended,
+            },
+        }
     };
     if is_over.load(Ordering::Relaxed) {
         return Ok(());
@@ -119,12 +139,14 @@ async fn write_all<Out: Message>(
     }
 }
 
-/// `waiting`: messages for which this end has no room yet. Where one can say what two say, one
-/// does, so that an end which is busy with a slow client loses nothing.
+/// `left`: bytes that it may still take; it ends where there are none. `waiting`: messages for
+/// which this end has no room yet. Where one can say what two say, one does, so that an end which is
+/// busy with a slow client loses nothing.
 async fn read_all<In: Message>(
     mut reader: impl AsyncRead + Unpin,
     incoming: &mpsc::Sender<In>,
     silent: &AtomicU32,
+    left: &AtomicUsize,
     waiting: &mut VecDeque<In>,
 ) -> Result<(), NodeLinkError> {
     let mut bytes = Vec::new();
@@ -145,9 +167,11 @@ async fn read_all<In: Message>(
             },
             count = reader.read(&mut chunk) => {
                 let count = count?;
-                if count == 0 {
+                let may_take = left.load(Ordering::Relaxed);
+                if count == 0 || count > may_take {
                     return Err(NodeLinkError::Closed);
                 }
+                left.store(may_take - count, Ordering::Relaxed);
                 silent.store(0, Ordering::Relaxed);
                 bytes.extend_from_slice(&chunk[..count]);
                 while let Some(message) = decode::<In>(&mut bytes)? {
@@ -288,6 +312,67 @@ mod tests {
             assert!(matches!(last, Some(NodeReport::Refused { .. })), "{last:?}");
             assert!(matches!(front.await.unwrap(), Err(NodeLinkError::Closed)));
             assert!(node.await.unwrap().is_ok());
+        });
+    }
+
+    /// A stream into which no byte goes, and the other end of what is read from it.
+    fn read_only() -> (impl AsyncRead + AsyncWrite + Unpin, tokio::io::DuplexStream) {
+        let (reader, other) = tokio::io::duplex(1 << 20);
+        let (writer, gone) = tokio::io::duplex(1);
+        drop(gone);
+        (tokio::io::join(reader, writer), other)
+    }
+
+    #[test]
+    fn last_words_are_read_when_nothing_can_be_said_any_more() {
+        runtime().block_on(async {
+            let (front, mut other) = read_only();
+            let (_orders, of_front) = mpsc::channel(QUEUE);
+            let (to_front, mut reports) = mpsc::channel(QUEUE);
+            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            // The first beat has failed when this comes.
+            tokio::time::sleep(LAST_WORDS_LIMIT / 4).await;
+            let why = "enough".to_owned();
+            let last = encode(&NodeReport::Refused { why }).unwrap();
+            other.write_all(&last).await.unwrap();
+            drop(other);
+            let last = reports.recv().await;
+            assert!(matches!(last, Some(NodeReport::Refused { .. })), "{last:?}");
+            assert!(matches!(front.await.unwrap(), Err(NodeLinkError::Closed)));
+        });
+    }
+
+    #[test]
+    fn last_words_have_a_limit_of_time_and_of_bytes() {
+        runtime().block_on(async {
+            for talks in [false, true] {
+                let (front, mut other) = read_only();
+                let (_orders, of_front) = mpsc::channel(QUEUE);
+                let (to_front, _) = mpsc::channel(QUEUE);
+                let carried = carry::<_, NodeOrder, NodeReport>(front, of_front, to_front);
+                let talking = async {
+                    let beats = encode(&NodeReport::beat()).unwrap().repeat(1000);
+                    let mut said = 0;
+                    while talks && other.write_all(&beats).await.is_ok() {
+                        said += beats.len();
+                        // The other end has its turn.
+                        tokio::task::yield_now().await;
+                    }
+                    if !talks {
+                        std::future::pending::<()>().await;
+                    }
+                    said
+                };
+                let ended = tokio::select! {
+                    biased;
+                    ended = carried => ended,
+                    said = talking => panic!("it ended after {said} bytes without a word"),
+                };
+                match talks {
+                    false => assert!(matches!(ended, Err(NodeLinkError::Broken(_))), "{ended:?}"),
+                    true => assert!(matches!(ended, Err(NodeLinkError::Closed)), "{ended:?}"),
+                }
+            }
         });
     }
 
