@@ -79,6 +79,10 @@ impl File for HashingFile {
         Ok(())
     }
 
+    fn may_write(&self) -> bool {
+        self.file.may_write()
+    }
+
     fn metadata(&self) -> Result<Metadata> {
         self.file.metadata()
     }

@@ -154,6 +154,11 @@ pub trait File: Send + Sync + 'static {
         let _ = offset;
         u64::MAX
     }
+    /// Bytes may be written now. Asked before each write that goes past the methods of this file,
+    /// by its descriptor ([`FastPath`]); where they may not, [`Self::write_all_at`] says why.
+    fn may_write(&self) -> bool {
+        true
+    }
     /// Of a file that is written and read at the same time: the next step is up to those who read,
     /// as the first byte that was not read is there. Else it is up to those who write. A limit on
     /// waits counts for the ones it is up to.

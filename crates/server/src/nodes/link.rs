@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use super::messages::{BadNodeMessage, MESSAGE_MAX, Message, decode, encode};
+use super::pulse::Pulse;
 
 /// Between two beats.
 const BEAT: Duration = Duration::from_millis(500);
@@ -61,28 +62,31 @@ impl NodeLinkError {
 }
 
 /// Carries messages until this end drops its own side of the queues (`Ok`), or the link ends. What
-/// has arrived before the end is still delivered.
+/// has arrived before the end is still delivered. `pulse`: what is known of the other end
+/// meanwhile; it is over when the link is.
 pub(crate) async fn carry<S, Out, In>(
     stream: S,
     outgoing: mpsc::Receiver<Out>,
     incoming: mpsc::Sender<In>,
+    pulse: &Pulse,
 ) -> Result<(), NodeLinkError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     Out: Message,
     In: Message,
 {
+    let _over = EndsPulse(pulse);
     let (reader, writer) = split(stream);
     let (silent, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
     // Bytes that may still be read.
     let left = AtomicUsize::new(usize::MAX);
     let mut waiting = VecDeque::new();
     let ended = {
-        let reading = read_all(reader, &incoming, &silent, &left, &mut waiting);
+        let reading = read_all(reader, &incoming, &silent, &left, pulse, &mut waiting);
         tokio::pin!(reading);
         tokio::select! {
             ended = &mut reading => ended,
-            ended = write_all(writer, outgoing, &silent, &is_over) => match ended {
+            ended = write_all(writer, outgoing, &silent, &is_over, pulse) => match ended {
                 // The other end takes nothing any more. It may have said why before.
                 Err(broken @ NodeLinkError::Broken(_)) => {
                     left.store(LAST_WORDS_BYTES, Ordering::Relaxed);
@@ -93,11 +97,12 @@ where
             },
         }
     };
+    pulse.end();
     if is_over.load(Ordering::Relaxed) {
         return Ok(());
     }
     if ended.is_err() {
-        for message in waiting {
+        while let Some(message) = waiting.pop_front() {
             if incoming.send(message).await.is_err() {
                 break;
             }
@@ -106,12 +111,22 @@ where
     ended
 }
 
+/// Also where the link is dropped.
+struct EndsPulse<'a>(&'a Pulse);
+
+impl Drop for EndsPulse<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// `silent`: beats of ours without a sign of the other end; `is_over`: this end has said all.
 async fn write_all<Out: Message>(
     mut writer: impl AsyncWrite + Unpin,
     mut outgoing: mpsc::Receiver<Out>,
     silent: &AtomicU32,
     is_over: &AtomicBool,
+    pulse: &Pulse,
 ) -> Result<(), NodeLinkError> {
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -124,6 +139,7 @@ async fn write_all<Out: Message>(
                     // the other end has read that it is read on: a stream that ends with bytes
                     // unread is reset, and the last words may be lost.
                     is_over.store(true, Ordering::Relaxed);
+                    pulse.end();
                     drop(timeout(WRITE_LIMIT, writer.shutdown()).await);
                     sleep(WRITE_LIMIT).await;
                     return Ok(());
@@ -133,7 +149,10 @@ async fn write_all<Out: Message>(
                 if silent.fetch_add(1, Ordering::Relaxed) >= SILENT_BEATS_MAX {
                     return Err(NodeLinkError::Silent);
                 }
-                say(&mut writer, &Out::beat()).await?;
+                say(&mut writer, &Out::beat(pulse.next_beat())).await?;
+            }
+            () = pulse.came.notified(), if Out::ANSWERS_BEATS => {
+                say(&mut writer, &Out::beat(pulse.next_beat())).await?;
             }
         }
     }
@@ -147,6 +166,7 @@ async fn read_all<In: Message>(
     incoming: &mpsc::Sender<In>,
     silent: &AtomicU32,
     left: &AtomicUsize,
+    pulse: &Pulse,
     waiting: &mut VecDeque<In>,
 ) -> Result<(), NodeLinkError> {
     let mut bytes = Vec::new();
@@ -175,7 +195,8 @@ async fn read_all<In: Message>(
                 silent.store(0, Ordering::Relaxed);
                 bytes.extend_from_slice(&chunk[..count]);
                 while let Some(message) = decode::<In>(&mut bytes)? {
-                    if message.is_beat() {
+                    if let Some(beat) = message.as_beat() {
+                        pulse.hear(beat);
                         continue;
                     }
                     let message = match waiting.back_mut() {
@@ -211,7 +232,7 @@ pub(crate) async fn next_message<In: Message>(
         bytes.resize(4 + length_bytes, 0);
         stream.read_exact(&mut bytes[4..]).await?;
         let message = decode::<In>(&mut bytes)?;
-        if let Some(message) = message.filter(|message| !message.is_beat()) {
+        if let Some(message) = message.filter(|message| message.as_beat().is_none()) {
             return Ok(message);
         }
     }
@@ -252,6 +273,20 @@ mod tests {
     use super::*;
     use crate::nodes::messages::{Counts, FIRST_MESSAGE_MAX, NodeOrder, NodeReport, Spans};
 
+    /// As [`carry`], for a test that does not look at the pulse.
+    async fn carried<S, Out, In>(
+        stream: S,
+        outgoing: mpsc::Receiver<Out>,
+        incoming: mpsc::Sender<In>,
+    ) -> Result<(), NodeLinkError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+        Out: Message,
+        In: Message,
+    {
+        carry(stream, outgoing, incoming, &Pulse::new()).await
+    }
+
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -267,8 +302,10 @@ mod tests {
             let (to_front, mut reports) = mpsc::channel(QUEUE);
             let (answers, of_node) = mpsc::channel(QUEUE);
             let (to_node, mut heard) = mpsc::channel(QUEUE);
-            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
-            let node = tokio::spawn(carry::<_, NodeReport, NodeOrder>(node, of_node, to_node));
+            let front = tokio::spawn(carried::<_, NodeOrder, NodeReport>(
+                front, of_front, to_front,
+            ));
+            let node = tokio::spawn(carried::<_, NodeReport, NodeOrder>(node, of_node, to_node));
             orders.send(NodeOrder::Hello { version: 1 }).await.unwrap();
             orders.send(NodeOrder::Drop).await.unwrap();
             assert!(matches!(
@@ -296,9 +333,11 @@ mod tests {
             let (to_front, mut reports) = mpsc::channel(QUEUE);
             let (answers, of_node) = mpsc::channel(QUEUE);
             let (to_node, mut heard) = mpsc::channel(QUEUE);
-            let node = tokio::spawn(carry::<_, NodeReport, NodeOrder>(node, of_node, to_node));
+            let node = tokio::spawn(carried::<_, NodeReport, NodeOrder>(node, of_node, to_node));
             orders.try_send(NodeOrder::Abort).unwrap();
-            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            let front = tokio::spawn(carried::<_, NodeOrder, NodeReport>(
+                front, of_front, to_front,
+            ));
             heard.recv().await.unwrap();
             let why = "enough".to_owned();
             answers.try_send(NodeReport::Refused { why }).unwrap();
@@ -329,7 +368,9 @@ mod tests {
             let (front, mut other) = read_only();
             let (_orders, of_front) = mpsc::channel(QUEUE);
             let (to_front, mut reports) = mpsc::channel(QUEUE);
-            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            let front = tokio::spawn(carried::<_, NodeOrder, NodeReport>(
+                front, of_front, to_front,
+            ));
             // The first beat has failed when this comes.
             tokio::time::sleep(LAST_WORDS_LIMIT / 4).await;
             let why = "enough".to_owned();
@@ -349,9 +390,11 @@ mod tests {
                 let (front, mut other) = read_only();
                 let (_orders, of_front) = mpsc::channel(QUEUE);
                 let (to_front, _) = mpsc::channel(QUEUE);
-                let carried = carry::<_, NodeOrder, NodeReport>(front, of_front, to_front);
+                let carrying = carried::<_, NodeOrder, NodeReport>(front, of_front, to_front);
                 let talking = async {
-                    let beats = encode(&NodeReport::beat()).unwrap().repeat(1000);
+                    let beats = encode(&NodeReport::beat(Pulse::new().next_beat()))
+                        .unwrap()
+                        .repeat(1000);
                     let mut said = 0;
                     while talks && other.write_all(&beats).await.is_ok() {
                         said += beats.len();
@@ -365,7 +408,7 @@ mod tests {
                 };
                 let ended = tokio::select! {
                     biased;
-                    ended = carried => ended,
+                    ended = carrying => ended,
                     said = talking => panic!("it ended after {said} bytes without a word"),
                 };
                 match talks {
@@ -382,7 +425,7 @@ mod tests {
             let (front, _held) = tokio::io::duplex(100_000);
             let (_orders, of_front) = mpsc::channel(QUEUE);
             let (to_front, _reports) = mpsc::channel(QUEUE);
-            let ended = carry::<_, NodeOrder, NodeReport>(front, of_front, to_front).await;
+            let ended = carried::<_, NodeOrder, NodeReport>(front, of_front, to_front).await;
             assert!(matches!(ended, Err(NodeLinkError::Silent)), "{ended:?}");
         });
     }
@@ -394,7 +437,7 @@ mod tests {
             let (orders, of_front) = mpsc::channel(QUEUE);
             let (to_front, _reports) = mpsc::channel(QUEUE);
             orders.send(NodeOrder::Abort).await.unwrap();
-            let ended = carry::<_, NodeOrder, NodeReport>(front, of_front, to_front).await;
+            let ended = carried::<_, NodeOrder, NodeReport>(front, of_front, to_front).await;
             assert!(matches!(ended, Err(NodeLinkError::Silent)), "{ended:?}");
         });
     }
@@ -406,7 +449,9 @@ mod tests {
             let (front, mut other) = tokio::io::duplex(1 << 20);
             let (orders, of_front) = mpsc::channel(QUEUE);
             let (to_front, mut reports) = mpsc::channel(1);
-            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            let front = tokio::spawn(carried::<_, NodeOrder, NodeReport>(
+                front, of_front, to_front,
+            ));
             for bytes in 0..3 * QUEUE as u64 {
                 let progress = NodeReport::Progress {
                     transfer: 1,
@@ -457,7 +502,9 @@ mod tests {
             let (to_front, mut reports) = mpsc::channel(1);
             let flood = encode(&NodeReport::Noted).unwrap().repeat(QUEUE + 2);
             other.write_all(&flood).await.unwrap();
-            let front = tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
+            let front = tokio::spawn(carried::<_, NodeOrder, NodeReport>(
+                front, of_front, to_front,
+            ));
             while reports.recv().await.is_some() {}
             let error = front.await.unwrap().unwrap_err();
             assert!(matches!(error, NodeLinkError::Flood), "{error:?}");
@@ -480,8 +527,10 @@ mod tests {
                 let why = "y".repeat(1000);
                 answers.try_send(NodeReport::Refused { why }).unwrap();
             }
-            tokio::spawn(carry::<_, NodeOrder, NodeReport>(front, of_front, to_front));
-            tokio::spawn(carry::<_, NodeReport, NodeOrder>(node, of_node, to_node));
+            tokio::spawn(carried::<_, NodeOrder, NodeReport>(
+                front, of_front, to_front,
+            ));
+            tokio::spawn(carried::<_, NodeReport, NodeOrder>(node, of_node, to_node));
             for _ in 0..20 {
                 assert!(matches!(heard.recv().await, Some(NodeOrder::Look { .. })));
                 let report = reports.recv().await;
@@ -495,7 +544,9 @@ mod tests {
         runtime().block_on(async {
             let said = async |order: &NodeOrder| {
                 let (mut node, mut other) = tokio::io::duplex(1 << 20);
-                say(&mut other, &NodeOrder::Beat).await.unwrap();
+                say(&mut other, &NodeOrder::beat(Pulse::new().next_beat()))
+                    .await
+                    .unwrap();
                 say(&mut other, order).await.unwrap();
                 drop(other);
                 next_message::<NodeOrder>(&mut node, FIRST_MESSAGE_MAX).await
@@ -505,7 +556,7 @@ mod tests {
             let name = "x".repeat(FIRST_MESSAGE_MAX);
             let long = said(&NodeOrder::Look { name }).await;
             assert!(matches!(long, Err(NodeLinkError::Bad(_))), "{long:?}");
-            let nothing = said(&NodeOrder::Beat).await;
+            let nothing = said(&NodeOrder::beat(Pulse::new().next_beat())).await;
             assert!(matches!(nothing, Err(NodeLinkError::Broken(_))));
         });
     }
@@ -517,7 +568,7 @@ mod tests {
             let (_orders, of_front) = mpsc::channel(QUEUE);
             let (to_front, _reports) = mpsc::channel(QUEUE);
             other.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-            let ended = carry::<_, NodeOrder, NodeReport>(front, of_front, to_front).await;
+            let ended = carried::<_, NodeOrder, NodeReport>(front, of_front, to_front).await;
             assert!(matches!(ended, Err(NodeLinkError::Bad(_))), "{ended:?}");
         });
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
     net::SocketAddr,
     os::unix::fs::MetadataExt as _,
     path::Path,
@@ -210,6 +210,51 @@ fn a_node_that_says_nothing_any_more_is_noticed() {
     assert_ne!(before.ino(), after.ino());
     assert_eq!(before.mode(), after.mode());
     assert_eq!(fs::read(site.path().join("f")).unwrap(), b"whole");
+}
+
+/// It has bytes in its sockets when it is given up, and another has the file when it wakes up.
+#[test]
+fn a_node_that_wakes_up_writes_nothing_any_more() {
+    let site = Site::new();
+    let node = NodeProgram::start(&site, 2);
+    let server = site.front_end(&[node.address]);
+    // What the kernel moves by itself (splice), and what it does not.
+    for (name, bytes) in [("large", 100_000), ("small", 100)] {
+        eventually("the node is well", || {
+            server.login().call("PASV").code == 227
+        });
+        let path = site.path().join(name);
+        let mut ftp = server.login();
+        ftp.expect("MODE E", 200);
+        let mut data = ftp.passive();
+        ftp.send(&format!("STOR /{name}"));
+        ftp.await_code(150);
+        data.write_all(&data_block(0, b"abcd")).unwrap();
+        eventually("the first bytes are written", || {
+            fs::read(&path).is_ok_and(|bytes| bytes == b"abcd")
+        });
+        node.stop();
+        data.write_all(&data_block(4, &pattern(bytes, 1))).unwrap();
+        let (_, reply) = ftp.final_reply();
+        assert_eq!(reply.code, 426, "{reply:?}");
+        // Into the same file.
+        fs::write(&path, b"what others wrote").unwrap();
+        let before = fs::metadata(&path).unwrap();
+        node.signal(Signal::CONT);
+        let limit = Some(Duration::from_secs(20));
+        data.set_read_timeout(limit).unwrap();
+        let ended = data.read(&mut [0; 10]);
+        assert!(
+            !ended
+                .as_ref()
+                .is_err_and(|e| e.kind() == ErrorKind::WouldBlock),
+            "the node has given it up: {ended:?}"
+        );
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"what others wrote", "{name}");
+        let changed = |metadata: &fs::Metadata| (metadata.mtime(), metadata.mtime_nsec());
+        assert_eq!(changed(&after), changed(&before), "{name}");
+    }
 }
 
 /// Runs globus-url-copy; false where it is not installed.

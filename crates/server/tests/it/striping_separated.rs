@@ -240,10 +240,11 @@ fn say_to_node(cluster: &Cluster, orders: &[String]) -> Option<String> {
          \x20   send(order)\n\
          \x20   for _ in range(0 if order.startswith('{{\"Login') else 40):\n\
          \x20       text = take(struct.unpack('>I', take(4))[0]).decode()\n\
-         \x20       send('\"Beat\"')\n\
-         \x20       if text != '\"Beat\"':\n\
+         \x20       said = json.loads(text)\n\
+         \x20       if 'Beat' not in said:\n\
          \x20           print(text, flush=True)\n\
-         \x20           break\n",
+         \x20           break\n\
+         \x20       send(json.dumps({{'Beat': {{'sent': 0, 'heard': said['Beat']['sent']}}}}))\n",
         tls.authorities,
         tls.cert,
         node.ip(),
@@ -291,7 +292,7 @@ fn a_node_opens_files_as_the_account_whoever_asks() {
             path,
             r#"","file":"Unknown","base":0,"ranges":[[0,6]],"ascii":false}},"mode":"Stream"}}"#,
         ];
-        let hello = r#"{"Hello":{"version":2}}"#.to_owned();
+        let hello = r#"{"Hello":{"version":3}}"#.to_owned();
         let orders = [hello, login.concat(), connect.concat(), start.concat()];
         let Some(said) = say_to_node(&cluster, &orders) else {
             return;

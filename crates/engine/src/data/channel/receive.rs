@@ -473,7 +473,9 @@ impl Receiving {
         let Some(pipe) = lazy_pipe.pipe() else {
             return Ok(None);
         };
-        let came = match pipe.splice(&connection.stream, descriptor, base + self.offset, want) {
+        let at = base + self.offset;
+        let may_write = || file.may_write();
+        let came = match pipe.splice(&connection.stream, descriptor, at, want, may_write) {
             Ok(Spliced::Whole(0)) if stream_mode => {
                 return Err(self.stream_ended());
             }

@@ -76,7 +76,7 @@ impl SplicePipe {
     }
 
     /// Moves what the socket has, `most` bytes of it or what fits, to `at` in the file. 0: the peer
-    /// sends no more.
+    /// sends no more. `may_write` is asked before each write.
     ///
     /// # Errors
     /// Of the socket. WouldBlock: it is empty.
@@ -86,12 +86,16 @@ impl SplicePipe {
         file: BorrowedFd<'_>,
         at: u64,
         most: usize,
+        may_write: impl Fn() -> bool,
     ) -> io::Result<Spliced> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let came = splice(socket, None, &self.into, None, most, flags)?;
         let mut at = at;
         let mut written = 0;
         while written < came {
+            if !may_write() {
+                return Ok(Spliced::Stuck { came, written });
+            }
             match splice(&self.out, None, file, Some(&mut at), came - written, flags) {
                 Ok(0) => return Ok(Spliced::Stuck { came, written }),
                 Ok(count) => written += count,
@@ -143,12 +147,12 @@ mod tests {
         let mut lazy_pipe = LazyPipe::default();
         let pipe = lazy_pipe.pipe().expect("a pipe");
         let mut file = tempfile::tempfile().unwrap();
-        let nothing = pipe.splice(&receiver, file.as_fd(), 0, 10);
+        let nothing = pipe.splice(&receiver, file.as_fd(), 0, 10, || true);
         assert_eq!(nothing.err().unwrap().kind(), io::ErrorKind::WouldBlock);
         sender.write_all(b"abcdef").unwrap();
         let mut at = 3;
         while at < 9 {
-            match pipe.splice(&receiver, file.as_fd(), at, 4) {
+            match pipe.splice(&receiver, file.as_fd(), at, 4, || true) {
                 Ok(Spliced::Whole(count)) => at += count as u64,
                 Ok(Spliced::Stuck { .. }) => panic!("a file takes what a pipe holds"),
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
@@ -156,7 +160,7 @@ mod tests {
         }
         drop(sender);
         loop {
-            match pipe.splice(&receiver, file.as_fd(), at, 4) {
+            match pipe.splice(&receiver, file.as_fd(), at, 4, || true) {
                 Ok(Spliced::Whole(0)) => break,
                 Ok(_) => panic!("nothing was sent"),
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
@@ -174,10 +178,28 @@ mod tests {
         let pipe = lazy_pipe.pipe().expect("a pipe");
         let file = tempfile::tempfile().unwrap();
         let folder = File::open("/").unwrap();
-        let refused = pipe.splice(&folder, file.as_fd(), 0, 3);
+        let refused = pipe.splice(&folder, file.as_fd(), 0, 3, || true);
         assert!(is_refused(&refused.err().expect("no directory is read so")));
         assert!(!is_refused(&io::ErrorKind::WouldBlock.into()));
         assert!(!is_refused(&Errno::CONNRESET.into()));
+    }
+
+    /// The second write of a splice is asked for like the first.
+    #[test]
+    fn bytes_that_may_not_be_written_any_more_stay_in_the_pipe() {
+        let (mut sender, receiver) = joined();
+        sender.write_all(b"abc").unwrap();
+        let mut lazy_pipe = LazyPipe::default();
+        let pipe = lazy_pipe.pipe().expect("a pipe");
+        let mut file = tempfile::tempfile().unwrap();
+        let spliced = pipe.splice(&receiver, file.as_fd(), 0, 3, || false);
+        let Ok(Spliced::Stuck { came, written: 0 }) = spliced else {
+            panic!("nothing may be written");
+        };
+        let mut content = Vec::new();
+        file.read_to_end(&mut content).unwrap();
+        assert!(content.is_empty());
+        assert_eq!(pipe.drain(&mut [0; 8]).unwrap(), came);
     }
 
     #[test]
@@ -188,7 +210,8 @@ mod tests {
         let pipe = lazy_pipe.pipe().expect("a pipe");
         // Open for reading only.
         let file = File::open("/proc/self/exe").unwrap();
-        let Ok(Spliced::Stuck { came, written }) = pipe.splice(&receiver, file.as_fd(), 0, 3)
+        let Ok(Spliced::Stuck { came, written }) =
+            pipe.splice(&receiver, file.as_fd(), 0, 3, || true)
         else {
             panic!("it cannot be written to");
         };

@@ -18,6 +18,7 @@ use super::data_node::{Gone, Node, lock};
 use crate::nodes::{
     link::{QUEUE, carry},
     messages::{NodeOrder, NodeReport},
+    pulse::Pulse,
 };
 
 /// Time for a connection to a node with its handshakes, and for the answer to a question.
@@ -35,6 +36,9 @@ pub(crate) struct FrontLink {
     pub(super) reports: Mutex<mpsc::Receiver<NodeReport>>,
     /// Why it ended.
     fault: Arc<Mutex<Option<Gone>>>,
+    pulse: Arc<Pulse>,
+    /// Passes by another process, which knows more of the node.
+    is_passed_on: bool,
     /// Of transfers on it.
     transfers: AtomicU64,
     /// Channels at its last report.
@@ -47,17 +51,26 @@ impl FrontLink {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        Self::begin(node, stream, false)
+    }
+
+    fn begin<S>(node: &Arc<Node>, stream: S, is_passed_on: bool) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let (orders, outgoing) = mpsc::channel(QUEUE);
         let (incoming, reports) = mpsc::channel(QUEUE);
         let fault = Arc::new(Mutex::new(None));
         let told = Arc::clone(&fault);
+        let pulse = Arc::new(Pulse::new());
+        let beats = Arc::clone(&pulse);
         let overrun = Arc::new(Notify::new());
         let lost = Arc::clone(&overrun);
         tokio::spawn(async move {
             // Told before the end of the reports, which `carry` owns, shows.
             let keep = incoming.clone();
             let ended = tokio::select! {
-                ended = carry(stream, outgoing, incoming) => ended.map_err(|error| Gone {
+                ended = carry(stream, outgoing, incoming, &beats) => ended.map_err(|error| Gone {
                     why: error.to_string(),
                     is_of_one_link: error.is_of_one_link(),
                 }),
@@ -78,8 +91,27 @@ impl FrontLink {
             overrun,
             reports: Mutex::new(reports),
             fault,
+            pulse,
+            is_passed_on,
             transfers: AtomicU64::new(0),
             channels: AtomicU32::new(0),
+        }
+    }
+
+    /// The same, by way of a process that has the link to the node.
+    pub(super) fn passed_on<S>(node: &Arc<Node>, stream: S) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        Self::begin(node, stream, true)
+    }
+
+    /// Once it has ended: after so long the node writes nothing more for it, however it goes on.
+    pub(super) fn quiet_in(&self) -> Duration {
+        match self.is_passed_on {
+            // Waited for there.
+            true => Duration::ZERO,
+            false => self.pulse.quiet_in(),
         }
     }
 
@@ -177,6 +209,8 @@ impl FrontLink {
             overrun: Arc::default(),
             reports: Mutex::new(reports),
             fault: Arc::default(),
+            pulse: Arc::new(Pulse::new()),
+            is_passed_on: false,
             transfers: AtomicU64::new(7),
             channels: AtomicU32::new(0),
         };

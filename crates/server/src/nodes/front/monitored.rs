@@ -12,6 +12,7 @@ use tokio::{
     select,
     sync::{Notify, mpsc},
     task::spawn_blocking,
+    time::sleep,
 };
 use tracing::debug;
 
@@ -27,6 +28,7 @@ use crate::{
     nodes::{
         link::{QUEUE, carry},
         messages::{NodeOrder, NodeReport, shown},
+        pulse::Pulse,
     },
     observe::metrics::NodeSource,
 };
@@ -134,7 +136,7 @@ impl MonitoredNodes {
         let socket = socket.unwrap_or_else(|error| Err(error.to_string()))?;
         let stream = UnixStream::from_std(StdUnixStream::from(socket));
         let stream = stream.map_err(|error| error.to_string())?;
-        Ok(FrontLink::over(node, stream))
+        Ok(FrontLink::passed_on(node, stream))
     }
 }
 
@@ -200,6 +202,8 @@ async fn pass_on(link: FrontLink, stream: UnixStream, sooner: Option<Arc<Notify>
                             sooner.notify_one();
                         }
                         link.node.lost(&gone);
+                        // The session may let others write where the node did.
+                        sleep(link.quiet_in()).await;
                         let why = shown(&gone.why);
                         // A session that is gone itself does not need it.
                         drop(to_session.send(NodeReport::Refused { why }).await);
@@ -209,7 +213,8 @@ async fn pass_on(link: FrontLink, stream: UnixStream, sooner: Option<Arc<Notify>
             }
         }
     };
-    let carrying = carry::<_, NodeReport, NodeOrder>(stream, outgoing, incoming);
+    let pulse = Pulse::new();
+    let carrying = carry::<_, NodeReport, NodeOrder>(stream, outgoing, incoming, &pulse);
     tokio::pin!(carrying);
     select! {
         () = passing => {}

@@ -35,6 +35,7 @@ use godwit_proto::{
     error::{StorageFailure, TransferFailure},
     pi::server::{TransferKind, TransferRequest},
 };
+use tokio::time::sleep_until;
 use tracing::warn;
 
 /// A running transfer. Dropping it ends it.
@@ -55,6 +56,8 @@ pub(crate) struct StripedTransfer {
     started: Instant,
     elapsed: Option<Duration>,
     events: VecDeque<TransferEvent>,
+    /// Until then a node that was lost may write; so long the end of the transfer is not told.
+    quiet_at: Option<Instant>,
     aborted: AtomicBool,
 }
 
@@ -147,6 +150,7 @@ impl StripedTransfer {
             started: Instant::now(),
             elapsed: None,
             events: VecDeque::new(),
+            quiet_at: None,
             aborted: AtomicBool::new(false),
         })
     }
@@ -154,6 +158,11 @@ impl StripedTransfer {
     /// The next event; after `Done` never returns again. Cancel-safe.
     pub(crate) async fn next_event(&mut self) -> TransferEvent {
         loop {
+            if let (Some(TransferEvent::Done(_)), Some(quiet_at)) =
+                (self.events.front(), self.quiet_at)
+            {
+                sleep_until(quiet_at.into()).await;
+            }
             if let Some(event) = self.events.pop_front() {
                 return event;
             }
@@ -165,18 +174,27 @@ impl StripedTransfer {
             match said {
                 Ok(NodeReport::Refused { why }) => {
                     let why = self.named(index, TransferFailure::ConnectionLost(why));
-                    self.is_cut_off();
+                    self.loses(index);
                     self.ends(index, Some(why));
                 }
                 Ok(report) => self.on_report(index, report),
                 Err(gone) => {
-                    let node = &self.stripes.links[index].node;
+                    let node = Arc::clone(&self.stripes.links[index].node);
                     node.lost(&gone);
-                    self.is_cut_off();
+                    self.loses(index);
                     let why = format!("data node {}: {}", node.address, gone.why);
                     self.ends(index, Some(TransferFailure::ConnectionLost(why)));
                 }
             }
+        }
+    }
+
+    /// The link of a stripe has ended.
+    fn loses(&mut self, index: usize) {
+        self.is_cut_off();
+        if self.written.is_some() {
+            let quiet_at = Instant::now() + self.stripes.links[index].quiet_in();
+            self.quiet_at = self.quiet_at.max(Some(quiet_at));
         }
     }
 

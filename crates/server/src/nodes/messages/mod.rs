@@ -24,9 +24,10 @@ pub(crate) use self::{
     orders::{Family, Form, Job, LastEod, NodeAccount, NodeOrder, SameFile, Share, Spec, Start},
     reports::{Counts, Done, NodeReport, Sight},
 };
+use super::pulse::Beat;
 
 /// Version of the messages. Front end and nodes have the same.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Bytes of a message. The largest is the order to send what a REST of 4096 ranges leaves.
 pub(crate) const MESSAGE_MAX: usize = 256 * 1024;
@@ -42,9 +43,12 @@ const TEXT_MAX: usize = 1024;
 
 /// What both ends say.
 pub(crate) trait Message: Serialize + DeserializeOwned + Send {
+    /// Who says it answers each beat of the other end at once. One end does.
+    const ANSWERS_BEATS: bool;
+
     /// Says that this end lives.
-    fn beat() -> Self;
-    fn is_beat(&self) -> bool;
+    fn beat(beat: Beat) -> Self;
+    fn as_beat(&self) -> Option<Beat>;
     /// Says what `later` says, too, where one message can; else gives it back.
     fn absorb(&mut self, later: Self) -> Option<Self>
     where
@@ -175,10 +179,15 @@ mod tests {
             assert!(decode::<NodeOrder>(&mut bytes).unwrap().is_none(), "{at}");
             bytes.push(*byte);
         }
-        bytes.extend(encode(&NodeOrder::Beat).unwrap());
+        let beat = Beat {
+            sent: 5,
+            heard: None,
+        };
+        bytes.extend(encode(&NodeOrder::beat(beat)).unwrap());
         let read = decode::<NodeOrder>(&mut bytes).unwrap().unwrap();
         assert_eq!(format!("{read:?}"), format!("{order:?}"));
-        assert!(decode::<NodeOrder>(&mut bytes).unwrap().unwrap().is_beat());
+        let read = decode::<NodeOrder>(&mut bytes).unwrap().unwrap();
+        assert_eq!(read.as_beat(), Some(beat));
         assert!(bytes.is_empty());
     }
 

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     access::{accounts::Ids, rights::Rights},
     config::Durability,
+    nodes::pulse::Beat,
 };
 
 /// From a front end.
@@ -84,7 +85,7 @@ pub(crate) enum NodeOrder {
     Abort,
     /// Close the data channels.
     Drop,
-    Beat,
+    Beat(Beat),
 }
 
 /// An account of the system, as the front end sees it.
@@ -106,12 +107,17 @@ impl NodeOrder {
 }
 
 impl Message for NodeOrder {
-    fn beat() -> Self {
-        Self::Beat
+    const ANSWERS_BEATS: bool = true;
+
+    fn beat(beat: Beat) -> Self {
+        Self::Beat(beat)
     }
 
-    fn is_beat(&self) -> bool {
-        matches!(self, Self::Beat)
+    fn as_beat(&self) -> Option<Beat> {
+        match self {
+            Self::Beat(beat) => Some(*beat),
+            _ => None,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
     Message, Spans,
     texts::{StorageText, failure_text},
 };
+use crate::nodes::pulse::Beat;
 
 /// From a data node.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,16 +52,21 @@ pub(crate) enum NodeReport {
     },
     /// It is over; nothing touches the file any more.
     Done(Box<Done>),
-    Beat,
+    Beat(Beat),
 }
 
 impl Message for NodeReport {
-    fn beat() -> Self {
-        Self::Beat
+    const ANSWERS_BEATS: bool = false;
+
+    fn beat(beat: Beat) -> Self {
+        Self::Beat(beat)
     }
 
-    fn is_beat(&self) -> bool {
-        matches!(self, Self::Beat)
+    fn as_beat(&self) -> Option<Beat> {
+        match self {
+            Self::Beat(beat) => Some(*beat),
+            _ => None,
+        }
     }
 
     fn absorb(&mut self, later: Self) -> Option<Self> {

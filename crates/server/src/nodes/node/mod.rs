@@ -1,5 +1,6 @@
 //! godwitd --data-node: takes the links of front ends, and moves their sessions' data.
 
+mod fenced_file;
 mod look;
 mod open;
 pub(crate) mod process;
@@ -26,6 +27,7 @@ use self::{session::NodeSession, shared::NodeShared};
 use super::{
     link::{NodeLinkError, QUEUE, carry, next_message, part, say},
     messages::{FIRST_MESSAGE_MAX, MESSAGE_MAX, NodeAccount, NodeOrder, NodeReport, VERSION},
+    pulse::Pulse,
     random::random_name,
     tls::NodeEndTls,
 };
@@ -192,8 +194,11 @@ impl Inner {
         }
         let (reports, outgoing) = mpsc::channel(QUEUE);
         let (incoming, orders) = mpsc::channel(QUEUE);
-        let session = NodeSession::new(Arc::clone(&self.shared), orders, reports, phase, local);
-        let (ended, carried) = tokio::join!(session.serve(), carry(stream, outgoing, incoming));
+        let pulse = Arc::new(Pulse::new());
+        let (shared, of_session) = (Arc::clone(&self.shared), Arc::clone(&pulse));
+        let session = NodeSession::new(shared, orders, reports, phase, local, of_session);
+        let carrying = carry(stream, outgoing, incoming, &pulse);
+        let (ended, carried) = tokio::join!(session.serve(), carrying);
         match (ended, carried) {
             (Some(why), _) => debug!(%peer, why, "a link ends"),
             (None, Err(error)) => debug!(%peer, %error, "a link ends"),

@@ -17,8 +17,12 @@ use godwit_proto::{
     pi::server::{ListForm, Placement, TransferKind, TransferRequest},
 };
 
+use super::fenced_file::FencedFile;
 use crate::{
-    nodes::messages::{Job, SameFile, Start},
+    nodes::{
+        messages::{Job, SameFile, Start},
+        pulse::Pulse,
+    },
     transfers::{
         checks::Checks,
         open::{Opened, now, sink_in, source_of},
@@ -68,11 +72,13 @@ pub(super) fn request_of(Start { job, mode, .. }: &Start) -> TransferRequest {
     }
 }
 
-/// Blocks while storage does. `lists`: what the login may list.
+/// Blocks while storage does. `lists`: what the login may list; `pulse`: of the link, without which
+/// nothing is written.
 pub(super) fn open(
     job: &Job,
     storage: &Arc<dyn Storage>,
     lists: Arc<dyn Storage>,
+    pulse: Arc<Pulse>,
 ) -> Result<Opened, StorageFailure> {
     match job {
         Job::Send {
@@ -104,6 +110,7 @@ pub(super) fn open(
         } => {
             let file = storage.open_write(path, WriteMode::Existing)?;
             check(&*file, path, *same)?;
+            let file = FencedFile::new(file, pulse);
             let checks = Checks::new(Arc::clone(storage), path.clone(), Vec::new(), None);
             Ok(sink_in(file, *base, *stream_start, *limit, !ascii, checks))
         }
@@ -178,7 +185,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let at = |name| root.path().join(name);
         let storage: Arc<dyn Storage> = Arc::new(PosixStorage::rooted(root.path()).unwrap());
-        let opened = |job: &Job| open(job, &storage, Arc::clone(&storage)).map(drop);
+        let pulse = Arc::new(Pulse::new());
+        let opened =
+            |job: &Job| open(job, &storage, Arc::clone(&storage), Arc::clone(&pulse)).map(drop);
         fs::write(at("f"), b"one").unwrap();
         let one = storage.stat(&FtpPath::new("/f").unwrap()).unwrap();
         let since = one.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap();

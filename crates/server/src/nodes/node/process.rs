@@ -14,6 +14,7 @@ use crate::{
     nodes::{
         link::{QUEUE, carry},
         messages::NodeOrder,
+        pulse::Pulse,
     },
     service::Service,
     session::Phase,
@@ -34,8 +35,10 @@ pub(crate) async fn serve_session(
     // There is room.
     drop(incoming.try_send(login));
     let shared = Arc::new(NodeShared::of_process(service, anchors));
-    let session = NodeSession::new(shared, orders, reports, phase, local);
-    let (ended, carried) = tokio::join!(session.serve(), carry(stream, outgoing, incoming));
+    let pulse = Arc::new(Pulse::new());
+    let session = NodeSession::new(shared, orders, reports, phase, local, Arc::clone(&pulse));
+    let carrying = carry(stream, outgoing, incoming, &pulse);
+    let (ended, carried) = tokio::join!(session.serve(), carrying);
     if let Some(why) = ended {
         debug!(why, "a session ends");
     } else if let Err(error) = carried {

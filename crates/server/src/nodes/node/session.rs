@@ -34,8 +34,9 @@ use crate::{
         scoped::ScopedStorage,
         security::NodeCredential,
     },
-    nodes::messages::{
-        Counts, Done, Family, NodeOrder, NodeReport, Share, Spans, Spec, Start, shown,
+    nodes::{
+        messages::{Counts, Done, Family, NodeOrder, NodeReport, Share, Spans, Spec, Start, shown},
+        pulse::Pulse,
     },
     session::Phase,
     storage::{durability::Committer, failure},
@@ -79,6 +80,8 @@ pub(super) struct NodeSession {
     counts: Counts,
     /// Since it began.
     ticks: u32,
+    /// Of the link.
+    pulse: Arc<Pulse>,
 }
 
 impl NodeSession {
@@ -88,6 +91,7 @@ impl NodeSession {
         reports: mpsc::Sender<NodeReport>,
         phase: watch::Receiver<Phase>,
         local: SocketAddr,
+        pulse: Arc<Pulse>,
     ) -> Self {
         let local = local.ip().to_canonical();
         Self {
@@ -107,6 +111,7 @@ impl NodeSession {
             fresh: RangeSet::new(),
             counts: Counts::default(),
             ticks: 0,
+            pulse,
         }
     }
 
@@ -147,7 +152,7 @@ impl NodeSession {
 
     async fn carry_out(&mut self, order: NodeOrder) -> Ended {
         match order {
-            NodeOrder::Beat | NodeOrder::Hello { .. } => {}
+            NodeOrder::Beat(_) | NodeOrder::Hello { .. } => {}
             NodeOrder::Look { name } => {
                 let storage = self.shared.service.committer.storage();
                 let file = look(storage, name, Arc::clone(&self.shared.looks)).await;
@@ -337,9 +342,10 @@ impl NodeSession {
         debug!(?request, "a transfer starts");
         let service = &self.shared.service;
         let (storage, lists) = (service.committer.storage(), Arc::clone(&self.lists));
+        let pulse = Arc::clone(&self.pulse);
         self.transfer = Some(Box::new(RunningTransfer::opened_by(
             &request,
-            move || open::open(&start.job, &storage, lists),
+            move || open::open(&start.job, &storage, lists, pulse),
             &self.committer,
             &service.turns.of(""),
         )));

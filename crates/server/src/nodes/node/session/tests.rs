@@ -38,7 +38,8 @@ fn front(delay: Delay, room: usize) -> Front {
     let (said, reports) = mpsc::channel(room);
     let phase = watch::Sender::new(Phase::Serving);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    let session = NodeSession::new(shared, given, said, phase.subscribe(), local);
+    let pulse = Arc::new(Pulse::heard_now());
+    let session = NodeSession::new(shared, given, said, phase.subscribe(), local, pulse);
     tokio::spawn(session.serve());
     Front {
         orders,
