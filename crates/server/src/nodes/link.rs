@@ -36,6 +36,18 @@ const LAST_WORDS_BYTES: usize = 2 * MESSAGE_MAX;
 /// Messages that wait for this end, or for the stream.
 pub(crate) const QUEUE: usize = 256;
 
+/// Messages that this end has taken, and has not looked at.
+pub(crate) const HEARD: usize = 16;
+
+/// Messages that wait for this end beside these.
+const WAITING_MAX: usize = 2 * QUEUE;
+
+/// Bytes of the messages that wait for this end.
+const WAITING_BYTES_MAX: usize = 16 * MESSAGE_MAX;
+
+/// Bytes of an end that is refused which are read, and thrown away.
+const PART_BYTES_MAX: usize = 64 * 1024;
+
 /// Bytes taken from the stream at a time.
 const READ_BYTES: usize = 16 * 1024;
 
@@ -80,7 +92,7 @@ where
     let (silent, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
     // Bytes that may still be read.
     let left = AtomicUsize::new(usize::MAX);
-    let mut waiting = VecDeque::new();
+    let mut waiting = Waiting::default();
     let ended = {
         let reading = read_all(reader, &incoming, &silent, &left, pulse, &mut waiting);
         tokio::pin!(reading);
@@ -102,7 +114,7 @@ where
         return Ok(());
     }
     if ended.is_err() {
-        while let Some(message) = waiting.pop_front() {
+        while let Some(message) = waiting.take() {
             if incoming.send(message).await.is_err() {
                 break;
             }
@@ -159,15 +171,14 @@ async fn write_all<Out: Message>(
 }
 
 /// `left`: bytes that it may still take; it ends where there are none. `waiting`: messages for
-/// which this end has no room yet. Where one can say what two say, one does, so that an end which is
-/// busy with a slow client loses nothing.
+/// which this end has no room yet.
 async fn read_all<In: Message>(
     mut reader: impl AsyncRead + Unpin,
     incoming: &mpsc::Sender<In>,
     silent: &AtomicU32,
     left: &AtomicUsize,
     pulse: &Pulse,
-    waiting: &mut VecDeque<In>,
+    waiting: &mut Waiting<In>,
 ) -> Result<(), NodeLinkError> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; READ_BYTES];
@@ -177,9 +188,9 @@ async fn read_all<In: Message>(
             waiting.clear();
         }
         tokio::select! {
-            room = incoming.reserve(), if !waiting.is_empty() => match room {
+            room = incoming.reserve(), if !waiting.messages.is_empty() => match room {
                 Ok(room) => {
-                    if let Some(next) = waiting.pop_front() {
+                    if let Some(next) = waiting.take() {
                         room.send(next);
                     }
                 }
@@ -194,22 +205,74 @@ async fn read_all<In: Message>(
                 left.store(may_take - count, Ordering::Relaxed);
                 silent.store(0, Ordering::Relaxed);
                 bytes.extend_from_slice(&chunk[..count]);
-                while let Some(message) = decode::<In>(&mut bytes)? {
+                loop {
+                    let before = bytes.len();
+                    let Some(message) = decode::<In>(&mut bytes)? else {
+                        break;
+                    };
                     if let Some(beat) = message.as_beat() {
                         pulse.hear(beat);
                         continue;
                     }
-                    let message = match waiting.back_mut() {
-                        Some(last) => last.absorb(message),
-                        None => Some(message),
-                    };
-                    if waiting.len() >= QUEUE && message.is_some() {
-                        return Err(NodeLinkError::Flood);
-                    }
-                    waiting.extend(message);
+                    waiting.add(message, before - bytes.len())?;
                 }
             }
         }
+    }
+}
+
+/// Messages for which an end has no room yet. Where one can say what two say, one does, so that an
+/// end which is busy with a slow client loses nothing.
+struct Waiting<In> {
+    /// Each with the bytes that it came as.
+    messages: VecDeque<(In, usize)>,
+    bytes: usize,
+}
+
+impl<In> Default for Waiting<In> {
+    fn default() -> Self {
+        Self {
+            messages: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<In: Message> Waiting<In> {
+    /// `bytes`: that it came as.
+    fn add(&mut self, message: In, bytes: usize) -> Result<(), NodeLinkError> {
+        let message = match self.messages.back_mut() {
+            Some((last, size)) => {
+                let message = last.absorb(message);
+                if message.is_none() {
+                    // One message has a limit, however many it is made of.
+                    let more = bytes.min(MESSAGE_MAX.saturating_sub(*size));
+                    *size += more;
+                    self.bytes += more;
+                }
+                message
+            }
+            None => Some(message),
+        };
+        if let Some(message) = message {
+            self.bytes += bytes;
+            self.messages.push_back((message, bytes));
+        }
+        match self.messages.len() > WAITING_MAX || self.bytes > WAITING_BYTES_MAX {
+            true => Err(NodeLinkError::Flood),
+            false => Ok(()),
+        }
+    }
+
+    fn take(&mut self) -> Option<In> {
+        let (message, bytes) = self.messages.pop_front()?;
+        self.bytes -= bytes;
+        Some(message)
+    }
+
+    fn clear(&mut self) {
+        self.messages.clear();
+        self.bytes = 0;
     }
 }
 
@@ -243,7 +306,13 @@ pub(crate) async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let parting = async {
         stream.shutdown().await?;
         let mut rest = [0; 1024];
-        while stream.read(&mut rest).await? > 0 {}
+        let mut left = PART_BYTES_MAX;
+        while left > 0 {
+            match stream.read(&mut rest).await? {
+                0 => break,
+                count => left = left.saturating_sub(count),
+            }
+        }
         Ok::<_, io::Error>(())
     };
     drop(timeout(WRITE_LIMIT, parting).await);
@@ -500,7 +569,7 @@ mod tests {
             let (front, mut other) = tokio::io::duplex(1 << 20);
             let (_orders, of_front) = mpsc::channel(QUEUE);
             let (to_front, mut reports) = mpsc::channel(1);
-            let flood = encode(&NodeReport::Noted).unwrap().repeat(QUEUE + 2);
+            let flood = encode(&NodeReport::Noted).unwrap().repeat(WAITING_MAX + 2);
             other.write_all(&flood).await.unwrap();
             let front = tokio::spawn(carried::<_, NodeOrder, NodeReport>(
                 front, of_front, to_front,
@@ -510,6 +579,51 @@ mod tests {
             assert!(matches!(error, NodeLinkError::Flood), "{error:?}");
             assert!(error.is_of_one_link() && !NodeLinkError::Silent.is_of_one_link());
         });
+    }
+
+    /// Few messages, but large ones.
+    #[test]
+    fn bytes_that_wait_have_a_limit() {
+        runtime().block_on(async {
+            let (front, mut other) = tokio::io::duplex(1 << 20);
+            let (_orders, of_front) = mpsc::channel(QUEUE);
+            let (to_front, mut reports) = mpsc::channel(1);
+            let why = "x".repeat(MESSAGE_MAX / 2);
+            let large = encode(&NodeReport::Refused { why }).unwrap();
+            let count = 2 * WAITING_BYTES_MAX / MESSAGE_MAX + 3;
+            assert!(count < QUEUE);
+            let front = tokio::spawn(carried::<_, NodeOrder, NodeReport>(
+                front, of_front, to_front,
+            ));
+            for _ in 0..count {
+                // It may be over before the last.
+                let _ = other.write_all(&large).await;
+            }
+            while reports.recv().await.is_some() {}
+            let error = front.await.unwrap().unwrap_err();
+            assert!(matches!(error, NodeLinkError::Flood), "{error:?}");
+        });
+    }
+
+    /// Reports on progress become one, which has the limit of one.
+    #[test]
+    fn progress_that_waits_for_long_is_no_flood() {
+        let mut waiting = Waiting::default();
+        for bytes in 0..1000 {
+            let counts = Counts {
+                bytes,
+                ..Counts::default()
+            };
+            let progress = NodeReport::Progress {
+                transfer: 1,
+                counts,
+                fresh: Spans::default(),
+            };
+            waiting.add(progress, MESSAGE_MAX / 3).unwrap();
+        }
+        assert!(waiting.bytes <= MESSAGE_MAX && waiting.messages.len() == 1);
+        assert!(waiting.take().is_some() && waiting.take().is_none());
+        assert_eq!(waiting.bytes, 0);
     }
 
     /// Both ends have more to say than the stream holds.

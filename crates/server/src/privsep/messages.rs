@@ -57,7 +57,7 @@ pub(crate) struct SessionSetup {
 }
 
 /// The first message to the process of a session at a data node. Beside it: the link to the front
-/// end; where the node has a certificate for data channels that, and its key.
+/// end; where the session needs the certificate for data channels that, and its key.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct NodeSessionSetup {
     pub(crate) parent: u32,
@@ -67,6 +67,8 @@ pub(crate) struct NodeSessionSetup {
     pub(crate) local: SocketAddr,
     /// As the front end has given it, without the account.
     pub(crate) login: NodeOrder,
+    /// A certificate and its key are beside it.
+    pub(crate) has_certificate: bool,
     pub(crate) settings: ServerSettings,
 }
 

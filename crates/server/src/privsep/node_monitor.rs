@@ -71,18 +71,20 @@ impl NodeProcess {
         let (ours, theirs) = relay_pair()?;
         let process = Process::start(Role::NodeSession)?;
         let separation = settings.separation.as_ref();
+        // A process that its user may take over gets the key only where the session needs it.
+        let ftps = matches!(&login, NodeOrder::Login { ftps: true, .. });
+        let tls = settings.tls.as_ref().filter(|_| ftps);
+        let pair = tls.and_then(|tls| files::first_pair(&tls.host));
+        let has_certificate = pair.is_some();
         let setup = NodeSessionSetup {
             parent: std::process::id(),
             ids: account.ids,
             require_sandbox: separation.is_some_and(|of| of.require_sandbox),
             local,
             login,
+            has_certificate,
             settings: settings.clone(),
         };
-        let pair = settings
-            .tls
-            .as_ref()
-            .and_then(|tls| files::first_pair(&tls.host));
         let host: Vec<File> = match pair {
             Some((certificate, key)) => {
                 let opened = [certificate, key].into_iter().map(File::open);

@@ -42,12 +42,12 @@ pub(super) fn run(link: Arc<ChildEnd>) -> Result<(), String> {
     let NodeSessionSetup {
         local,
         login,
+        has_certificate,
         settings,
         ..
     } = setup;
     let storage = storage.with_direct_io(settings.direct_io);
     let users = settings.node.as_ref().and_then(|node| node.users.clone());
-    let has_certificate = settings.tls.is_some();
     let mut service = Service::on(Arc::new(storage), settings, Arc::default(), None);
     let mut beside = beside.into_iter();
     let socket: OwnedFd = beside.next().ok_or(LinkError::Descriptors.to_string())?;

@@ -27,7 +27,7 @@ const AUDIENCE: &str = "https://data.example.org";
 
 pub(crate) struct Site {
     pub(crate) program: Program,
-    folder: TempDir,
+    pub(crate) folder: TempDir,
     issuer: Issuer,
     _grid: Grid,
 }

@@ -444,19 +444,49 @@ fn nodes_that_are_not_well_are_left_out_by_name_and_cause() {
     );
 }
 
-/// They wait in the kernel, and take nothing from the node but a place each.
+/// A machine has 32 places for connections that do not say who they are, and all have 256.
 #[test]
-fn people_who_do_not_say_who_they_are_have_256_places_at_a_node() {
+fn strangers_at_a_node_take_no_place_from_its_front_ends() {
     let site = Site::new();
     let node = site.node(2);
-    let silent: Vec<_> = (0..256).map(|_| connect(node.address)).collect();
     let server = site.front_end(&[node.address]);
-    let text = refusal_of(&server);
-    assert!(text.contains("does not answer"), "{text}");
-    drop(silent);
-    eventually("the front end has a place", || {
-        server.login().call("PASV").code == 227
-    });
+    server.login().expect("PASV", 227);
+    let attack = |number| connect_from(host(number), node.address);
+    let of_one: Vec<_> = (0..40).map(|_| attack(70)).collect();
+    let is_open = |stream: &&TcpStream| is_left_open(stream);
+    assert_eq!(of_one.iter().filter(is_open).count(), 32);
+    let of_many: Vec<_> = (71..81)
+        .flat_map(|number| (0..32).map(move |_| number))
+        .map(attack)
+        .collect();
+    assert_eq!(of_many.iter().filter(is_open).count(), 256 - 32);
+    // Each has a link of its own.
+    let mut sessions: Vec<_> = (0..5).map(|_| server.login()).collect();
+    for session in &mut sessions {
+        session.expect("PASV", 227);
+    }
+    drop((of_one, of_many));
+    // Who fails again and again is no longer heard.
+    let heard = (0..200).filter(|_| is_left_open(&attack(90))).count();
+    assert!((64..100).contains(&heard), "{heard}");
+    sessions[0].expect("PASV", 227);
+}
+
+/// From another address of this machine.
+fn connect_from(source: IpAddr, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::new(source, 0)).unwrap();
+    connect(&socket, &to).unwrap();
+    TcpStream::from(socket)
+}
+
+/// It is not closed in a while that the other end does not need to close it.
+fn is_left_open(stream: &TcpStream) -> bool {
+    let limit = std::time::Duration::from_millis(30);
+    stream.set_read_timeout(Some(limit)).unwrap();
+    let read = std::io::Read::read(&mut &*stream, &mut [0]);
+    read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
     path::PathBuf,
     process::Command,
+    time::SystemTime,
 };
 
+use godwit_gsi::cert::files;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -15,9 +17,11 @@ use crate::{
     harness::{eventually, pattern},
     metrics::scrape,
     nodes::Site as Storage,
+    pki::Blueprint,
     privsep::{JO, KIM, can_separate, make_root, uid},
     separated_logins::Site,
     striping_programs::{NodeProgram, arguments_of},
+    tls::{python, succeeded},
 };
 
 struct Cluster {
@@ -273,7 +277,7 @@ fn a_node_opens_files_as_the_account_whoever_asks() {
     );
     let login = [
         r#"{"Login":{"user":"jo","session":1,"client":"127.0.0.1","rights":null,"#,
-        r#""durability":"none","account":"#,
+        r#""durability":"none","ftps":false,"account":"#,
         &account,
         "}}",
     ];
@@ -300,6 +304,46 @@ fn a_node_opens_files_as_the_account_whoever_asks() {
         let last = said.lines().last().unwrap();
         assert_eq!(last.contains("Permission denied"), !is_open, "{said}");
         assert_eq!(last.starts_with(r#"{"Ready""#), is_open, "{said}");
+    }
+}
+
+/// The process of a session, which its user may take over, has the node's key of TLS only where the
+/// front end says that the session needs it.
+#[test]
+fn the_key_of_users_is_read_for_sessions_over_tls_alone() {
+    let now = SystemTime::now();
+    let authority = Blueprint::authority("/O=Other/CN=CA").at(now).self_signed();
+    let host = Blueprint::host("/O=Other/CN=host", &["localhost"]).at(now);
+    let host = host.issued_by(&authority).to_pem().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [key, ca] = ["host.pem", "ca.pem"].map(|name| folder.path().join(name));
+    files::write_private(&key, &host).unwrap();
+    let path = key.to_str().unwrap();
+    let Some(cluster) = cluster(&["--tls", "--cert", path, "--key", path]) else {
+        return;
+    };
+    let mut trusted = fs::read(cluster.front.folder.path().join("ca.pem")).unwrap();
+    trusted.extend(authority.certificate().as_x509().to_pem().unwrap());
+    fs::write(&ca, trusted).unwrap();
+    let private = |after: &str| {
+        let script = format!(
+            "f.trust_server_pasv_ipv4_address = True\n\
+             f.login('{JO}', 'se cret')\n\
+             f.prot_p()\n\
+             {after}\n\
+             f.quit()\n"
+        );
+        python(&ca, cluster.front.program.address, &script)
+    };
+    if let Some(output) = private("f.storbinary('STOR /jo/private', io.BytesIO(b'x'))") {
+        succeeded(&output);
+    }
+    // Who needs the key cannot have it any more, and nobody else misses it.
+    fs::remove_file(&key).unwrap();
+    let mut ftp = cluster.log_in(JO);
+    assert_eq!(ftp.put("STOR /jo/clear", b"one").code, 226);
+    if let Some(output) = private("refused(f.nlst, '425')") {
+        succeeded(&output);
     }
 }
 

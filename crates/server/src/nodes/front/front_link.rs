@@ -16,7 +16,7 @@ use tokio::{
 
 use super::data_node::{Gone, Node, lock};
 use crate::nodes::{
-    link::{QUEUE, carry},
+    link::{HEARD, QUEUE, carry},
     messages::{NodeOrder, NodeReport},
     pulse::Pulse,
 };
@@ -59,7 +59,7 @@ impl FrontLink {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (orders, outgoing) = mpsc::channel(QUEUE);
-        let (incoming, reports) = mpsc::channel(QUEUE);
+        let (incoming, reports) = mpsc::channel(HEARD);
         let fault = Arc::new(Mutex::new(None));
         let told = Arc::clone(&fault);
         let pulse = Arc::new(Pulse::new());

@@ -77,6 +77,7 @@ impl NodeChannels {
             client: host(client.ip()),
             rights: self.rights.clone(),
             durability: self.durability,
+            ftps: security.ftps,
             account: None,
         };
         let held = self.held.take().and_then(Arc::into_inner);

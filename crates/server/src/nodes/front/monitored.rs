@@ -26,7 +26,7 @@ use super::{
 use crate::{
     config::NodeAddress,
     nodes::{
-        link::{QUEUE, carry},
+        link::{HEARD, QUEUE, carry},
         messages::{NodeOrder, NodeReport, shown},
         pulse::Pulse,
     },
@@ -179,7 +179,7 @@ impl Nodes {
 /// user may end. So an end says nothing of the node, which is asked at once.
 async fn pass_on(link: FrontLink, stream: UnixStream, sooner: Option<Arc<Notify>>) {
     let (to_session, outgoing) = mpsc::channel(QUEUE);
-    let (incoming, mut orders) = mpsc::channel::<NodeOrder>(QUEUE);
+    let (incoming, mut orders) = mpsc::channel::<NodeOrder>(HEARD);
     let mut moved = Moved::default();
     let passing = async {
         loop {
@@ -308,6 +308,7 @@ mod tests {
             client: std::net::Ipv4Addr::LOCALHOST.into(),
             rights: None,
             durability: crate::config::Durability::None,
+            ftps: false,
             account: None,
         };
         let name = "shadow".to_owned();

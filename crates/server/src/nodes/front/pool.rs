@@ -64,6 +64,8 @@ pub(crate) struct NodeLogin {
     pub(crate) client: IpAddr,
     pub(crate) rights: Option<Rights>,
     pub(crate) durability: Durability,
+    /// Its control connection has TLS.
+    pub(crate) ftps: bool,
     /// Whose account it runs as, where it has a process of its own.
     pub(crate) account: Option<NodeAccount>,
 }
@@ -147,6 +149,7 @@ impl Nodes {
                 client: login.client,
                 rights: login.rights.clone(),
                 durability: login.durability,
+                ftps: login.ftps,
                 account: login.account.clone(),
             });
             Ok(link)

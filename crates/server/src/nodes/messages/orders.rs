@@ -45,6 +45,8 @@ pub(crate) enum NodeOrder {
         rights: Option<Rights>,
         /// What 226 and 111 of the front end promise.
         durability: Durability,
+        /// Its control connection has TLS: its data channels may need the certificate of the node.
+        ftps: bool,
         /// Whose account a separated front end runs the session as.
         account: Option<NodeAccount>,
     },

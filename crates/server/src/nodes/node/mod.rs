@@ -1,5 +1,6 @@
 //! godwitd --data-node: takes the links of front ends, and moves their sessions' data.
 
+mod admission;
 mod fenced_file;
 mod look;
 mod open;
@@ -10,22 +11,29 @@ mod shared;
 use std::{
     future::Future,
     net::{SocketAddr, TcpListener as StdListener},
-    sync::Arc,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
     task::spawn_blocking,
     time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
 
-use self::{session::NodeSession, shared::NodeShared};
+use self::{
+    admission::{LinkAdmission, LinkPlace, Unproven},
+    session::NodeSession,
+    shared::NodeShared,
+};
 use super::{
-    link::{NodeLinkError, QUEUE, carry, next_message, part, say},
+    link::{HEARD, NodeLinkError, QUEUE, carry, next_message, part, say},
     messages::{FIRST_MESSAGE_MAX, MESSAGE_MAX, NodeAccount, NodeOrder, NodeReport, VERSION},
     pulse::Pulse,
     random::random_name,
@@ -41,13 +49,6 @@ use crate::{
     session::Phase,
 };
 
-/// Links at a time: a session of a front end has one for each stripe.
-const LINKS_MAX: usize = 20_000;
-
-/// Connections at a time that have not shown that they are from a front end. More wait in the
-/// kernel.
-const UNKNOWN_MAX: usize = 256;
-
 /// Time for the first message of a front end.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 
@@ -57,6 +58,9 @@ const ONE_ACCOUNT_THERE: &str = "its front end runs sessions as one account, and
 
 /// Time for the handshake of TLS.
 const TLS_LIMIT: Duration = Duration::from_secs(10);
+
+/// Between two lines in the log about connections that are closed at once.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Rest after an accept that failed for want of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -72,8 +76,9 @@ struct Inner {
     shared: Arc<NodeShared>,
     tls: NodeEndTls,
     instance: String,
-    links: Arc<Semaphore>,
-    unknown: Arc<Semaphore>,
+    admission: Arc<LinkAdmission>,
+    /// Connections that were closed at once since the last line about them in the log.
+    unheard: AtomicU64,
 }
 
 impl DataNode {
@@ -99,8 +104,8 @@ impl DataNode {
                 shared: Arc::new(NodeShared::new(service)),
                 tls,
                 instance: random_name().map_err(failed)?,
-                links: Arc::new(Semaphore::new(LINKS_MAX)),
-                unknown: Arc::new(Semaphore::new(UNKNOWN_MAX)),
+                admission: Arc::default(),
+                unheard: AtomicU64::new(0),
             }),
         })
     }
@@ -136,15 +141,27 @@ impl DataNode {
     }
 
     async fn accept(&self, phase: &watch::Sender<Phase>) {
+        let mut told: Option<Instant> = None;
         loop {
-            // Nobody closes it.
-            let Ok(permit) = Arc::clone(&self.inner.unknown).acquire_owned().await else {
-                return;
-            };
             match self.listener.accept().await {
                 Ok((socket, peer)) => {
-                    let (inner, phase) = (Arc::clone(&self.inner), phase.subscribe());
-                    tokio::spawn(async move { inner.serve(socket, peer, permit, phase).await });
+                    match self.inner.admission.connect(peer.ip(), Instant::now()) {
+                        Ok(unproven) => {
+                            let (inner, phase) = (Arc::clone(&self.inner), phase.subscribe());
+                            let serving =
+                                async move { inner.serve(socket, peer, unproven, phase).await };
+                            tokio::spawn(serving);
+                        }
+                        Err(why) => {
+                            drop(socket);
+                            let count = self.inner.unheard.fetch_add(1, Ordering::Relaxed) + 1;
+                            if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                                told = Some(Instant::now());
+                                self.inner.unheard.store(0, Ordering::Relaxed);
+                                warn!(%peer, %why, count, "connections are closed at once");
+                            }
+                        }
+                    }
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a front end, resting");
@@ -156,12 +173,12 @@ impl DataNode {
 }
 
 impl Inner {
-    /// `unknown`: given back when a front end has shown who it is.
+    /// `unproven`: given back when a front end has shown who it is.
     async fn serve(
         &self,
         socket: TcpStream,
         peer: SocketAddr,
-        unknown: OwnedSemaphorePermit,
+        unproven: Unproven,
         mut phase: watch::Receiver<Phase>,
     ) {
         drop(socket.set_nodelay(true));
@@ -176,24 +193,24 @@ impl Inner {
         };
         let welcomed = timeout(
             HELLO_LIMIT,
-            self.welcome(&mut stream, front_end, &mut phase),
+            self.welcome(&mut stream, front_end, &unproven, &mut phase),
         )
         .await;
-        let _permit = match welcomed {
-            Ok(Ok(permit)) => permit,
+        let _place = match welcomed {
+            Ok(Ok(place)) => place,
             Ok(Err(why)) => {
                 warn!(%peer, why, "a front end is refused");
                 return part(&mut stream).await;
             }
             Err(_) => return warn!(%peer, "a front end does not say hello"),
         };
-        drop(unknown);
+        drop(unproven);
         if self.shared.service.accounts.is_some() {
             let ended = self.serve_separated(stream, local, phase).await;
             return ended.unwrap_or_else(|why| debug!(%peer, why, "a link ends"));
         }
         let (reports, outgoing) = mpsc::channel(QUEUE);
-        let (incoming, orders) = mpsc::channel(QUEUE);
+        let (incoming, orders) = mpsc::channel(HEARD);
         let pulse = Arc::new(Pulse::new());
         let (shared, of_session) = (Arc::clone(&self.shared), Arc::clone(&pulse));
         let session = NodeSession::new(shared, orders, reports, phase, local, of_session);
@@ -256,14 +273,21 @@ impl Inner {
         }
     }
 
-    /// Hears hello, and answers. `front_end`: who it is, or why it is none.
+    /// Hears hello, and answers. `front_end`: who it is, or why it is none; then no message of it
+    /// is read.
     async fn welcome(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         front_end: Result<String, String>,
+        unproven: &Unproven,
         phase: &mut watch::Receiver<Phase>,
-    ) -> Result<OwnedSemaphorePermit, String> {
+    ) -> Result<LinkPlace, String> {
         let broken = |error: NodeLinkError| error.to_string();
+        if let Err(why) = front_end {
+            let refused = NodeReport::Refused { why: why.clone() };
+            say(stream, &refused).await.map_err(broken)?;
+            return Err(why);
+        }
         let version = match next_message(stream, FIRST_MESSAGE_MAX)
             .await
             .map_err(broken)?
@@ -271,19 +295,15 @@ impl Inner {
             NodeOrder::Hello { version } => version,
             _ => return Err("it does not say hello".to_owned()),
         };
-        let permit = match &front_end {
-            Err(why) => Err(why.clone()),
-            Ok(_) if version != VERSION => Err(format!(
+        let place = match *phase.borrow_and_update() {
+            _ if version != VERSION => Err(format!(
                 "it speaks version {version} of node links, and this node {VERSION}: install the \
                  same godwit on both"
             )),
-            Ok(_) if *phase.borrow_and_update() != Phase::Serving => {
-                Err("the node is shutting down".to_owned())
-            }
-            Ok(_) => (Arc::clone(&self.links).try_acquire_owned())
-                .map_err(|_| format!("the node has {LINKS_MAX} links already")),
+            Phase::Serving => unproven.prove(),
+            Phase::Draining | Phase::Aborting => Err("the node is shutting down".to_owned()),
         };
-        let answer = match &permit {
+        let answer = match &place {
             Ok(_) => NodeReport::Welcome {
                 version,
                 instance: self.instance.clone(),
@@ -291,6 +311,6 @@ impl Inner {
             Err(why) => NodeReport::Refused { why: why.clone() },
         };
         say(stream, &answer).await.map_err(broken)?;
-        permit
+        place
     }
 }

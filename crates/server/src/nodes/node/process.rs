@@ -12,7 +12,7 @@ use tracing::debug;
 use super::{session::NodeSession, shared::NodeShared};
 use crate::{
     nodes::{
-        link::{QUEUE, carry},
+        link::{HEARD, QUEUE, carry},
         messages::NodeOrder,
         pulse::Pulse,
     },
@@ -31,7 +31,7 @@ pub(crate) async fn serve_session(
     local: SocketAddr,
 ) {
     let (reports, outgoing) = mpsc::channel(QUEUE);
-    let (incoming, orders) = mpsc::channel(QUEUE);
+    let (incoming, orders) = mpsc::channel(HEARD);
     // There is room.
     drop(incoming.try_send(login));
     let shared = Arc::new(NodeShared::of_process(service, anchors));

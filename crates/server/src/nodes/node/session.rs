@@ -171,6 +171,7 @@ impl NodeSession {
                 client,
                 rights,
                 durability,
+                ftps: _,
                 account: _,
             } => {
                 self.committer = self.shared.committer(durability);

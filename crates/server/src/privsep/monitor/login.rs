@@ -118,6 +118,7 @@ impl Connection {
             client: self.peer.ip().to_canonical(),
             rights: admitted.rights.clone(),
             durability: self.service.settings.durability,
+            ftps: matches!(channel, ControlProtection::Tls),
             account: Some(NodeAccount {
                 name: system.name.clone(),
                 ids: system.ids.clone(),

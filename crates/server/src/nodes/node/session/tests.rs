@@ -67,6 +67,7 @@ impl Front {
             client: Ipv4Addr::LOCALHOST.into(),
             rights: None,
             durability,
+            ftps: false,
             account: None,
         };
         let connect = NodeOrder::ConnectTo {
