@@ -5,6 +5,7 @@ use std::{
     net::TcpListener,
     path::Path,
     process::ExitCode,
+    time::{Duration, SystemTime},
 };
 
 use clap::Parser as _;
@@ -13,8 +14,8 @@ use godwit_engine::host::{
     terminal::{self, Secret, SecretError},
 };
 use godwit_server::{
-    Arguments, DataNode, ImportedConfig, NodeSettings, PasswdArguments, Protection, Reloader, Role,
-    Server, ServerSettings, Status, Verb,
+    Arguments, DataNode, ImportedConfig, NodeKeyArguments, NodeKeyVerb, NodeKeys, NodeSettings,
+    PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Status, Verb,
     access::passwords::{self, Change},
     activation,
     observe::log,
@@ -33,6 +34,9 @@ const EXIT_UNDECIDED: u8 = 1;
 /// The system refused.
 const EXIT_FAILED: u8 = 4;
 
+/// Of certificates.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Threads for storage calls: each may wait for a disk. More sessions than that take turns.
 const BLOCKING_THREADS_MAX: usize = 256;
 
@@ -44,6 +48,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(Verb::Passwd(passwd)) = &arguments.verb {
         return change_password(passwd);
+    }
+    if let Some(Verb::NodeKey(node_key)) = &arguments.verb {
+        return make_node_key(node_key);
     }
     if let Some(path) = &arguments.import_gct_config {
         return import(path);
@@ -252,6 +259,30 @@ fn change_password(arguments: &PasswdArguments) -> ExitCode {
     };
     match passwords::edit(file, user, change) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(EXIT_FAILED, &error),
+    }
+}
+
+fn make_node_key(NodeKeyArguments { verb }: &NodeKeyArguments) -> ExitCode {
+    let (NodeKeyVerb::Ca { to, .. } | NodeKeyVerb::Issue { to, .. }) = verb;
+    let keys = NodeKeys {
+        directory: to.directory.clone(),
+        lifetime: DAY * to.days,
+        force: to.force,
+    };
+    let now = SystemTime::now();
+    let made = match verb {
+        NodeKeyVerb::Ca { organization, .. } => keys.authority(organization, now),
+        NodeKeyVerb::Issue { name, hosts, .. } => keys.issue(name, hosts, now),
+    };
+    match made {
+        Ok(made) => match write!(io::stdout(), "{made}") {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(
+                EXIT_FAILED,
+                &format!("cannot write to standard output: {error}"),
+            ),
+        },
         Err(error) => fail(EXIT_FAILED, &error),
     }
 }

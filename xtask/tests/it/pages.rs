@@ -74,6 +74,9 @@ fn each_command_has_a_page_that_man_shows_without_a_warning() {
             "godwit-service-probe.8",
             "godwit-service-serve.8",
             "godwit-service.8",
+            "godwitd-node-key-ca.8",
+            "godwitd-node-key-issue.8",
+            "godwitd-node-key.8",
             "godwitd-passwd.8",
             "godwitd.8",
         ]

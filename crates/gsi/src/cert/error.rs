@@ -93,6 +93,12 @@ pub enum CredentialError {
         /// Whose certificate.
         subject: String,
     },
+    /// A certificate of a site cannot be as it was asked for.
+    #[error("the certificate that was asked for {fault}")]
+    Site {
+        /// What is wrong with it.
+        fault: &'static str,
+    },
     /// The request of the other side for a proxy makes no sense.
     #[error("the request for a proxy {fault}")]
     Request {

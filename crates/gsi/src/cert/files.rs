@@ -2,9 +2,9 @@
 //! touches files.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -180,6 +180,19 @@ pub fn first_pair(pairs: &[(PathBuf, PathBuf)]) -> Option<&(PathBuf, PathBuf)> {
 /// # Errors
 /// When the system refuses; the error names the file.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<(), CredentialError> {
+    write(path, content, 0o600, true)
+}
+
+/// Writes a file as [`write_private`] does, with this mode. `replaces`: also where there is one.
+///
+/// # Errors
+/// When the system refuses, or there is one; the error names the file.
+pub fn write(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    replaces: bool,
+) -> Result<(), CredentialError> {
     let written = || {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -189,8 +202,15 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), CredentialError>
             .prefix(&name)
             .tempfile_in(folder.unwrap_or(Path::new(".")))?;
         fresh.write_all(content)?;
+        fresh
+            .as_file()
+            .set_permissions(Permissions::from_mode(mode))?;
         fresh.as_file().sync_all()?;
-        fresh.persist(path).map_err(|error| error.error)?;
+        let named = match replaces {
+            true => fresh.persist(path),
+            false => fresh.persist_noclobber(path),
+        };
+        named.map_err(|error| error.error)?;
         Ok(())
     };
     written().map_err(|error: std::io::Error| CredentialError::File {

@@ -7,6 +7,7 @@
 //!   touches files
 //! - [`key`]: keys and digests
 //! - [`own`]: certificates that stand for themselves
+//! - [`site`]: an authority of a site's own, and certificates of its machines
 //! - [`proxy`]: new proxies, and delegation: the request of one side and the signature of the other
 
 pub mod certificate;
@@ -18,6 +19,7 @@ pub mod files;
 pub mod key;
 pub mod own;
 pub mod proxy;
+pub mod site;
 
 pub use certificate::Certificate;
 pub use credential::Credential;

@@ -38,7 +38,7 @@ pub use self::{
     ports::PortRangeText,
     separation::Separation,
     ssh::SshSettings,
-    verbs::{PasswdArguments, Verb},
+    verbs::{NodeKeyArguments, NodeKeyFiles, NodeKeyVerb, PasswdArguments, Verb},
 };
 use self::{
     bounds::bounds_of,

@@ -9,6 +9,70 @@ use clap::{Args, Subcommand};
 pub enum Verb {
     /// Add a user to a password file, or change a user's password, which the terminal asks for
     Passwd(PasswdArguments),
+    /// Make keys and certificates by which front ends and data nodes know one another
+    #[command(after_help = NODE_KEY_EXAMPLES)]
+    NodeKey(NodeKeyArguments),
+}
+
+const NODE_KEY_EXAMPLES: &str = "\
+Examples:
+  On one machine, such as the front end, which keeps site-ca.key:
+      cd /etc/godwit
+      godwitd node-key ca
+      godwitd node-key issue front data.example.org
+      godwitd node-key issue dtn1 10.0.0.11
+      godwitd node-key issue dtn2 dtn2.example.org 10.0.0.12
+  Then bring site-ca.pem, dtn1.pem and dtn1.key to the first node, by a safe way, and name them
+  there: node-ca, node-cert, node-key. A certificate is for the name or address by which the front
+  end reaches the node.";
+
+/// The command line of `godwitd node-key`.
+#[derive(Clone, Debug, Args)]
+pub struct NodeKeyArguments {
+    /// What to make.
+    #[command(subcommand)]
+    pub verb: NodeKeyVerb,
+}
+
+/// What `godwitd node-key` makes.
+#[derive(Clone, Debug, Subcommand)]
+pub enum NodeKeyVerb {
+    /// Make the authority of the site: site-ca.pem and site-ca.key
+    Ca {
+        /// What its certificates have as O
+        #[arg(long, value_name = "NAME", default_value = "Site")]
+        organization: String,
+        /// Where, for how long, and over what
+        #[command(flatten)]
+        to: NodeKeyFiles,
+    },
+    /// Make a key and a certificate of the authority: NAME.pem and NAME.key
+    Issue {
+        /// Name of the machine, and of the files
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Host names and addresses by which it is reached
+        #[arg(value_name = "HOST", required = true)]
+        hosts: Vec<String>,
+        /// Where, for how long, and over what
+        #[command(flatten)]
+        to: NodeKeyFiles,
+    },
+}
+
+/// Where `godwitd node-key` writes.
+#[derive(Clone, Debug, Args)]
+pub struct NodeKeyFiles {
+    /// Directory of the files
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// Days for which the certificate is valid, at most those of the authority
+    #[arg(long, value_name = "DAYS", default_value_t = 3650,
+        value_parser = clap::value_parser!(u32).range(1..=36500))]
+    pub days: u32,
+    /// Replace files of that name
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// The command line of `godwitd passwd`.

@@ -10,12 +10,14 @@
 //!   other end was heard; [`tls`]: who it is
 //! - [`front`]: which nodes are well (`pool`), the links of a session (`stripes`), one transfer
 //!   over them (`striped`)
+//! - [`keys`]: keys and certificates of all ends
 //! - [`node`]: godwitd --data-node; where root started it, [`crate::privsep`] has a process for
 //!   each session
 
 #[cfg(any(fuzzing, test))]
 pub(crate) mod foreign;
 pub(crate) mod front;
+pub(crate) mod keys;
 pub(crate) mod link;
 pub(crate) mod messages;
 pub(crate) mod node;
