@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     fmt::Display,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         OnceLock,
         atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
@@ -122,6 +122,8 @@ pub(crate) struct Capabilities {
     in_place_folders: Mutex<HashSet<FtpPath>>,
     /// [`OddBytes`] in names that were listed unchanged.
     pub(crate) names_pass: AtomicU8,
+    /// An address of another host that it has announced for data, and that was not followed.
+    pub(crate) elsewhere: OnceLock<SocketAddr>,
     /// Local and remote address of data channels, where the control channel does not show them.
     pub(crate) data_addresses: OnceLock<[IpAddr; 2]>,
 }

@@ -132,6 +132,37 @@ fn stripes_on_other_hosts_are_not_followed_in_the_clear() {
     }
 }
 
+/// As a server with data nodes does: nobody listens at the host of its control connection.
+#[test]
+fn a_server_with_data_on_other_hosts_is_told_of_with_what_helps() {
+    let to = Served::start();
+    let elsewhere = |line: String| match line.split_once("(127,0,0,1,") {
+        // A port below those that servers use.
+        Some((code, _)) if code.starts_with("227 ") => {
+            "227 Entering Passive Mode (127,9,9,9,4,1).".to_owned()
+        }
+        _ => line,
+    };
+    let target = saying(&to, elsewhere);
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("f");
+    for bytes in [1000, LARGE] {
+        fs::write(&local, vec![7; bytes]).unwrap();
+        let ran = run(&[
+            "cp",
+            "--no-striping",
+            "--retries",
+            "0",
+            text(&local),
+            &format!("{target}/g"),
+        ]);
+        assert_ne!(ran.code, 0, "{}", ran.err);
+        for what in ["127.9.9.9:1025", "--data-host 127.9.9.9", "DCAU"] {
+            assert!(ran.err.contains(what), "{bytes}: {}", ran.err);
+        }
+    }
+}
+
 #[test]
 fn absurd_addresses_of_stripes_are_refused() {
     let to = Served::start();

@@ -113,6 +113,7 @@ impl Grid {
         let names: Vec<String> = hosts.iter().map(|host| format!("IP:{host}")).collect();
         let names = format!("subjectAltName={}", names.join(","));
         grid.certificate("host", HOST_SUBJECT, Some("ca"), &[is_no_authority, &names])?;
+        grid.certificate("node", HOST_SUBJECT, Some("ca"), &[is_no_authority, &names])?;
         grid.certificate("user", USER, Some("ca"), &[is_no_authority])?;
         let hash = ["x509", "-noout", "-hash", "-in"].map(OsString::from);
         let hash = hash.into_iter().chain([grid.path("cacert.pem").into()]);
@@ -201,6 +202,12 @@ impl Grid {
             ("--key", self.path("hostkey.pem")),
             ("--client-ca", self.path("cas")),
         ]
+    }
+
+    /// Certificate and key of front ends and data nodes, for links between them: for the addresses
+    /// of the host, with another key.
+    pub fn node(&self) -> [PathBuf; 2] {
+        [self.path("nodecert.pem"), self.path("nodekey.pem")]
     }
 
     /// The certificate of servers, and its key.

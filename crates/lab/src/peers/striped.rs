@@ -62,7 +62,7 @@ impl StripedGodwitd {
         spawn: &Spawn<'_>,
         mut via: impl FnMut(SocketAddr) -> SocketAddr,
     ) -> Result<StripedGodwitd, Error> {
-        let [cert, key] = grid.host();
+        let [cert, key] = grid.node();
         let link = vec![
             ("--node-cert", cert),
             ("--node-key", key),

@@ -70,7 +70,7 @@ impl Place {
 
     /// The same, for anybody or for `users` of the grid.
     fn ours_striped_for(&self, users: bool, nodes: &[u8]) -> (Site, Vec<Process>) {
-        let [cert, key] = self.grid.host();
+        let [cert, key] = self.grid.node();
         let link = [
             ("--node-cert", cert),
             ("--node-key", key),

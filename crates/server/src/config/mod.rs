@@ -45,7 +45,7 @@ use self::{
     copies::copies_of,
     gsi::{floor_of, gsi_of},
     logins::{https_of, passwords_of, tls_of, tokens_of},
-    nodes::{data_nodes_of, node_of},
+    nodes::{check_keys, data_nodes_of, node_of},
     ports::{check_data_addresses, metrics_of, port_range_of},
     separation::{separation_at_node, separation_of},
 };
@@ -762,6 +762,9 @@ impl Options {
         settings.issue_tokens = self.issue_tokens.unwrap_or(false);
         settings.copies = copies;
         settings.data_nodes = data_nodes_of(&self, settings.separation.is_some(), is_root())?;
+        if let (Some(nodes), Some(tls)) = (&settings.data_nodes, &settings.tls) {
+            check_keys(&nodes.tls, &tls.host)?;
+        }
         self.fill(&mut settings, &environment)?;
         Ok(settings)
     }
@@ -778,6 +781,9 @@ impl Options {
         // For users under AUTH TLS whose data channels are private.
         if self.tls == Some(true) {
             settings.tls = tls_of(&self, &None, &environment)?;
+        }
+        if let (Some(node), Some(tls)) = (&settings.node, &settings.tls) {
+            check_keys(&node.tls, &tls.host)?;
         }
         self.fill(&mut settings, &environment)?;
         Ok(settings)

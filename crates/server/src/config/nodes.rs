@@ -1,6 +1,9 @@
 //! Settings of data nodes, and of the front ends that use them.
 
-use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{
+    collections::BTreeSet, fmt, fs, net::SocketAddr, os::unix::fs::MetadataExt as _, path::PathBuf,
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -153,6 +156,29 @@ pub(super) fn node_of(options: &Options) -> Result<NodeSettings, ConfigError> {
     })
 }
 
+/// Refuses one key for both purposes: processes that a user may take over have the key of users'
+/// TLS, and who has the other may act as every account. `users`: certificates and keys for users.
+pub(super) fn check_keys(link: &NodeTls, users: &[(PathBuf, PathBuf)]) -> Result<(), ConfigError> {
+    let file = |path: &PathBuf| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    let is_same = |other: &PathBuf| {
+        *other == link.key || file(other).is_some_and(|other| Some(other) == file(&link.key))
+    };
+    match users.iter().find(|(_, key)| is_same(key)) {
+        None => Ok(()),
+        Some((_, key)) => {
+            let reason = format!(
+                "{} is the key of users' TLS, too (key): give node links a key of their own, \
+                 which `godwitd node-key` makes; who has it may act as every account",
+                key.display()
+            );
+            Err(ConfigError::value("node-key", reason))
+        }
+    }
+}
+
 fn tls_of(options: &Options) -> Result<NodeTls, ConfigError> {
     let missing = |name, what: &str| {
         let reason = format!("front end and data nodes prove to one another who they are: {what}");
@@ -226,6 +252,36 @@ mod tests {
             data_nodes_of(&Options::default(), true, true).unwrap(),
             None
         );
+    }
+
+    #[test]
+    fn the_key_of_users_is_no_key_of_node_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other, link] = ["one", "other", "link"].map(|name| folder.path().join(name));
+        fs::write(&one, "1").unwrap();
+        fs::write(&other, "2").unwrap();
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        let node = |key: &PathBuf| NodeTls {
+            cert: "/c".into(),
+            key: key.clone(),
+            authorities: "/ca".into(),
+        };
+        let users = |key: &PathBuf| [("/host".into(), key.clone())];
+        assert!(check_keys(&node(&one), &users(&other)).is_ok());
+        assert!(check_keys(&node(&one), &[]).is_ok());
+        let missing = folder.path().join("missing");
+        assert!(check_keys(&node(&one), &users(&missing)).is_ok());
+        for (ours, theirs) in [
+            (&one, &one),
+            (&link, &one),
+            (&one, &link),
+            (&missing, &missing),
+        ] {
+            let error = check_keys(&node(ours), &users(theirs)).unwrap_err();
+            let error = error.to_string();
+            assert!(error.starts_with("node-key: "), "{error}");
+            assert!(error.contains("key of their own"), "{error}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use godwit_proto::{
     pi::transfer::Direction,
 };
 
-use super::data_address::{DataProof, accepted_from, data_address};
+use super::data_address::{DataProof, accepted_from, data_address, is_of_another_host};
 use crate::{
     endpoint::capabilities::{Lack, Observed},
     error::{Error, Result},
@@ -371,6 +371,10 @@ impl Session {
                 }
             })?;
         if address != announced {
+            if is_of_another_host(announced, peer) {
+                // Known already, or not: one is enough to name.
+                let _ = self.endpoint.capabilities.elsewhere.set(announced);
+            }
             self.context.reporter.note(format!(
                 "{}: announced {announced} for data: using {address}, the host of the control \
                  connection",
@@ -414,6 +418,21 @@ impl Session {
                 capabilities.learn(Lack::Pasv, &self.context.reporter, text);
             }
             Err(_) => {}
+        }
+    }
+
+    /// A failure to connect tells what helps where the server has announced another host.
+    pub(crate) fn with_remedy(&self, failure: TransferFailure) -> TransferFailure {
+        match (failure, self.endpoint.capabilities.elsewhere.get()) {
+            (TransferFailure::NoConnection(why), Some(announced)) => {
+                let host = announced.ip();
+                TransferFailure::NoConnection(format!(
+                    "{why}; the server has announced {announced} for data, which is another host: \
+                     if that is its own, name it with --data-host {host}, or log in by GSI, where \
+                     it proves who it is (DCAU)"
+                ))
+            }
+            (failure, _) => failure,
         }
     }
 

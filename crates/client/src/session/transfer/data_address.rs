@@ -61,6 +61,12 @@ pub(crate) fn accepted_from(
     (proof == DataProof::None).then(|| hosts.into())
 }
 
+/// A server at `peer` may mean another machine by `announced`.
+pub(crate) fn is_of_another_host(announced: SocketAddr, peer: IpAddr) -> bool {
+    let host = announced.ip().to_canonical();
+    host != peer.to_canonical() && !is_implausible(host, peer.to_canonical())
+}
+
 /// `address` cannot be meant by a server at `peer`: to us it is another place, perhaps one that the
 /// server itself could not reach. Servers behind address translation announce such addresses.
 fn is_implausible(address: IpAddr, peer: IpAddr) -> bool {

@@ -581,7 +581,7 @@ impl Session {
         if let Some(Err(failure)) = state.report.as_ref().map(|r| r.result.clone()) {
             errors.push(Error::Transfer {
                 doing: doing(),
-                failure,
+                failure: self.with_remedy(failure),
             });
         }
         // The answer to ABOR explains nothing.
