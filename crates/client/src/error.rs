@@ -447,6 +447,10 @@ impl Error {
             Self::Transfer { failure, .. } => {
                 !matches!(failure, TransferFailure::NotAuthenticated(_))
             }
+            // With other credentials the same command goes on.
+            Self::Refused { reply, .. } | Self::Login { reply, .. } if reply.code.get() == 530 => {
+                true
+            }
             other => other.may_pass() || other.is_disk_full(),
         }
     }

@@ -3,12 +3,13 @@
 //! # Map
 //! - [`capabilities`]: what it lacks; [`addresses`]: where it is reached; [`observed_limit`]: how
 //!   much it takes at a time; [`naming`]: how files are named until they are whole;
-//!   [`uploads`]: what of them is in a bucket
+//!   [`uploads`]: what of them is in a bucket; [`service_clock`]: what time it is there
 
 pub(crate) mod addresses;
 pub(crate) mod capabilities;
 pub(crate) mod naming;
 pub(crate) mod observed_limit;
+pub(crate) mod service_clock;
 pub(crate) mod uploads;
 
 use std::{sync::Arc, time::Instant};
@@ -25,6 +26,7 @@ use tokio::sync::OnceCell;
 use self::{
     capabilities::{Capabilities, Observed},
     observed_limit::Ceiling,
+    service_clock::ServiceClock,
     uploads::Uploads,
 };
 use crate::{auth::secrets::Secrets, error::Result, panics::on_thread};
@@ -39,6 +41,8 @@ pub(crate) struct Endpoint {
     pub(crate) capabilities: Capabilities,
     /// Where it is a bucket.
     pub(crate) uploads: Uploads,
+    /// Of the service of a bucket.
+    pub(crate) service_clock: ServiceClock,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -190,6 +194,7 @@ impl EndpointRegistry {
             password: OnceCell::new(),
             capabilities: Capabilities::default(),
             uploads: Uploads::default(),
+            service_clock: ServiceClock::default(),
         });
         known.push(Arc::clone(&endpoint));
         endpoint

@@ -1,6 +1,7 @@
 //! One session that takes the next piece of work until there is none.
 
 use std::{
+    cell::Cell,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -446,14 +447,14 @@ impl Worker {
         };
         let mut todo = pieces;
         todo.reverse();
-        let mut total = 0;
+        let total = Cell::new(0);
         let next = self.next.as_ref().filter(|_| ahead);
         let mut again = false;
-        let move_ranges = async |session: &mut SessionPair| {
+        let mut move_ranges = async |session: &mut SessionPair| {
             let in_vain = file.prefetch_wasted(session);
             if std::mem::replace(&mut again, true) || in_vain {
                 let resumed_bytes = file.find_resumable(session, &mut todo).await?;
-                total += resumed_bytes;
+                total.set(total.get() + resumed_bytes);
                 counters
                     .bytes_moved
                     .fetch_add(resumed_bytes, Ordering::Relaxed);
@@ -462,7 +463,7 @@ impl Worker {
                 let next = next.filter(|_| todo.is_empty());
                 let next = next.and_then(|(file, piece)| file.prefetch(session, *piece));
                 let carried = file.move_range(session, rest, next).await;
-                total += carried.moved;
+                total.set(total.get() + carried.moved);
                 counters
                     .bytes_moved
                     .fetch_add(carried.moved, Ordering::Relaxed);
@@ -475,8 +476,18 @@ impl Worker {
             }
             Ok(())
         };
-        let outcome = self.retrying.attempt_pair(step, move_ranges).await;
-        (outcome, total, todo.into_iter().flatten().collect())
+        let outcome = loop {
+            let before = total.get();
+            let outcome = self.retrying.attempt_pair(step, &mut move_ranges).await;
+            // Attempts are for a range, and what is left is another one. A bucket alone takes and
+            // gives all in ranges.
+            let goes_on = file.endpoint.is_bucket() && total.get() > before;
+            match &outcome {
+                Err(AttemptError::Failed(error)) if goes_on && error.may_pass() => {}
+                _ => break outcome,
+            }
+        };
+        (outcome, total.get(), todo.into_iter().flatten().collect())
     }
 
     /// All bytes of a file are there: finishes it, or leaves that to the finisher where there is

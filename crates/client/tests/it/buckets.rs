@@ -13,40 +13,44 @@ use crate::{
     hostile_http::{FakeHttp, Heard, send},
 };
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 
 /// Bytes of a part of the files below.
-const PART: usize = 8 * MIB;
+pub(crate) const PART: usize = 8 * MIB;
 
 const SECRET: &str = "s3cretKey";
 
 /// What the service has.
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     /// Bytes of each part of the one upload.
-    parts: BTreeMap<u32, usize>,
-    begun: u32,
-    completed: u32,
-    aborted: u32,
+    pub(crate) parts: BTreeMap<u32, usize>,
+    pub(crate) begun: u32,
+    pub(crate) completed: u32,
+    pub(crate) aborted: u32,
     /// The mark that the upload was begun with.
-    mark: String,
+    pub(crate) mark: String,
     /// Bytes of the object that came of it, and its mark.
-    object: Option<(usize, String)>,
+    pub(crate) object: Option<(usize, String)>,
+    /// Of the object `o`.
+    pub(crate) content: Option<&'static [u8]>,
     /// Requests that were answered by a fault.
-    faults: u32,
+    pub(crate) faults: u32,
 }
 
 /// `true`: the request is answered.
 type Fault = fn(&Heard, &mut State, &mut TcpStream) -> bool;
 
-struct Bucket {
-    server: FakeHttp,
-    state: Arc<Mutex<State>>,
-    here: tempfile::TempDir,
+pub(crate) struct Bucket {
+    pub(crate) server: FakeHttp,
+    pub(crate) state: Arc<Mutex<State>>,
+    pub(crate) here: tempfile::TempDir,
 }
 
 impl Bucket {
-    fn start(fault: Fault) -> Self {
+    pub(crate) fn start(
+        fault: impl Fn(&Heard, &mut State, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let state = Arc::<Mutex<State>>::default();
         let own = Arc::clone(&state);
         let server = FakeHttp::start(move |heard, stream| {
@@ -64,7 +68,7 @@ impl Bucket {
         }
     }
 
-    fn command(&self, arguments: &[&str]) -> std::process::Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> std::process::Command {
         let mut command = godwit(arguments);
         let none = self.here.path().join("none");
         command
@@ -78,44 +82,44 @@ impl Bucket {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.command(arguments).output().unwrap().into()
     }
 
     /// A file of four parts and a little more.
-    fn large(&self) -> String {
+    pub(crate) fn large(&self) -> String {
         let path = self.here.path().join("large");
         fs::write(&path, bytes(4 * PART + 5, 1)).unwrap();
         text(&path).to_owned()
     }
 
-    fn put(&self, more: &[&str]) -> Ran {
+    pub(crate) fn put(&self, more: &[&str]) -> Ran {
         let large = self.large();
         let ends = [&large[..], "s3://mine/large"];
         self.run(&[&["cp"], more, &ends].concat())
     }
 }
 
-fn value<'a>(heard: &'a Heard, name: &str) -> Option<&'a str> {
+pub(crate) fn value<'a>(heard: &'a Heard, name: &str) -> Option<&'a str> {
     let query = heard.1.split_once('?')?.1;
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-fn length(heard: &Heard) -> usize {
+pub(crate) fn length(heard: &Heard) -> usize {
     let mut lines = heard.2.lines();
     let length = lines.find_map(|line| line.strip_prefix("content-length: "));
     length.map_or(0, |length| length.trim().parse().unwrap())
 }
 
-fn complete(state: &mut State) {
+pub(crate) fn complete(state: &mut State) {
     state.completed += 1;
     state.object = Some((state.parts.values().sum(), state.mark.clone()));
     state.parts.clear();
 }
 
 /// The answer to HEAD of an object.
-fn head(stream: &mut TcpStream, size: usize, mark: &str) {
+pub(crate) fn head(stream: &mut TcpStream, size: usize, mark: &str) {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nETag: \"x\"\r\n\
          x-amz-meta-godwit-upload: {mark}\r\n\
@@ -125,10 +129,16 @@ fn head(stream: &mut TcpStream, size: usize, mark: &str) {
 }
 
 /// A service that has no object but that of the upload.
-fn answer(heard: &Heard, state: &mut State, stream: &mut TcpStream) {
+pub(crate) fn answer(heard: &Heard, state: &mut State, stream: &mut TcpStream) {
     let is_of_upload = value(heard, "uploadId").is_some();
     match heard.0.as_str() {
         "HEAD" if !heard.1[1..].contains('/') => send(stream, "200 OK", "", b""),
+        "HEAD" if heard.1.ends_with("/o") && state.content.is_some() => {
+            head(stream, state.content.map_or(0, <[u8]>::len), "");
+        }
+        "GET" if heard.1.ends_with("/o") && state.content.is_some() => {
+            object(heard, "one", state.content.unwrap_or_default(), stream);
+        }
         "HEAD" => match &state.object {
             Some((size, mark)) => head(stream, *size, mark),
             None => send(stream, "404 Not Found", "", b""),
@@ -180,14 +190,15 @@ fn answer(heard: &Heard, state: &mut State, stream: &mut TcpStream) {
     }
 }
 
-const SLOW_DOWN: &[u8] = b"<Error><Code>SlowDown</Code><Message>less</Message></Error>";
-const INTERNAL: &[u8] = b"<Error><Code>InternalError</Code><Message>again</Message></Error>";
+pub(crate) const SLOW_DOWN: &[u8] = b"<Error><Code>SlowDown</Code><Message>less</Message></Error>";
+pub(crate) const INTERNAL: &[u8] =
+    b"<Error><Code>InternalError</Code><Message>again</Message></Error>";
 
-fn is_completion(heard: &Heard) -> bool {
+pub(crate) fn is_completion(heard: &Heard) -> bool {
     heard.0 == "POST" && value(heard, "uploadId").is_some()
 }
 
-fn is_part(heard: &Heard) -> bool {
+pub(crate) fn is_part(heard: &Heard) -> bool {
     value(heard, "partNumber").is_some()
 }
 
@@ -315,7 +326,7 @@ fn an_upload_that_was_killed_goes_on_with_the_parts_that_are_there() {
     assert_eq!(again, 3, "of five parts two are there");
 }
 
-fn lists_parts(heard: &Heard) -> bool {
+pub(crate) fn lists_parts(heard: &Heard) -> bool {
     heard.0 == "GET" && value(heard, "uploadId").is_some()
 }
 
@@ -597,7 +608,7 @@ fn keys_that_are_no_names_of_files_are_reported_and_leave_no_directory() {
 }
 
 /// An object of so many bytes, each version of which is asked for by its tag.
-fn object(heard: &Heard, tag: &str, content: &[u8], stream: &mut TcpStream) {
+pub(crate) fn object(heard: &Heard, tag: &str, content: &[u8], stream: &mut TcpStream) {
     let range = heard
         .2
         .lines()

@@ -8,6 +8,7 @@ mod attributes;
 mod between;
 mod between_many;
 mod between_walls;
+mod bucket_faults;
 mod buckets;
 mod classes;
 mod closed_ports;

@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use godwit_engine::{
@@ -21,21 +21,22 @@ use godwit_gsi::{
     https::{HttpsClient, Trust},
     verify::Directory,
 };
-use godwit_http::{multistatus::Hrefs, s3::answers::Refusal, target};
+use godwit_http::{conditions::parse_date, multistatus::Hrefs, s3::answers::Refusal, target};
 use godwit_http_client::{
-    Answer, BadUrl, Connection, Connector, HeaderValue, Limits, Method, Origin, Policy, Request,
-    Scheme, Step, Url, header, is_secret,
+    Answer, BadUrl, Body, Connection, Connector, HeaderValue, Limits, Method, Origin, Policy,
+    Request, Scheme, StatusCode, Step, Url, header, is_secret,
     redirect::{BadRedirect, Redirects},
 };
 use godwit_proto::FtpPath;
 use tokio::{
     net::TcpStream,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::bucket::signing::{Bucket, meant};
 use crate::{
-    context::RunContext, endpoint::Endpoint, error::Error, report::progress::RequestTotals,
+    context::RunContext, endpoint::Endpoint, error::Error, local::files,
+    report::progress::RequestTotals,
 };
 
 /// A connection that has rested for longer is not used again: servers close those, and a request
@@ -74,6 +75,12 @@ struct Held {
     unsent: u32,
     waiting: usize,
 }
+
+/// A request that a bucket's service could not carry out is sent again so often before that counts
+/// as a failed attempt: after this pause, and after twice as long each further time. Services of
+/// many machines fail so now and then.
+const PAUSES_MAX: u32 = 3;
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
 
 /// Time for what is read of an answer beside what was asked for.
 const UNWANTED_LIMIT: Duration = Duration::from_secs(5);
@@ -380,6 +387,24 @@ pub(super) struct Exchange {
     with_credentials: bool,
     /// Why a service of S3 refuses it.
     refusal: Option<Refusal>,
+    signed: Signed,
+}
+
+/// What is remembered of a request to a bucket.
+#[derive(Clone, Copy, Default)]
+struct Signed {
+    /// Of its keys.
+    generation: u32,
+    /// Its body can be made again.
+    is_repeatable: bool,
+}
+
+/// What was tried for a request that a bucket has refused.
+#[derive(Default)]
+struct Remedies {
+    clock: bool,
+    keys: bool,
+    pauses: u32,
 }
 
 impl Exchange {
@@ -423,8 +448,16 @@ impl Exchange {
         if let Some(Refusal { code, message }) = &self.refusal {
             return match code.as_str() {
                 "RequestTimeTooSkewed" => {
-                    format!("{code}: {message} Set the clock of this machine.")
+                    let theirs = self.header(header::DATE).unwrap_or("another time");
+                    format!(
+                        "{code}: {message} The service's clock says {theirs}: set the clock of \
+                         this machine."
+                    )
                 }
+                "ExpiredToken" | "TokenRefreshRequired" => format!(
+                    "{code}: {message} The keys have expired, and where they come from there are \
+                     no newer ones: run the same command with new ones."
+                ),
                 _ => format!("{code}: {message}"),
             };
         }
@@ -446,6 +479,54 @@ impl Exchange {
             true => String::from_utf8_lossy(&said).trim().to_owned(),
             false => String::new(),
         }
+    }
+}
+
+/// What may help a request that a bucket has refused.
+enum Remedy {
+    /// To send it again.
+    Again,
+    /// Other keys than those of this generation.
+    Keys(u32),
+    Pause(Duration),
+}
+
+impl Remedies {
+    /// What was not tried before.
+    fn next(&mut self, exchange: &Exchange, bucket: &Bucket) -> Option<Remedy> {
+        let status = exchange.answer.status;
+        if status.is_success() || !exchange.signed.is_repeatable {
+            return None;
+        }
+        let code = exchange.refusal.as_ref().map(|refusal| &*refusal.code);
+        // An answer to HEAD does not say why.
+        let is_head = exchange.method == Method::HEAD;
+        let may_be_late = is_head && status == StatusCode::FORBIDDEN;
+        if (may_be_late || code == Some("RequestTimeTooSkewed")) && !self.clock {
+            self.clock = true;
+            let theirs = exchange.header(header::DATE).and_then(parse_date);
+            if theirs.is_some_and(|theirs| bucket.endpoint.service_clock.learn(theirs)) {
+                return Some(Remedy::Again);
+            }
+        }
+        let may_have_expired =
+            is_head && bucket.has_token() && matches!(status.as_u16(), 400 | 401 | 403);
+        let has_expired = matches!(code, Some("ExpiredToken" | "TokenRefreshRequired"));
+        if (may_have_expired || has_expired) && !self.keys {
+            self.keys = true;
+            return Some(Remedy::Keys(exchange.signed.generation));
+        }
+        // What POST has begun may be there all the same.
+        let is_busy = matches!(status.as_u16(), 500 | 502 | 504) && exchange.method != Method::POST;
+        if !is_busy || self.pauses >= PAUSES_MAX {
+            return None;
+        }
+        let pause = PAUSE_FIRST.saturating_mul(1 << self.pauses);
+        self.pauses += 1;
+        // Many lanes do not come back together.
+        let jitter = u32::try_from(files::random() % 1000).unwrap_or(0);
+        let pause = pause / 2 + pause.saturating_mul(jitter) / 1000;
+        Some(Remedy::Pause(pause))
     }
 }
 
@@ -509,15 +590,30 @@ impl Wire {
         mut request: impl FnMut(&str) -> Request,
     ) -> Result<Exchange, HttpError> {
         let mut way = Redirects::new(Url::new(self.server.origin.clone(), target)?);
+        let mut remedies = Remedies::default();
         loop {
             let url = way.url().clone();
             let mut exchange = self
                 .send_once(&url, way.carries_credentials(), &mut request)
                 .await?;
-            if self.server.bucket.is_some() {
+            let server = Arc::clone(&self.server);
+            if let Some(bucket) = &server.bucket {
                 // Signatures are for one host; where a bucket is, its login has found out.
                 exchange.read_refusal().await;
-                return Ok(exchange);
+                let helps = match remedies.next(&exchange, bucket) {
+                    Some(Remedy::Again) => true,
+                    Some(Remedy::Keys(generation)) => bucket.renew_keys(generation).await,
+                    Some(Remedy::Pause(pause)) => {
+                        sleep(pause).await;
+                        true
+                    }
+                    None => false,
+                };
+                if !helps {
+                    return Ok(exchange);
+                }
+                self.done(exchange).await;
+                continue;
             }
             if !Redirects::is_redirect(exchange.answer.status) {
                 return Ok(exchange);
@@ -570,9 +666,14 @@ impl Wire {
             let agent = concat!("godwit/", env!("CARGO_PKG_VERSION"));
             let agent = HeaderValue::from_static(agent);
             request.headers.insert(header::USER_AGENT, agent);
+            let mut signed = Signed::default();
             if let Some(bucket) = &self.server.bucket {
-                let signed = bucket.sign(&mut request, &url.origin, SystemTime::now());
-                signed.map_err(HttpError::Senseless)?;
+                let generation = bucket.sign(&mut request, &url.origin, bucket.now());
+                signed = Signed {
+                    generation: generation.map_err(HttpError::Senseless)?,
+                    is_repeatable: !matches!(request.body, Body::Chunks(_))
+                        || request.headers.contains_key(CHECKSUM_HEADER),
+                };
             }
             let method = request.method.clone();
             let (mut connection, is_kept) =
@@ -602,6 +703,7 @@ impl Wire {
                         method,
                         with_credentials,
                         refusal: None,
+                        signed,
                     });
                 }
                 Err(error) if is_kept && is_repeatable && error.is_transient() => {}

@@ -48,7 +48,7 @@ pub(in crate::session) async fn open(
     let mut is_moved = false;
     let (wire, tls, round_trip) = loop {
         check_protection(context, endpoint, &service)?;
-        let bucket = Bucket::new(endpoint, &service);
+        let bucket = Bucket::new(endpoint, &service, &context.connections.secrets.aws);
         let log = protocol_trace(context, endpoint);
         let origin = service.origin.clone();
         let server = HttpServer::new(context, origin, None, None, Some(bucket), log);
@@ -76,6 +76,7 @@ pub(in crate::session) async fn open(
                 });
             }
         }
+        warn_of_clock(context, endpoint);
         break (wire, asked.tls, round_trip);
     };
     let capabilities = &endpoint.capabilities;
@@ -116,6 +117,22 @@ pub(in crate::session) async fn open(
         security: None,
         since: Instant::now(),
     })
+}
+
+/// Says once that the service has refused the clock of this machine.
+fn warn_of_clock(context: &RunContext, endpoint: &Endpoint) {
+    let clock = &endpoint.service_clock;
+    if !clock.is_to_be_told() {
+        return;
+    }
+    let ahead = clock.ahead_seconds();
+    let way = if ahead < 0 { "behind" } else { "ahead of" };
+    context.reporter.warn(format!(
+        "{}: the service's clock is {} s {way} that of this machine, and requests are signed with \
+         its time",
+        endpoint.name(),
+        ahead.unsigned_abs(),
+    ));
 }
 
 async fn service(context: &RunContext, endpoint: &Arc<Endpoint>) -> Result<Service> {

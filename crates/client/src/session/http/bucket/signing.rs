@@ -6,11 +6,12 @@ use godwit_http::s3;
 use godwit_http_client::{Body, HeaderName, HeaderValue, Origin, Request, StatusCode, header};
 use godwit_proto::FtpPath;
 use openssl::{error::ErrorStack, hash::MessageDigest, pkey::PKey, sha::sha256, sign::Signer};
+use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
 use super::told_sums::ToldSums;
 use crate::{
-    auth::aws::{Keys, Service},
+    auth::aws::{AwsEnvironment, Keys, Service},
     endpoint::Endpoint,
 };
 
@@ -20,19 +21,35 @@ pub(in crate::session::http) struct Bucket {
     /// What each path begins with.
     base: String,
     region: String,
-    keys: Option<Keys>,
+    keys: Mutex<CurrentKeys>,
+    /// Where keys are found again when these have expired.
+    aws: AwsEnvironment,
     pub(in crate::session::http) sums: ToldSums,
 }
 
+/// Keys, and how often they were replaced.
+struct CurrentKeys {
+    keys: Option<Keys>,
+    generation: u32,
+}
+
 impl Bucket {
-    pub(in crate::session::http) fn new(endpoint: &Arc<Endpoint>, service: &Service) -> Self {
+    pub(in crate::session::http) fn new(
+        endpoint: &Arc<Endpoint>,
+        service: &Service,
+        aws: &AwsEnvironment,
+    ) -> Self {
         Self {
             base: match service.is_bucket_in_host {
                 true => String::new(),
                 false => format!("/{}", endpoint.host()),
             },
             region: service.region.clone(),
-            keys: service.keys.clone(),
+            keys: Mutex::new(CurrentKeys {
+                keys: service.keys.clone(),
+                generation: 0,
+            }),
+            aws: aws.clone(),
             sums: ToldSums::default(),
             endpoint: Arc::clone(endpoint),
         }
@@ -53,9 +70,47 @@ impl Bucket {
         format!("{base}{}", s3::query(query))
     }
 
+    /// The time that requests are signed with.
+    pub(in crate::session::http) fn now(&self) -> SystemTime {
+        self.endpoint.service_clock.now()
+    }
+
+    /// Keys that end were given.
+    pub(in crate::session::http) fn has_token(&self) -> bool {
+        let current = self.keys.lock();
+        current
+            .keys
+            .as_ref()
+            .is_some_and(|keys| keys.token.is_some())
+    }
+
+    /// The service says that the keys of a request, which were of `generation`, have expired: reads
+    /// them again. True if there are others now.
+    pub(in crate::session::http) async fn renew_keys(&self, generation: u32) -> bool {
+        if self.keys.lock().generation != generation {
+            return true;
+        }
+        let (aws, endpoint) = (self.aws.clone(), Arc::clone(&self.endpoint));
+        let read = move || aws.service(endpoint.host(), endpoint.user());
+        let Ok(Ok(Service { keys, .. })) = tokio::task::spawn_blocking(read).await else {
+            return false;
+        };
+        let mut current = self.keys.lock();
+        if current.generation == generation {
+            if current.keys == keys {
+                return false;
+            }
+            current.keys = keys;
+            current.generation += 1;
+        }
+        true
+    }
+
     /// Adds the headers that show who asks ("Signature Calculations for the Authorization Header"
     /// of the reference of S3). Bodies that are made while they are sent are not signed: what
     /// protects them is TLS, and their own checksum.
+    ///
+    /// Answers of which generation the keys are.
     ///
     /// # Errors
     /// The request cannot be signed: a message.
@@ -64,10 +119,13 @@ impl Bucket {
         request: &mut Request,
         origin: &Origin,
         now: SystemTime,
-    ) -> Result<(), String> {
-        let Some(keys) = &self.keys else {
-            return Ok(());
+    ) -> Result<u32, String> {
+        let current = self.keys.lock();
+        let generation = current.generation;
+        let Some(keys) = current.keys.clone() else {
+            return Ok(generation);
         };
+        drop(current);
         let unsigned = |why: &dyn std::fmt::Display| format!("cannot sign the request: {why}");
         let since = now
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -120,7 +178,7 @@ impl Bucket {
         let mut value = HeaderValue::try_from(value).map_err(|error| unsigned(&error))?;
         value.set_sensitive(true);
         request.headers.insert(header::AUTHORIZATION, value);
-        Ok(())
+        Ok(generation)
     }
 }
 
@@ -196,7 +254,8 @@ mod tests {
                 token: None,
             }),
         };
-        Bucket::new(&EndpointRegistry::default().of(&url), &service)
+        let endpoint = EndpointRegistry::default().of(&url);
+        Bucket::new(&endpoint, &service, &AwsEnvironment::default())
     }
 
     const HOST: &str = "examplebucket.s3.amazonaws.com";

@@ -4,6 +4,8 @@
 //! are there once they were answered; which are there is asked when the upload is gone on with, and
 //! before it is completed.
 
+use std::time::Duration;
+
 use godwit_http::{
     multistatus::Resource,
     s3::{
@@ -17,6 +19,8 @@ use godwit_proto::{
     error::{FailureKind, failure_kind},
 };
 
+use tokio::time::sleep;
+
 use super::commands::{directory, made_of};
 use crate::{
     endpoint::uploads::{PartedUpload, PendingObject, StoredObject, crc32c_of},
@@ -27,6 +31,11 @@ use crate::{
         server::HttpError,
     },
 };
+
+/// Time until an object that was just made is looked for again, if it is not there: at first, and
+/// at last.
+const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(50);
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(1600);
 
 /// Pages of parts: a thousand each.
 const PAGES_MAX: usize = 100;
@@ -219,6 +228,31 @@ impl HttpControl {
         Ok(())
     }
 
+    /// The same of an object that the service says it has just made. One whose machines hear of
+    /// each other late may not show it yet.
+    async fn object_just_made(
+        &mut self,
+        upload: &PartedUpload,
+    ) -> Result<Result<(), Reply>, HttpError> {
+        let mut pause = LOOK_AGAIN_FIRST;
+        loop {
+            let found = self.object_of(upload).await?;
+            let is_unseen = |found: &Result<(), Reply>| {
+                let refused = found.as_ref().err();
+                refused.and_then(failure_kind) == Some(FailureKind::NotFound)
+            };
+            if !is_unseen(&found) {
+                return Ok(found);
+            }
+            if pause > LOOK_AGAIN_MAX {
+                // The upload stays known, and its object may be found by its mark.
+                return Ok(Err(reply(450, "the service does not show the object yet")));
+            }
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
     /// Whether what has the object's name is what came of an upload; if not, why.
     async fn object_of(&mut self, upload: &PartedUpload) -> Result<Result<(), Reply>, HttpError> {
         let exchange = self.head(&upload.to, &[]).await?;
@@ -276,7 +310,7 @@ impl HttpControl {
             let text = "the checksum of the object is not that of its parts";
             return Ok(reply(501, text));
         }
-        if let Err(refused) = self.object_of(&upload).await? {
+        if let Err(refused) = self.object_just_made(&upload).await? {
             // Who may only store has the checksum alone.
             let is_proven = theirs.is_some() && theirs == crc32c;
             if !is_proven || failure_kind(&refused) != Some(FailureKind::PermissionDenied) {
