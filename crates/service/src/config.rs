@@ -672,6 +672,7 @@ fn connections() -> Connections {
         subjects: Vec::new(),
         granted: Default::default(),
         ssh: Ssh::default(),
+        buckets: Default::default(),
         kept: None,
     }
 }

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | profile | the user of the URL, `AWS_PROFILE`, `default` |
 //! | keys | `AWS_ACCESS_KEY_ID` with `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, unless the URL names a profile; the profile in `~/.aws/credentials`, then in `~/.aws/config` |
-//! | service | `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `endpoint_url` of the profile, AWS |
-//! | region | `AWS_REGION`, `AWS_DEFAULT_REGION`, `region` of the profile, `us-east-1` |
+//! | service | `--s3-endpoint`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `endpoint_url` of the profile, AWS |
+//! | region | `--s3-region`, `AWS_REGION`, `AWS_DEFAULT_REGION`, `region` of the profile, `us-east-1` |
 //!
 //! `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE` name other files. The user `anonymous`
 //! has no keys.
@@ -95,6 +95,15 @@ impl AwsEnvironment {
         }
     }
 
+    /// The same with the service at `endpoint` and in `region`, where they are given.
+    pub(crate) fn at(self, endpoint: Option<String>, region: Option<String>) -> Self {
+        Self {
+            endpoint: endpoint.or(self.endpoint),
+            region: region.or(self.region),
+            ..self
+        }
+    }
+
     /// The service of `bucket`, as `user` of its URL. Blocks.
     ///
     /// # Errors
@@ -133,7 +142,9 @@ impl AwsEnvironment {
             !text.is_empty() && text.bytes().all(allowed)
         };
         if !is_name(&region) {
-            return Err(format!("{region:?} is no name of a region (AWS_REGION)"));
+            return Err(format!(
+                "{region:?} is no name of a region (--s3-region, AWS_REGION)"
+            ));
         }
         let services = of_profile("services").map(|name| format!("services {name}"));
         let of_services = services.and_then(|section| config.value(&section, "s3.endpoint_url"));
@@ -196,11 +207,12 @@ fn of_region(region: &str) -> Origin {
 
 fn endpoint_of(url: &str) -> Result<Origin, String> {
     let shown = url.split('?').next().unwrap_or_default();
-    let parsed = Url::parse(url).map_err(|error| format!("AWS_ENDPOINT_URL: {error}"))?;
+    let parsed =
+        Url::parse(url).map_err(|error| format!("--s3-endpoint or AWS_ENDPOINT_URL: {error}"))?;
     match parsed.target() {
         "/" => Ok(parsed.origin),
         _ => Err(format!(
-            "AWS_ENDPOINT_URL: {shown} has a path, which no service of S3 has"
+            "--s3-endpoint or AWS_ENDPOINT_URL: {shown} has a path, which no service of S3 has"
         )),
     }
 }

@@ -3,7 +3,7 @@
 //! # Map
 //! - this file: what users may type, with its help
 //! - [`transfer_args`]: how files are moved; [`sync_args`]: what is beside that when trees are made
-//!   alike; [`service_args`]: what a transfer service does
+//!   alike; [`s3_args`]: what is asked of buckets; [`service_args`]: what a transfer service does
 //! - [`resolve`]: what it means, with [`endpoints`]: every contradiction is found there and nowhere
 //!   else
 //! - [`globus_url_copy`]: the command line of `globus-url-copy`
@@ -11,6 +11,7 @@
 mod endpoints;
 pub mod globus_url_copy;
 mod resolve;
+mod s3_args;
 mod service_args;
 mod sync_args;
 mod transfer_args;
@@ -25,6 +26,7 @@ use godwit_gsi::{
 use godwit_proto::{ChecksumAlgorithm, security::MinProtection};
 
 use self::{
+    s3_args::S3Args,
     service_args::{
         ChangeArgs, CloneArgs, JobArgs, JobsArgs, LoginArgs, LogoutArgs, ScheduleVerb, SubmitArgs,
         WaitArgs,
@@ -332,6 +334,8 @@ pub(crate) struct Common {
     /// the server ~/.globus/sshftp, /etc/grid-security/sshftp or godwitd --ssh, whichever is found
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh_server: Option<String>,
+    #[command(flatten)]
+    pub(crate) s3: S3Args,
 }
 
 impl Common {
@@ -351,6 +355,7 @@ impl Common {
             token_host: Vec::new(),
             ssh: None,
             ssh_server: None,
+            s3: S3Args::default(),
         }
     }
 }

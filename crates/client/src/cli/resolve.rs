@@ -110,6 +110,8 @@ fn connections(common: &Common, environment: &Environment) -> Resolved<Connectio
             password_file: common.password_file.clone(),
             token_file: common.token.clone(),
             token_hosts: [&environment.secrets.token_hosts[..], &common.token_host].concat(),
+            aws: (environment.secrets.aws.clone())
+                .at(common.s3.endpoint.clone(), common.s3.region.clone()),
             ..environment.secrets.clone()
         },
         authorities: match &common.ca {
@@ -132,6 +134,7 @@ fn connections(common: &Common, environment: &Environment) -> Resolved<Connectio
             command: (common.ssh.clone()).unwrap_or_else(|| environment.ssh.command.clone()),
             server: (common.ssh_server.clone()).or_else(|| environment.ssh.server.clone()),
         },
+        buckets: common.s3.options()?,
     })
 }
 
@@ -144,7 +147,9 @@ fn request(
     Ok(match verb {
         Verb::Cp(args) => {
             let common = args.common.clone();
-            (Request::Copy(Box::new(job(*args, arguments)?)), common)
+            let job = job(*args, arguments)?;
+            check_objects(&job.destination, &common)?;
+            (Request::Copy(Box::new(job)), common)
         }
         Verb::Ls {
             long,
@@ -222,6 +227,7 @@ fn request(
             let common = args.common.clone();
             let matches = matches.subcommand().map(|(_, matches)| matches);
             let job = sync_args::job(*args, matches, arguments)?;
+            check_objects(&job.destination, &common)?;
             (Request::Copy(Box::new(job)), common)
         }
         Verb::Proxy(verb) => (Request::Proxy(proxy(verb)), Common::of_no_server()),
@@ -245,6 +251,15 @@ fn request(
 
 fn of_service(request: ServiceRequest) -> (Request, Common) {
     (Request::Service(Box::new(request)), Common::of_no_server())
+}
+
+/// What is said of objects says nothing of other files.
+fn check_objects(destination: &Location, common: &Common) -> Resolved<()> {
+    let is_bucket = matches!(destination, Location::Remote(url) if url.scheme == Scheme::S3);
+    match common.s3.of_objects() {
+        Some(option) if !is_bucket => Err(format!("{option}: {destination} is no bucket")),
+        _ => Ok(()),
+    }
 }
 
 fn job(args: CpArgs, arguments: &[OsString]) -> Resolved<JobSpec> {

@@ -1,6 +1,7 @@
 //! Resolved requests, independent of the command line's form.
 
 pub mod addresses;
+pub mod buckets;
 pub mod filter;
 pub(crate) mod nesting;
 
@@ -29,7 +30,7 @@ use godwit_proto::{
 };
 use godwit_tune::{Bounds, Method, Setting};
 
-use self::{addresses::AddressScope, filter::Filter};
+use self::{addresses::AddressScope, buckets::BucketOptions, filter::Filter};
 pub use crate::units::bits_per_second;
 use crate::{
     auth::{granted::Granted, secrets::Secrets},
@@ -110,6 +111,8 @@ pub struct Connections {
     pub granted: Granted,
     /// How `sshftp://` connects.
     pub ssh: Ssh,
+    /// What `s3://` asks for.
+    pub buckets: BucketOptions,
     /// Sessions that an earlier run on this thread's runtime has left, and where this one leaves
     /// its own; `None`: it closes them.
     pub kept: Option<KeptSessions>,

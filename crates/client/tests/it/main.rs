@@ -9,6 +9,7 @@ mod between;
 mod between_many;
 mod between_walls;
 mod bucket_faults;
+mod bucket_options;
 mod buckets;
 mod classes;
 mod closed_ports;

@@ -1,7 +1,13 @@
 //! `godwit` and services of S3 of other makers: moto and versitygw; and `rclone`, which reads what
 //! we write and the other way round.
 
-use std::{fs, process::Command, time::Instant};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    process::Command,
+    time::Instant,
+};
 
 use godwit_lab::peers::{
     Finished,
@@ -190,6 +196,73 @@ fn trees_are_kept_in_step(kind: Kind) {
     site.godwit(&["sync", "--delete", &here, &there]);
     let listed = site.godwit(&["ls", &there]);
     assert!(!listed.lines().any(|line| line == changed), "{listed}");
+}
+
+/// The header of an object, by a request whose signature moto does not ask for.
+fn headers(site: &Site, key: &str) -> String {
+    let addr = site.server.addr();
+    let mut stream = TcpStream::connect(addr).expect("connects");
+    let request =
+        format!("HEAD /{BUCKET}/{key} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\
+         Authorization: AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/s3/aws4_request\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sends");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.to_ascii_lowercase()
+}
+
+#[test]
+fn options_of_objects_reach_the_service() {
+    let Some(site) = Site::start(Kind::Moto) else {
+        return;
+    };
+    let class = "--s3-storage-class=STANDARD_IA";
+    let encrypted = "--s3-server-side-encryption=AES256";
+    for (name, bytes) in [("small", 1000), ("large", 20_000_001)] {
+        write_noise(&site.local.path().join(name), bytes, 3);
+        site.godwit(&[
+            "cp",
+            "--no-verify",
+            class,
+            encrypted,
+            &site.local(name),
+            &url(name),
+        ]);
+        let moved = format!("{name}2");
+        site.godwit(&["mv", "--s3-requester-pays", &url(name), &url(&moved)]);
+        let said = headers(&site, &moved);
+        assert!(said.contains("x-amz-storage-class: standard_ia"), "{said}");
+    }
+    let (small, kms) = (site.local("small"), url("kms"));
+    let keyed = [
+        "--s3-server-side-encryption=aws:kms",
+        "--s3-sse-kms-key-id=k1",
+    ];
+    site.godwit(&[&["cp", &small, &kms], &keyed[..]].concat());
+    let said = headers(&site, "kms");
+    for expected in [
+        "x-amz-server-side-encryption: aws:kms",
+        "aws-kms-key-id: k1",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn an_object_that_cannot_be_encrypted_is_not_stored() {
+    let Some(site) = Site::start(Kind::Versitygw) else {
+        return;
+    };
+    for (name, bytes) in [("small", 1000), ("large", 20_000_001)] {
+        write_noise(&site.local.path().join(name), bytes, 3);
+        let (from, to) = (site.local(name), url(name));
+        let options = ["--no-journal", "--s3-server-side-encryption=AES256"];
+        let refused = site.try_godwit(&[&["cp", &from, &to], &options[..]].concat(), &[]);
+        assert!(!refused.status.success(), "{}", refused.log());
+        let gone = site.try_godwit(&["stat", &to], &[]);
+        assert!(!gone.status.success(), "{}", gone.log());
+        assert_eq!(site.uploads(""), "", "{name}");
+    }
 }
 
 fn names_are_listed_moved_and_removed(kind: Kind) {

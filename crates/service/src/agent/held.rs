@@ -569,6 +569,7 @@ mod tests {
                 subjects: Vec::new(),
                 granted: Default::default(),
                 ssh: Ssh::default(),
+                buckets: Default::default(),
                 kept: None,
             },
             own_credentials: false,

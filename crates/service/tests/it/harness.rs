@@ -373,6 +373,7 @@ fn connections(folder: &Path) -> Connections {
         subjects: Vec::new(),
         granted: Default::default(),
         ssh: Ssh::default(),
+        buckets: Default::default(),
         kept: None,
     }
 }

@@ -23,6 +23,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    bucket::signing::{ENCRYPTION_HEADER, unencrypted},
     get::{FILE_PAUSE, unreached},
     region::{Failure, HALF_BYTES_MIN},
     replies::{Failed, refusal},
@@ -71,6 +72,8 @@ struct State {
     /// Why the body could not be made.
     unread: Option<StorageFailure>,
     ended: Option<Option<Failure>>,
+    /// A bucket has stored it.
+    is_stored: bool,
     /// The CRC32C that a bucket has computed.
     crc32c: Option<u32>,
 }
@@ -115,6 +118,11 @@ impl PutJob {
 
     pub(super) fn totals(&self) -> &Arc<RequestTotals> {
         &self.outflow.totals
+    }
+
+    /// A bucket has stored it, whatever came after that.
+    pub(super) fn is_stored(&self) -> bool {
+        self.state.lock().is_stored
     }
 
     /// What a bucket has computed of all bytes.
@@ -185,7 +193,13 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
             job.outflow.sent() > 0,
         ));
     }
-    if job.object.is_some() {
+    if let Some(headers) = &job.object {
+        job.state.lock().is_stored = true;
+        let said = headers.iter();
+        let said = said.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        if let Some(refused) = unencrypted(said, exchange.answer.header(ENCRYPTION_HEADER)) {
+            return Err(Failure::Refused(refused, false));
+        }
         job.state.lock().crc32c = confirmed(&exchange, checksum)?;
     }
     wire.done(exchange).await;

@@ -668,6 +668,7 @@ impl Wire {
             request.headers.insert(header::USER_AGENT, agent);
             let mut signed = Signed::default();
             if let Some(bucket) = &self.server.bucket {
+                bucket.prepare(&mut request);
                 let generation = bucket.sign(&mut request, &url.origin, bucket.now());
                 signed = Signed {
                     generation: generation.map_err(HttpError::Senseless)?,

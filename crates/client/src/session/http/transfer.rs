@@ -322,9 +322,11 @@ impl Session {
         let target = server.target_of(object.map_or(path, |(to, _)| to), false);
         let rate = Arc::clone(&self.context.rate);
         let mut job = PutJob::new(target, source, length, rate, Arc::clone(&totals));
-        if server.bucket.is_some() {
+        if let Some(bucket) = &server.bucket {
             let said = object.map(|(_, attributes)| metadata(*attributes));
-            job = job.of_object(headers(&said.unwrap_or_default()));
+            let mut said = said.unwrap_or_default();
+            said.extend(bucket.object_headers());
+            job = job.of_object(headers(&said));
         }
         let job = Arc::new(job);
         let running = self.show(plan, &totals);
@@ -364,7 +366,12 @@ impl Session {
         totals.close();
         drop(running);
         ended.bytes = totals.bytes.load(Ordering::Relaxed);
-        if let (Some((to, _)), None, false) = (object, &ended.failure, ended.is_stopped) {
+        let is_there = match &ended.failure {
+            None => !ended.is_stopped,
+            // It is not what was wanted, and is removed with what lies under the temporary name.
+            Some(_) => job.is_stored(),
+        };
+        if let (Some((to, _)), true) = (object, is_there) {
             let stored = StoredObject {
                 at: to.clone(),
                 size: ended.bytes,

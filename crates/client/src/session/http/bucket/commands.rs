@@ -14,7 +14,7 @@ use godwit_http_client::{
 use godwit_proto::{ChecksumAlgorithm, Command, FtpPath, Reply};
 
 use super::{
-    signing::{Bucket, meant},
+    signing::{Bucket, ENCRYPTION_HEADER, STORAGE_CLASS_HEADER, meant, unencrypted},
     told_sums::{self, ObjectSums},
 };
 use crate::{
@@ -163,6 +163,20 @@ impl HttpControl {
         headers: &[(&'static str, String)],
         body: impl Fn() -> Body,
     ) -> Result<Result<Vec<u8>, Reply>, HttpError> {
+        let answered = self
+            .ask_bucket_to_make(method, target, headers, body)
+            .await?;
+        Ok(answered.map(|(body, _)| body))
+    }
+
+    /// The same of a request that makes an object, and what the service says of its encryption.
+    pub(super) async fn ask_bucket_to_make(
+        &mut self,
+        method: Method,
+        target: &str,
+        headers: &[(&'static str, String)],
+        body: impl Fn() -> Body,
+    ) -> Result<Result<(Vec<u8>, Option<String>), Reply>, HttpError> {
         let limit = self.work_limit();
         let request = |target: &str| {
             let mut request = Request::new(method.clone(), target)
@@ -182,8 +196,9 @@ impl HttpControl {
         let Some(body) = exchange.body(ANSWER_BYTES_MAX).await? else {
             return Err(senseless(method.as_str(), "it is too long"));
         };
+        let encryption = exchange.answer.header(ENCRYPTION_HEADER).map(str::to_owned);
         self.wire.done(exchange).await;
-        Ok(Ok(body))
+        Ok(Ok((body, encryption)))
     }
 
     /// DELETE succeeds where nothing is, too: what is there is looked at before.
@@ -266,24 +281,38 @@ impl HttpControl {
         if from == to {
             return Ok(reply(553, "it has that name already"));
         }
-        let tag = match self.tag_of(from).await? {
-            Ok(tag) => tag,
+        let (tag, class) = match self.tag_and_class_of(from).await? {
+            Ok(found) => found,
             Err(refused) => return Ok(refused),
         };
         let bucket = self.bucket()?;
         let target = bucket.target(to);
         let key = encoded_path(from.as_bytes());
         let source = format!("/{}{key}", bucket.endpoint.host());
-        let headers = [
-            ("x-amz-copy-source", source),
-            ("x-amz-copy-source-if-match", tag.clone()),
-        ];
-        let copied = self.ask_bucket(Method::PUT, &target, &headers, Body::default);
-        if let Err(refused) = made_of(copied.await?)? {
+        let mut headers = bucket.object_headers();
+        if !headers
+            .iter()
+            .any(|(name, _)| *name == STORAGE_CLASS_HEADER)
+        {
+            // A copy would have that of the service.
+            headers.extend(class.map(|class| (STORAGE_CLASS_HEADER, class)));
+        }
+        headers.push(("x-amz-copy-source", source));
+        headers.push(("x-amz-copy-source-if-match", tag.clone()));
+        let copied = self.ask_bucket_to_make(Method::PUT, &target, &headers, Body::default);
+        let (copied, encryption) = copied.await?.map_or_else(
+            |refused| (Err(refused), None),
+            |(body, encryption)| (Ok(body), encryption),
+        );
+        if let Err(refused) = made_of(copied)? {
             return Ok(refused);
         }
-        match self.tag_of(from).await? {
-            Ok(now) if now == tag => {}
+        let said = headers.iter().map(|(name, value)| (*name, value.as_str()));
+        if let Some(refused) = unencrypted(said, encryption.as_deref()) {
+            return Ok(refused);
+        }
+        match self.tag_and_class_of(from).await? {
+            Ok((now, _)) if now == tag => {}
             Ok(_) => return Ok(reply(450, "it has changed meanwhile, and was not removed")),
             Err(refused) => return Ok(refused),
         }
@@ -294,15 +323,23 @@ impl HttpControl {
             .map_or_else(|refused| refused, |_| reply(250, "done")))
     }
 
-    /// The tag of an object.
-    async fn tag_of(&mut self, path: &FtpPath) -> Result<Result<String, Reply>, HttpError> {
+    /// The tag of an object, and its storage class where that is not the service's default.
+    async fn tag_and_class_of(
+        &mut self,
+        path: &FtpPath,
+    ) -> Result<Result<(String, Option<String>), Reply>, HttpError> {
         let exchange = self.head(path, &[]).await?;
         if !exchange.answer.status.is_success() {
             return Ok(Err(self.refused(exchange, Failed::Status).await));
         }
         let tag = exchange.header(header::ETAG).map(str::to_owned);
+        let class = exchange
+            .answer
+            .header(STORAGE_CLASS_HEADER)
+            .map(str::to_owned);
         self.wire.done(exchange).await;
-        Ok(tag.ok_or_else(|| reply(501, "the service names no ETag of it")))
+        let tag = tag.ok_or_else(|| reply(501, "the service names no ETag of it"));
+        Ok(tag.map(|tag| (tag, class)))
     }
 
     /// Of all bytes alone: what a service has of an object that came in parts may be a checksum of

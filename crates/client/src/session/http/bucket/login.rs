@@ -48,7 +48,9 @@ pub(in crate::session) async fn open(
     let mut is_moved = false;
     let (wire, tls, round_trip) = loop {
         check_protection(context, endpoint, &service)?;
-        let bucket = Bucket::new(endpoint, &service, &context.connections.secrets.aws);
+        let connections = &context.connections;
+        let aws = &connections.secrets.aws;
+        let bucket = Bucket::new(endpoint, &service, aws, &connections.buckets);
         let log = protocol_trace(context, endpoint);
         let origin = service.origin.clone();
         let server = HttpServer::new(context, origin, None, None, Some(bucket), log);

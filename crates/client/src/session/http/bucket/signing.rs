@@ -4,7 +4,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use godwit_http::s3;
 use godwit_http_client::{Body, HeaderName, HeaderValue, Origin, Request, StatusCode, header};
-use godwit_proto::FtpPath;
+use godwit_proto::{FtpPath, Reply};
 use openssl::{error::ErrorStack, hash::MessageDigest, pkey::PKey, sha::sha256, sign::Signer};
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
@@ -13,7 +13,26 @@ use super::told_sums::ToldSums;
 use crate::{
     auth::aws::{AwsEnvironment, Keys, Service},
     endpoint::Endpoint,
+    session::http::replies::reply,
+    spec::buckets::BucketOptions,
 };
+
+pub(super) const STORAGE_CLASS_HEADER: &str = "x-amz-storage-class";
+
+/// Of requests that make an object, and of their answers where that was done.
+pub(in crate::session::http) const ENCRYPTION_HEADER: &str = "x-amz-server-side-encryption";
+
+/// Why an object that has such headers is not what was asked for: `told` is what its service says
+/// of its encryption. One that knows nothing of that stores it as it comes.
+pub(in crate::session::http) fn unencrypted<'a>(
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    told: Option<&str>,
+) -> Option<Reply> {
+    let mut headers = headers.into_iter();
+    let (_, wanted) = headers.find(|(name, _)| *name == ENCRYPTION_HEADER)?;
+    let text = format!("the service does not say that it has encrypted the object with {wanted}");
+    (told != Some(wanted)).then(|| reply(504, &text))
+}
 
 /// A bucket, and as whom it is asked.
 pub(in crate::session::http) struct Bucket {
@@ -24,6 +43,7 @@ pub(in crate::session::http) struct Bucket {
     keys: Mutex<CurrentKeys>,
     /// Where keys are found again when these have expired.
     aws: AwsEnvironment,
+    options: BucketOptions,
     pub(in crate::session::http) sums: ToldSums,
 }
 
@@ -38,6 +58,7 @@ impl Bucket {
         endpoint: &Arc<Endpoint>,
         service: &Service,
         aws: &AwsEnvironment,
+        options: &BucketOptions,
     ) -> Self {
         Self {
             base: match service.is_bucket_in_host {
@@ -50,6 +71,7 @@ impl Bucket {
                 generation: 0,
             }),
             aws: aws.clone(),
+            options: options.clone(),
             sums: ToldSums::default(),
             endpoint: Arc::clone(endpoint),
         }
@@ -68,6 +90,31 @@ impl Bucket {
             &self.base
         };
         format!("{base}{}", s3::query(query))
+    }
+
+    /// What is said of each object that is made, beside what is known of its file.
+    pub(in crate::session::http) fn object_headers(&self) -> Vec<(&'static str, String)> {
+        let class = self.options.storage_class.clone();
+        let encryption = self.options.encryption.as_ref();
+        let method = encryption.map(|encryption| encryption.method.as_str().to_owned());
+        let key = encryption.and_then(|encryption| encryption.key.clone());
+        let named = [
+            (STORAGE_CLASS_HEADER, class),
+            (ENCRYPTION_HEADER, method),
+            ("x-amz-server-side-encryption-aws-kms-key-id", key),
+        ];
+        let said = named.into_iter();
+        said.filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
+
+    /// What is said in each request.
+    pub(in crate::session::http) fn prepare(&self, request: &mut Request) {
+        if self.options.requester_pays {
+            let name = HeaderName::from_static("x-amz-request-payer");
+            let value = HeaderValue::from_static("requester");
+            request.headers.insert(name, value);
+        }
     }
 
     /// The time that requests are signed with.
@@ -255,7 +302,12 @@ mod tests {
             }),
         };
         let endpoint = EndpointRegistry::default().of(&url);
-        Bucket::new(&endpoint, &service, &AwsEnvironment::default())
+        Bucket::new(
+            &endpoint,
+            &service,
+            &AwsEnvironment::default(),
+            &BucketOptions::default(),
+        )
     }
 
     const HOST: &str = "examplebucket.s3.amazonaws.com";

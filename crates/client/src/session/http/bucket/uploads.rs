@@ -21,7 +21,10 @@ use godwit_proto::{
 
 use tokio::time::sleep;
 
-use super::commands::{directory, made_of};
+use super::{
+    commands::{directory, made_of},
+    signing::unencrypted,
+};
 use crate::{
     endpoint::uploads::{PartedUpload, PendingObject, StoredObject, crc32c_of},
     local::{attributes::FileAttributes, files},
@@ -109,12 +112,13 @@ impl HttpControl {
         let target = format!("{}{query}", self.bucket()?.target(to));
         let mark = format!("{:016x}{:016x}", files::random(), files::random());
         let mut headers = metadata(attributes);
+        headers.extend(self.bucket()?.object_headers());
         headers.push((MARK_HEADER, mark.clone()));
         headers.push(("x-amz-checksum-algorithm", "CRC32C".to_owned()));
         headers.push(("x-amz-checksum-type", "FULL_OBJECT".to_owned()));
-        let begun = self.ask_bucket(Method::POST, &target, &headers, Body::default);
-        let body = match begun.await? {
-            Ok(body) => body,
+        let begun = self.ask_bucket_to_make(Method::POST, &target, &headers, Body::default);
+        let (body, encryption) = match begun.await? {
+            Ok(begun) => begun,
             Err(refused) => return Ok(Err(refused)),
         };
         let id = read_upload_id(&body).map_err(|bad| senseless("POST", &bad.to_string()))?;
@@ -129,7 +133,14 @@ impl HttpControl {
         };
         let uploads = &self.bucket()?.endpoint.uploads;
         uploads.insert(temp_path, PendingObject::Parts(upload.clone()));
-        Ok(Ok(upload))
+        let said = headers.iter().map(|(name, value)| (*name, value.as_str()));
+        match unencrypted(said, encryption.as_deref()) {
+            None => Ok(Ok(upload)),
+            Some(refused) => {
+                self.abort(temp_path, &upload).await?;
+                Ok(Err(refused))
+            }
+        }
     }
 
     /// Asks which parts of an upload are there.
