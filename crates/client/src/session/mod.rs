@@ -39,7 +39,7 @@ use godwit_engine::{
     control::{ControlError, ProtocolTrace},
     data::{ChannelParams, ChannelSet, Mover},
 };
-use godwit_proto::{Command, Reply, pi::transfer::ServerState};
+use godwit_proto::{Command, FtpPath, Reply, pi::transfer::ServerState, timestamp::Timestamp};
 
 use self::{
     connect::connect_any, control::Control, http::Lanes, ssh::process::SshProcess,
@@ -304,6 +304,19 @@ impl DataPlane {
 }
 
 impl ControlSession {
+    /// The times of the files that objects of a bucket are of, one each; `None`: it is not kept, or
+    /// the service does not answer.
+    pub(crate) async fn times_of_objects(&mut self, paths: &[FtpPath]) -> Vec<Option<Timestamp>> {
+        let stop = self.context.stop.clone();
+        match &mut self.control {
+            Control::Http(control) => tokio::select! {
+                times = control.times_of_objects(paths) => times,
+                () = stop.cancelled() => vec![None; paths.len()],
+            },
+            Control::Ftp(_) => vec![None; paths.len()],
+        }
+    }
+
     /// Sends a command and waits for its final reply, whatever it says. `doing` names verb and URL
     /// for messages.
     pub(crate) async fn ask(&mut self, command: &Command, doing: &str) -> Result<Reply> {

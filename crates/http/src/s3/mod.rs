@@ -5,6 +5,8 @@
 
 pub mod answers;
 
+use std::ops::RangeInclusive;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// What signatures (AWS SigV4) keep as it is.
@@ -59,12 +61,27 @@ pub fn part_bytes(size: u64) -> Option<u64> {
 /// Header of an object's modification time, as rclone writes it.
 pub const MTIME_HEADER: &str = "x-amz-meta-mtime";
 
+/// Of the years 1 to 9999.
+const MTIME_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
 /// Header of its permission bits, as rclone writes them with `--metadata`.
 pub const MODE_HEADER: &str = "x-amz-meta-mode";
 
 /// The value of [`MTIME_HEADER`], of seconds since 1970.
 pub fn mtime(seconds: i64) -> String {
     seconds.to_string()
+}
+
+/// The seconds of a value of [`MTIME_HEADER`], which may have a fraction; `None`: it is no time of
+/// the years 1 to 9999.
+pub fn read_mtime(value: &str) -> Option<i64> {
+    let (seconds, fraction) = value.trim().split_once('.').unwrap_or((value.trim(), ""));
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let is_early = seconds.starts_with('-') && fraction.bytes().any(|byte| byte != b'0');
+    let seconds = seconds.parse::<i64>().ok()?.checked_sub(is_early.into())?;
+    MTIME_SECONDS.contains(&seconds).then_some(seconds)
 }
 
 /// The value of [`MODE_HEADER`], of the permission bits of a file.
@@ -107,5 +124,23 @@ mod tests {
     fn metadata_is_that_of_rclone() {
         assert_eq!(mtime(1_354_040_105), "1354040105");
         assert_eq!(mode(0o640), "100640");
+    }
+
+    #[test]
+    fn times_are_read_in_whole_seconds() {
+        for (value, seconds) in [
+            ("1354040105.123456789", Some(1_354_040_105)),
+            (" 12 ", Some(12)),
+            ("-1.5", Some(-2)),
+            ("-1.0", Some(-1)),
+            ("1e9", None),
+            ("1.2.3", None),
+            ("1.-2", None),
+            ("", None),
+            ("9223372036854775807", None),
+            ("-9223372036854775808.1", None),
+        ] {
+            assert_eq!(read_mtime(value), seconds, "{value}");
+        }
     }
 }

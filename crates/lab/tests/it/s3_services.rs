@@ -5,8 +5,9 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
+    path::Path,
     process::Command,
-    time::Instant,
+    time::{Duration, Instant, SystemTime},
 };
 
 use godwit_lab::peers::{
@@ -36,6 +37,7 @@ macro_rules! against_each {
 against_each!(
     objects_go_both_ways_whole_and_in_parts,
     trees_are_kept_in_step,
+    files_keep_their_times_both_ways,
     names_are_listed_moved_and_removed,
     refusals_are_told_apart,
     an_upload_that_was_killed_is_gone_on_with_or_removed,
@@ -198,13 +200,66 @@ fn trees_are_kept_in_step(kind: Kind) {
     assert!(!listed.lines().any(|line| line == changed), "{listed}");
 }
 
+/// Seconds since 1970 of the last change of a file.
+fn changed(path: &Path) -> u64 {
+    let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+    let since = modified
+        .expect("a time")
+        .duration_since(SystemTime::UNIX_EPOCH);
+    since.expect("later").as_secs()
+}
+
+fn files_keep_their_times_both_ways(kind: Kind) {
+    let Some(site) = Site::start(kind) else {
+        return;
+    };
+    let (tree, back) = (
+        site.local.path().join("tree"),
+        site.local.path().join("back"),
+    );
+    let paths = write_tree(&tree);
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+    for path in &paths {
+        let file = fs::File::options().write(true).open(tree.join(path));
+        let set = file.and_then(|file| file.set_modified(then));
+        set.expect("a time is set");
+    }
+    let (here, there, again) = (site.local("tree/"), url("kept/"), site.local("back/"));
+    let same = format!("{} the same", paths.len());
+    site.godwit(&["sync", &here, &there]);
+    // What comes back is compared with what went there.
+    let said = site.godwit(&["sync", &there, &here]);
+    assert!(said.contains(&same), "{said}");
+    site.godwit(&["sync", &there, &again]);
+    for path in &paths {
+        assert_eq!(changed(&back.join(path)), 1_600_000_000, "{path}");
+    }
+    for (from, to) in [
+        (&there, &again),
+        (&again, &there),
+        (&here, &there),
+        (&there, &here),
+    ] {
+        let said = site.godwit(&["sync", from, to]);
+        assert!(said.contains(&same), "{from} {to}: {said}");
+    }
+    // A file of another time, and the same size, is copied.
+    let other = back.join(&paths[4]);
+    let bytes = fs::read(&other).expect("a file").len();
+    write_noise(&other, bytes, 77);
+    let said = site.godwit(&["sync", &there, &again]);
+    assert!(said.contains("1 file,"), "{said}");
+    assert_same_tree(&paths, &tree, &back);
+}
+
 /// The header of an object, by a request whose signature moto does not ask for.
 fn headers(site: &Site, key: &str) -> String {
     let addr = site.server.addr();
     let mut stream = TcpStream::connect(addr).expect("connects");
-    let request =
-        format!("HEAD /{BUCKET}/{key} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\
-         Authorization: AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/s3/aws4_request\r\n\r\n");
+    let request = format!(
+        "HEAD /{BUCKET}/{key} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\
+         Authorization: AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/s3/aws4_request\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).expect("sends");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");

@@ -207,6 +207,20 @@ impl SyncPlanner<'_> {
                 .await;
                 Ok(())
             }
+            (comparison, Some(target))
+                if Self::may_have_time(&comparison, [&pair_of.source, &pair_of.target]) =>
+            {
+                // What comes of it comes too late for the directory.
+                self.changes += 1;
+                let source = facts.clone();
+                self.settle_time_later(UndecidedFile {
+                    pair_of,
+                    source,
+                    target,
+                })
+                .await;
+                Ok(())
+            }
             (comparison, _) => self.act(pair_of, facts, comparison).await,
         }
     }

@@ -3,7 +3,8 @@
 //! ```text
 //!   DirectoryPair ─► PairLister ─► two SpooledListings ─► compare ─► policy
 //!      ▲                                                               ├► copy: to the workers
-//!      │                                                               ├► unsure: checksums
+//!      │                                                               ├► unsure: checksums, times
+//!      │                                                               │          of objects
 //!      │                                                               ├► set time or permissions
 //!      │                                                               ├► extra: DeleteList
 //!      └───────────────────────────────────────────────────────────────┴► subdirectories
@@ -17,6 +18,7 @@ mod delete_list;
 mod pair_lister;
 mod policy;
 mod spooled_listing;
+mod times;
 
 use std::sync::Arc;
 
@@ -129,6 +131,7 @@ impl Planner {
             keeps_times,
             algorithm: None,
             undecided: Vec::new(),
+            untimed: Vec::new(),
             undecided_bytes: 0,
             pending_attributes: Vec::new(),
             delete_list: DeleteList::default(),
@@ -144,6 +147,7 @@ impl Planner {
             PathKind::File(facts) => syncing.file(place, &facts, target, into).await,
             PathKind::Directory(facts) => syncing.tree(place, contents, facts, target).await,
         };
+        syncing.settle_times().await;
         syncing.check_pending().await;
         let marked = syncing.set_pending_attributes().await;
         syncing.other.release();
@@ -234,6 +238,8 @@ struct SyncPlanner<'a> {
     /// For the comparison of checksums.
     algorithm: Option<ChecksumAlgorithm>,
     undecided: Vec<UndecidedFile>,
+    /// Whose times in buckets are to be asked for.
+    untimed: Vec<UndecidedFile>,
     undecided_bytes: u64,
     /// Files at a server whose times and permissions are to be set.
     pending_attributes: Vec<(RemotePath, FileAttributes)>,

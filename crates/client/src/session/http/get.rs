@@ -15,7 +15,10 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    bucket::told_sums::{self, ObjectSums},
+    bucket::{
+        times::time_in,
+        told_sums::{self, ObjectSums},
+    },
     commands::IDENTITY,
     region::{Failure, Piece, Region, Validator},
     replies::{Failed, refusal, reply},
@@ -169,6 +172,9 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
     }
     if validator.is_some() && told != validator {
         return Err(Failure::Changed);
+    }
+    if let (Some(bucket), true) = (bucket, piece.is_first) {
+        bucket.times.keep(&job.target, time_in(&exchange.answer));
     }
     if piece.is_first {
         // Nothing would tell that a further part is of another version.

@@ -392,6 +392,33 @@ impl Download {
             Err(error) => verify::unable(session, self.verify_mode, error),
         }
     }
+
+    /// Those that the file is to have. What a bucket lists is when it was stored.
+    async fn attributes_of_file(&self, session: &mut SessionPair) -> Option<FileAttributes> {
+        let attributes = self.attributes?;
+        if attributes.modified.is_none() || !session.endpoint.is_bucket() {
+            return Some(attributes);
+        }
+        let paths = std::slice::from_ref(&self.from.path);
+        let told = session.times_of_objects(paths).await.pop().flatten();
+        Some(FileAttributes {
+            modified: told.or(attributes.modified),
+            ..attributes
+        })
+    }
+
+    fn commit_with(
+        &self,
+        durability: &LocalDurability,
+        attributes: Option<FileAttributes>,
+    ) -> Result<()> {
+        match &self.to {
+            DownloadTarget::File { target, file, .. } => {
+                target.lock().commit(file, durability, attributes.as_ref())
+            }
+            DownloadTarget::StdoutSink(_) => Ok(()),
+        }
+    }
 }
 
 impl FileTransfer for Download {
@@ -597,20 +624,14 @@ impl FileTransfer for Download {
                 }
             };
             verify::check_expected(&doing, agreed.as_ref(), self.expected.as_deref())?;
-            self.commit(&session.context.local.durability)?;
+            let attributes = self.attributes_of_file(session).await;
+            self.commit_with(&session.context.local.durability, attributes)?;
             Ok(agreed)
         })
     }
 
     fn commit(&self, durability: &LocalDurability) -> Result<()> {
-        match &self.to {
-            DownloadTarget::File { target, file, .. } => {
-                target
-                    .lock()
-                    .commit(file, durability, self.attributes.as_ref())
-            }
-            DownloadTarget::StdoutSink(_) => Ok(()),
-        }
+        self.commit_with(durability, self.attributes)
     }
 
     fn keep(&self) -> Option<Vec<u8>> {

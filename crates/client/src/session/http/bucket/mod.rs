@@ -5,12 +5,14 @@
 //! - [`signing`]: targets of requests, and who asks; [`login`]: which service, and whether it has
 //!   the bucket
 //! - [`commands`]: requests for commands; [`listing`]: pages of names; [`uploads`]: what is sent
-//!   in parts; [`open_uploads`]: what is left of others; [`told_sums`]: checksums
+//!   in parts; [`open_uploads`]: what is left of others; [`told_sums`]: checksums;
+//!   [`times`]: of files
 
 mod commands;
 mod listing;
 pub(super) mod login;
 mod open_uploads;
 pub(super) mod signing;
+pub(super) mod times;
 pub(super) mod told_sums;
 pub(super) mod uploads;

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::SystemTime};
 
 use godwit_http::s3;
 use godwit_http_client::{Body, HeaderName, HeaderValue, Origin, Request, StatusCode, header};
-use godwit_proto::{FtpPath, Reply};
+use godwit_proto::{FtpPath, Reply, timestamp::Timestamp};
 use openssl::{error::ErrorStack, hash::MessageDigest, pkey::PKey, sha::sha256, sign::Signer};
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use super::told_sums::ToldSums;
+use super::told_sums::{AnswerCache, ObjectSums};
 use crate::{
     auth::aws::{AwsEnvironment, Keys, Service},
     endpoint::Endpoint,
@@ -44,7 +44,9 @@ pub(in crate::session::http) struct Bucket {
     /// Where keys are found again when these have expired.
     aws: AwsEnvironment,
     options: BucketOptions,
-    pub(in crate::session::http) sums: ToldSums,
+    pub(in crate::session::http) sums: AnswerCache<ObjectSums>,
+    /// Of the files that fetched objects are of.
+    pub(in crate::session::http) times: AnswerCache<Option<Timestamp>>,
 }
 
 /// Keys, and how often they were replaced.
@@ -72,7 +74,8 @@ impl Bucket {
             }),
             aws: aws.clone(),
             options: options.clone(),
-            sums: ToldSums::default(),
+            sums: AnswerCache::default(),
+            times: AnswerCache::default(),
             endpoint: Arc::clone(endpoint),
         }
     }

@@ -17,26 +17,30 @@ pub(in crate::session::http) const MODE: (&str, &str) = ("x-amz-checksum-mode", 
 /// Objects that are remembered, at most.
 const OBJECTS_MAX: usize = 1024;
 
-/// How long a checksum is kept. An object is checked directly after its download, or not at all.
+/// How long it is kept. A file is checked directly after its download, or not at all.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// Checksums that came with fetched objects and have not been used yet. The key is the target of
-/// the request.
-#[derive(Default)]
-pub(in crate::session::http) struct ToldSums(Mutex<HashMap<String, (Instant, ObjectSums)>>);
+/// What came with fetched objects and has not been used yet. The key is the target of the request.
+pub(in crate::session::http) struct AnswerCache<T>(Mutex<HashMap<String, (Instant, T)>>);
 
-impl ToldSums {
-    pub(in crate::session::http) fn keep(&self, target: &str, sums: ObjectSums) {
+impl<T> Default for AnswerCache<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> AnswerCache<T> {
+    pub(in crate::session::http) fn keep(&self, target: &str, told: T) {
         let mut kept = self.0.lock();
         if kept.len() >= OBJECTS_MAX {
             kept.clear();
         }
-        kept.insert(target.to_owned(), (Instant::now(), sums));
+        kept.insert(target.to_owned(), (Instant::now(), told));
     }
 
-    pub(super) fn take(&self, target: &str) -> Option<ObjectSums> {
-        let (since, sums) = self.0.lock().remove(target)?;
-        (since.elapsed() < KEPT).then_some(sums)
+    pub(super) fn take(&self, target: &str) -> Option<T> {
+        let (since, told) = self.0.lock().remove(target)?;
+        (since.elapsed() < KEPT).then_some(told)
     }
 }
 
