@@ -50,6 +50,7 @@ impl S3Args {
             storage_class: self.storage_class.clone(),
             encryption,
             requester_pays: self.requester_pays,
+            keeps_existing: false,
         })
     }
 

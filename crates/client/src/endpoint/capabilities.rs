@@ -60,6 +60,8 @@ pub(crate) enum Lack {
     Parts,
     /// Of parts that end early.
     OpenParts,
+    /// Objects that are stored only where there is none (`If-None-Match`), of a bucket.
+    Conditions,
 }
 
 /// What a server was observed to do.

@@ -133,7 +133,7 @@ async fn run_under(
 async fn run_observed(
     mut controller: Controller,
     mut spec: JobSpec,
-    connections: Connections,
+    mut connections: Connections,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<Summary> {
@@ -144,6 +144,7 @@ async fn run_observed(
     };
     let observer = LiveStatus::through(observer);
     let storage = PosixStorage::unconfined().with_direct_io(spec.direct_io);
+    connections.buckets.keeps_existing = spec.keeps_existing();
     let context = RunContext::new(connections, observer, log, stop, storage);
     if let CongestionChoice::Fixed(name) = &spec.congestion {
         context.congestion.set(name);

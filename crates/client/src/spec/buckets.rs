@@ -10,6 +10,9 @@ pub struct BucketOptions {
     pub encryption: Option<Encryption>,
     /// The user, and not the owner of the bucket, pays for requests.
     pub requester_pays: bool,
+    /// An object that came after the files were compared is not replaced (`If-None-Match`): the
+    /// copy fails.
+    pub keeps_existing: bool,
 }
 
 /// How a service encrypts an object.

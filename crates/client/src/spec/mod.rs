@@ -296,6 +296,16 @@ impl JobSpec {
         is_above && self.part.is_none()
     }
 
+    /// Files that exist are not replaced, whatever they are.
+    pub(crate) fn keeps_existing(&self) -> bool {
+        let refuses = matches!(
+            self.existing,
+            ExistingFiles::Refuse | ExistingFiles::RefuseOthers
+        );
+        let level = self.sync.as_ref().map(|sync| sync.level);
+        refuses || level == Some(Level::Exists)
+    }
+
     /// There may be more than one file.
     pub(crate) fn has_several(&self) -> bool {
         self.recursive || self.sources.len() > 1 || self.files_from.is_some()

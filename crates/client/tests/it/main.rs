@@ -8,6 +8,7 @@ mod attributes;
 mod between;
 mod between_many;
 mod between_walls;
+mod bucket_conditions;
 mod bucket_faults;
 mod bucket_options;
 mod buckets;

@@ -11,7 +11,7 @@ use std::{
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
 use godwit_http_client::{
-    Buffers, Bytes, HeaderName, HeaderValue, Method, Request,
+    Buffers, Bytes, HeaderName, HeaderValue, Method, Request, StatusCode,
     body::{ChunkSender, channel},
 };
 use godwit_proto::error::{StorageFailure, TransferFailure};
@@ -23,7 +23,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    bucket::signing::{ENCRYPTION_HEADER, unencrypted},
+    bucket::{
+        signing::{ENCRYPTION_HEADER, unencrypted},
+        told_sums,
+        uploads::MARK_HEADER,
+    },
     get::{FILE_PAUSE, unreached},
     region::{Failure, HALF_BYTES_MIN},
     replies::{Failed, refusal},
@@ -185,6 +189,12 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
     };
     let exchange = wire.send(&job.target, request).await;
     let mut exchange = exchange.map_err(unreached)?;
+    if exchange.answer.status == StatusCode::PRECONDITION_FAILED
+        && let Some(own) = stored_before(wire, job).await?
+    {
+        wire.done(exchange).await;
+        exchange = own;
+    }
     let status = exchange.answer.status;
     if !status.is_success() {
         let text = exchange.reason().await;
@@ -204,6 +214,26 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
     }
     wire.done(exchange).await;
     Ok(())
+}
+
+/// What is there where nothing may be replaced, if it is what an earlier request has stored whose
+/// answer was lost.
+async fn stored_before(wire: &mut Wire, job: &PutJob) -> Result<Option<Exchange>, Failure> {
+    let mut headers = job.object.iter().flatten();
+    let Some((_, mark)) = headers.find(|(name, _)| name == MARK_HEADER) else {
+        return Ok(None);
+    };
+    let request = |target: &str| {
+        let (name, value) = told_sums::MODE;
+        Request::new(Method::HEAD, target).with(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        )
+    };
+    let exchange = wire.send(&job.target, request).await.map_err(unreached)?;
+    let told = exchange.answer.header(MARK_HEADER);
+    let is_own = told.is_some_and(|told| told.as_bytes() == mark.as_bytes());
+    Ok((is_own && exchange.answer.bytes() == job.length).then_some(exchange))
 }
 
 /// The CRC32C of so many bytes of a file, which a bucket compares with those that come; `None`:

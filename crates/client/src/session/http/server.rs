@@ -33,7 +33,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::bucket::signing::{Bucket, meant};
+use super::bucket::signing::{Bucket, CONDITION_HEADER, meant};
 use crate::{
     context::RunContext, endpoint::Endpoint, error::Error, local::files,
     report::progress::RequestTotals,
@@ -397,6 +397,8 @@ struct Signed {
     generation: u32,
     /// Its body can be made again.
     is_repeatable: bool,
+    /// It is only for where nothing is.
+    is_conditional: bool,
 }
 
 /// What was tried for a request that a bucket has refused.
@@ -515,6 +517,10 @@ impl Remedies {
         if (may_have_expired || has_expired) && !self.keys {
             self.keys = true;
             return Some(Remedy::Keys(exchange.signed.generation));
+        }
+        let is_unknown = status == StatusCode::NOT_IMPLEMENTED || code == Some("NotImplemented");
+        if is_unknown && exchange.signed.is_conditional && bucket.lacks_conditions() {
+            return Some(Remedy::Again);
         }
         // What POST has begun may be there all the same.
         let is_busy = matches!(status.as_u16(), 500 | 502 | 504) && exchange.method != Method::POST;
@@ -674,6 +680,7 @@ impl Wire {
                     generation: generation.map_err(HttpError::Senseless)?,
                     is_repeatable: !matches!(request.body, Body::Chunks(_))
                         || request.headers.contains_key(CHECKSUM_HEADER),
+                    is_conditional: request.headers.contains_key(CONDITION_HEADER),
                 };
             }
             let method = request.method.clone();

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    bucket::uploads::{headers, metadata},
+    bucket::uploads::{MARK_HEADER, headers, mark_of, metadata},
     commands::HttpControl,
     get::{GetJob, LaneSink, unreached},
     lanes::Work,
@@ -326,6 +326,10 @@ impl Session {
             let said = object.map(|(_, attributes)| metadata(*attributes));
             let mut said = said.unwrap_or_default();
             said.extend(bucket.object_headers());
+            if let Some(condition) = bucket.condition().filter(|_| object.is_some()) {
+                said.push((MARK_HEADER, mark_of(path)));
+                said.push(condition);
+            }
             job = job.of_object(headers(&said));
         }
         let job = Arc::new(job);

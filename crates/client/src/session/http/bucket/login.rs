@@ -50,7 +50,8 @@ pub(in crate::session) async fn open(
         check_protection(context, endpoint, &service)?;
         let connections = &context.connections;
         let aws = &connections.secrets.aws;
-        let bucket = Bucket::new(endpoint, &service, aws, &connections.buckets);
+        let bucket = Bucket::new(endpoint, &service, aws, &connections.buckets)
+            .reporting_to(&context.reporter);
         let log = protocol_trace(context, endpoint);
         let origin = service.origin.clone();
         let server = HttpServer::new(context, origin, None, None, Some(bucket), log);

@@ -12,12 +12,16 @@ use zeroize::Zeroizing;
 use super::told_sums::{AnswerCache, ObjectSums};
 use crate::{
     auth::aws::{AwsEnvironment, Keys, Service},
-    endpoint::Endpoint,
+    endpoint::{Endpoint, capabilities::Lack},
+    report::reporter::Reporter,
     session::http::replies::reply,
     spec::buckets::BucketOptions,
 };
 
 pub(super) const STORAGE_CLASS_HEADER: &str = "x-amz-storage-class";
+
+/// Nothing is stored where something is.
+pub(in crate::session::http) const CONDITION_HEADER: &str = "if-none-match";
 
 /// Of requests that make an object, and of their answers where that was done.
 pub(in crate::session::http) const ENCRYPTION_HEADER: &str = "x-amz-server-side-encryption";
@@ -44,6 +48,7 @@ pub(in crate::session::http) struct Bucket {
     /// Where keys are found again when these have expired.
     aws: AwsEnvironment,
     options: BucketOptions,
+    reporter: Option<Arc<Reporter>>,
     pub(in crate::session::http) sums: AnswerCache<ObjectSums>,
     /// Of the files that fetched objects are of.
     pub(in crate::session::http) times: AnswerCache<Option<Timestamp>>,
@@ -74,9 +79,18 @@ impl Bucket {
             }),
             aws: aws.clone(),
             options: options.clone(),
+            reporter: None,
             sums: AnswerCache::default(),
             times: AnswerCache::default(),
             endpoint: Arc::clone(endpoint),
+        }
+    }
+
+    /// What it lacks is reported.
+    pub(in crate::session::http) fn reporting_to(self, reporter: &Arc<Reporter>) -> Self {
+        Self {
+            reporter: Some(Arc::clone(reporter)),
+            ..self
         }
     }
 
@@ -111,8 +125,33 @@ impl Bucket {
             .collect()
     }
 
+    /// What is said of an object beside that, where none that exists may be replaced.
+    pub(in crate::session::http) fn condition(&self) -> Option<(&'static str, String)> {
+        let wanted = self.options.keeps_existing;
+        wanted.then(|| (CONDITION_HEADER, "*".to_owned()))
+    }
+
+    /// The service does not know the condition of a request.
+    pub(in crate::session::http) fn lacks_conditions(&self) -> bool {
+        let name = self.endpoint.name();
+        let text = format!(
+            "{name}: no If-None-Match: an object that is stored there while the copy runs is \
+             replaced"
+        );
+        let capabilities = &self.endpoint.capabilities;
+        let is_new = !capabilities.lacks(Lack::Conditions);
+        match &self.reporter {
+            Some(reporter) => capabilities.learn(Lack::Conditions, reporter, text),
+            None => drop(capabilities.record_lack(Lack::Conditions)),
+        }
+        is_new
+    }
+
     /// What is said in each request.
     pub(in crate::session::http) fn prepare(&self, request: &mut Request) {
+        if self.endpoint.capabilities.lacks(Lack::Conditions) {
+            request.headers.remove(CONDITION_HEADER);
+        }
         if self.options.requester_pays {
             let name = HeaderName::from_static("x-amz-request-payer");
             let value = HeaderValue::from_static("requester");
@@ -273,6 +312,8 @@ pub(in crate::session::http) fn meant(status: StatusCode, code: &str) -> StatusC
             StatusCode::INTERNAL_SERVER_ERROR
         }
         "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => StatusCode::UNAUTHORIZED,
+        // Another request for the same key is under way.
+        "ConditionalRequestConflict" | "OperationAborted" => StatusCode::LOCKED,
         "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => StatusCode::NOT_FOUND,
         _ if status.is_success() => StatusCode::BAD_REQUEST,
         _ => status,
@@ -379,6 +420,7 @@ mod tests {
             (200, "SomethingElse", 400),
             (403, "RequestTimeTooSkewed", 403),
             (503, "SlowDown", 503),
+            (409, "ConditionalRequestConflict", 423),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(meant(status, code).as_u16(), status_meant, "{code}");

@@ -44,7 +44,7 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_millis(1600);
 const PAGES_MAX: usize = 100;
 
 /// What tells the object of one upload from all others.
-const MARK_HEADER: &str = "x-amz-meta-godwit-upload";
+pub(in crate::session::http) const MARK_HEADER: &str = "x-amz-meta-godwit-upload";
 
 /// What an object is stored with.
 pub(in crate::session::http) fn metadata(
@@ -57,6 +57,13 @@ pub(in crate::session::http) fn metadata(
         .mode
         .map(|mode| (s3::MODE_HEADER, s3::mode(mode)));
     time.into_iter().chain(mode).collect()
+}
+
+/// The mark of an object that is stored only where there is none: so that one is known that an
+/// earlier request has stored whose answer was lost. A temporary name is of one file.
+pub(in crate::session::http) fn mark_of(temp_path: &FtpPath) -> String {
+    let sum = openssl::sha::sha256(temp_path.as_bytes());
+    sum[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Headers of these names and values.
@@ -300,10 +307,11 @@ impl HttpControl {
         let query = s3::query(&[("uploadId", &upload.id)]);
         let target = format!("{}{query}", self.bucket()?.target(&upload.to));
         let body = Bytes::from(completing(upload.parts.values()));
-        let headers = [
+        let mut headers = vec![
             ("content-type", "application/xml".to_owned()),
             ("x-amz-mp-object-size", upload.size.to_string()),
         ];
+        headers.extend(self.bucket()?.condition());
         let made = self.ask_bucket(Method::POST, &target, &headers, || {
             Body::Bytes(body.clone())
         });
