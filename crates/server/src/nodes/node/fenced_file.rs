@@ -22,7 +22,7 @@ pub(super) struct FencedFile {
 }
 
 impl FencedFile {
-    pub(super) fn new(file: FileRef, pulse: Arc<Pulse>) -> FileRef {
+    pub(super) fn over(file: FileRef, pulse: Arc<Pulse>) -> FileRef {
         Arc::new(Self { file, pulse })
     }
 
@@ -134,7 +134,7 @@ mod tests {
         let path = FtpPath::new("/f").unwrap();
         let file = storage.open_write(&path, WriteMode::New).unwrap();
         let pulse = Arc::new(Pulse::heard_now());
-        let fenced = FencedFile::new(FileRef::clone(&file), Arc::clone(&pulse));
+        let fenced = FencedFile::over(FileRef::clone(&file), Arc::clone(&pulse));
         assert!(fenced.may_write() && fenced.writable_at(0) > 0);
         fenced.write_all_at(0, b"in time").unwrap();
         std::thread::sleep(FENCE);

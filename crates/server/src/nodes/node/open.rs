@@ -110,7 +110,7 @@ pub(super) fn open(
         } => {
             let file = storage.open_write(path, WriteMode::Existing)?;
             check(&*file, path, *same)?;
-            let file = FencedFile::new(file, pulse);
+            let file = FencedFile::over(file, pulse);
             let checks = Checks::new(Arc::clone(storage), path.clone(), Vec::new(), None);
             Ok(sink_in(file, *base, *stream_start, *limit, !ascii, checks))
         }
