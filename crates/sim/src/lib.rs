@@ -6,6 +6,7 @@
 //! - [`network`]: nodes, links and static routes between them
 //! - [`tcp`]: senders and receivers, one published algorithm a file
 //! - [`Simulation`]: flows over a network, event by event
+//! - [`fluid`]: flows as rates, where packets would be too many
 //! - [`transfer`]: a transfer over many channels, and the tuner that chooses their number
 //! - `events`: what happens next
 //!
@@ -15,6 +16,7 @@
 //! nanoseconds since its beginning; TCP counts in packets, as ns-2 does.
 
 mod events;
+pub mod fluid;
 pub mod network;
 pub mod path;
 mod simulation;

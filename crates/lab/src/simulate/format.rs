@@ -10,6 +10,7 @@ use godwit_sim::{
 use godwit_tune::Method;
 use serde::{Deserialize, Serialize};
 
+use super::{research::ResearchStudy, rounding::whole};
 use crate::scenario::{
     QueueLength, Rate, RedSpec, ScenarioError, Size, Time,
     error::{Invalid, from_parser},
@@ -20,7 +21,7 @@ const CHANNELS_MAX: u32 = 1024;
 /// Most paths of a study.
 const PATHS_MAX: u32 = 100_000;
 
-/// An experiment: either links, a transfer and `channels`, or `tuners` alone.
+/// An experiment: either links, a transfer and `channels`, or `tuners` alone, or `research` alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimScenario {
@@ -51,6 +52,8 @@ pub struct SimScenario {
     pub paper: Option<SimPaper>,
     /// Tuners over drawn paths.
     pub tuners: Option<TunerStudy>,
+    /// Users of a research network.
+    pub research: Option<ResearchStudy>,
 }
 
 /// A link in both directions.
@@ -212,8 +215,17 @@ pub(super) fn parse(file: &str, text: &str) -> Result<SimScenario, ScenarioError
 }
 
 fn check(scenario: &SimScenario) -> Result<(), Invalid> {
+    if let Some(research) = &scenario.research {
+        return match (&scenario.channels, &scenario.tuners) {
+            (None, None) => research.check(),
+            _ => Err(Invalid::new("research", "cannot be beside others")),
+        };
+    }
     match (&scenario.channels, &scenario.tuners) {
-        (None, None) => Err(Invalid::new("title", "needs a table channels or tuners")),
+        (None, None) => {
+            let reason = "needs a table channels, tuners or research";
+            Err(Invalid::new("title", reason))
+        }
         (Some(_), Some(_)) => Err(Invalid::new("tuners", "cannot be beside channels")),
         (None, Some(study)) => check_tuners(study),
         (Some(study), None) => {
@@ -424,15 +436,6 @@ fn channel(transfer: &SimTransfer, assumed: &Assumption, route: Route) -> Channe
     }
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "not negative, and casts of floats saturate"
-)]
-pub(super) fn whole(value: f64) -> u64 {
-    value.round() as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -492,6 +495,24 @@ mod tests {
                 "x.toml:43: chunks.tuner: ",
             ),
             (
+                "sim/research-network",
+                "users = 200",
+                "users = 0",
+                "x.toml:@: research.users: must lie between 1 and 10000",
+            ),
+            (
+                "sim/research-network",
+                "to = \"corvo\"",
+                "to = \"corvus\"",
+                "x.toml:@: research.link[0].to: no site is called corvus",
+            ),
+            (
+                "sim/research-network",
+                "look = \"100 ms\"",
+                "look = \"100 s\"",
+                "x.toml:@: research.service.look: must lie between 1 ms and 10 s",
+            ),
+            (
                 "sim/tuners",
                 "paths = 1000",
                 "paths = 0",
@@ -506,9 +527,14 @@ mod tests {
         ] {
             let error = said(name, |text| {
                 assert!(text.contains(from), "{from}");
-                text.replace(from, to)
+                text.replacen(from, to, 1)
             });
-            assert!(error.starts_with(expected), "{error}");
+            // `@`: wherever the value stands.
+            let text = SIMULATIONS.iter().find(|entry| entry.name == name).unwrap();
+            let before = text.text.split(from).next().unwrap();
+            let line = 1 + before.matches('\n').count();
+            let expected = expected.replace('@', &line.to_string());
+            assert!(error.starts_with(&expected), "{error}");
         }
     }
 

@@ -5,7 +5,9 @@
 //! | `format` | the words of a scenario, and what is wrong with one |
 //! | `channels` | static curves, and GridFTP-APT in chunks, over variants of a topology |
 //! | `tuners` | every tuner over many drawn paths |
+//! | `research` | users of a research network, as rates, under four ways to share |
 //! | `drawn` | a path drawn from a seed |
+//! | `rounding` | whole numbers of what is computed |
 //! | `parallel` | runs on two processors; each is a value of its own |
 //! | `page` | the pages and their figures |
 
@@ -14,6 +16,8 @@ mod drawn;
 mod format;
 mod page;
 mod parallel;
+mod research;
+mod rounding;
 mod tuners;
 
 use std::path::Path;
@@ -23,6 +27,10 @@ use serde::Serialize;
 pub use channels::{ChannelsResult, ChunkRun, StaticPoint, Variant, VariantResult};
 pub use format::SimScenario;
 pub use page::page;
+pub use research::{
+    DayResult, LinkResult, MapLink, MapSite, ResearchResult, ResearchStudy, ServiceSpec,
+    SharingWay, Sizes,
+};
 pub use tuners::{TunerRun, TunersResult};
 
 use crate::scenario::{Embedded, ScenarioError};
@@ -37,7 +45,8 @@ macro_rules! simulations {
 }
 
 /// The simulations that come with the program.
-pub const SIMULATIONS: &[Embedded] = simulations!["apt-tau10", "apt-tau20", "tuners"];
+pub const SIMULATIONS: &[Embedded] =
+    simulations!["apt-tau10", "apt-tau20", "research-network", "tuners"];
 
 /// A scenario with its text.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +67,8 @@ pub enum SimOutcome {
     Channels(ChannelsResult),
     /// Of a scenario with `tuners`.
     Tuners(TunersResult),
+    /// Of a scenario with `research`.
+    Research(ResearchResult),
 }
 
 /// Finds a scenario: first among the embedded ones, then as a file.
@@ -97,6 +108,9 @@ pub fn load(name_or_path: &str) -> Result<LoadedSimulation, ScenarioError> {
 /// Runs a scenario; equal scenarios give equal outcomes. `quick` runs the ends of what varies, or
 /// the first few paths.
 pub fn run(scenario: &SimScenario, quick: bool, threads: usize) -> SimOutcome {
+    if let Some(study) = &scenario.research {
+        return SimOutcome::Research(research::run(study, quick, threads));
+    }
     match &scenario.tuners {
         Some(study) => SimOutcome::Tuners(tuners::run(study, quick, threads)),
         None => SimOutcome::Channels(channels::run(scenario, quick, threads)),

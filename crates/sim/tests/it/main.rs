@@ -1,6 +1,7 @@
 //! Whole simulations against what is known of them.
 
 mod closed_forms;
+mod fluid;
 mod properties;
 mod support;
 mod topologies;
