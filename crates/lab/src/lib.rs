@@ -2,6 +2,7 @@
 //! `godwit-lab`.
 
 pub mod calibrate;
+pub mod campaign;
 pub mod chaos;
 pub mod chromium;
 pub mod commands;

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use godwit_lab::commands::{
-    Cli, Command, bench, calibrate, demo, faults, kills, netns_gc, pictures, report, run, service,
-    simulate, soak, tournament,
+    Cli, Command, bench, calibrate, campaign, demo, faults, kills, netns_gc, pictures, report, run,
+    service, simulate, soak, tournament,
 };
 use godwit_lab::{netns, network};
 
@@ -42,6 +42,18 @@ fn main() -> ExitCode {
             in_a_network(|| run::run(&options, &mut out).map_err(not_run))
         }
         Command::Run(options) => run::run(&options, &mut out).map_err(not_run),
+        Command::Campaign(options) => in_a_network(|| {
+            campaign::run(&options, &mut out).map_err(|error| {
+                let status = match &error {
+                    campaign::CampaignError::Campaign(godwit_lab::campaign::Error::Scenario(_)) => {
+                        USAGE
+                    }
+                    error if error.is_unavailable() => UNAVAILABLE,
+                    _ => FAILED,
+                };
+                (error.to_string(), status)
+            })
+        }),
         Command::Report(options) => report::run(&options, &mut out).map_err(failed),
         Command::Faults(options) => in_a_network(|| {
             faults::run(&options, &mut out).map_err(|error| {

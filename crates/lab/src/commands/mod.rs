@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 pub mod bench;
 pub mod calibrate;
+pub mod campaign;
 pub mod demo;
 pub mod faults;
 pub mod kills;
@@ -43,6 +44,9 @@ pub enum Command {
     Calibrate(calibrate::Options),
     /// Runs a scenario over an emulated network and keeps what it gave
     Run(run::Options),
+    /// Runs a list of scenarios over several invocations, until each cell has what is asked, then
+    /// writes their pages
+    Campaign(campaign::Options),
     /// Runs a scenario packet by packet in simulated time, without a network, and writes its page
     Simulate(simulate::Options),
     /// Writes one page with figures and tables about what runs gave

@@ -29,6 +29,7 @@
 //! | `scenario.toml` | the scenario as it was |
 
 mod clients;
+mod continued;
 mod environment;
 mod evolution;
 mod loads;
@@ -44,9 +45,10 @@ mod watch;
 use std::io;
 use std::path::PathBuf;
 
+pub use continued::Continued;
 pub use environment::Environment;
 pub use evolution::{Choice, Course, Evolution};
-pub use output::{RUNS_FILE, Results, read};
+pub use output::{RUNS_FILE, Results, SCENARIO_FILE, read};
 pub use record::{Fidelity, Run, RunOutcome, Sender};
 pub use sample::Sample;
 
@@ -188,36 +190,14 @@ pub fn run(
     let mut tally = RunCounts::default();
     for (place, (repeat, cell, method)) in (1..).zip(&plan) {
         for attempt in 1..=ATTEMPTS {
-            payload.prepare(cell)?;
-            let seed = scenario.run.seed.wrapping_add(u64::from(*repeat));
-            let job = Job {
-                scenario: &scenario,
-                method,
-                cell,
-                seed,
-                payload: &payload,
-                events: output.events(),
-                number: tally.runs + 1,
-            };
-            let mut samples = Vec::new();
-            let measured = job.measure(&mut samples);
-            let (result, error) = match measured {
-                Ok(outcome) => (Some(outcome), None),
-                // What the machine lacks for one run it lacks for all.
-                Err(error) if error.is_unavailable() => return Err(error),
-                Err(error) => (None, Some(error.to_string())),
-            };
             tally.runs += 1;
-            let run = Run {
-                number: tally.runs,
-                repeat: *repeat,
-                attempt,
-                seed,
-                method: method.name.clone(),
-                cell: cell.clone(),
-                result,
-                error,
-            };
+            let (run, samples) = measured(
+                &scenario,
+                (cell, method),
+                &mut payload,
+                output.events(),
+                (tally.runs, *repeat, attempt),
+            )?;
             tally.failed += u32::from(run.result.is_none());
             tally.unfaithful += u32::from(!run.is_faithful());
             output.add(&run, &samples)?;
@@ -232,6 +212,47 @@ pub fn run(
         }
     }
     Ok(tally)
+}
+
+/// One run: its number, repeat and attempt, and what arrived when.
+///
+/// # Errors
+/// What the machine lacks for one run it lacks for all. Other failures are part of the run.
+fn measured(
+    scenario: &Scenario,
+    (cell, method): (&Cell, &Method),
+    payload: &mut Payload,
+    events: PathBuf,
+    (number, repeat, attempt): (u32, u32, u32),
+) -> Result<(Run, Vec<Sample>), RunError> {
+    payload.prepare(cell)?;
+    let seed = scenario.run.seed.wrapping_add(u64::from(repeat));
+    let job = Job {
+        scenario,
+        method,
+        cell,
+        seed,
+        payload,
+        events,
+        number,
+    };
+    let mut samples = Vec::new();
+    let (result, error) = match job.measure(&mut samples) {
+        Ok(outcome) => (Some(outcome), None),
+        Err(error) if error.is_unavailable() => return Err(error),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let run = Run {
+        number,
+        repeat,
+        attempt,
+        seed,
+        method: method.name.clone(),
+        cell: cell.clone(),
+        result,
+        error,
+    };
+    Ok((run, samples))
 }
 
 /// Every run, in the order of the module's description.

@@ -1,6 +1,6 @@
 //! The directory of results: runs write it, reports read it.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ const CSV_FILE: &str = "runs.csv";
 const SAMPLES_FILE: &str = "samples.csv";
 const ENVIRONMENT_FILE: &str = "environment.json";
 const EVENTS_FOLDER: &str = "events";
-const SCENARIO_FILE: &str = "scenario.toml";
+/// The scenario as it was.
+pub const SCENARIO_FILE: &str = "scenario.toml";
 
 const CSV_HEAD: &str = "number,repeat,attempt,seed,method,rate_bps,delay_s,loss,background,\
 congestion_control,channels,compute,traffic,files,file_bytes,nodes,goodput_bps,bytes,seconds,files_done,\
@@ -64,6 +65,40 @@ impl Output {
             samples: create(SAMPLES_FILE, "number,transfer,seconds,bytes,channels\n")?,
             folder: folder.to_owned(),
         })
+    }
+
+    /// Where runs are already, with these. A line that was being written when the program ended is
+    /// removed, and so are event logs of runs without a line.
+    pub(super) fn reopen(folder: &Path) -> Result<(Output, Vec<Run>), RunError> {
+        let path = folder.join(RUNS_FILE);
+        let text = fs::read_to_string(&path).map_err(io_error(&path))?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if whole < text.len() {
+            fs::write(&path, &text[..whole]).map_err(io_error(&path))?;
+        }
+        let runs = read(folder)?.runs;
+        let last = runs.last().map_or(0, |run| run.number);
+        let events = folder.join(EVENTS_FOLDER);
+        for entry in fs::read_dir(&events).map_err(io_error(&events))? {
+            let path = entry.map_err(io_error(&events))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let number = name.split('-').next().and_then(|n| n.parse::<u32>().ok());
+            if number.is_some_and(|number| number > last) {
+                fs::remove_file(&path).map_err(io_error(&path))?;
+            }
+        }
+        let append = |name: &str| {
+            let path = folder.join(name);
+            let opened = OpenOptions::new().create(true).append(true).open(&path);
+            opened.map_err(io_error(&path))
+        };
+        let output = Output {
+            runs: append(RUNS_FILE)?,
+            csv: append(CSV_FILE)?,
+            samples: append(SAMPLES_FILE)?,
+            folder: folder.to_owned(),
+        };
+        Ok((output, runs))
     }
 
     /// Where event logs go.
@@ -234,6 +269,13 @@ mod tests {
         output.add(&failed, &[sample]).expect("written");
         let again = Output::create(folder.path(), &loaded, &scenario, false);
         assert!(matches!(again, Err(RunError::Taken(_))));
+        // The program ended in mid-line.
+        write!(output.runs, "{{\"number\":2,").expect("written");
+        let lost = output.events().join("2-0.jsonl");
+        fs::write(&lost, "").expect("written");
+        let (_, found) = Output::reopen(folder.path()).expect("can be continued");
+        assert_eq!(found, std::slice::from_ref(&failed));
+        assert!(!lost.exists());
         let results = read(folder.path()).expect("can be read");
         assert_eq!(results.runs, std::slice::from_ref(&failed));
         assert_eq!(results.environment.scenario, "apt-impl/evolution");

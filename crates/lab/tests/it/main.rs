@@ -12,6 +12,7 @@ mod support;
 mod addresses;
 mod anybody;
 mod between;
+mod campaign;
 mod client;
 mod client_failures;
 mod client_many;
