@@ -152,7 +152,7 @@ fn a_server_with_data_on_other_hosts_is_told_of_with_what_helps() {
             "cp",
             "--no-striping",
             "--retries",
-            "0",
+            "1",
             text(&local),
             &format!("{target}/g"),
         ]);
