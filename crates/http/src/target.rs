@@ -136,7 +136,7 @@ fn without_default_port(authority: &str) -> &str {
 }
 
 /// Decodes percent-encoding once.
-fn decoded(segment: &[u8]) -> Result<Vec<u8>, BadTarget> {
+pub(crate) fn decoded(segment: &[u8]) -> Result<Vec<u8>, BadTarget> {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.iter();
     while let Some(byte) = rest.next() {

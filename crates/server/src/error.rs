@@ -56,6 +56,14 @@ pub enum ServerError {
         /// Why.
         error: io::Error,
     },
+    /// The file of keys of S3 cannot be used.
+    #[error("cannot use the S3 keys {path}: {error}")]
+    S3Keys {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// GSI cannot be set up.
     #[error(transparent)]
     Gsi(#[from] GsiError),
@@ -123,6 +131,7 @@ impl ServerError {
             | Self::Root { .. }
             | Self::Keys { .. }
             | Self::Passwords { .. }
+            | Self::S3Keys { .. }
             | Self::Gsi(_)
             | Self::Separation(_)
             | Self::Audit(_)

@@ -21,7 +21,7 @@
 //! - `session`: control connection, interpreter and replies (`control_io`), running and
 //!   `speculative` work (`work`), and its log (`session_log`)
 //! - `nodes`: striping: sessions whose data moves on other machines, and what runs there
-//! - `https`: the same files, users and limits over HTTPS and WebDAV
+//! - `https`: the same files, users and limits over HTTPS and WebDAV, and as buckets of S3
 //! - `requests`: requests that touch storage; `transfers`: one transfer, from opening its file
 //!   (`open`, early: `preopen`) to the `checks` that its success depends on, `checksums`, and the
 //!   session's `data_channels`
@@ -64,7 +64,7 @@ pub use self::{
         AllowedHost, Anonymous, Arguments, Bounds, ConfigError, CopyAuthorities, CopySettings,
         DataNodes, Durability, GsiSettings, IssuerSettings, NodeAddress, NodeKeyArguments,
         NodeKeyFiles, NodeKeyVerb, NodeSettings, NodeTls, PasswdArguments, PasswordSettings,
-        Separation, ServerSettings, SshSettings, TlsSettings, TokenSettings, Verb,
+        S3KeyArguments, Separation, ServerSettings, SshSettings, TlsSettings, TokenSettings, Verb,
     },
     error::{ServerError, WhoActs},
     import_gct::{ImportError, ImportedConfig},

@@ -22,7 +22,7 @@ use crate::{
     access::{admission::Admission, gsi::Gsi, limits::Refusal},
     config::{DEFAULT_PORT, ServerSettings},
     error::ServerError,
-    https,
+    https::{self, Dialect},
     nodes::front::{Unfenced, monitored::NodePool},
     observe::{
         audit::Audit,
@@ -51,6 +51,8 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     https: Vec<TcpListener>,
     https_addresses: Vec<SocketAddr>,
+    s3: Vec<TcpListener>,
+    s3_addresses: Vec<SocketAddr>,
     service: Arc<watch::Sender<Arc<Service>>>,
     admission: Arc<Admission>,
     /// Who asks for metrics, and where.
@@ -125,6 +127,8 @@ impl Server {
         let addresses = addresses_of(&listeners)?;
         let https = listen_each(&service.settings.https)?;
         let https_addresses = addresses_of(&https)?;
+        let s3 = listen_each(&service.settings.s3)?;
+        let s3_addresses = addresses_of(&s3)?;
         let metrics = match service.settings.metrics {
             Some(address) => {
                 let failed = |error| ServerError::Metrics { address, error };
@@ -139,6 +143,8 @@ impl Server {
             addresses,
             https,
             https_addresses,
+            s3,
+            s3_addresses,
             admission,
             service: Arc::new(watch::Sender::new(service)),
             metrics,
@@ -153,6 +159,11 @@ impl Server {
     /// Where it serves HTTPS, with the ports that were free.
     pub fn https_addrs(&self) -> &[SocketAddr] {
         &self.https_addresses
+    }
+
+    /// Where it serves S3, with the ports that were free.
+    pub fn s3_addrs(&self) -> &[SocketAddr] {
+        &self.s3_addresses
     }
 
     /// Where it serves metrics, with the port that it took.
@@ -190,7 +201,8 @@ impl Server {
     async fn accept(&self, protocol: Protocol, phase: &watch::Sender<Phase>) {
         let listeners = match protocol {
             Protocol::Ftp => &self.listeners,
-            Protocol::Https => &self.https,
+            Protocol::Http(Dialect::WebDav) => &self.https,
+            Protocol::Http(Dialect::S3) => &self.s3,
         };
         let mut next_listener = 0;
         loop {
@@ -227,8 +239,8 @@ impl Server {
         prepare(&socket);
         let phase = phase.subscribe();
         match (protocol, service.accounts.clone()) {
-            (Protocol::Https, _) => {
-                tokio::spawn(https::serve(socket, peer, permit, service, phase))
+            (Protocol::Http(dialect), _) => {
+                tokio::spawn(https::serve(socket, peer, permit, service, phase, dialect))
             }
             (Protocol::Ftp, None) => {
                 tokio::spawn(session::run(socket, peer, permit, service, phase))
@@ -244,11 +256,12 @@ impl Server {
         tokio::select! {
             () = shutdown => {}
             () = self.accept(Protocol::Ftp, &phase) => {}
-            () = self.accept(Protocol::Https, &phase), if !self.https.is_empty() => {}
+            () = self.accept(DAV, &phase), if !self.https.is_empty() => {}
+            () = self.accept(S3, &phase), if !self.s3.is_empty() => {}
             () = reaper::run(&self.service, &self.admission) => {}
         }
         // The ports are free for a successor while old transfers end.
-        drop((self.listeners, self.https));
+        drop((self.listeners, self.https, self.s3));
         let drain = self.service.borrow().settings.drain;
         info!(
             sessions = phase.receiver_count(),
@@ -283,7 +296,10 @@ impl Reloader {
     /// they are.
     pub fn reload(&self, settings: ServerSettings) -> Result<(), ServerError> {
         let before = Arc::clone(&self.service.borrow());
-        let addresses = |of: &ServerSettings| (of.listen.clone(), of.https.clone(), of.metrics);
+        let addresses = |of: &ServerSettings| {
+            let http = (of.https.clone(), of.s3.clone());
+            (of.listen.clone(), http, of.metrics)
+        };
         if addresses(&settings) != addresses(&before.settings) {
             warn!("listening addresses change at the next start only");
         }
@@ -314,8 +330,11 @@ fn nodes_of(service: &Service) -> Option<Arc<dyn NodeSource>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Ftp,
-    Https,
+    Http(Dialect),
 }
+
+const DAV: Protocol = Protocol::Http(Dialect::WebDav);
+const S3: Protocol = Protocol::Http(Dialect::S3);
 
 /// The next connection of any listener; each listener gets its turn.
 fn accept_any(

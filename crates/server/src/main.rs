@@ -15,8 +15,12 @@ use godwit_engine::host::{
 };
 use godwit_server::{
     Arguments, DataNode, ImportedConfig, NodeKeyArguments, NodeKeyVerb, NodeKeys, NodeSettings,
-    PasswdArguments, Protection, Reloader, Role, Server, ServerSettings, Status, Verb,
-    access::passwords::{self, Change},
+    PasswdArguments, Protection, Reloader, Role, S3KeyArguments, Server, ServerSettings, Status,
+    Verb,
+    access::{
+        passwords::{self, Change},
+        s3_keys,
+    },
     activation,
     observe::log,
     run_child, serve_ssh,
@@ -51,6 +55,9 @@ fn main() -> ExitCode {
     }
     if let Some(Verb::NodeKey(node_key)) = &arguments.verb {
         return make_node_key(node_key);
+    }
+    if let Some(Verb::S3Key(key)) = &arguments.verb {
+        return change_key(key);
     }
     if let Some(path) = &arguments.import_gct_config {
         return import(path);
@@ -163,7 +170,8 @@ async fn serve(
         warn!("running as root: what clients may do under the root directory, they do as root");
     }
     let (listening, https) = (server.local_addrs(), server.https_addrs());
-    info!(?root, descriptors, anonymous = ?access, ?listening, ?https, "godwitd serves");
+    let s3 = server.s3_addrs();
+    info!(?root, descriptors, anonymous = ?access, ?listening, ?https, ?s3, "godwitd serves");
     log::gather();
     activation::tell_ready();
     let reporting = report_on(asked, server.status());
@@ -287,6 +295,41 @@ fn make_node_key(NodeKeyArguments { verb }: &NodeKeyArguments) -> ExitCode {
     }
 }
 
+/// Prints the secret of a new key, which is nowhere shown again.
+fn change_key(arguments: &S3KeyArguments) -> ExitCode {
+    let S3KeyArguments {
+        file,
+        user,
+        home,
+        read_only,
+        remove,
+    } = arguments;
+    let made = match (user, remove) {
+        (_, Some(access)) => s3_keys::remove(file, access).map(|()| None),
+        (Some(user), None) => s3_keys::add(file, user, home, *read_only).map(Some),
+        (None, None) => return fail(EXIT_USAGE, &"name a user, or a key to --remove"),
+    };
+    let told = match made {
+        Ok(None) => Ok(()),
+        Ok(Some(key)) => {
+            let secret = key.secret.reveal();
+            writeln!(
+                io::stdout(),
+                "access key: {}\nsecret key: {secret}",
+                key.access
+            )
+        }
+        Err(error) => return fail(EXIT_FAILED, &error),
+    };
+    match told {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(
+            EXIT_FAILED,
+            &format!("cannot write to standard output: {error}"),
+        ),
+    }
+}
+
 /// The password is not echoed, so it is typed twice.
 fn ask_twice(user: &str) -> Result<Secret, SecretError> {
     loop {
@@ -307,6 +350,9 @@ fn announce(server: &Server) -> io::Result<()> {
     }
     for address in server.https_addrs() {
         writeln!(out, "https on https://{address}/")?;
+    }
+    for address in server.s3_addrs() {
+        writeln!(out, "s3 on https://{address}/")?;
     }
     if let Some(address) = server.metrics_addr() {
         writeln!(out, "metrics on http://{address}/metrics")?;

@@ -18,7 +18,7 @@ use crate::{
         gsi::{Gsi, GsiError},
         identity::Monitor,
         owner::Owner,
-        passwords,
+        passwords, s3_keys,
         scoped::CreatedFiles,
         tokens,
         turns::Turns,
@@ -47,6 +47,9 @@ pub(crate) struct Service {
     pub(crate) tls: Option<ftps::Server>,
     /// TLS of HTTPS.
     pub(crate) https: Option<ftps::Server>,
+    /// TLS of S3, without certificates of clients.
+    pub(crate) s3: Option<ftps::Server>,
+    pub(crate) s3_keys: s3_keys::KeyCache,
     /// Copies over HTTPS with other servers.
     pub(crate) copies: Option<Arc<Copies>>,
     /// For tokens that users hand to other servers; `None`: none is issued.
@@ -107,10 +110,21 @@ impl Service {
             })?;
         }
         let clients = || gsi.as_ref().map(Gsi::anchors);
+        if let Some(keys) = &settings.s3_keys {
+            s3_keys::check(keys).map_err(|error| ServerError::S3Keys {
+                path: keys.clone(),
+                error,
+            })?;
+        }
         let (mut tls, mut https, mut copies, mut issuer) = (None, None, None, None);
+        let mut s3 = None;
         if let Some(settings_of_tls) = &settings.tls {
             let credential = credential_of(settings_of_tls)?;
             tls = Some(ftps::Server::new(&credential, clients()).map_err(GsiError::Credential)?);
+            if !settings.s3.is_empty() {
+                let server = ftps::Server::https(&credential, None);
+                s3 = Some(server.map_err(GsiError::Credential)?);
+            }
             if !settings.https.is_empty() {
                 let server = ftps::Server::https(&credential, clients());
                 https = Some(server.map_err(GsiError::Credential)?);
@@ -141,6 +155,7 @@ impl Service {
             accounts,
             tls,
             https,
+            s3,
             copies,
             issuer,
             nodes: nodes.map(NodePool::Own),
@@ -162,6 +177,8 @@ impl Service {
             gsi: gsi.map(Arc::new),
             tls: None,
             https: None,
+            s3: None,
+            s3_keys: s3_keys::KeyCache::default(),
             copies: None,
             issuer: None,
             settings,

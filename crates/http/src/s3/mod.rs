@@ -1,9 +1,15 @@
-//! S3 without I/O: how a key stands in a request, parts of uploads, metadata of files, and what
-//! services answer ([`answers`]).
+//! S3 without I/O: how a key stands in a request, parts of uploads, metadata of files, what
+//! services answer ([`answers`]), and signatures of requests ([`signing`]). What only a service
+//! needs: requests ([`requests`]), bodies whose chunks are signed ([`chunked`]), and how answers
+//! are written ([`written`]).
 //!
 //! Source: Amazon S3 API Reference, version 2006-03-01.
 
 pub mod answers;
+pub mod chunked;
+pub mod requests;
+pub mod signing;
+pub mod written;
 
 use std::ops::RangeInclusive;
 
@@ -26,7 +32,7 @@ pub const PUT_BYTES_MAX: u64 = 5 << 30;
 pub const PARTS_MAX: u64 = 10_000;
 
 /// Bytes of a part, at most. The least is 5 MiB, but for the last one.
-const PART_BYTES_MAX: u64 = 5 << 30;
+pub const PART_BYTES_MAX: u64 = 5 << 30;
 
 /// Parts that we make have whole MiB, and so many bytes where the bounds of services leave a
 /// choice: a part costs a round trip in which its connection rests, and is what a break costs.

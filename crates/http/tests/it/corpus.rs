@@ -10,6 +10,7 @@ use crate::{
 const TARGETS: &[Target] = &[
     ("http_bodies", parsers::bodies),
     ("http_headers", parsers::headers),
+    ("http_s3", parsers::s3_requests),
 ];
 
 #[test]
@@ -27,5 +28,7 @@ proptest! {
         parsers::bodies(text.as_bytes());
         parsers::headers(&bytes);
         parsers::bodies(&bytes);
+        parsers::s3_requests(text.as_bytes());
+        parsers::s3_requests(&bytes);
     }
 }

@@ -12,6 +12,9 @@ use godwit_http::{
     s3::{
         self,
         answers::{Made, Page, PartsPage, Refusal, UploadsPage, completing, read_upload_id},
+        chunked::{Chunks, Streaming},
+        requests::{self, Query, check_key, copy_source, read_completing, read_deleting},
+        signing::{Asked, Claim},
     },
     target::{Target, encoded},
 };
@@ -125,4 +128,57 @@ fn events<const N: usize>(parts: [&[u8]; N]) -> Vec<Event> {
     }
     events.extend(reader.finish());
     events
+}
+
+/// Paths, queries, signatures and bodies of requests for S3, as a service reads them.
+pub(crate) fn s3_requests(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for line in text.lines() {
+        if let Ok(target) = requests::ObjectTarget::of_path(line) {
+            let again = requests::ObjectTarget::of_path(&target.encoded).unwrap();
+            assert_eq!((&again.encoded, &again.key), (&target.encoded, &target.key));
+        }
+        let _ = copy_source(line);
+        if let Ok((path, _)) = check_key(line.as_bytes()) {
+            let mut names = path.split(|byte| *byte == b'/');
+            assert!(names.all(|name| !name.is_empty() && name != b"." && name != b".."));
+        }
+        let query = Query::parse(line).unwrap_or_default();
+        let claims = [
+            Claim::of_header(line, Some("20130524T000000Z")),
+            Claim::of_query(&query),
+        ];
+        for claim in claims.into_iter().flatten() {
+            let _ = claim.check_time(SystemTime::now());
+            let asked = Asked {
+                method: "GET",
+                path: "/",
+                query: &query,
+                headers: &[("host", line)],
+                payload: line,
+            };
+            // Nobody has signed it.
+            assert!(claim.verify("secret", &asked).is_err());
+        }
+    }
+    let _ = read_deleting(bytes);
+    if let Ok(parts) = read_completing(bytes) {
+        let again = read_completing(completing(parts.iter()).as_bytes());
+        assert_eq!(again.map(|again| again.len()), Ok(parts.len()));
+    }
+    let how = Streaming::parse("STREAMING-UNSIGNED-PAYLOAD-TRAILER").unwrap();
+    let read = |step: usize| {
+        let mut chunks = Chunks::new(how, None).unwrap();
+        let mut data = Vec::new();
+        for slice in bytes.chunks(step) {
+            let mut rest = slice;
+            while let Some(count) = chunks.next(&mut rest).ok()? {
+                let end = slice.len() - rest.len();
+                data.extend_from_slice(&slice[end - count..end]);
+            }
+        }
+        let trailers = chunks.finish().ok()?;
+        Some((data, trailers))
+    };
+    assert_eq!(read(1), read(bytes.len().max(1)));
 }

@@ -67,7 +67,7 @@ pub fn next(slots: usize, done: &[DoneRun], wanted: Wanted) -> Next {
     let slot = if repeat % 2 == 0 {
         least.next()
     } else {
-        least.last()
+        least.next_back()
     };
     let slot = slot.unwrap_or(0);
     Next::Run {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_was_interrupted_continues_as_if_it_had_not_been() {
-        let outcome = |slot: usize, before: usize| ((slot + before) % 3 != 0, false);
+        let outcome = |slot: usize, before: usize| (!(slot + before).is_multiple_of(3), false);
         let (whole, _) = all(4, outcome);
         // The state is what has run, so any prefix of it gives the rest.
         let mut done: Vec<DoneRun> = Vec::new();

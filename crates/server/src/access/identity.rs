@@ -111,12 +111,14 @@ pub(crate) enum Method {
     Tls,
     Password,
     Token,
+    /// A signature with an access key of S3.
+    Key,
     /// What sshd has seen.
     Ssh,
 }
 
 impl Method {
-    pub(crate) const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 7;
 }
 
 /// Whose account of the system a session acts as, where it has a process of its own.

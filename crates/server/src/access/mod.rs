@@ -11,6 +11,7 @@ pub(crate) mod limits;
 pub(crate) mod owner;
 pub mod passwords;
 pub(crate) mod rights;
+pub mod s3_keys;
 pub(crate) mod scoped;
 pub(crate) mod security;
 pub(crate) mod tokens;

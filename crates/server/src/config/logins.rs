@@ -84,17 +84,18 @@ pub(super) fn tls_of(
     Ok(Some(TlsSettings { host }))
 }
 
-/// Addresses for HTTPS, which needs a certificate, and whose requests run in this process.
+/// Addresses for HTTPS or S3, which need a certificate, and whose requests run in this process.
 pub(super) fn https_of(
+    name: &'static str,
     addresses: &[SocketAddr],
     settings: &ServerSettings,
 ) -> Result<Vec<SocketAddr>, ConfigError> {
-    let refused = |reason| Err(ConfigError::value("https", reason));
+    let refused = |reason| Err(ConfigError::value(name, reason));
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
     if settings.tls.is_none() {
-        return refused("HTTPS needs TLS: leave --tls=false out");
+        return refused("it needs TLS: leave --tls=false out");
     }
     if settings.separation.is_some() {
         return refused(
@@ -104,6 +105,24 @@ pub(super) fn https_of(
         );
     }
     Ok(addresses.to_vec())
+}
+
+/// The file of keys. Without one only anonymous users could come.
+pub(super) fn s3_keys_of(
+    addresses: &[SocketAddr],
+    keys: Option<PathBuf>,
+) -> Result<Option<PathBuf>, ConfigError> {
+    match (addresses.is_empty(), &keys) {
+        (false, None) => Err(ConfigError::value(
+            "s3",
+            "it needs access keys: name a file with --s3-keys, which godwitd s3-key writes",
+        )),
+        (true, Some(_)) => Err(ConfigError::value(
+            "s3-keys",
+            "there is no address for S3: add --s3 ADDR:PORT",
+        )),
+        _ => Ok(keys),
+    }
 }
 
 /// `None` without a password file. Passwords need TLS or permission to come in clear.

@@ -38,13 +38,13 @@ pub use self::{
     ports::PortRangeText,
     separation::Separation,
     ssh::SshSettings,
-    verbs::{NodeKeyArguments, NodeKeyFiles, NodeKeyVerb, PasswdArguments, Verb},
+    verbs::{NodeKeyArguments, NodeKeyFiles, NodeKeyVerb, PasswdArguments, S3KeyArguments, Verb},
 };
 use self::{
     bounds::bounds_of,
     copies::copies_of,
     gsi::{floor_of, gsi_of},
-    logins::{https_of, passwords_of, tls_of, tokens_of},
+    logins::{https_of, passwords_of, s3_keys_of, tls_of, tokens_of},
     nodes::{check_keys, data_nodes_of, node_of},
     ports::{check_data_addresses, metrics_of, port_range_of},
     separation::{separation_at_node, separation_of},
@@ -84,6 +84,10 @@ Examples:
   The same files for browsers, curl, davix and rclone, over HTTPS and WebDAV:
       godwitd --root /srv/data --password-file /etc/godwit/passwords \\
           --cert host.pem --key hostkey.pem --https 0.0.0.0:443
+  The same files as buckets of S3; the command prints the key's secret:
+      godwitd s3-key /etc/godwit/s3-keys jo
+      godwitd --root /srv/data --s3-keys /etc/godwit/s3-keys \\
+          --cert host.pem --key hostkey.pem --s3 0.0.0.0:9000
   Settings from a file; flags override it, SIGHUP reads it again:
       godwitd --config /etc/godwitd.toml
 
@@ -167,6 +171,16 @@ pub struct Options {
     /// [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     pub https: Vec<SocketAddr>,
+
+    /// Address that serves the same files as buckets of S3, with --s3-keys, --cert and --key: the
+    /// directories of the root are the buckets; may be repeated; port 0 takes a free one; not
+    /// changed by SIGHUP. Implies --tls; not with --privsep [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub s3: Vec<SocketAddr>,
+
+    /// Access keys of S3 with their secrets and users; `godwitd s3-key` writes it
+    #[arg(long, value_name = "FILE")]
+    pub s3_keys: Option<PathBuf>,
 
     /// Let users who have logged in copy files over HTTPS between this server and others (COPY of
     /// WebDAV, as FTS and gfal2 ask for it), without bytes through the client [default: true, with
@@ -492,6 +506,10 @@ pub struct ServerSettings {
     pub listen: Vec<SocketAddr>,
     /// Addresses for HTTPS; empty: there is none.
     pub https: Vec<SocketAddr>,
+    /// Addresses for S3; empty: there is none.
+    pub s3: Vec<SocketAddr>,
+    /// Access keys of S3.
+    pub s3_keys: Option<PathBuf>,
     /// Tokens are issued over HTTPS.
     pub issue_tokens: bool,
     /// Copies between this server and others over HTTPS; `None`: they are refused.
@@ -566,6 +584,8 @@ impl ServerSettings {
         Self {
             listen: Vec::new(),
             https: Vec::new(),
+            s3: Vec::new(),
+            s3_keys: None,
             issue_tokens: false,
             copies: Some(CopySettings::default()),
             root: root.into(),
@@ -712,10 +732,10 @@ impl Options {
             };
         }
         each! {
-            listen https root anonymous gsi tls password_file allow_clear_passwords token_issuer
-            token_audience cert key trusted_certs gridmap allow_subject protect port_range
-            data_address allow_foreign_data_hosts drain idle_timeout data_timeout durability
-            direct_io processors reap_after max_sessions max_sessions_per_address
+            listen https s3 s3_keys root anonymous gsi tls password_file allow_clear_passwords
+            token_issuer token_audience cert key trusted_certs gridmap allow_subject protect
+            port_range data_address allow_foreign_data_hosts drain idle_timeout data_timeout
+            durability direct_io processors reap_after max_sessions max_sessions_per_address
             max_sessions_per_user max_logins max_logins_per_address login_failures login_timeout
             max_channels max_channels_per_user max_channels_per_address third_party_copy
             allow_copy_host copy_authorities copy_as_host issue_tokens max_copies
@@ -731,6 +751,7 @@ impl Options {
             || self.password_file.is_some()
             || !self.token_issuer.is_empty()
             || !self.https.is_empty()
+            || !self.s3.is_empty()
     }
 
     fn resolve(
@@ -744,7 +765,9 @@ impl Options {
         let anonymous = self.anonymous.unwrap_or(Anonymous::Off);
         let passwords = passwords_of(&self, tls.is_some())?;
         let tokens = tokens_of(&self, tls.is_some())?;
-        if anonymous == Anonymous::Off && gsi.is_none() && passwords.is_none() && tokens.is_none() {
+        let has_keys = self.s3_keys.is_some() && !self.s3.is_empty();
+        let has_others = gsi.is_some() || passwords.is_some() || tokens.is_some();
+        if anonymous == Anonymous::Off && !has_others && !has_keys {
             return Err(ConfigError::NoIdentity);
         }
         let root = self.root.clone();
@@ -758,7 +781,9 @@ impl Options {
         settings.passwords = passwords;
         settings.tokens = tokens;
         settings.listen = self.listen.clone();
-        settings.https = https_of(&self.https, &settings)?;
+        settings.https = https_of("https", &self.https, &settings)?;
+        settings.s3 = https_of("s3", &self.s3, &settings)?;
+        settings.s3_keys = s3_keys_of(&self.s3, self.s3_keys.clone())?;
         settings.issue_tokens = self.issue_tokens.unwrap_or(false);
         settings.copies = copies;
         settings.data_nodes = data_nodes_of(&self, settings.separation.is_some(), is_root())?;

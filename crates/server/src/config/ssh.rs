@@ -58,6 +58,8 @@ fn of_logins(options: &Options) -> Option<&'static str> {
     let said = [
         ("listen", !options.listen.is_empty()),
         ("https", !options.https.is_empty()),
+        ("s3", !options.s3.is_empty()),
+        ("s3-keys", options.s3_keys.is_some()),
         ("third-party-copy", options.third_party_copy.is_some()),
         ("allow-copy-host", !options.allow_copy_host.is_empty()),
         ("copy-authorities", options.copy_authorities.is_some()),

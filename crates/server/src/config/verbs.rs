@@ -12,6 +12,8 @@ pub enum Verb {
     /// Make keys and certificates by which front ends and data nodes know one another
     #[command(after_help = NODE_KEY_EXAMPLES)]
     NodeKey(NodeKeyArguments),
+    /// Add a key for --s3 to a file of keys, and print it with its secret, or remove one
+    S3Key(S3KeyArguments),
 }
 
 const NODE_KEY_EXAMPLES: &str = "\
@@ -101,4 +103,25 @@ pub struct PasswdArguments {
     /// Read the password from the first line of standard input
     #[arg(long)]
     pub stdin: bool,
+}
+
+/// The command line of `godwitd s3-key`.
+#[derive(Clone, Debug, Args)]
+#[command(mut_args = super::switch)]
+pub struct S3KeyArguments {
+    /// The file of keys; created if missing
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Account whose sessions, limits and log lines are those of the key
+    #[arg(value_name = "USER", required_unless_present = "remove")]
+    pub user: Option<String>,
+    /// What the key reaches, below --root of the server, as /bucket or /bucket/directory
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub home: String,
+    /// The key may only read
+    #[arg(long)]
+    pub read_only: bool,
+    /// Remove this access key
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["user", "home", "read_only"])]
+    pub remove: Option<String>,
 }

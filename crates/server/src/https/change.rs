@@ -254,7 +254,7 @@ fn check_not_root(path: &FtpPath) -> Result<(), Rejected> {
 }
 
 /// A link to a directory is a file of its own.
-fn is_directory(metadata: &Metadata) -> bool {
+pub(super) fn is_directory(metadata: &Metadata) -> bool {
     metadata.kind == FileKind::Directory && metadata.link_target.is_none()
 }
 
@@ -276,7 +276,10 @@ fn remove(storage: &dyn Storage, path: &FtpPath, is_tree: bool) -> Result<(), St
     }
 }
 
-async fn sync_parent(session: &HttpSession, path: &FtpPath) -> Result<(), StorageFailure> {
+pub(super) async fn sync_parent(
+    session: &HttpSession,
+    path: &FtpPath,
+) -> Result<(), StorageFailure> {
     let committer = &session.committer;
     committer.commit(None, Vec::from_iter(path.parent())).await
 }
@@ -291,10 +294,10 @@ impl Drop for StopOnDrop {
 }
 
 /// Runs `work` on a thread of its own among few.
-async fn long_call(
+pub(super) async fn long_call<T: Send + 'static>(
     session: &HttpSession,
-    work: impl FnOnce(&dyn Storage, &AtomicBool) -> Result<(), StorageFailure> + Send + 'static,
-) -> Result<(), StorageFailure> {
+    work: impl FnOnce(&dyn Storage, &AtomicBool) -> Result<T, StorageFailure> + Send + 'static,
+) -> Result<T, StorageFailure> {
     // The semaphore is never closed.
     let turn = LONG_CALLS.acquire().await.ok();
     let stop = StopOnDrop(Arc::default());

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, sync::watch, task::spawn_blocking, time::timeout};
 use tracing::{debug, info};
 
-use super::{requests, session::HttpConnection, stalls::StallLimit};
+use super::{requests, s3, session::HttpConnection, stalls::StallLimit};
 use crate::{
     access::admission::ConnectionPermit,
     observe::{
@@ -36,6 +36,13 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Bytes that are read at a time.
 const BUFFER_BYTES_MAX: usize = 256 * 1024;
 
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    WebDav,
+    S3,
+}
+
 /// Serves one client until the end.
 pub(crate) async fn serve(
     socket: TcpStream,
@@ -43,9 +50,14 @@ pub(crate) async fn serve(
     permit: ConnectionPermit,
     service: Arc<Service>,
     mut phase: watch::Receiver<Phase>,
+    dialect: Dialect,
 ) {
     let (number, peer, began) = (permit.number(), canonical(peer), Instant::now());
-    let Some(tls) = service.https.clone() else {
+    let tls = match dialect {
+        Dialect::WebDav => service.https.clone(),
+        Dialect::S3 => service.s3.clone(),
+    };
+    let Some(tls) = tls else {
         return;
     };
     // Clients pause between the pieces of a file.
@@ -86,7 +98,7 @@ pub(crate) async fn serve(
         }
     };
     let connection = Arc::new(connection);
-    serve_requests(stream, &connection, phase).await;
+    serve_requests(stream, &connection, phase, dialect).await;
     if let Some((_, session)) = connection.present().take() {
         session.recorder.record(&Entry::new(What::Logout));
     }
@@ -98,6 +110,7 @@ async fn serve_requests(
     stream: TlsStream<TcpStream>,
     connection: &Arc<HttpConnection>,
     mut phase: watch::Receiver<Phase>,
+    dialect: Dialect,
 ) {
     let settings = &connection.service.settings;
     let stream = StallLimit::new(stream, settings.data_limit);
@@ -105,7 +118,12 @@ async fn serve_requests(
         let connection = Arc::clone(connection);
         service_fn(move |request| {
             let connection = Arc::clone(&connection);
-            async move { Ok::<_, Infallible>(requests::answer(&connection, request).await) }
+            async move {
+                Ok::<_, Infallible>(match dialect {
+                    Dialect::WebDav => requests::answer(&connection, request).await,
+                    Dialect::S3 => s3::answer(&connection, request).await,
+                })
+            }
         })
     };
     let serving = Builder::new()

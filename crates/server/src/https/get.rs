@@ -40,7 +40,7 @@ use crate::{
 /// the browser of another.
 const FILE_TYPE: &str = "application/octet-stream";
 
-enum OpenResource {
+pub(super) enum OpenResource {
     File(FileRef, Metadata),
     Directory(Entries),
 }
@@ -102,7 +102,10 @@ fn page(body: AnswerBody) -> HttpAnswer {
     answer
 }
 
-async fn open(session: &HttpSession, path: &FtpPath) -> Result<OpenResource, StorageFailure> {
+pub(super) async fn open(
+    session: &HttpSession,
+    path: &FtpPath,
+) -> Result<OpenResource, StorageFailure> {
     let (storage, path) = (session.storage(), path.clone());
     blocking(move || open_now(&*storage, &path)).await
 }
@@ -210,7 +213,7 @@ fn describe(answer: &mut HttpAnswer, known: &Validators) {
     set(answer, header::ACCEPT_RANGES, "bytes");
 }
 
-fn content_range(range: ByteRange, size: u64) -> String {
+pub(super) fn content_range(range: ByteRange, size: u64) -> String {
     let range = ContentRange {
         range: Some(range),
         size: Some(size),

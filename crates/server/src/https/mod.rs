@@ -10,6 +10,7 @@
 //! - `get`: GET and HEAD; `listing`: a directory as a page; `propfind`: PROPFIND; `put`: PUT;
 //!   `parts`: PUT of a part; `issue`: POST for a token; `change`: DELETE, MKCOL, MOVE and COPY;
 //!   `tpc`: COPY between this server and others
+//! - `s3`: the same files as buckets and objects, by an address of its own
 //! - `body`: bodies that blocking threads make, a chunk at a time; `received`: those of requests
 //! - `record`: audit log and metrics
 //!
@@ -29,8 +30,9 @@ mod put;
 mod received;
 mod record;
 mod requests;
+mod s3;
 mod session;
 mod stalls;
 mod tpc;
 
-pub(crate) use self::connection::serve;
+pub(crate) use self::connection::{Dialect, serve};

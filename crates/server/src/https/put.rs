@@ -1,7 +1,7 @@
 //! PUT of a whole file, which gets its final name when it is whole, as uploads of godwit's client
 //! do.
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, sync::Arc, time::SystemTime};
 
 use godwit_engine::storage::{FileKind, FileRef, Metadata, Storage, WriteMode, digest::Digest};
 use godwit_http::{
@@ -164,7 +164,7 @@ pub(super) fn current(
     Ok(current)
 }
 
-async fn metadata(file: &FileRef) -> Result<Metadata, StorageFailure> {
+pub(super) async fn metadata(file: &FileRef) -> Result<Metadata, StorageFailure> {
     let file = Arc::clone(file);
     blocking(move || file.metadata()).await
 }
@@ -368,6 +368,47 @@ impl Partial {
             })
         })
         .await
+    }
+
+    /// The same without the rights of the login.
+    pub(super) async fn unscoped(
+        session: &HttpSession,
+        path: &FtpPath,
+    ) -> Result<Self, StorageFailure> {
+        let (storage, path) = (Arc::clone(&session.unscoped), path.clone());
+        blocking(move || {
+            let path = temporary_sibling(&path)?;
+            let file = storage.open_write(&path, WriteMode::New)?;
+            Ok(Self {
+                unscoped: Arc::clone(&storage),
+                storage,
+                file,
+                path,
+                is_named: false,
+            })
+        })
+        .await
+    }
+
+    /// The same for a part of an upload.
+    pub(super) async fn give_name_unscoped(
+        &mut self,
+        session: &HttpSession,
+        to: &FtpPath,
+    ) -> Result<(), StorageFailure> {
+        let committer = &session.unscoped_committer;
+        let file = Some(Arc::clone(&self.file));
+        committer.commit(file, Vec::new()).await?;
+        let (storage, from, name) = (Arc::clone(&self.storage), self.path.clone(), to.clone());
+        blocking(move || storage.rename(&from, &name)).await?;
+        self.is_named = true;
+        committer.commit(None, Vec::from_iter(to.parent())).await
+    }
+
+    /// Sets when it was modified.
+    pub(super) async fn set_modified(&self, modified: SystemTime) -> Result<(), StorageFailure> {
+        let (storage, path) = (Arc::clone(&self.storage), self.path.clone());
+        blocking(move || storage.set_modified(&path, modified)).await
     }
 
     /// Its temporary name.

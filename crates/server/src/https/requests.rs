@@ -41,12 +41,17 @@ pub(super) async fn answer(
     match carry_out(connection, &parts, &mut body).await {
         Ok(answer) => answer,
         Err(refused) => {
-            // A client that waits for 100 sends no body after an answer.
-            if !parts.headers.contains_key(header::EXPECT) {
-                drop(timeout(UNREAD_LIMIT, skip(&mut body)).await);
-            }
+            skip_unread(&parts, &mut body).await;
             refused.into()
         }
+    }
+}
+
+/// Reads some of a body whose request is refused.
+pub(super) async fn skip_unread(parts: &Parts, body: &mut Incoming) {
+    // A client that waits for 100 sends no body after an answer.
+    if !parts.headers.contains_key(header::EXPECT) {
+        drop(timeout(UNREAD_LIMIT, skip(body)).await);
     }
 }
 

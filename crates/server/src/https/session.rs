@@ -64,6 +64,8 @@ pub(super) struct HttpConnection {
 pub(super) struct HttpSession {
     pub(super) recorder: Recorder,
     pub(super) committer: Arc<Committer>,
+    /// That of the storage without the rights of the login.
+    pub(super) unscoped_committer: Arc<Committer>,
     /// The storage of the committer, where the login has rights of its own.
     pub(super) scoped: Option<Arc<ScopedStorage>>,
     /// Without the rights of the login, which may have ended when a file is removed.
@@ -288,7 +290,12 @@ impl HttpConnection {
         Ok(Arc::new(self.session(&user, *admitted, challenges)))
     }
 
-    fn session(&self, user: &str, admitted: Admitted, challenges: &[&'static str]) -> HttpSession {
+    pub(super) fn session(
+        &self,
+        user: &str,
+        admitted: Admitted,
+        challenges: &[&'static str],
+    ) -> HttpSession {
         let Admitted {
             name,
             account,
@@ -327,6 +334,7 @@ impl HttpConnection {
             committer,
             scoped,
             unscoped: service.committer.storage(),
+            unscoped_committer: Arc::clone(&service.committer),
             turns: service.turns.of(&sharing),
             copies: service.copies.clone(),
             issues_tokens: service.issuer.is_some(),
@@ -352,7 +360,7 @@ impl HttpConnection {
         }
     }
 
-    fn pause(&self, user: &str, why: Refusal) -> Rejected {
+    pub(super) fn pause(&self, user: &str, why: Refusal) -> Rejected {
         let class = match why {
             Refusal::Account { .. } => Class::Sessions,
             _ => Class::Pause,
@@ -366,7 +374,7 @@ impl HttpConnection {
         Rejected::new(StatusCode::TOO_MANY_REQUESTS, why.to_string()).retry_after(pause)
     }
 
-    fn refused(&self, user: &str, class: Class, why: &StorageFailure) {
+    pub(super) fn refused(&self, user: &str, class: Class, why: &StorageFailure) {
         let session = self.permit.number();
         warn!(session, peer = %self.peer, ?user, why = ?why.text, "HTTPS login refused");
         let entry = Entry::new(What::Login).to(user).class(Some(class));

@@ -7,6 +7,7 @@
 //! written, however slow it is.
 
 use std::{
+    ffi::CStr,
     io,
     path::Path,
     time::{Duration, SystemTime},
@@ -14,13 +15,16 @@ use std::{
 
 use godwit_proto::temporary::is_temporary;
 use rustix::{
-    fd::{BorrowedFd, OwnedFd},
+    fd::{AsFd as _, BorrowedFd, OwnedFd},
     fs::{
         AtFlags, Dir, DirEntry, FileType, Mode, OFlags, Stat, fstat, open, openat, statat, unlinkat,
     },
     io::Errno,
 };
 use tracing::{info, warn};
+
+/// Directory of a bucket of S3 in which each upload in parts has a directory of its own.
+pub(crate) const UPLOADS: &str = ".godwit-uploads";
 
 /// Directories that are open at a time, each inside the one before. What lies deeper is left alone.
 const DEPTH_MAX: usize = 256;
@@ -115,7 +119,13 @@ fn visit(
     };
     match kind {
         FileType::Directory => {
-            openat(here, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()).map(Some)
+            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            let directory = openat(here, name, flags, Mode::empty())?;
+            if name.to_bytes() != UPLOADS.as_bytes() {
+                return Ok(Some(directory));
+            }
+            sweep_uploads(directory, before, swept)?;
+            Ok(None)
         }
         FileType::RegularFile if is_temporary(name.to_bytes()) => {
             let stat = look()?;
@@ -128,6 +138,54 @@ fn visit(
         }
         _ => Ok(None),
     }
+}
+
+/// Removes uploads of which nothing has changed since. One that goes on is left whole, however old
+/// its first part is.
+fn sweep_uploads(all: OwnedFd, before: SystemTime, swept: &mut Swept) -> Result<(), Errno> {
+    let mut uploads = Dir::read_from(&all)?;
+    while let Some(entry) = uploads.read() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let removed = remove_upload(all.as_fd(), name, before);
+        swept.removed += u64::from(removed == Ok(true));
+        swept.note(removed.map(drop));
+    }
+    Ok(())
+}
+
+/// True: it was old, and is removed.
+fn remove_upload(all: BorrowedFd<'_>, name: &CStr, before: SystemTime) -> Result<bool, Errno> {
+    let flags = DIRECTORY | OFlags::NOFOLLOW;
+    let directory = match openat(all, name, flags, Mode::empty()) {
+        // No upload.
+        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+        directory => directory?,
+    };
+    if changed(&fstat(&directory)?) >= before {
+        return Ok(false);
+    }
+    let mut parts = Dir::read_from(&directory)?;
+    let is_part = |name: &CStr| !matches!(name.to_bytes(), b"." | b"..");
+    while let Some(entry) = parts.read() {
+        let entry = entry?;
+        let stat = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+        if is_part(entry.file_name()) && changed(&stat) >= before {
+            return Ok(false);
+        }
+    }
+    parts.rewind();
+    while let Some(entry) = parts.read() {
+        let entry = entry?;
+        if is_part(entry.file_name()) {
+            unlinkat(&directory, entry.file_name(), AtFlags::empty())?;
+        }
+    }
+    unlinkat(all, name, AtFlags::REMOVEDIR)?;
+    Ok(true)
 }
 
 fn changed(stat: &Stat) -> SystemTime {
@@ -168,5 +226,25 @@ mod tests {
         assert!(at("a/b c/f.part").exists());
         assert!(at(".godwit-1111111111111111.part").is_symlink());
         assert_eq!(sweep(&at(""), after).unwrap().removed, 0);
+    }
+
+    #[test]
+    fn an_upload_is_removed_when_nothing_of_it_is_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let uploads = folder.path().join("bucket").join(UPLOADS);
+        for id in ["one", "two"] {
+            fs::create_dir_all(uploads.join(id)).unwrap();
+            fs::write(uploads.join(id).join("manifest"), "").unwrap();
+            fs::write(uploads.join(id).join("00001"), "").unwrap();
+        }
+        fs::write(uploads.join("no upload"), "").unwrap();
+        let now = SystemTime::now();
+        let day = Duration::from_secs(24 * 3600);
+        assert_eq!(sweep(folder.path(), now - day).unwrap().removed, 0);
+        assert!(uploads.join("one/00001").exists());
+        let swept = sweep(folder.path(), now + day).unwrap();
+        assert_eq!((swept.removed, swept.failed), (2, 0));
+        assert!(!uploads.join("one").exists() && !uploads.join("two").exists());
+        assert!(uploads.join("no upload").exists());
     }
 }

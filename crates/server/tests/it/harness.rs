@@ -25,6 +25,8 @@ pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     /// Where it serves HTTPS, if it does.
     pub(crate) https: Option<SocketAddr>,
+    /// Where it serves S3, if it does.
+    pub(crate) s3: Option<SocketAddr>,
     pub(crate) reloader: Reloader,
     pub(crate) settings: ServerSettings,
     root: PathBuf,
@@ -86,6 +88,7 @@ impl TestServer {
                     .send((
                         server.local_addrs()[0],
                         server.https_addrs().first().copied(),
+                        server.s3_addrs().first().copied(),
                         server.reloader(),
                     ))
                     .unwrap();
@@ -97,10 +100,11 @@ impl TestServer {
             });
             runtime.shutdown_background();
         });
-        let (address, https, reloader) = address.recv_timeout(PATIENCE).unwrap();
+        let (address, https, s3, reloader) = address.recv_timeout(PATIENCE).unwrap();
         Self {
             address,
             https,
+            s3,
             reloader,
             settings,
             root: root.to_owned(),

@@ -68,6 +68,14 @@ pub(crate) fn bearer(site: &Site, scope: &str) -> String {
 }
 
 pub(crate) fn connect(site: &Site, certificate: Option<&str>) -> SslStream<TcpStream> {
+    connect_to(site, site.server.https.unwrap(), certificate)
+}
+
+pub(crate) fn connect_to(
+    site: &Site,
+    address: SocketAddr,
+    certificate: Option<&str>,
+) -> SslStream<TcpStream> {
     let mut builder = SslConnector::builder(SslMethod::tls()).unwrap();
     builder.set_verify(SslVerifyMode::NONE);
     builder.set_alpn_protos(b"\x02h2\x08http/1.1").unwrap();
@@ -77,7 +85,7 @@ pub(crate) fn connect(site: &Site, certificate: Option<&str>) -> SslStream<TcpSt
             .set_private_key_file(site.at(name), SslFiletype::PEM)
             .unwrap();
     }
-    let socket = TcpStream::connect(site.server.https.unwrap()).unwrap();
+    let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     builder.build().connect("localhost", socket).unwrap()
 }

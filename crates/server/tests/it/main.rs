@@ -30,6 +30,8 @@ mod policy;
 mod privsep;
 mod program;
 mod reaping;
+mod s3;
+mod s3_peers;
 mod scraped;
 mod separated_logins;
 mod separated_paths;

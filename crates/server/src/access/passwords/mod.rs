@@ -54,7 +54,7 @@ const COST: (u32, u32, u32) = (19 * 1024, 2, 1);
 const KEPT_KIB_MAX: usize = 32 * 1024;
 
 /// A file that has changed so lately may change again without another time of change.
-const SETTLED: Duration = Duration::from_secs(2);
+pub(super) const SETTLED: Duration = Duration::from_secs(2);
 
 /// Bytes of salt of a new hash.
 const SALT_BYTES: usize = 16;
@@ -78,7 +78,7 @@ pub(crate) struct Passwords {
 
 /// Which file it is, and as of when.
 #[derive(Clone, PartialEq, Eq)]
-struct FileVersion {
+pub(super) struct FileVersion {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -87,7 +87,7 @@ struct FileVersion {
 }
 
 impl FileVersion {
-    fn of(path: &Path, metadata: &Metadata) -> Self {
+    pub(super) fn of(path: &Path, metadata: &Metadata) -> Self {
         Self {
             path: path.to_owned(),
             device: metadata.dev(),
@@ -199,14 +199,14 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
+pub(super) fn read_text(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
     check_owner(&file.metadata()?)?;
     text_of(file)
 }
 
 /// Only its owner has written it and can read it.
-fn check_owner(metadata: &Metadata) -> io::Result<()> {
+pub(super) fn check_owner(metadata: &Metadata) -> io::Result<()> {
     let owner = metadata.uid();
     if !metadata.is_file() {
         return Err(io::Error::other("not a regular file"));
@@ -223,7 +223,7 @@ fn check_owner(metadata: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-fn text_of(file: File) -> io::Result<String> {
+pub(super) fn text_of(file: File) -> io::Result<String> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
@@ -358,7 +358,7 @@ impl Entry {
 }
 
 /// Names are words, and none that means something else.
-fn is_user(name: &str) -> bool {
+pub(super) fn is_user(name: &str) -> bool {
     let plain = |c: char| !c.is_control() && !c.is_whitespace() && c != ':';
     !name.is_empty() && name.chars().all(plain) && !name.starts_with('#') && !is_anonymous(name)
 }

@@ -49,6 +49,7 @@ impl Kind for Method {
         Self::Tls,
         Self::Password,
         Self::Token,
+        Self::Key,
         Self::Ssh,
     ];
 
@@ -64,6 +65,7 @@ impl Kind for Method {
             Self::Password => "password",
             Self::Token => "token",
             Self::Ssh => "ssh",
+            Self::Key => "key",
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use godwit_http::s3;
+use godwit_http::s3::{
+    self,
+    signing::{ALGORITHM, Scope, Signable, SigningKey, UNSIGNED_PAYLOAD, hex},
+};
 use godwit_http_client::{Body, HeaderName, HeaderValue, Origin, Request, StatusCode, header};
 use godwit_proto::{FtpPath, Reply, timestamp::Timestamp};
-use openssl::{error::ErrorStack, hash::MessageDigest, pkey::PKey, sha::sha256, sign::Signer};
+use openssl::sha::sha256;
 use parking_lot::Mutex;
-use zeroize::Zeroizing;
 
 use super::told_sums::{AnswerCache, ObjectSums};
 use crate::{
@@ -219,17 +221,16 @@ impl Bucket {
         let since = now
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
-        let since = i64::try_from(since.as_secs()).unwrap_or_default();
-        let now = jiff::Timestamp::from_second(since).map_err(|error| unsigned(&error))?;
-        let now = now.strftime("%Y%m%dT%H%M%SZ").to_string();
+        let scope = Scope::new(since.as_secs(), &self.region);
+        let scope = scope.ok_or_else(|| unsigned(&"the clock is far off"))?;
         let payload = match &request.body {
             Body::Empty => hex(&sha256(b"")),
             Body::Bytes(bytes) => hex(&sha256(bytes)),
-            Body::Chunks(_) => "UNSIGNED-PAYLOAD".to_owned(),
+            Body::Chunks(_) => UNSIGNED_PAYLOAD.to_owned(),
         };
         let token = keys.token.as_ref().map(|token| token.reveal());
         let added = [
-            ("x-amz-date", Some(&*now)),
+            ("x-amz-date", Some(scope.time())),
             ("x-amz-content-sha256", Some(&*payload)),
             ("x-amz-security-token", token),
         ];
@@ -238,31 +239,28 @@ impl Bucket {
             let value = HeaderValue::try_from(value).map_err(|error| unsigned(&error))?;
             request.headers.insert(HeaderName::from_static(name), value);
         }
-        let (headers, names) = canonical_headers(request, origin);
+        let headers = signed_headers(request, origin);
         let (path, query) = request
             .target
             .split_once('?')
             .unwrap_or((&request.target, ""));
         let mut pairs: Vec<_> = query.split('&').collect();
         pairs.sort_unstable();
-        let canonical = format!(
-            "{}\n{path}\n{}\n{headers}\n{names}\n{payload}",
-            request.method,
-            pairs.join("&")
-        );
-        let day = now.get(..8).unwrap_or_default();
-        let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let hashed = hex(&sha256(canonical.as_bytes()));
-        let text = format!("AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashed}");
-        let first = Zeroizing::new(format!("AWS4{}", keys.secret.reveal()).into_bytes());
-        let derived = [day, &self.region, "s3", "aws4_request"]
-            .into_iter()
-            .try_fold(first, |key, part| hmac(&key, part));
-        let signature = derived.and_then(|key| hmac(&key, &text));
-        let signature = hex(&signature.map_err(|error| unsigned(&error))?);
+        let query = pairs.join("&");
+        let signable = Signable {
+            method: request.method.as_str(),
+            path,
+            query: &query,
+            headers: &headers,
+            payload: &payload,
+        };
+        let key = SigningKey::new(keys.secret.reveal(), &scope);
+        let signature = key.sign(&signable.text(&scope));
         let value = format!(
-            "AWS4-HMAC-SHA256 Credential={}/{scope},SignedHeaders={names},Signature={signature}",
-            keys.access
+            "{ALGORITHM} Credential={}/{},SignedHeaders={},Signature={signature}",
+            keys.access,
+            scope.text(),
+            signable.names()
         );
         let mut value = HeaderValue::try_from(value).map_err(|error| unsigned(&error))?;
         value.set_sensitive(true);
@@ -271,8 +269,8 @@ impl Bucket {
     }
 }
 
-/// The headers that are signed, a line each, and their names.
-fn canonical_headers(request: &Request, origin: &Origin) -> (String, String) {
+/// The headers that are signed, in their order.
+fn signed_headers<'a>(request: &'a Request, origin: &Origin) -> Vec<(&'a str, String)> {
     let own = request.headers.iter().filter_map(|(name, value)| {
         let name = name.as_str();
         let value = value.to_str().ok().filter(|_| name.starts_with("x-amz-"))?;
@@ -280,23 +278,7 @@ fn canonical_headers(request: &Request, origin: &Origin) -> (String, String) {
     });
     let mut headers: Vec<_> = own.chain([("host", origin.authority())]).collect();
     headers.sort_unstable();
-    let lines = headers
-        .iter()
-        .map(|(name, value)| format!("{name}:{value}\n"));
-    let names: Vec<_> = headers.iter().map(|(name, _)| *name).collect();
-    (lines.collect(), names.join(";"))
-}
-
-fn hmac(key: &[u8], text: &str) -> Result<Zeroizing<Vec<u8>>, ErrorStack> {
-    let key = PKey::hmac(key)?;
-    let mut signer = Signer::new(MessageDigest::sha256(), &key)?;
-    signer
-        .sign_oneshot_to_vec(text.as_bytes())
-        .map(Zeroizing::new)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    headers
 }
 
 /// What the code of a refusal means, where its status says less: services say 400 for most, and 200

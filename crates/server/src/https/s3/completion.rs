@@ -1,0 +1,268 @@
+//! CompleteMultipartUpload: the parts become an object, one behind the other.
+//!
+//! Clients wait for the answer's first byte, and that takes as long as a copy of all parts. So
+//! after a while the answer begins, with status 200 and blanks, and says at its end what has come
+//! of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use godwit_engine::storage::{File, digest::Digest};
+use godwit_http::s3::{
+    answers::Part,
+    requests::{XML_BYTES_MAX, read_completing},
+    written::Answer,
+};
+use godwit_proto::{ChecksumAlgorithm, error::StorageFailure};
+use hyper::{HeaderMap, StatusCode, body::Bytes, header};
+use rustix::io::Errno;
+use tokio::{
+    task::JoinHandle,
+    time::{interval, timeout},
+};
+
+use super::{
+    super::{
+        answer::{HttpAnswer, conditions, header_text, set, validators, with_body},
+        body::{AnswerBody, LineBody},
+        change::long_call,
+        put::WRITE_BYTES,
+        record::Transfer,
+        session::HttpSession,
+    },
+    XML,
+    object::{begin, check_name, finish},
+    payload::{Payload, base64_of},
+    place::ObjectPlace,
+    refused::S3Error,
+    uploads::{Upload, find, named, part_name, remove},
+    xml,
+};
+use crate::{observe::event::What, storage::failure};
+
+/// Until the answer begins: sooner ones have a status of their own.
+const STATUS_LIMIT: Duration = Duration::from_secs(5);
+
+/// Between two blanks.
+const BLANK_EVERY: Duration = Duration::from_secs(5);
+
+/// Bytes that are copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+pub(super) async fn complete(
+    session: &Arc<HttpSession>,
+    place: ObjectPlace,
+    id: &str,
+    headers: &HeaderMap,
+    mut body: Payload<'_>,
+) -> Result<HttpAnswer, S3Error> {
+    let upload = find(session, &place, id).await?;
+    let mut crc32c = None;
+    for (name, value) in body.take_checksums() {
+        match name {
+            "x-amz-checksum-crc32c" => crc32c = Some(value),
+            _ => {
+                return Err(S3Error::not_implemented(&format!(
+                    "{name} of an object in parts"
+                )));
+            }
+        }
+    }
+    let body = body.whole(XML_BYTES_MAX).await?;
+    let parts = read_completing(&body)?;
+    let is_ordered = parts.is_sorted_by(|one, next| one.number < next.number);
+    if !is_ordered {
+        let text = "the numbers of the parts do not ascend";
+        return Err(S3Error::new(
+            StatusCode::BAD_REQUEST,
+            "InvalidPartOrder",
+            text,
+        ));
+    }
+    if parts.is_empty() {
+        return Err(godwit_http::dav::BadXml::Unexpected.into());
+    }
+    let size = header_text(headers, "x-amz-mp-object-size");
+    let size = size.map(|size| size.parse::<u64>());
+    let size = size
+        .transpose()
+        .map_err(|_| S3Error::argument("x-amz-mp-object-size"))?;
+    check_name(session, &place, headers, None).await?;
+    let completion = Completion {
+        is_new: conditions(headers).demands_new(),
+        place,
+        upload,
+        parts,
+        size,
+        crc32c,
+    };
+    let session = Arc::clone(session);
+    let mut joining = Joining(tokio::spawn(
+        async move { completion.carry_out(&session).await },
+    ));
+    if let Ok(joined) = timeout(STATUS_LIMIT, &mut joining.0).await {
+        return Ok(xml(
+            StatusCode::OK,
+            joined.unwrap_or_else(|_| Err(broken()))?,
+        ));
+    }
+    let body = LineBody::new(|lines| {
+        tokio::spawn(async move {
+            let mut blanks = interval(BLANK_EVERY);
+            let joined = loop {
+                tokio::select! {
+                    joined = &mut joining.0 => break joined,
+                    _ = blanks.tick() => {
+                        if lines.send(Bytes::from_static(b" ")).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            };
+            let joined = joined.unwrap_or_else(|_| Err(broken()));
+            let text = joined.unwrap_or_else(|refused| refused.body(""));
+            // The declaration of XML would have to be the first.
+            let text = text.split_once("?>\n").map_or(&*text, |(_, rest)| rest);
+            drop(lines.send(Bytes::copy_from_slice(text.as_bytes())).await);
+        })
+    });
+    let mut answer = with_body(StatusCode::OK, AnswerBody::Lines(body));
+    set(&mut answer, header::CONTENT_TYPE, XML);
+    Ok(answer)
+}
+
+fn broken() -> S3Error {
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    S3Error::new(status, "InternalError", "see the log of the server")
+}
+
+/// Ends with the request.
+struct Joining(JoinHandle<Result<String, S3Error>>);
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Completion {
+    place: ObjectPlace,
+    upload: Upload,
+    parts: Vec<Part>,
+    /// Of the object, where the client tells it.
+    size: Option<u64>,
+    /// The same, in hexadecimal digits.
+    crc32c: Option<String>,
+    is_new: bool,
+}
+
+impl Completion {
+    async fn carry_out(self, session: &HttpSession) -> Result<String, S3Error> {
+        let place = &self.place;
+        let mut transfer = Transfer::begin(&session.recorder, What::Put, &place.path, WRITE_BYTES);
+        let joined = self.join(session, &mut transfer).await;
+        let failure = joined.as_ref().err();
+        transfer.end(failure.map(|refused| (refused.class(), &*refused.text)));
+        joined
+    }
+
+    async fn join(
+        &self,
+        session: &HttpSession,
+        transfer: &mut Transfer,
+    ) -> Result<String, S3Error> {
+        let place = &self.place;
+        let partial = begin(session, place).await?;
+        let mut digest = Digest::new(ChecksumAlgorithm::Crc32c);
+        let mut offset = 0;
+        for part in &self.parts {
+            let path = named(&self.upload.directory, &part_name(part.number))?;
+            let (storage, into) = (Arc::clone(&session.unscoped), Arc::clone(&partial.file));
+            let tag = part.tag.clone();
+            let joined = long_call(session, move |_, stop| {
+                let file = match storage.open_read(&path) {
+                    Err(failure) if failure.errno == Errno::NOENT.raw_os_error() => {
+                        return Ok(None);
+                    }
+                    file => file?,
+                };
+                let metadata = file.as_opened()?;
+                let known = validators(&metadata).tag.to_string();
+                if tag.trim_matches('"') != known.trim_matches('"') {
+                    return Ok(None);
+                }
+                append(&*file, metadata.size, &*into, offset, stop, &mut digest)?;
+                Ok(Some((metadata.size, digest)))
+            });
+            let Some((size, gone_on)) = joined.await? else {
+                let text = format!("part {} is not there, or another one", part.number);
+                return Err(S3Error::new(StatusCode::BAD_REQUEST, "InvalidPart", text));
+            };
+            digest = gone_on;
+            offset += size;
+            transfer.moved(usize::try_from(size).unwrap_or(usize::MAX));
+        }
+        if self.size.is_some_and(|size| size != offset) {
+            let text = format!("the parts have {offset} bytes");
+            return Err(S3Error::new(
+                StatusCode::BAD_REQUEST,
+                "InvalidRequest",
+                text,
+            ));
+        }
+        let digest = digest.finish();
+        if self.crc32c.as_ref().is_some_and(|told| *told != digest) {
+            let text = format!("the CRC32C of the parts is {}", base64_of(&digest));
+            return Err(S3Error::new(StatusCode::BAD_REQUEST, "BadDigest", text));
+        }
+        let notes = &self.upload.manifest.notes;
+        let known = finish(session, place, partial, notes, self.is_new).await?;
+        // The object is there. What cannot be removed now is removed as a leftover.
+        drop(remove(session, self.upload.directory.clone()).await);
+        let mut answer = Answer::new("CompleteMultipartUploadResult");
+        answer.field("Location", &place.resource());
+        answer.field("Bucket", &place.bucket);
+        if answer.key("Key", &place.key).is_err() {
+            answer.field("Key", &String::from_utf8_lossy(&place.key));
+        }
+        answer.field("ETag", &known.tag.to_string());
+        answer.field("ChecksumCRC32C", &base64_of(&digest));
+        answer.field("ChecksumType", "FULL_OBJECT");
+        Ok(answer.finish())
+    }
+}
+
+/// Copies a file of `size` bytes to `offset` of another. Blocks.
+pub(super) fn append(
+    from: &dyn File,
+    size: u64,
+    into: &dyn File,
+    offset: u64,
+    stop: &AtomicBool,
+    digest: &mut Digest,
+) -> Result<(), StorageFailure> {
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut done = 0;
+    while done < size {
+        if stop.load(Ordering::Relaxed) {
+            return Err(failure(Errno::CANCELED, "copy"));
+        }
+        let most = usize::try_from(size - done).map_or(COPY_BYTES, |left| left.min(COPY_BYTES));
+        let got = from.read_at(done, &mut buffer[..most])?;
+        if got == 0 {
+            return Err(failure(
+                Errno::NODATA,
+                "copy a file that has become shorter",
+            ));
+        }
+        into.write_all_at(offset + done, &buffer[..got])?;
+        digest.update(&buffer[..got]);
+        done += got as u64;
+    }
+    Ok(())
+}
