@@ -78,6 +78,7 @@ fn each_command_has_a_page_that_man_shows_without_a_warning() {
             "godwitd-node-key-issue.8",
             "godwitd-node-key.8",
             "godwitd-passwd.8",
+            "godwitd-s3-key.8",
             "godwitd.8",
         ]
     );
