@@ -27,6 +27,18 @@ pub struct Query(Vec<(String, String)>);
 /// The signature of a URL, which is not signed itself.
 const SIGNATURE: &str = "X-Amz-Signature";
 
+/// Names in a query that are about the signature of a URL.
+const OF_SIGNATURES: [&str; 8] = [
+    SIGNATURE,
+    "X-Amz-Algorithm",
+    "X-Amz-Content-Sha256",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-Security-Token",
+    "X-Amz-SignedHeaders",
+];
+
 impl Query {
     /// `None`: it is not in UTF-8.
     pub fn parse(text: &str) -> Option<Self> {
@@ -53,7 +65,7 @@ impl Query {
     /// Names but those of a signature and `x-id`, by which kits for programs repeat the request's.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let names = self.0.iter().map(|(name, _)| name.as_str());
-        names.filter(|name| !name.starts_with("X-Amz-") && *name != "x-id")
+        names.filter(|name| !OF_SIGNATURES.contains(name) && *name != "x-id")
     }
 
     /// No name but these is there, and none twice.

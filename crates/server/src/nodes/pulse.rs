@@ -241,7 +241,7 @@ mod tests {
             heard: None,
         });
         let quiet_in = pulse.quiet_in();
-        assert!(quiet_in > FENCE && quiet_in <= FENCE + MARGIN);
+        assert!(quiet_in > LITTLE && quiet_in <= FENCE + MARGIN);
         // An older one changes nothing.
         sleep(LITTLE);
         pulse.hear(Beat {

@@ -118,9 +118,7 @@ struct FixedRow<'a> {
     of: &'a Files<'a>,
     index: u64,
     file: &'a FileRequest,
-    /// As [`FileExtra`] was stored: read in place.
-    ///
-    /// [`FileExtra`]: super::submission::files::FileExtra
+    /// As `FileExtra` was stored: read in place.
     extra: Option<&'a Value>,
 }
 

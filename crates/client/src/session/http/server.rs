@@ -519,7 +519,8 @@ impl Remedies {
             return Some(Remedy::Keys(exchange.signed.generation));
         }
         let is_unknown = status == StatusCode::NOT_IMPLEMENTED || code == Some("NotImplemented");
-        if is_unknown && exchange.signed.is_conditional && bucket.lacks_conditions() {
+        if is_unknown && exchange.signed.is_conditional {
+            bucket.lacks_conditions();
             return Some(Remedy::Again);
         }
         // What POST has begun may be there all the same.

@@ -70,17 +70,21 @@ impl ListRequest {
         };
         let start = start.unwrap_or_default().to_owned();
         let token = query.get("continuation-token").map(str::to_owned);
+        let prefix = query.get("prefix").unwrap_or_default();
+        // A marker may be a common prefix of the page before, which is longer than the prefix.
+        let is_common = !is_second
+            && is_grouped
+            && start.ends_with('/')
+            && start.starts_with(prefix)
+            && start.len() > prefix.len();
         let after = match &token {
             Some(token) => read_token(token)?,
-            // A marker may be a common prefix of the page before.
-            None if !is_second && is_grouped && start.ends_with('/') => {
-                After::Prefix(start.clone().into_bytes())
-            }
+            None if is_common => After::Prefix(start.clone().into_bytes()),
             None => After::Key(start.clone().into_bytes()),
         };
         Ok(Self {
             wanted: WantedKeys {
-                prefix: query.get("prefix").unwrap_or_default().into(),
+                prefix: prefix.into(),
                 after,
                 is_grouped,
                 max,

@@ -221,6 +221,10 @@ pub(super) async fn check_name(
     headers: &HeaderMap,
     length: Option<u64>,
 ) -> Result<(), S3Error> {
+    if headers.contains_key(header::IF_MATCH) {
+        // Nothing would keep another writer away between the look and the new name.
+        return Err(S3Error::not_implemented("If-Match of a change"));
+    }
     let bucket = bucket::find(session, &place.bucket).await?;
     let (storage, path) = (session.storage(), place.path.clone());
     let found = blocking(move || {
@@ -440,7 +444,11 @@ pub(super) async fn remove(
         .recorder
         .change(Entry::new(What::Delete).path(&place.path), &removed);
     removed?;
-    sync_parent(session, &place.path).await?;
+    match sync_parent(session, &place.path).await {
+        // With another object, its last.
+        Err(failure) if gone(&failure) => {}
+        other => other?,
+    }
     let (storage, above) = (session.storage(), directories(place));
     let pruned = blocking(move || {
         // The first is the bucket. One that is not empty, or that the login may not remove, stays.

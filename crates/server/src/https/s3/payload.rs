@@ -316,6 +316,9 @@ fn told(headers: &HeaderMap) -> Result<Vec<ToldChecksum>, S3Error> {
             let Some((name, sum)) = known else {
                 return Err(S3Error::not_implemented(&format!("the trailer {trailer}")));
             };
+            if told.iter().any(|told| told.name == *name) {
+                return Err(S3Error::argument("a checksum is told twice"));
+            }
             told.push(ToldChecksum {
                 sum: *sum,
                 name,

@@ -134,19 +134,17 @@ impl Bucket {
     }
 
     /// The service does not know the condition of a request.
-    pub(in crate::session::http) fn lacks_conditions(&self) -> bool {
+    pub(in crate::session::http) fn lacks_conditions(&self) {
         let name = self.endpoint.name();
         let text = format!(
             "{name}: no If-None-Match: an object that is stored there while the copy runs is \
              replaced"
         );
         let capabilities = &self.endpoint.capabilities;
-        let is_new = !capabilities.lacks(Lack::Conditions);
         match &self.reporter {
             Some(reporter) => capabilities.learn(Lack::Conditions, reporter, text),
             None => drop(capabilities.record_lack(Lack::Conditions)),
         }
-        is_new
     }
 
     /// What is said in each request.
