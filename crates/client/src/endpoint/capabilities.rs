@@ -89,6 +89,8 @@ pub(crate) enum Observed {
     DottedNamesLookedUp,
     /// It has stored a file under a name with a leading dot.
     DottedNamesStored,
+    /// It encrypts objects as it is asked to.
+    Encrypts,
     /// It was asked whether it renames.
     RenameProbed,
     /// Files were received in a pipeline: no session need probe again.

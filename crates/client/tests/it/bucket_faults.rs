@@ -7,7 +7,6 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream},
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     sync::{Arc, Mutex},
 };
@@ -352,8 +351,10 @@ fn write_keys(path: &Path, token: &str) {
         "[default]\naws_access_key_id = AKID\naws_secret_access_key = k\n\
          aws_session_token = {token}\n"
     );
-    fs::write(path, keys).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    // As programs do that others read beside.
+    let mut new = tempfile::NamedTempFile::new_in(path.parent().unwrap()).unwrap();
+    new.write_all(keys.as_bytes()).unwrap();
+    new.persist(path).unwrap();
 }
 
 /// Whether the keys of a request have expired, in the middle of an upload.

@@ -319,6 +319,15 @@ impl Session {
         let totals = Arc::new(RequestTotals::new(true));
         // A bucket has all of an object or nothing: it needs no other name meanwhile.
         let object = plan.stored_as.as_ref().filter(|_| server.bucket.is_some());
+        if let (Some((to, attributes)), Some(control)) = (object, self.http()) {
+            match control.check_encryption(path, to, *attributes).await {
+                Ok(Ok(())) => {}
+                Ok(Err(refusal)) => return Ended::refused(refusal),
+                Err(error) => return Ended::failed(unreached(error)),
+            }
+            // What an attempt before has stored may be another's by now.
+            self.endpoint.uploads.forget(path);
+        }
         let target = server.target_of(object.map_or(path, |(to, _)| to), false);
         let rate = Arc::clone(&self.context.rate);
         let mut job = PutJob::new(target, source, length, rate, Arc::clone(&totals));

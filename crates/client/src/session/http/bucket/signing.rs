@@ -127,6 +127,11 @@ impl Bucket {
             .collect()
     }
 
+    /// Objects that are made are to be encrypted by the service.
+    pub(super) fn encrypts(&self) -> bool {
+        self.options.encryption.is_some()
+    }
+
     /// What is said of an object beside that, where none that exists may be replaced.
     pub(in crate::session::http) fn condition(&self) -> Option<(&'static str, String)> {
         let wanted = self.options.keeps_existing;
@@ -186,7 +191,8 @@ impl Bucket {
         };
         let mut current = self.keys.lock();
         if current.generation == generation {
-            if current.keys == keys {
+            // A file that is being written has none.
+            if keys.is_none() || current.keys == keys {
                 return false;
             }
             current.keys = keys;

@@ -26,6 +26,7 @@ use super::{
     signing::unencrypted,
 };
 use crate::{
+    endpoint::capabilities::Observed,
     endpoint::uploads::{PartedUpload, PendingObject, StoredObject, crc32c_of},
     local::{attributes::FileAttributes, files},
     session::http::{
@@ -148,6 +149,31 @@ impl HttpControl {
                 Ok(Err(refused))
             }
         }
+    }
+
+    /// Whether the service encrypts as it is asked to, before anything is replaced: it says so of
+    /// an upload, which is called off.
+    pub(in crate::session::http) async fn check_encryption(
+        &mut self,
+        temp_path: &FtpPath,
+        to: &FtpPath,
+        attributes: FileAttributes,
+    ) -> Result<Result<(), Reply>, HttpError> {
+        let bucket = self.bucket()?;
+        if !bucket.encrypts() || bucket.endpoint.capabilities.has(Observed::Encrypts) {
+            return Ok(Ok(()));
+        }
+        let upload = match self.begin_upload(temp_path, to, attributes, 1).await? {
+            Ok(upload) => upload,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let aborted = self.abort(temp_path, &upload).await?;
+        if failure_kind(&aborted).is_some() {
+            return Ok(Err(aborted));
+        }
+        let capabilities = &self.bucket()?.endpoint.capabilities;
+        capabilities.record(Observed::Encrypts);
+        Ok(Ok(()))
     }
 
     /// Asks which parts of an upload are there.
