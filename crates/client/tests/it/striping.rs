@@ -132,7 +132,7 @@ fn stripes_on_other_hosts_are_not_followed_in_the_clear() {
     }
 }
 
-/// As a server with data nodes does: nobody listens at the host of its control connection.
+/// As a server with data nodes does: its host refuses data connections, its nodes accept them.
 #[test]
 fn a_server_with_data_on_other_hosts_is_told_of_with_what_helps() {
     let to = Served::start();

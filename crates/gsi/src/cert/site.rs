@@ -1,5 +1,5 @@
-//! An authority of a site's own, and the certificates of its machines: for those who prove to one
-//! another who they are, and to nobody else.
+//! A certificate authority of one site, and the certificates of its machines, which authenticate to
+//! one another only.
 
 use std::{
     net::IpAddr,

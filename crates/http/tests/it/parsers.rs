@@ -157,7 +157,7 @@ pub(crate) fn s3_requests(bytes: &[u8]) {
                 headers: &[("host", line)],
                 payload: line,
             };
-            // Nobody has signed it.
+            // No input has a valid signature.
             assert!(claim.verify("secret", &asked).is_err());
         }
     }

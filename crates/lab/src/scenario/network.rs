@@ -231,11 +231,12 @@ pub(super) fn nanoseconds(seconds: f64) -> u64 {
     whole(seconds * 1e9)
 }
 
+/// A whole number of nanoseconds, bytes or packets.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "not negative, and casts of floats saturate"
 )]
-pub(super) fn whole(value: f64) -> u64 {
+pub(crate) fn whole(value: f64) -> u64 {
     value.round() as u64
 }

@@ -12,7 +12,8 @@ use godwit_sim::{
 };
 use serde::Serialize;
 
-use super::{format::TunerStudy, rounding::whole};
+use super::format::TunerStudy;
+use crate::scenario::whole;
 
 /// Bytes of a segment with headers, and its payload.
 const SEGMENT_BYTES: f64 = 1500.0;

@@ -10,10 +10,11 @@ use godwit_sim::{
 use godwit_tune::Method;
 use serde::{Deserialize, Serialize};
 
-use super::{research::ResearchStudy, rounding::whole};
+use super::research::ResearchStudy;
 use crate::scenario::{
     QueueLength, Rate, RedSpec, ScenarioError, Size, Time,
     error::{Invalid, from_parser},
+    whole,
 };
 
 /// Most channels of a run.

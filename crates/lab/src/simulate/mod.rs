@@ -7,7 +7,6 @@
 //! | `tuners` | every tuner over many drawn paths |
 //! | `research` | users of a research network, as rates, under four ways to share |
 //! | `drawn` | a path drawn from a seed |
-//! | `rounding` | whole numbers of what is computed |
 //! | `parallel` | runs on two processors; each is a value of its own |
 //! | `page` | the pages and their figures |
 
@@ -17,7 +16,6 @@ mod format;
 mod page;
 mod parallel;
 mod research;
-mod rounding;
 mod tuners;
 
 use std::path::Path;

@@ -154,7 +154,7 @@ impl fmt::Display for NodeKey {
             write!(f, " for {}", hosts.join(", "))?;
         }
         writeln!(f, "\n  SHA-256 {fingerprint}")?;
-        writeln!(f, "{}: its key; nobody else may read it", key.display())
+        writeln!(f, "{}: its private key, mode 0600", key.display())
     }
 }
 

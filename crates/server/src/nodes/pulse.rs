@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn an_answer_is_as_old_as_its_question() {
         let pulse = Pulse::new();
-        assert!(!pulse.is_heard(), "nobody has answered");
+        assert!(!pulse.is_heard(), "no answer has come");
         let first = pulse.next_beat().sent;
         sleep(FENCE + LITTLE);
         pulse.hear(answer(Some(first)));

@@ -338,7 +338,7 @@ fn the_key_of_users_is_read_for_sessions_over_tls_alone() {
     if let Some(output) = private("f.storbinary('STOR /jo/private', io.BytesIO(b'x'))") {
         succeeded(&output);
     }
-    // Who needs the key cannot have it any more, and nobody else misses it.
+    // The file of the key is gone: logins that need it fail, all others go on.
     fs::remove_file(&key).unwrap();
     let mut ftp = cluster.log_in(JO);
     assert_eq!(ftp.put("STOR /jo/clear", b"one").code, 226);

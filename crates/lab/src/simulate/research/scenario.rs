@@ -9,10 +9,7 @@ use godwit_sim::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    scenario::{Rate, Share, Size, Time, error::Invalid},
-    simulate::rounding::whole,
-};
+use crate::scenario::{Rate, Share, Size, Time, error::Invalid, whole};
 
 /// Light in fibre, km/s.
 const KM_PER_SECOND: f64 = 200_000.0;

@@ -3,7 +3,7 @@
 use godwit_tune::random::Random;
 
 use super::scenario::{ResearchStudy, Sizes};
-use crate::simulate::rounding::whole;
+use crate::scenario::whole;
 
 /// Exponent by which users differ in how often they move something (Zipf).
 const USERS_ZIPF: f64 = 0.8;
