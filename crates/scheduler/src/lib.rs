@@ -8,6 +8,7 @@
 //! - [`Reason`]: why a queue waits; [`matches()`]: patterns of endpoints
 //! - `tree`: start-time fair queueing over the tree of shares; `line`: what queues wait for
 //! - `places`, `budget`: endpoints and links, what they take and what is in use
+//! - `charge`: what a unit costs in slots and at endpoints
 //! - `agents`: which agent reaches what, and which is least loaded
 //! - `tuned_sum`, `allotment`: one number of channels for all leases of a path, and their parts
 //!
@@ -31,6 +32,7 @@
 mod agents;
 mod allotment;
 mod budget;
+mod charge;
 mod line;
 mod model;
 mod places;

@@ -19,6 +19,15 @@ const PACE_WEIGHT: f64 = 0.3;
 /// Source and destination.
 pub(crate) type LinkId = (u32, u32);
 
+/// A session that stays free for a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) queue: u32,
+    /// The end that is full.
+    pub(crate) waits_at: u32,
+    pub(crate) until: Duration,
+}
+
 /// An endpoint, or a link.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
@@ -34,6 +43,8 @@ pub(crate) struct Place {
     pub(crate) references: u32,
     /// Queues that wait for room there, without scavengers.
     pub(crate) waiting: u32,
+    /// Of an endpoint: the last free session is for this queue, which waits for its other end.
+    pub(crate) kept: Option<Kept>,
     /// Of a link: the group of agents that reach both ends, by the labels that they must have.
     pub(crate) reach: BTreeMap<Vec<String>, (u64, u32)>,
 }

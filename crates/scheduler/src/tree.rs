@@ -379,6 +379,17 @@ impl Tree {
         path
     }
 
+    /// Whether a queue is behind another in the domain by half of what it could catch up with.
+    pub(crate) fn lags(&self, leaf: NodeId, other: NodeId, domain: &Domain) -> bool {
+        let (own, theirs) = (self.standing(leaf, domain), self.standing(other, domain));
+        let mut levels = own.iter().zip(&theirs);
+        let parted = levels.find(|(own, theirs)| own.node != theirs.node);
+        parted.is_some_and(|(own, theirs)| {
+            let weight = self.node(own.node).config.weight;
+            own.start + CREDIT / 2.0 / weight < theirs.start
+        })
+    }
+
     /// The node has waited for long: it is as far as the last of its siblings that was served.
     pub(crate) fn level(&mut self, id: NodeId, domains: &[Domain]) {
         let parent = self.node(id).parent;
@@ -390,12 +401,12 @@ impl Tree {
         }
     }
 
-    /// A unit starts: its cost moves the tags of all that pay for it.
-    pub(crate) fn charge(&mut self, leaf: NodeId, domains: &[Domain], cost: f64) {
+    /// A unit starts: its costs move the tags of all that pay for it.
+    pub(crate) fn charge(&mut self, leaf: NodeId, costs: &[(Domain, f64)]) {
         let path: Vec<NodeId> = self.ancestry(leaf).collect();
         for id in path {
             let (parent, weight) = (self.node(id).parent, self.node(id).config.weight);
-            for domain in domains {
+            for (domain, cost) in costs {
                 let least = self.served(parent, domain) - CREDIT / weight;
                 let start = self.turn(id, domain).start.max(least);
                 self.set_start(id, domain, start + cost / weight);
@@ -406,11 +417,11 @@ impl Tree {
     }
 
     /// A unit cost so much more than was charged, or less.
-    pub(crate) fn correct(&mut self, node: NodeId, domains: &[Domain], difference: f64) {
+    pub(crate) fn correct(&mut self, node: NodeId, differences: &[(Domain, f64)]) {
         let path: Vec<NodeId> = self.ancestry(node).collect();
         for id in path {
             let weight = self.node(id).config.weight;
-            for domain in domains {
+            for (domain, difference) in differences {
                 if let Some(start) = self.node(id).tags.get(domain).map(|tag| tag.start) {
                     self.set_start(id, domain, start + difference / weight);
                 }

@@ -14,10 +14,11 @@ use crate::{
     agents::{Agents, ClassId, NoAgent},
     allotment::{Taker, allot},
     budget::Shortage,
+    charge::{Usage, as_float, cost},
     line::{At, Domain, Lane, Line, NodeId},
     model::{
-        AgentState, Class, Config, EndpointName, EndpointState, FILE_COST, Hold, LeaseId,
-        LeaseReport, QueueKey, QueueState, Share, StartedLease,
+        AgentState, Class, Config, EndpointName, EndpointState, Hold, LeaseId, LeaseReport,
+        QueueKey, QueueState, Share, StartedLease,
     },
     places::{LinkId, Place, Places},
     tree::{NodeName, Reached, Tree},
@@ -80,11 +81,16 @@ struct Lease {
     bytes: u64,
     files: u32,
     started: Duration,
+    /// What was charged for when it started.
+    expected: Usage,
     /// Cost over which weights were divided: of class and deadline.
     boost: f64,
     share: Share,
     /// Sessions and channels that it may be using.
     held: (u32, u32),
+    /// Seconds of sessions and channels that were held until then.
+    held_seconds: (f64, f64),
+    held_until: Duration,
     limited_by: Option<String>,
     /// Bytes a second, by the last report.
     goodput: f64,
@@ -93,6 +99,16 @@ struct Lease {
     reported_at: Duration,
     /// Bytes that were added to sums, which run on at the last goodput between reports.
     counted: f64,
+}
+
+impl Lease {
+    /// It may use so much from now on.
+    fn hold(&mut self, held: (u32, u32), now: Duration) {
+        let seconds = now.saturating_sub(self.held_until).as_secs_f64();
+        self.held_seconds.0 += f64::from(self.held.0) * seconds;
+        self.held_seconds.1 += f64::from(self.held.1) * seconds;
+        (self.held, self.held_until) = (held, now);
+    }
 }
 
 /// What keeps a queue from starting a unit.
@@ -495,9 +511,16 @@ impl Scheduler {
             bytes: lease.bytes,
             files: lease.files,
             started: now,
+            expected: Usage {
+                bytes: lease.bytes,
+                files: lease.files,
+                ..Usage::default()
+            },
             boost: 1.0,
             share: lease.share,
             held: (lease.share.concurrency, lease.share.channels()),
+            held_seconds: (0.0, 0.0),
+            held_until: now,
             limited_by: None,
             goodput: 0.0,
             reported: 0.0,
@@ -533,12 +556,24 @@ impl Scheduler {
     /// A unit ended, or never began: these bytes and files are what it cost.
     pub fn lease_ended(&mut self, id: LeaseId, bytes: u64, files: u32, now: Duration) {
         self.advance(now);
-        let Some(lease) = self.leases.remove(&id) else {
+        let Some(mut lease) = self.leases.remove(&id) else {
             return;
         };
-        let difference = cost(bytes, files) - cost(lease.bytes, lease.files);
-        self.tree
-            .correct(lease.job, &lease.domains, difference / lease.boost);
+        lease.hold(lease.held, self.now);
+        let began = bytes > 0 || files > 0;
+        let (session_seconds, channel_seconds) = lease.held_seconds;
+        let used = Usage {
+            bytes,
+            files,
+            session_seconds: session_seconds * f64::from(u8::from(began)),
+            channel_seconds: channel_seconds * f64::from(u8::from(began)),
+        };
+        let paid = self.costs(&lease.domains, &lease.expected, lease.boost);
+        let mut differences = self.costs(&lease.domains, &used, lease.boost);
+        for ((_, cost), (_, paid)) in differences.iter_mut().zip(paid) {
+            *cost -= paid;
+        }
+        self.tree.correct(lease.job, &differences);
         self.tree.remove_running(lease.job, lease.bytes);
         self.agents.ended(&lease.agent);
         for place in self.places.of(lease.link) {
@@ -570,6 +605,16 @@ impl Scheduler {
         self.tree.release(lease.job);
     }
 
+    /// What so much costs in each domain: in slots by bytes, at endpoints by what is limited there.
+    fn costs(&self, domains: &[Domain], usage: &Usage, boost: f64) -> Vec<(Domain, f64)> {
+        let cost = |domain: &Domain| {
+            let place = domain.endpoint.map(|id| &self.places.endpoints[&id]);
+            place.map_or(usage.cost(), |place| usage.cost_at(&place.budget))
+        };
+        let costs = domains.iter().map(|domain| (*domain, cost(domain) / boost));
+        costs.collect()
+    }
+
     fn wake_link(&mut self, link: LinkId) {
         self.wake(At::Endpoint(link.0));
         self.wake(At::Endpoint(link.1));
@@ -598,7 +643,8 @@ impl Scheduler {
             sessions.max(lease.share.concurrency),
             channels.max(lease.share.channels()),
         );
-        let before = std::mem::replace(&mut lease.held, held);
+        let before = lease.held;
+        lease.hold(held, self.now);
         let link = lease.link;
         for place in self.places.of(link) {
             place.budget.sessions = place.budget.sessions - before.0 + held.0;
@@ -659,7 +705,7 @@ impl Scheduler {
                     continue;
                 }
                 lease.share = *share;
-                lease.held = next;
+                lease.hold(next, self.now);
                 for place in self.places.of(lease.link) {
                     place.budget.sessions += more.0;
                     place.budget.channels += more.1;
@@ -748,16 +794,6 @@ fn waited_for(lane: Lane, at: At) -> impl Iterator<Item = u32> {
     };
     let counts = lane == Lane::Fair;
     ends.into_iter().flatten().filter(move |_| counts)
-}
-
-#[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a cost
-fn as_float(bytes: u64) -> f64 {
-    bytes as f64
-}
-
-/// What a unit costs, in bytes: its files count, too.
-fn cost(bytes: u64, files: impl Into<u64>) -> f64 {
-    as_float(bytes.saturating_add(files.into().saturating_mul(FILE_COST)))
 }
 
 /// Each priority weighs twice the one below it.

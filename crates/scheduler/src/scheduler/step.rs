@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{AGED, Blocked, Lease, Queue, Scheduler, cost, part};
+use super::{AGED, Blocked, Lease, Queue, Scheduler, part};
 use crate::{
     allotment::split,
     budget::Shortage,
+    charge::{Usage, cost},
     line::{At, Lane, Line, NodeId},
     model::{Class, EndpointState, Grant, QueueState, Share},
-    places::{LinkId, Place},
+    places::{Kept, LinkId, Place},
 };
 
 /// How often learned limits are looked at.
@@ -28,6 +29,8 @@ const FIRST_CHANNELS: u32 = 2;
 const UNIT_TIME: Duration = Duration::from_secs(10);
 /// And at least, where the rest of a job is spread over all agents.
 const UNIT_TIME_LEAST: Duration = Duration::from_secs(1);
+/// A session is kept for so long for a queue that waits for its other end.
+const KEEP: Duration = Duration::from_secs(10);
 /// Cost of a unit on a link of which nothing is known: the path may be slow, and all slots would be
 /// taken for long.
 const FIRST_COST: f64 = 16e6;
@@ -224,6 +227,61 @@ impl Scheduler {
             self.freed.remove(&(lane, at));
         }
         self.wait_at(id, lane, at);
+        if let (Lane::Fair, Blocked::Endpoint(full, _)) = (lane, blocked) {
+            self.keep_other_end(id, *full);
+        }
+    }
+
+    /// A queue whose ends are both full would start units only when both are freed at once, and so
+    /// fall behind those that need one of them. Where it is far behind and the next one at the end
+    /// that is full, a session of its other end stays free for it.
+    fn keep_other_end(&mut self, id: u32, full: u32) {
+        let queue = &self.queues[&id];
+        let end = if queue.link.0 == full {
+            queue.link.1
+        } else {
+            queue.link.0
+        };
+        let next = |end| {
+            self.tree
+                .first(Lane::Fair, &[At::Endpoint(end)], &self.open)
+        };
+        let (Some(other), Some(first)) = (next(end), next(full)) else {
+            return;
+        };
+        let domain = queue.domains[1..]
+            .iter()
+            .find(|domain| domain.endpoint == Some(end));
+        let lags = domain.is_some_and(|domain| self.tree.lags(queue.leaf, other, domain));
+        let place = &self.places.endpoints[&end];
+        if end == full
+            || first != queue.leaf
+            || !lags
+            || self.is_kept(place)
+            || place.budget.room(self.now).is_err()
+        {
+            return;
+        }
+        let until = self.now + KEEP;
+        if let Some(place) = self.places.endpoints.get_mut(&end) {
+            place.kept = Some(Kept {
+                queue: id,
+                waits_at: full,
+                until,
+            });
+            self.refills.insert((until, At::Endpoint(end)));
+        }
+    }
+
+    /// Whether a session of the endpoint is kept for a queue that still waits.
+    fn is_kept(&self, place: &Place) -> bool {
+        place.kept.is_some_and(|kept| {
+            let queue = self.queues.get(&kept.queue);
+            let waits = queue.is_some_and(|queue| {
+                queue.is_active && queue.waits_at == Some(At::Endpoint(kept.waits_at))
+            });
+            waits && self.now < kept.until
+        })
     }
 
     /// Whether the next unit is the first of its job, and may start before the share's turn.
@@ -305,6 +363,16 @@ impl Scheduler {
             let more = budget
                 .room(self.now)
                 .map_err(|short| Blocked::Endpoint(id, short))?;
+            let place = &self.places.endpoints[&id];
+            let is_other = |kept: &Kept| self.queues[&kept.queue].leaf != queue.leaf;
+            if more.0 < 2
+                && lane != Lane::Fast
+                && self.is_kept(place)
+                && place.kept.as_ref().is_some_and(is_other)
+            {
+                let (used, limit) = (budget.sessions, budget.session_limit());
+                return Err(Blocked::Endpoint(id, Shortage::Sessions { used, limit }));
+            }
             room = least(room, more);
         }
         let link = &self.places.links[&queue.link];
@@ -361,13 +429,21 @@ impl Scheduler {
         let goodput = sums.reduce(f64::min).unwrap_or(0.0);
         let files_max = self.files_max(id);
         let now = self.now;
+        let queue = &self.queues[&id];
+        let boost = boost(&queue.state, now);
+        let files = queue.state.unit_files.min(files_max);
+        let bytes = part_of_unit(&queue.state, files);
+        let seconds = self.expected_seconds(queue.link, cost(bytes, files));
+        let expected = Usage {
+            bytes,
+            files,
+            session_seconds: f64::from(share.concurrency) * seconds,
+            channel_seconds: f64::from(share.channels()) * seconds,
+        };
+        let costs = self.costs(&queue.domains, &expected, boost);
+        self.tree.charge(queue.leaf, &costs);
         let queue = self.queues.get_mut(&id).expect("the queue is alive");
         let state = &mut queue.state;
-        let boost = boost(state, now);
-        let files = state.unit_files.min(files_max);
-        let bytes = part_of_unit(state, files);
-        let cost = cost(bytes, files) / boost;
-        self.tree.charge(queue.leaf, &queue.domains, cost);
         let lease = Lease {
             key: queue.key.clone(),
             link: queue.link,
@@ -380,9 +456,12 @@ impl Scheduler {
             bytes,
             files,
             started: now,
+            expected,
             boost,
             share,
             held: (share.concurrency, share.channels()),
+            held_seconds: (0.0, 0.0),
+            held_until: now,
             limited_by: None,
             goodput,
             reported: 0.0,
@@ -405,6 +484,11 @@ impl Scheduler {
         }
         state.started_any = true;
         queue.waits_since = now;
+        for end in [queue.link.0, queue.link.1] {
+            if let Some(place) = self.places.endpoints.get_mut(&end) {
+                place.kept = place.kept.filter(|kept| kept.queue != id);
+            }
+        }
         let queue_key = queue.key.clone();
         let lease = self.start(lease);
         self.set_active(id);
@@ -415,6 +499,14 @@ impl Scheduler {
             share,
             files,
         }
+    }
+
+    /// How long a unit of such a cost will run, by those that ended.
+    fn expected_seconds(&self, link: LinkId, cost: f64) -> f64 {
+        let ends = [link.0, link.1].map(|id| &self.places.endpoints[&id]);
+        let places = self.places.links.get(&link).into_iter().chain(ends);
+        let pace = places.filter_map(|place| place.pace).next();
+        pace.map_or(UNIT_TIME_LEAST.as_secs_f64(), |pace| cost / pace.max(1.0))
     }
 
     /// Most files of a unit of the queue, so that it ends in time for others, and so that agents

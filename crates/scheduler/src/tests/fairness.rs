@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::world::{GIB, World, agent, configured, jain, key, of_class, queue, seconds, sessions};
-use crate::{Class, QueueState, Scheduler, ShareConfig};
+use crate::{Class, EndpointConfig, QueueState, Scheduler, ShareConfig};
 
 #[allow(clippy::cast_precision_loss)]
 fn ratio(world: &World, share: &str, to: &str) -> f64 {
@@ -66,6 +66,27 @@ fn ten_users_of_an_endpoint_get_the_same_whatever_their_jobs() {
     let index = jain(world.done.values().map(|bytes| *bytes as f64));
     assert_eq!(world.done.len(), 10);
     assert!(index >= 0.98, "{index}");
+}
+
+#[test]
+fn a_slow_path_does_not_take_the_sessions_of_a_fast_one() {
+    let run = |endpoint, slots| {
+        let mut config = configured(&[("d", endpoint)]);
+        config.shares.insert("b".to_owned(), weight(2.0));
+        let mut world = World::new(Scheduler::new(config), 1.0);
+        world.scheduler.set_agent("one", agent("h", slots));
+        world.slow.insert("tape", 10.0);
+        world.set_queue(&key(1, "tape", "d"), queue("a", 1_000_000));
+        world.set_queue(&key(2, "disk", "d"), queue("b", 1_000_000));
+        world.run_until(4000.0);
+        ratio(&world, "b", "a")
+    };
+    // Twice the time of sessions in which ten times as much moves.
+    let by_time = run(sessions(8), 100);
+    assert!((by_time / 20.0 - 1.0).abs() < 0.1, "{by_time}");
+    // Where slots alone are scarce, bytes count.
+    let by_bytes = run(EndpointConfig::default(), 8);
+    assert!((by_bytes / 2.0 - 1.0).abs() < 0.1, "{by_bytes}");
 }
 
 #[test]

@@ -85,6 +85,8 @@ pub(super) struct World {
     pub(super) done: BTreeMap<String, u64>,
     shares: BTreeMap<QueueKey, (String, u64)>,
     unit_seconds: f64,
+    /// How often as long units from a source take.
+    pub(super) slow: BTreeMap<&'static str, f64>,
 }
 
 impl World {
@@ -98,6 +100,7 @@ impl World {
             done: BTreeMap::new(),
             shares: BTreeMap::new(),
             unit_seconds,
+            slow: BTreeMap::new(),
         }
     }
 
@@ -116,6 +119,8 @@ impl World {
             let spread = 1.0 + 0.1 * f64::from(u32::try_from(place % 10).unwrap());
             #[allow(clippy::cast_precision_loss)]
             let length = self.unit_seconds * spread * bytes as f64 / GIB as f64;
+            let slow = self.slow.get(&*grant.queue.source).unwrap_or(&1.0);
+            let length = length * slow;
             self.ends.insert((self.now + seconds(length), grant.lease));
             self.running.insert(grant.lease, (grant.clone(), bytes));
         }
