@@ -34,6 +34,10 @@ pub(crate) struct Place {
     pub(crate) state: EndpointState,
     pub(crate) budget: Budget,
     pub(crate) sum: Option<TunedSum>,
+    /// What the last sum had come to when another place's turn came, and of how many links.
+    learned: Option<(Setting, u32)>,
+    /// Links that the sum is of.
+    links: u32,
     pub(crate) leases: BTreeSet<LeaseId>,
     /// Leases without those of scavengers.
     pub(crate) others: u32,
@@ -72,26 +76,39 @@ impl Place {
     /// Lets the sum decide, where it is this place's turn to be tuned.
     pub(crate) fn tune(
         &mut self,
-        is_tuned: bool,
+        links: Option<u32>,
         start: Option<Setting>,
         tuning: &Tuning,
         now: Duration,
     ) {
-        if !is_tuned {
-            self.sum = None;
+        let Some(links) = links.map(|links| links.max(1)) else {
+            if let Some(sum) = self.sum.take() {
+                self.learned = Some((sum.setting(), self.links));
+            }
             return;
-        }
+        };
+        self.links = links;
         let most = self.channels_max(tuning);
         let channels = self.budget.channels;
         match &mut self.sum {
             Some(sum) if sum.channels_max() == most => sum.observe(channels, tuning, now),
             None if self.leases.is_empty() => {}
             old => {
-                let start = old.as_ref().map(TunedSum::setting).or(start);
+                let learned = self.learned.map(|(setting, of)| scaled(setting, links, of));
+                let start = old.as_ref().map(TunedSum::setting).or(learned).or(start);
                 *old = Some(TunedSum::new(start, most, now));
             }
         }
     }
+}
+
+/// Each link has as many channels as before.
+fn scaled(setting: Setting, links: u32, of: u32) -> Setting {
+    let sessions = setting
+        .concurrency
+        .saturating_mul(links)
+        .div_ceil(of.max(1));
+    Setting::new(sessions.max(1), setting.parallelism)
 }
 
 #[derive(Debug, Default)]
@@ -187,5 +204,29 @@ impl Places {
         let alive = &self.endpoints;
         self.names.retain(|id, _| alive.contains_key(id));
         self.ids.retain(|_, id| alive.contains_key(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_goes_on_where_it_was_with_as_many_channels_for_each_link() {
+        let (tuning, now) = (Tuning::default(), Duration::ZERO);
+        let mut place = Place::default();
+        place.leases.insert(LeaseId(1));
+        let start = |concurrency| Some(Setting::new(concurrency, 2));
+        place.tune(Some(2), start(8), &tuning, now);
+        assert_eq!(place.tuned(), start(8));
+        // One link is left, and tuned by itself.
+        place.tune(None, start(1), &tuning, now);
+        assert_eq!(place.tuned(), None);
+        place.tune(Some(3), start(1), &tuning, now);
+        assert_eq!(place.tuned(), start(12));
+        place.tune(Some(2), start(1), &tuning, now);
+        place.tune(None, start(1), &tuning, now);
+        place.tune(Some(2), start(1), &tuning, now);
+        assert_eq!(place.tuned(), start(12));
     }
 }

@@ -753,13 +753,14 @@ impl Scheduler {
         for (id, place) in &mut self.places.endpoints {
             // What the links had is where the sum begins.
             let (start, before) = (place_start(place), place.tuned());
-            place.tune(is_shared(id), start, &tuning, now);
+            let links = links_of.get(id).copied().filter(|links| *links > 1);
+            place.tune(links, start, &tuning, now);
             changed.extend((place.tuned() != before).then_some(At::Endpoint(*id)));
         }
         for (link, place) in &mut self.places.links {
             let alone = !is_shared(&link.0) && !is_shared(&link.1);
             let (start, before) = (place_start(place), place.tuned());
-            place.tune(alone, start, &tuning, now);
+            place.tune(alone.then_some(1), start, &tuning, now);
             changed.extend((place.tuned() != before).then_some(At::Link(*link)));
         }
         changed.into_iter().for_each(|at| self.wake(at));
