@@ -43,6 +43,8 @@ pub(crate) struct StoredObject {
     /// Where it is.
     pub(crate) at: FtpPath,
     pub(crate) size: u64,
+    /// The `ETag` that the service has given it.
+    pub(crate) tag: Option<String>,
     /// As the service has computed it.
     pub(crate) crc32c: Option<u32>,
 }

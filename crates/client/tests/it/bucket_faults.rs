@@ -444,3 +444,54 @@ fn a_small_object_whose_answer_is_lost_is_stored_once_more_and_whole() {
     assert_eq!((puts.len(), sums.len()), (2, 1));
     assert!(bucket.server.heard("DELETE").is_empty());
 }
+
+/// A service that computes another CRC32C than that of the bytes that were sent, and later shows an
+/// object with this tag.
+fn storing_other_bytes(tag_later: &'static str, knows_conditions: bool) -> Bucket {
+    Bucket::start(move |heard, _, stream| {
+        match heard.0.as_str() {
+            "PUT" => {
+                let told = "ETag: \"ours\"\r\nx-amz-checksum-crc32c: AAAAAA==\r\n";
+                send(stream, "200 OK", told, b"");
+            }
+            "HEAD" if heard.1.ends_with("/small") => {
+                let told = format!("ETag: {tag_later}\r\n");
+                send(stream, "200 OK", &told, b"");
+            }
+            "DELETE" if heard.2.contains("if-match: ") && !knows_conditions => {
+                let body = error_of("NotImplemented");
+                send(stream, "501 Not Implemented", "", body.as_bytes());
+            }
+            "DELETE" => send(stream, "204 No Content", "", b""),
+            _ => return false,
+        }
+        true
+    })
+}
+
+fn put_small(bucket: &Bucket, length: usize, options: &[&str]) -> Ran {
+    let from = bucket.here.path().join("small");
+    fs::write(&from, bytes(length, 6)).unwrap();
+    let ends = [text(&from), "s3://mine/small"];
+    bucket.run(&[&["cp", "--retries=1", SOON], options, &ends].concat())
+}
+
+#[test]
+fn an_object_that_was_stored_wrongly_is_removed_unless_another_writer_has_replaced_it() {
+    for (knows_conditions, conditions) in [(true, &[true][..]), (false, &[true, false])] {
+        let bucket = storing_other_bytes("\"ours\"", knows_conditions);
+        let ran = put_small(&bucket, 1000, &["--no-journal"]);
+        ran.expect(4, &["has stored bytes with CRC32C"]);
+        let removed = bucket.server.heard("DELETE");
+        let said: Vec<_> = removed
+            .iter()
+            .map(|heard| header(heard, "if-match") == Some("\"ours\""))
+            .collect();
+        assert_eq!(said, conditions, "{removed:?}");
+        assert!(removed.iter().all(|heard| heard.1 == "/mine/small"));
+    }
+    let bucket = storing_other_bytes("\"of another\"", true);
+    let ran = put_small(&bucket, 1000, &["--no-journal"]);
+    ran.expect(4, &["may be that of another writer, and stays"]);
+    assert!(bucket.server.heard("DELETE").is_empty());
+}

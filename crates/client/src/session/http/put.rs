@@ -13,6 +13,7 @@ use godwit_engine::{data::RateLimit, storage::FileRef};
 use godwit_http_client::{
     Buffers, Bytes, HeaderName, HeaderValue, Method, Request, StatusCode,
     body::{ChunkSender, channel},
+    header,
 };
 use godwit_proto::error::{StorageFailure, TransferFailure};
 use parking_lot::Mutex;
@@ -78,6 +79,8 @@ struct State {
     ended: Option<Option<Failure>>,
     /// A bucket has stored it.
     is_stored: bool,
+    /// The `ETag` that it has given it.
+    tag: Option<String>,
     /// The CRC32C that a bucket has computed.
     crc32c: Option<u32>,
 }
@@ -127,6 +130,11 @@ impl PutJob {
     /// A bucket has stored it, whatever came after that.
     pub(super) fn is_stored(&self) -> bool {
         self.state.lock().is_stored
+    }
+
+    /// The `ETag` that a bucket has given it.
+    pub(super) fn tag(&self) -> Option<String> {
+        self.state.lock().tag.clone()
     }
 
     /// What a bucket has computed of all bytes.
@@ -204,7 +212,10 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
         ));
     }
     if let Some(headers) = &job.object {
-        job.state.lock().is_stored = true;
+        let tag = exchange.header(header::ETAG).map(str::to_owned);
+        let mut state = job.state.lock();
+        (state.is_stored, state.tag) = (true, tag);
+        drop(state);
         let said = headers.iter();
         let said = said.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
         if let Some(refused) = unencrypted(said, exchange.answer.header(ENCRYPTION_HEADER)) {

@@ -388,6 +388,7 @@ impl Session {
             let stored = StoredObject {
                 at: to.clone(),
                 size: ended.bytes,
+                tag: job.tag(),
                 crc32c: job.crc32c(),
             };
             self.endpoint

@@ -11,7 +11,10 @@ use godwit_http::{
 use godwit_http_client::{
     Body, HeaderName, HeaderValue, Method, Request, StatusCode, header, printable,
 };
-use godwit_proto::{ChecksumAlgorithm, Command, FtpPath, Reply};
+use godwit_proto::{
+    ChecksumAlgorithm, Command, FtpPath, Reply,
+    error::{FailureKind, failure_kind},
+};
 
 use super::{
     signing::{Bucket, ENCRYPTION_HEADER, STORAGE_CLASS_HEADER, meant, unencrypted},
@@ -203,20 +206,51 @@ impl HttpControl {
 
     /// DELETE succeeds where nothing is, too: what is there is looked at before.
     async fn remove_object(&mut self, path: &FtpPath) -> Result<Reply, HttpError> {
-        let at = match self.bucket()?.endpoint.uploads.of(path) {
+        match self.bucket()?.endpoint.uploads.of(path) {
             Some(PendingObject::Parts(upload)) => return self.abort(path, &upload).await,
             Some(PendingObject::Stored(stored)) => {
-                self.bucket()?.endpoint.uploads.forget(path);
-                stored.at
+                let removed = self.remove_own(&stored.at, stored.tag.as_deref()).await?;
+                if matches!(failure_kind(&removed), None | Some(FailureKind::NotFound)) {
+                    self.bucket()?.endpoint.uploads.forget(path);
+                }
+                return Ok(removed);
             }
-            None => match self.look_in_bucket(path).await? {
-                Ok(found) if found.is_collection => return Ok(reply(550, "is a directory")),
-                Ok(_) => path.clone(),
-                Err(refused) => return Ok(refused),
-            },
+            None => {}
+        }
+        match self.look_in_bucket(path).await? {
+            Ok(found) if found.is_collection => Ok(reply(550, "is a directory")),
+            Ok(_) => self.delete(path, &[]).await,
+            Err(refused) => Ok(refused),
+        }
+    }
+
+    /// Removes an object that we have stored under its final name, and that had this `ETag` then.
+    /// Another writer may have replaced it since: in doubt it stays.
+    async fn remove_own(&mut self, at: &FtpPath, tag: Option<&str>) -> Result<Reply, HttpError> {
+        let (now, _) = match self.tag_and_class_of(at).await? {
+            Ok(found) => found,
+            Err(refused) => return Ok(refused),
         };
-        let target = self.bucket()?.target(&at);
-        let removed = self.ask_bucket(Method::DELETE, &target, &[], Body::default);
+        let bare = |tag: &str| tag.trim_matches('"').to_owned();
+        if tag.is_none_or(|tag| bare(tag) != bare(&now)) {
+            let text = format!("the object {at} may be that of another writer, and stays");
+            return Ok(reply(553, &text));
+        }
+        let removed = self.delete(at, &[("if-match", now)]).await?;
+        match failure_kind(&removed) {
+            // Many services know no conditions of DELETE.
+            Some(FailureKind::NotSupported) => self.delete(at, &[]).await,
+            _ => Ok(removed),
+        }
+    }
+
+    async fn delete(
+        &mut self,
+        at: &FtpPath,
+        headers: &[(&'static str, String)],
+    ) -> Result<Reply, HttpError> {
+        let target = self.bucket()?.target(at);
+        let removed = self.ask_bucket(Method::DELETE, &target, headers, Body::default);
         Ok(removed
             .await?
             .map_or_else(|refused| refused, |_| reply(250, "done")))
@@ -241,11 +275,7 @@ impl HttpControl {
         let Ok(marker) = FtpPath::new([b"/", &prefix[..]].concat()) else {
             return Ok(reply(550, "no such directory"));
         };
-        let target = self.bucket()?.target(&marker);
-        let removed = self.ask_bucket(Method::DELETE, &target, &[], Body::default);
-        Ok(removed
-            .await?
-            .map_or_else(|refused| refused, |_| reply(250, "done")))
+        self.delete(&marker, &[]).await
     }
 
     async fn rename_from_in_bucket(&mut self, path: &FtpPath) -> Result<Reply, HttpError> {
@@ -316,11 +346,7 @@ impl HttpControl {
             Ok(_) => return Ok(reply(450, "it has changed meanwhile, and was not removed")),
             Err(refused) => return Ok(refused),
         }
-        let target = self.bucket()?.target(from);
-        let removed = self.ask_bucket(Method::DELETE, &target, &[], Body::default);
-        Ok(removed
-            .await?
-            .map_or_else(|refused| refused, |_| reply(250, "done")))
+        self.delete(from, &[]).await
     }
 
     /// The tag of an object, and its storage class where that is not the service's default.

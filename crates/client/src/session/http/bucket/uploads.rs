@@ -13,7 +13,7 @@ use godwit_http::{
         answers::{Part, PartsPage, completing, read_upload_id},
     },
 };
-use godwit_http_client::{Body, Bytes, HeaderName, HeaderValue, Method};
+use godwit_http_client::{Body, Bytes, HeaderName, HeaderValue, Method, header};
 use godwit_proto::{
     FtpPath, Reply,
     error::{FailureKind, failure_kind},
@@ -71,11 +71,11 @@ pub(in crate::session::http) fn mark_of(temp_path: &FtpPath) -> String {
 pub(in crate::session::http) fn headers(
     pairs: &[(&'static str, String)],
 ) -> Vec<(HeaderName, HeaderValue)> {
-    let header = |(name, value): &(&'static str, String)| {
+    let pair = |(name, value): &(&'static str, String)| {
         let value = HeaderValue::try_from(value).ok()?;
         Some((HeaderName::from_static(name), value))
     };
-    pairs.iter().filter_map(header).collect()
+    pairs.iter().filter_map(pair).collect()
 }
 
 /// True if a service says that it has no such upload; other things can be missing, too.
@@ -258,10 +258,11 @@ impl HttpControl {
         let found = self.object_of(upload).await?;
         let uploads = &self.bucket()?.endpoint.uploads;
         match found {
-            Ok(()) => {
+            Ok(tag) => {
                 let stored = StoredObject {
                     at: upload.to.clone(),
                     size: upload.size,
+                    tag,
                     crc32c: upload.crc32c(),
                 };
                 uploads.insert(temp_path, PendingObject::Stored(stored));
@@ -277,11 +278,11 @@ impl HttpControl {
     async fn object_just_made(
         &mut self,
         upload: &PartedUpload,
-    ) -> Result<Result<(), Reply>, HttpError> {
+    ) -> Result<Result<Option<String>, Reply>, HttpError> {
         let mut pause = LOOK_AGAIN_FIRST;
         loop {
             let found = self.object_of(upload).await?;
-            let is_unseen = |found: &Result<(), Reply>| {
+            let is_unseen = |found: &Result<Option<String>, Reply>| {
                 let refused = found.as_ref().err();
                 refused.and_then(failure_kind) == Some(FailureKind::NotFound)
             };
@@ -297,17 +298,21 @@ impl HttpControl {
         }
     }
 
-    /// Whether what has the object's name is what came of an upload; if not, why.
-    async fn object_of(&mut self, upload: &PartedUpload) -> Result<Result<(), Reply>, HttpError> {
+    /// The `ETag` of what has the object's name, if that is what came of an upload; if not, why.
+    async fn object_of(
+        &mut self,
+        upload: &PartedUpload,
+    ) -> Result<Result<Option<String>, Reply>, HttpError> {
         let exchange = self.head(&upload.to, &[]).await?;
         if !exchange.answer.status.is_success() {
             return Ok(Err(self.refused(exchange, Failed::Status).await));
         }
         let size = exchange.answer.bytes();
+        let tag = exchange.header(header::ETAG).map(str::to_owned);
         let is_marked = exchange.answer.header(MARK_HEADER) == Some(&*upload.mark);
         self.wire.done(exchange).await;
         Ok(match (is_marked, size) {
-            (true, Some(size)) if size == upload.size => Ok(()),
+            (true, Some(size)) if size == upload.size => Ok(tag),
             (true, size) => {
                 let size = size.map_or_else(|| "?".to_owned(), |size| size.to_string());
                 let text = format!("the object has {size} bytes, and not {}", upload.size);
