@@ -61,6 +61,11 @@ impl Uploads {
         }
     }
 
+    /// It is an object, of which nothing is missing that could be sent later.
+    pub(crate) fn is_stored(&self, temp_path: &FtpPath) -> bool {
+        matches!(self.of(temp_path), Some(PendingObject::Stored(_)))
+    }
+
     pub(crate) fn insert(&self, temp_path: &FtpPath, upload: PendingObject) {
         self.0.lock().insert(temp_path.clone(), upload);
     }

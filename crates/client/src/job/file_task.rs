@@ -231,7 +231,9 @@ impl FileTask {
 
     /// A later run can resume what a failure for such a reason leaves.
     pub(crate) fn is_resumable(&self, error: &Error) -> bool {
-        self.is_resumable && error.keeps_partial_file()
+        let is_stored = |path| self.endpoint.uploads.is_stored(path);
+        let has_all = self.leftover().is_some_and(is_stored);
+        self.is_resumable && !has_all && error.keeps_partial_file()
     }
 
     /// The next piece that no worker has, for a session of `rate`.

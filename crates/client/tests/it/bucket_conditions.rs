@@ -3,12 +3,13 @@
 use std::{
     fs,
     net::{Shutdown, TcpStream},
+    sync::{Arc, Mutex},
 };
 
 use crate::{
-    buckets::{Bucket, State, is_completion, is_part},
+    buckets::{Bucket, MIB, State, answer, is_completion, is_part},
     harness::{Ran, bytes, text},
-    hostile_http::{Heard, send},
+    hostile_http::{FakeHttp, Heard, send},
 };
 
 const CONDITION: &str = "if-none-match: *\r";
@@ -152,4 +153,36 @@ fn an_object_whose_answer_was_lost_is_not_taken_for_that_of_another() {
         removed.iter().all(|heard| heard.1 != "/mine/o"),
         "{removed:?}"
     );
+}
+
+#[test]
+fn an_object_whose_answer_was_lost_is_known_by_a_service_that_refuses_before_it_reads() {
+    const LENGTH: usize = 6 * MIB;
+    let state = Arc::<Mutex<State>>::default();
+    let own = Arc::clone(&state);
+    let server = FakeHttp::reading(false, move |heard, stream| {
+        let mut state = own.lock().unwrap();
+        if !store_and_lose(heard, &mut state, stream) {
+            return answer(heard, &mut state, stream);
+        }
+        state.faults += 1;
+        state.object.as_mut().unwrap().0 = LENGTH;
+        drop(state);
+        // Its body is no request.
+        drop(std::io::copy(stream, &mut std::io::sink()));
+    });
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("from");
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("o"), bytes(LENGTH, 5)).unwrap();
+    let bucket = Bucket {
+        server,
+        state,
+        here,
+    };
+    let first = ["sync", "--ignore-existing", "--retry-pause=0.01"];
+    let ends = ["--retries=2", "--no-journal", text(&from), "s3://mine/"];
+    bucket.run(&[&first[..], &ends].concat()).expect(0, &[]);
+    assert_eq!(bucket.server.heard("PUT").len(), 2);
+    assert!(bucket.server.heard("DELETE").is_empty());
 }

@@ -495,3 +495,13 @@ fn an_object_that_was_stored_wrongly_is_removed_unless_another_writer_has_replac
     ran.expect(4, &["may be that of another writer, and stays"]);
     assert!(bucket.server.heard("DELETE").is_empty());
 }
+
+#[test]
+fn an_object_that_was_stored_wrongly_is_not_kept_for_the_journal() {
+    let bucket = storing_other_bytes("\"ours\"", true);
+    let journal = bucket.here.path().join("journal");
+    let journal = format!("--journal={}", text(&journal));
+    let ran = put_small(&bucket, 3 * MIB, &[&journal]);
+    ran.expect(4, &["has stored bytes with CRC32C"]);
+    assert_eq!(bucket.server.heard("DELETE").len(), 1);
+}

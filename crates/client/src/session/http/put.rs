@@ -79,6 +79,8 @@ struct State {
     ended: Option<Option<Failure>>,
     /// A bucket has stored it.
     is_stored: bool,
+    /// An earlier request has, whose answer was lost.
+    was_stored_before: bool,
     /// The `ETag` that it has given it.
     tag: Option<String>,
     /// The CRC32C that a bucket has computed.
@@ -130,6 +132,15 @@ impl PutJob {
     /// A bucket has stored it, whatever came after that.
     pub(super) fn is_stored(&self) -> bool {
         self.state.lock().is_stored
+    }
+
+    /// Bytes that this request has sent, or an earlier one that has stored them.
+    pub(super) fn bytes(&self) -> u64 {
+        match self.state.lock().was_stored_before {
+            // The service may refuse this one before it has read them.
+            true => self.length.unwrap_or(0),
+            false => self.outflow.totals.bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// The `ETag` that a bucket has given it.
@@ -202,6 +213,7 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
     {
         wire.done(exchange).await;
         exchange = own;
+        job.state.lock().was_stored_before = true;
     }
     let status = exchange.answer.status;
     if !status.is_success() {

@@ -378,7 +378,7 @@ impl Session {
         }
         totals.close();
         drop(running);
-        ended.bytes = totals.bytes.load(Ordering::Relaxed);
+        ended.bytes = job.bytes();
         let is_there = match &ended.failure {
             None => !ended.is_stopped,
             // It is not what was wanted, and is removed with what lies under the temporary name.

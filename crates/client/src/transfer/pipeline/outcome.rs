@@ -246,7 +246,10 @@ impl<F: FileSource> Pipeline<'_, F> {
 
     /// What is there of a file stays where it can be resumed.
     fn keep_partial_file(&mut self, file_in_flight: &mut PipelinedFile) {
-        if self.session.context.local.journal.get().is_some() && resume::can_resume(self.session) {
+        let is_stored = |path| self.session.endpoint.uploads.is_stored(path);
+        let has_all = file_in_flight.leftover().is_some_and(is_stored);
+        let has_journal = self.session.context.local.journal.get().is_some();
+        if has_journal && !has_all && resume::can_resume(self.session) {
             file_in_flight.keep();
         }
         self.leftovers

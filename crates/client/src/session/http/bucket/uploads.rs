@@ -374,7 +374,7 @@ impl HttpControl {
     /// The reply to a completion that was refused: done, if an earlier one has made the object.
     fn completed_before(&self, temp_path: &FtpPath, refused: Reply) -> Result<Reply, HttpError> {
         let uploads = &self.bucket()?.endpoint.uploads;
-        if !matches!(uploads.of(temp_path), Some(PendingObject::Stored(_))) {
+        if !uploads.is_stored(temp_path) {
             return Ok(refused);
         }
         uploads.forget(temp_path);
