@@ -8,17 +8,21 @@ use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream},
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     buckets::{
-        Bucket, INTERNAL, MIB, PART, SLOW_DOWN, State, is_completion, is_part, lists_parts, value,
+        Bucket, INTERNAL, MIB, PART, SLOW_DOWN, State, answer, is_completion, is_part, lists_parts,
+        value,
     },
-    harness::{Ran, bytes, text},
-    hostile_http::{Heard, send},
+    harness::{Ran, bytes, nap, text},
+    hostile_http::{FakeHttp, Heard, send},
 };
 
 /// Short pauses between attempts.
@@ -344,6 +348,35 @@ fn a_clock_that_jumps_in_the_middle_is_followed() {
     });
     bucket.put(&["-p", "1", "--retries=1"]).expect(0, &[]);
     is_one_upload(&bucket);
+}
+
+#[test]
+fn a_clock_that_jumps_is_followed_by_all_requests_that_are_under_way() {
+    let (state, arrived) = (Arc::<Mutex<State>>::default(), AtomicU32::new(0));
+    let own = Arc::clone(&state);
+    let server = FakeHttp::start(move |heard, stream| {
+        if is_part(heard) && arrived.fetch_add(1, Ordering::SeqCst) < 2 {
+            // Two are signed with the time before.
+            while arrived.load(Ordering::SeqCst) < 2 {
+                nap();
+            }
+        }
+        let mut state = own.lock().unwrap();
+        match is_part(heard) && an_hour_ahead(heard, &mut state, stream) {
+            true => state.faults += 1,
+            false => answer(heard, &mut state, stream),
+        }
+    });
+    let here = tempfile::tempdir().unwrap();
+    let bucket = Bucket {
+        server,
+        state,
+        here,
+    };
+    let options = ["-p", "2", "-c", "1", "--retries=1", "--stall-timeout=20"];
+    bucket.put(&options).expect(0, &[]);
+    is_one_upload(&bucket);
+    assert_eq!(bucket.state.lock().unwrap().faults, 2);
 }
 
 fn write_keys(path: &Path, token: &str) {

@@ -395,6 +395,8 @@ pub(super) struct Exchange {
 struct Signed {
     /// Of its keys.
     generation: u32,
+    /// How far the service's clock was ahead, as far as was known.
+    ahead_seconds: i64,
     /// Its body can be made again.
     is_repeatable: bool,
     /// It is only for where nothing is.
@@ -507,7 +509,10 @@ impl Remedies {
         if (may_be_late || code == Some("RequestTimeTooSkewed")) && !self.clock {
             self.clock = true;
             let theirs = exchange.header(header::DATE).and_then(parse_date);
-            if theirs.is_some_and(|theirs| bucket.endpoint.service_clock.learn(theirs)) {
+            let clock = &bucket.endpoint.service_clock;
+            let is_learned = theirs.is_some_and(|theirs| clock.learn(theirs));
+            // Another request may have learned it meanwhile.
+            if is_learned || clock.ahead_seconds() != exchange.signed.ahead_seconds {
                 return Some(Remedy::Again);
             }
         }
@@ -676,9 +681,11 @@ impl Wire {
             let mut signed = Signed::default();
             if let Some(bucket) = &self.server.bucket {
                 bucket.prepare(&mut request);
+                let ahead_seconds = bucket.endpoint.service_clock.ahead_seconds();
                 let generation = bucket.sign(&mut request, &url.origin, bucket.now());
                 signed = Signed {
                     generation: generation.map_err(HttpError::Senseless)?,
+                    ahead_seconds,
                     is_repeatable: !matches!(request.body, Body::Chunks(_))
                         || request.headers.contains_key(CHECKSUM_HEADER),
                     is_conditional: request.headers.contains_key(CONDITION_HEADER),
