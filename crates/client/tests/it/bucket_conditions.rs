@@ -186,3 +186,20 @@ fn an_object_whose_answer_was_lost_is_known_by_a_service_that_refuses_before_it_
     assert_eq!(bucket.server.heard("PUT").len(), 2);
     assert!(bucket.server.heard("DELETE").is_empty());
 }
+
+#[test]
+fn a_request_that_is_refused_without_its_condition_too_says_nothing_of_conditions() {
+    let bucket = Bucket::start(|heard, _, stream| {
+        let fails = heard.0 == "PUT" && heard.1 == "/mine/o";
+        if fails {
+            refuse(stream, "501 Not Implemented", "NotImplemented");
+        }
+        fails
+    });
+    let ran = send_new(&bucket, false, &["-v", "--retries=1", "--no-journal"]);
+    assert!(ran.code != 0, "{}", ran.err);
+    assert!(!ran.err.contains("no If-None-Match"), "{}", ran.err);
+    let puts = bucket.server.heard("PUT");
+    let said: Vec<_> = puts.iter().map(|put| put.2.contains(CONDITION)).collect();
+    assert_eq!(said, [true, false]);
+}

@@ -408,6 +408,8 @@ struct Signed {
 struct Remedies {
     clock: bool,
     keys: bool,
+    /// It is sent without its condition.
+    is_unconditional: bool,
     pauses: u32,
 }
 
@@ -525,7 +527,7 @@ impl Remedies {
         }
         let is_unknown = status == StatusCode::NOT_IMPLEMENTED || code == Some("NotImplemented");
         if is_unknown && exchange.signed.is_conditional {
-            bucket.lacks_conditions();
+            self.is_unconditional = true;
             return Some(Remedy::Again);
         }
         // What POST has begun may be there all the same.
@@ -606,12 +608,21 @@ impl Wire {
         loop {
             let url = way.url().clone();
             let mut exchange = self
-                .send_once(&url, way.carries_credentials(), &mut request)
+                .send_once(
+                    &url,
+                    way.carries_credentials(),
+                    remedies.is_unconditional,
+                    &mut request,
+                )
                 .await?;
             let server = Arc::clone(&self.server);
             if let Some(bucket) = &server.bucket {
                 // Signatures are for one host; where a bucket is, its login has found out.
                 exchange.read_refusal().await;
+                if remedies.is_unconditional && exchange.answer.status.is_success() {
+                    // It was refused for the condition, and not for anything else.
+                    bucket.lacks_conditions();
+                }
                 let helps = match remedies.next(&exchange, bucket) {
                     Some(Remedy::Again) => true,
                     Some(Remedy::Keys(generation)) => bucket.renew_keys(generation).await,
@@ -647,6 +658,7 @@ impl Wire {
         &mut self,
         url: &Url,
         with_credentials: bool,
+        is_unconditional: bool,
         request: &mut impl FnMut(&str) -> Request,
     ) -> Result<Exchange, HttpError> {
         loop {
@@ -681,6 +693,9 @@ impl Wire {
             let mut signed = Signed::default();
             if let Some(bucket) = &self.server.bucket {
                 bucket.prepare(&mut request);
+                if is_unconditional {
+                    request.headers.remove(CONDITION_HEADER);
+                }
                 let ahead_seconds = bucket.endpoint.service_clock.ahead_seconds();
                 let generation = bucket.sign(&mut request, &url.origin, bucket.now());
                 signed = Signed {
