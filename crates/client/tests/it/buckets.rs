@@ -683,3 +683,35 @@ fn a_wrong_clock_is_named_and_no_secret_is_shown() {
     }
     assert!(bucket.server.heard("PUT")[0].2.contains("signature="));
 }
+
+#[test]
+fn the_time_that_is_kept_with_an_object_tells_which_file_is_newer() {
+    // Stored long ago, of a file of 2001 or of 2096.
+    for (kept, sent) in [("1000000000", 1), ("4000000000", 0)] {
+        let bucket = Bucket::start(move |heard, _, stream| {
+            match heard.0.as_str() {
+                "GET" => {
+                    let one = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents>\
+                        <Key>d/o</Key><Size>9</Size>\
+                        <LastModified>2010-01-02T03:04:05.000Z</LastModified>\
+                        </Contents></ListBucketResult>";
+                    send(stream, "200 OK", "", one);
+                }
+                "HEAD" if heard.1 == "/mine/d/o" => {
+                    let told = format!("ETag: \"x\"\r\nx-amz-meta-mtime: {kept}\r\n");
+                    send(stream, "200 OK", &told, b"");
+                }
+                "HEAD" if heard.1 == "/mine/d" => send(stream, "404 Not Found", "", b""),
+                _ => return false,
+            }
+            true
+        });
+        let from = bucket.here.path().join("from");
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("o"), "9 bytes o").unwrap();
+        let from = format!("{}/", text(&from));
+        let ran = bucket.run(&["sync", "--retries=1", &from, "s3://mine/d"]);
+        ran.expect(0, &[]);
+        assert_eq!(bucket.server.heard("PUT").len(), sent, "{kept}");
+    }
+}

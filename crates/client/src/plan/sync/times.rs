@@ -1,7 +1,7 @@
 //! Asks for the times of files whose objects are in a bucket, which its listings do not have. Only
 //! where that decides: sizes are equal, and the time at which the object was stored tells nothing.
 
-use godwit_proto::timestamp::Timestamp;
+use godwit_proto::{facts::Facts, timestamp::Timestamp};
 
 use super::{
     SyncPlanner,
@@ -53,10 +53,14 @@ impl SyncPlanner<'_> {
                 source,
                 target,
             } = file;
-            let ours = ours.or(source.modify);
-            let comparison = match ours.is_some() && ours == theirs.or(target.modify) {
+            let timed = |file: &Facts, kept: Option<Timestamp>| Facts {
+                modify: kept.or(file.modify),
+                ..file.clone()
+            };
+            let (ours, theirs) = (timed(&source, ours), timed(&target, theirs));
+            let comparison = match ours.modify.is_some() && ours.modify == theirs.modify {
                 true => Comparison::Same,
-                false => compare(self.spec.level, self.keeps_times, &source, Some(&target)),
+                false => compare(self.spec.level, self.keeps_times, &ours, Some(&theirs)),
             };
             let shown = pair_of.source.to_string();
             if let Err(error) = self.act(pair_of, &source, comparison).await {
