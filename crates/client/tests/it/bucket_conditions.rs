@@ -150,7 +150,7 @@ fn an_object_whose_answer_was_lost_is_not_taken_for_that_of_another() {
     );
     let removed = bucket.server.heard("DELETE");
     assert!(
-        removed.iter().all(|heard| heard.1 != "/mine/o"),
+        removed.iter().all(|heard| !heard.1.ends_with("/o")),
         "{removed:?}"
     );
 }
@@ -190,7 +190,7 @@ fn an_object_whose_answer_was_lost_is_known_by_a_service_that_refuses_before_it_
 #[test]
 fn a_request_that_is_refused_without_its_condition_too_says_nothing_of_conditions() {
     let bucket = Bucket::start(|heard, _, stream| {
-        let fails = heard.0 == "PUT" && heard.1 == "/mine/o";
+        let fails = heard.0 == "PUT" && heard.1.ends_with("/o");
         if fails {
             refuse(stream, "501 Not Implemented", "NotImplemented");
         }

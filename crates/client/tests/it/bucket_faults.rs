@@ -310,11 +310,8 @@ fn bytes_that_are_not_those_of_the_checksum_are_no_file() {
 fn an_hour_ahead(heard: &Heard, _: &mut State, stream: &mut TcpStream) -> bool {
     let theirs = Timestamp::now() + SignedDuration::from_hours(1);
     let signed = header(heard, "x-amz-date").unwrap();
-    let hour = theirs.strftime("%Y%m%dt%H").to_string();
-    let before = (theirs - SignedDuration::from_mins(10))
-        .strftime("%Y%m%dt%H")
-        .to_string();
-    if signed.starts_with(&hour) || signed.starts_with(&before) {
+    let oldest = (theirs - SignedDuration::from_mins(10)).strftime("%Y%m%dt%H%M%Sz");
+    if *signed >= *oldest.to_string() {
         return false;
     }
     let date = theirs
