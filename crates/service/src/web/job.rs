@@ -238,7 +238,10 @@ fn moments(now: &Now) -> Markup {
         @if let Some(started) = view.started { div { dt { "Started" } dd { (time(started)) } } }
         @if let Some(ended) = view.ended { div { dt { "Ended" } dd { (time(ended)) } } }
         @if let Some(started) = view.started {
-            div { dt { "Took" } dd { (took(started, view.ended.unwrap_or(now.now))) } }
+            div {
+                dt { @if view.ended.is_some() { "Took" } @else { "So far" } }
+                dd { (took(started, view.ended.unwrap_or(now.now))) }
+            }
         }
     }
 }

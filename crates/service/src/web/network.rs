@@ -31,7 +31,7 @@ const ENDPOINT_COLUMNS: [Column; 9] = [
     ("Goodput", "number"),
     ("Waiting files", "number"),
     ("Sessions", "number middle"),
-    ("Channels", "number middle"),
+    ("Channels", "number wide"),
     ("Files/s", "number wide"),
     ("Success, 24 h", "number middle"),
     CHANGE,
@@ -141,7 +141,7 @@ fn endpoint_row(endpoint: &EndpointView, day: Option<&LinkTally>) -> Markup {
             td class="number middle" {
                 (of_limit(endpoint.sessions.into(), limits.sessions.map(u64::from)))
             }
-            td class="number middle" {
+            td class="number wide" {
                 (of_limit(endpoint.channels.into(), limits.channels.map(u64::from)))
             }
             td class="number wide" {

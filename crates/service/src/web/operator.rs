@@ -327,7 +327,7 @@ fn limit_fields(of: &str, limits: &Limits) -> Markup {
                 }
             }
         }
-        p class="hint" { "An empty field sets no limit." }
+        p class="hint" { "An empty field: no limit. What is set already is shown first." }
     }
 }
 

@@ -86,14 +86,17 @@ impl Standing {
                         }
                         @if self.is_part {
                             span class="soft" {
-                                ", of the latest " (count(JOBS.into())) " in each state"
+                                "; counted are the latest " (count(JOBS.into())) " of each state"
                             }
                         }
                     }
                     @if !reasons.is_empty() {
                         ul {
                             @for (code, jobs) in &reasons {
-                                li { strong { (count(*jobs)) } " " (waits_for(*code)) }
+                                li {
+                                    strong { (count(*jobs)) } " " (waits_for(*code)) " "
+                                    span class="small soft" { (who_acts(*code)) }
+                                }
                             }
                         }
                     }
@@ -114,13 +117,13 @@ fn jobs_that(number: u64, one: &str, many: &str) -> String {
 /// What jobs wait for, after their number.
 fn waits_for(code: WhyCode) -> &'static str {
     match code {
-        WhyCode::EndpointLimit => "for an endpoint that has all it may have",
-        WhyCode::LinkLimit => "for a link that has all it may have",
+        WhyCode::EndpointLimit => "for an endpoint that is at its limit",
+        WhyCode::LinkLimit => "for a link that is at its limit",
         WhyCode::ShareUsed => "for their turn: others are first",
         WhyCode::AgentsBusy => "for an agent with a free slot",
         WhyCode::NoAgent => "for an agent that reaches them: there is none",
         WhyCode::Paused => "to be resumed",
-        WhyCode::Banned => "for an endpoint that an operator has closed",
+        WhyCode::Banned => "for an endpoint that an operator drains or has closed",
         WhyCode::EndpointDown => "for an endpoint that does not answer",
         WhyCode::CredentialExpired => "for a credential that has ended or is missing",
         WhyCode::Quota => "for a limit of their share",
@@ -188,7 +191,10 @@ pub(super) fn part(job: &JobView, pace: &Pace) -> Markup {
                 }
                 @if let Some(limit) = &pace.limited_by {
                     li {
-                        "Most of its " (pace.units) " running units are limited by "
+                        @match pace.units {
+                            1 => { "Its running unit is limited by " }
+                            units => { "Most of its " (units) " running units are limited by " }
+                        }
                         (brief(limit))
                     }
                 }
@@ -219,7 +225,7 @@ mod tests {
         ];
         let places = places.map(|part| text.find(part).unwrap());
         assert!(places.is_sorted(), "{text}");
-        assert!(text.contains("of the latest 1\u{202f}000"), "{text}");
+        assert!(text.contains("the latest 1\u{202f}000"), "{text}");
         let idle = Standing::default().part().into_string();
         assert!(idle.is_empty(), "{idle}");
         let none_waits = Standing {

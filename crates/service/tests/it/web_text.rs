@@ -82,7 +82,7 @@ async fn text_of_users_peers_and_servers_is_only_text_on_every_page() {
     let mut limited = false;
     for _ in 0..100 {
         let page = browser.page(&format!("/jobs/{id}/live")).await;
-        limited = page.contains("are limited by");
+        limited = page.contains("Its running unit is limited by");
         if limited {
             break;
         }
