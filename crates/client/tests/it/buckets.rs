@@ -6,6 +6,7 @@ use std::{
     net::TcpStream,
     path::Path,
     sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
 };
 
 use crate::{
@@ -222,9 +223,7 @@ fn a_large_file_goes_in_equal_parts_and_is_there_when_all_are() {
         .unwrap()
         .modified()
         .unwrap();
-    let since = modified
-        .duration_since(std::time::SystemTime::UNIX_EPOCH)
-        .unwrap();
+    let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let said = format!("x-amz-meta-mtime: {}\r", since.as_secs());
     assert!(begun.2.contains(&said), "{}", begun.2);
 }
@@ -686,8 +685,13 @@ fn a_wrong_clock_is_named_and_no_secret_is_shown() {
 
 #[test]
 fn the_time_that_is_kept_with_an_object_tells_which_file_is_newer() {
-    // Stored long ago, of a file of 2001 or of 2096.
-    for (kept, sent) in [("1000000000", 1), ("4000000000", 0)] {
+    // Stored long ago, of a file of 2001 or of 2096; or in the second in which ours was changed.
+    let stored = SystemTime::UNIX_EPOCH + Duration::from_secs(1_262_401_445);
+    for (kept, changed, sent) in [
+        ("1000000000", SystemTime::now(), 1),
+        ("4000000000", SystemTime::now(), 0),
+        ("1000000000", stored, 1),
+    ] {
         let bucket = Bucket::start(move |heard, _, stream| {
             match heard.0.as_str() {
                 "GET" => {
@@ -709,9 +713,11 @@ fn the_time_that_is_kept_with_an_object_tells_which_file_is_newer() {
         let from = bucket.here.path().join("from");
         fs::create_dir(&from).unwrap();
         fs::write(from.join("o"), "9 bytes o").unwrap();
+        let file = fs::File::options().write(true).open(from.join("o"));
+        file.unwrap().set_modified(changed).unwrap();
         let from = format!("{}/", text(&from));
         let ran = bucket.run(&["sync", "--retries=1", &from, "s3://mine/d"]);
         ran.expect(0, &[]);
-        assert_eq!(bucket.server.heard("PUT").len(), sent, "{kept}");
+        assert_eq!(bucket.server.heard("PUT").len(), sent, "{kept} {changed:?}");
     }
 }

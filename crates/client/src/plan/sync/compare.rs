@@ -208,7 +208,11 @@ impl SyncPlanner<'_> {
                 Ok(())
             }
             (comparison, Some(target))
-                if Self::may_have_time(&comparison, [&pair_of.source, &pair_of.target]) =>
+                if self.may_have_time(
+                    &comparison,
+                    [facts, &target],
+                    [&pair_of.source, &pair_of.target],
+                ) =>
             {
                 // What comes of it comes too late for the directory.
                 self.changes += 1;

@@ -14,6 +14,7 @@ use crate::{
         Session,
         retry::{Operation, RetryingSession},
     },
+    spec::Level,
     transfer::source_file::RemotePath,
 };
 
@@ -21,10 +22,24 @@ use crate::{
 const TOGETHER: usize = 256;
 
 impl SyncPlanner<'_> {
-    /// The times that are kept with objects may be equal.
-    pub(super) fn may_have_time(comparison: &Comparison, ends: [&CopyPath; 2]) -> bool {
+    /// The times that are kept with objects may decide otherwise. Equal times do not tell that a
+    /// file is the same: it may have changed in the second in which the object was stored.
+    pub(super) fn may_have_time(
+        &self,
+        comparison: &Comparison,
+        files: [&Facts; 2],
+        ends: [&CopyPath; 2],
+    ) -> bool {
         let is_object = |end: &&CopyPath| bucket_of(end).is_some();
-        matches!(comparison, Comparison::Differs("mtime" | "older")) && ends.iter().any(is_object)
+        let decides = match comparison {
+            Comparison::Differs("mtime" | "older") => true,
+            Comparison::Same => {
+                matches!(self.spec.level, Level::Modified | Level::NotOlder)
+                    && files[0].modify == files[1].modify
+            }
+            _ => false,
+        };
+        decides && ends.iter().any(is_object)
     }
 
     /// Queues a pair for [`Self::settle_times`].
