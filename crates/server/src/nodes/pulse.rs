@@ -21,6 +21,15 @@ pub(crate) const FENCE: Duration = Duration::from_secs(2);
 /// Added where the other end's fence is waited for.
 const MARGIN: Duration = Duration::from_millis(50);
 
+/// The longest that a node may write after a link to it has ended, as a process sees it that had
+/// the link by way of another one. The other may have answered beats until now. Where it stood
+/// still, both ends of it give it up within [`LINK_PHASE`] of one another.
+pub(crate) const QUIET_MAX: Duration = FENCE.saturating_add(MARGIN).saturating_add(LINK_PHASE);
+
+/// Two beats: each end notices silence up to one late, and has heard the last beat up to one
+/// earlier than the other.
+const LINK_PHASE: Duration = Duration::from_secs(1);
+
 /// Says that an end lives, and what it has heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -18,7 +18,7 @@ use super::data_node::{Gone, Node, lock};
 use crate::nodes::{
     link::{HEARD, QUEUE, carry},
     messages::{NodeOrder, NodeReport},
-    pulse::Pulse,
+    pulse::{Pulse, QUIET_MAX},
 };
 
 /// Time for a connection to a node with its handshakes, and for the answer to a question.
@@ -106,12 +106,15 @@ impl FrontLink {
         Self::begin(node, stream, true)
     }
 
-    /// Once it has ended: after so long the node writes nothing more for it, however it goes on.
-    pub(super) fn quiet_in(&self) -> Duration {
-        match self.is_passed_on {
-            // Waited for there.
-            true => Duration::ZERO,
-            false => self.pulse.quiet_in(),
+    /// After so long the node writes nothing more for it, however it goes on, once the link has
+    /// ended. `is_told`: its end was reported, and has not just been noticed.
+    pub(super) fn quiet_in(&self, is_told: bool) -> Duration {
+        match (self.is_passed_on, is_told) {
+            (false, _) => self.pulse.quiet_in(),
+            // The process that has the link to the node has waited before it reported.
+            (true, true) => Duration::ZERO,
+            // It may have answered the node until now.
+            (true, false) => QUIET_MAX,
         }
     }
 
@@ -192,6 +195,7 @@ impl FrontLink {
     /// Without a connection: what it sends, and where its reports come from.
     pub(super) fn detached(
         host: &str,
+        is_passed_on: bool,
     ) -> (Self, mpsc::Receiver<NodeOrder>, mpsc::Sender<NodeReport>) {
         let node = Node::well(super::monitor::WellNode {
             address: crate::config::NodeAddress {
@@ -210,7 +214,7 @@ impl FrontLink {
             reports: Mutex::new(reports),
             fault: Arc::default(),
             pulse: Arc::new(Pulse::new()),
-            is_passed_on: false,
+            is_passed_on,
             transfers: AtomicU64::new(7),
             channels: AtomicU32::new(0),
         };
@@ -241,7 +245,7 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let (of_node, _, _) = FrontLink::detached("dtn");
+            let (of_node, _, _) = FrontLink::detached("dtn", false);
             let (stream, _node) = tokio::io::duplex(10);
             let link = FrontLink::over(&of_node.node, stream);
             for _ in 0..=QUEUE {

@@ -203,7 +203,7 @@ async fn pass_on(link: FrontLink, stream: UnixStream, sooner: Option<Arc<Notify>
                         }
                         link.node.lost(&gone);
                         // The session may let others write where the node did.
-                        sleep(link.quiet_in()).await;
+                        sleep(link.quiet_in(false)).await;
                         let why = shown(&gone.why);
                         // A session that is gone itself does not need it.
                         drop(to_session.send(NodeReport::Refused { why }).await);
@@ -271,7 +271,7 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let (of_node, _, _) = FrontLink::detached("dtn");
+            let (of_node, _, _) = FrontLink::detached("dtn", false);
             let (stream, mut node) = tokio::io::duplex(64);
             let link = FrontLink::over(&of_node.node, stream);
             let (monitor, mut session) = UnixStream::pair().unwrap();

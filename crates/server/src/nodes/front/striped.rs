@@ -174,14 +174,14 @@ impl StripedTransfer {
             match said {
                 Ok(NodeReport::Refused { why }) => {
                     let why = self.named(index, TransferFailure::ConnectionLost(why));
-                    self.loses(index);
+                    self.loses(index, true);
                     self.ends(index, Some(why));
                 }
                 Ok(report) => self.on_report(index, report),
                 Err(gone) => {
                     let node = Arc::clone(&self.stripes.links[index].node);
                     node.lost(&gone);
-                    self.loses(index);
+                    self.loses(index, false);
                     let why = format!("data node {}: {}", node.address, gone.why);
                     self.ends(index, Some(TransferFailure::ConnectionLost(why)));
                 }
@@ -189,11 +189,12 @@ impl StripedTransfer {
         }
     }
 
-    /// The link of a stripe has ended.
-    fn loses(&mut self, index: usize) {
+    /// The link of a stripe has ended. `is_told`: by a report.
+    fn loses(&mut self, index: usize, is_told: bool) {
         self.is_cut_off();
         if self.written.is_some() {
-            let quiet_at = Instant::now() + self.stripes.links[index].quiet_in();
+            let quiet_in = self.stripes.links[index].quiet_in(is_told);
+            let quiet_at = Instant::now() + quiet_in;
             self.quiet_at = self.quiet_at.max(Some(quiet_at));
         }
     }

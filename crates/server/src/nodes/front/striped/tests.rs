@@ -6,7 +6,7 @@ use godwit_proto::{
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::nodes::front::Unfenced;
+use crate::nodes::{front::Unfenced, pulse::QUIET_MAX};
 
 const LENGTH: u64 = 1000;
 
@@ -53,13 +53,14 @@ fn send() -> TransferKind {
 
 impl Bench {
     fn new(nodes: usize, shares: Shares, request: &TransferRequest) -> Self {
-        Self::try_new(nodes, shares, request).unwrap_or_else(|failure| panic!("{failure}"))
+        Self::try_new(nodes, shares, request, false).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     fn try_new(
         nodes: usize,
         shares: Shares,
         request: &TransferRequest,
+        is_passed_on: bool,
     ) -> Result<Self, TransferFailure> {
         let storage = MemoryStorage::new();
         let file = storage.open_write(&path(), WriteMode::Replace).unwrap();
@@ -87,7 +88,7 @@ impl Bench {
         };
         let (mut links, mut orders, mut reports) = (Vec::new(), Vec::new(), Vec::new());
         for node in 0..nodes {
-            let (link, sent, said) = FrontLink::detached(&format!("dtn{node}"));
+            let (link, sent, said) = FrontLink::detached(&format!("dtn{node}"), is_passed_on);
             links.push(link);
             orders.push(sent);
             reports.push(Some(said));
@@ -148,6 +149,21 @@ impl Bench {
         let limit = Duration::from_secs(20);
         let next = async { tokio::time::timeout(limit, self.transfer.next_event()).await };
         runtime.block_on(next).expect("an event")
+    }
+
+    /// Looks at what was said, and waits for nothing.
+    fn look(&mut self) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = self.transfer.next_event() => {}
+                () = std::future::ready(()) => {}
+            }
+        });
     }
 
     fn report(&mut self) -> TransferReport {
@@ -293,13 +309,38 @@ fn a_file_is_unfenced_when_a_node_is_lost_that_writes_it() {
     assert!(unfenced.has(file));
 }
 
+/// A session that has a process of its own: the monitor waits where it loses a node, and reports
+/// the end then. Where the monitor itself is lost, or has ended the link, nobody has waited.
+#[test]
+fn the_end_of_a_link_that_was_not_reported_is_waited_for() {
+    for is_told in [true, false] {
+        let receive = request(receive(), TypeCode::Image);
+        let mut bench = Bench::try_new(1, Shares::Whole, &receive, true).unwrap();
+        bench.ready(0);
+        assert!(matches!(bench.event(), TransferEvent::Ready { .. }));
+        if is_told {
+            let why = "it is cut off".to_owned();
+            bench.say(0, NodeReport::Refused { why });
+        }
+        bench.reports[0] = None;
+        let before = Instant::now();
+        bench.look();
+        let quiet_at = bench.transfer.quiet_at.unwrap();
+        match is_told {
+            true => assert!(quiet_at <= Instant::now()),
+            false => assert!(quiet_at >= before + QUIET_MAX),
+        }
+        assert!(bench.transfer.is_over());
+    }
+}
+
 #[test]
 fn a_text_is_received_over_one_stripe_only() {
     let text = request(receive(), TypeCode::Ascii);
-    let Err(failure) = Bench::try_new(2, Shares::Whole, &text) else {
+    let Err(failure) = Bench::try_new(2, Shares::Whole, &text, false) else {
         panic!("not refused");
     };
     assert!(failure.to_string().contains("TYPE I, or PASV"), "{failure}");
-    assert!(Bench::try_new(1, Shares::Whole, &text).is_ok());
-    assert!(Bench::try_new(2, Shares::Leased, &request(send(), TypeCode::Ascii)).is_ok());
+    assert!(Bench::try_new(1, Shares::Whole, &text, false).is_ok());
+    assert!(Bench::try_new(2, Shares::Leased, &request(send(), TypeCode::Ascii), false).is_ok());
 }
