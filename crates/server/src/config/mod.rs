@@ -5,11 +5,13 @@
 
 mod bounds;
 mod copies;
+mod examples;
 mod gsi;
 mod logins;
 mod nodes;
 mod placement;
 mod ports;
+mod resolve;
 mod separation;
 mod ssh;
 #[cfg(test)]
@@ -27,6 +29,8 @@ use godwit_engine::host::{cpu_affinity::CpuAffinity, net::PortRange};
 use godwit_proto::security::MinProtection;
 use serde::{Deserialize, Serialize};
 
+use self::examples::EXAMPLES;
+
 pub(crate) use self::copies::is_public;
 pub use self::{
     bounds::Bounds,
@@ -40,71 +44,9 @@ pub use self::{
     ssh::SshSettings,
     verbs::{NodeKeyArguments, NodeKeyFiles, NodeKeyVerb, PasswdArguments, S3KeyArguments, Verb},
 };
-use self::{
-    bounds::bounds_of,
-    copies::copies_of,
-    gsi::{floor_of, gsi_of},
-    logins::{https_of, passwords_of, s3_keys_of, tls_of, tokens_of},
-    nodes::{check_keys, data_nodes_of, node_of},
-    ports::{check_data_addresses, metrics_of, port_range_of},
-    separation::{separation_at_node, separation_of},
-};
 
 /// Control port registered for GridFTP.
 pub const DEFAULT_PORT: u16 = 2811;
-
-const EXAMPLES: &str = "\
-Examples:
-  Share a directory for reading, on every address, port 2811:
-      godwitd --root /srv/data --anonymous ro
-  A scratch server for tests on a free port; the port is printed:
-      godwitd --listen 127.0.0.1:0 --root /tmp/scratch --anonymous rw
-  Behind a firewall that forwards 192.0.2.7:50000-51000:
-      godwitd --root /srv/data --anonymous ro --port-range 50000-51000 --data-address 192.0.2.7
-  Take part in third-party transfers (data hosts other than the client's):
-      godwitd --root /srv/data --anonymous rw --allow-foreign-data-hosts
-  For users with passwords, over TLS with a certificate of your own:
-      godwitd passwd /etc/godwit/passwords jo
-      godwitd --root /srv/data --password-file /etc/godwit/passwords \\
-          --cert host.pem --key hostkey.pem
-  For users with bearer tokens of one issuer, over TLS:
-      godwitd --root /srv/data --cert host.pem --key hostkey.pem \\
-          --token-issuer https://issuer.example.org/=jwks.json \\
-          --token-audience https://data.example.org
-  For grid users only, by certificate and gridmap file as in /etc/grid-security:
-      godwitd --root /srv/data --gsi
-  The same with everything named:
-      godwitd --root /srv/data --cert host.pem --key hostkey.pem --trusted-certs cas \\
-          --gridmap grid-mapfile
-  For clients of sshftp://, without further setup: sshd authenticates users and starts one godwitd
-  for each session. In the PATH it is found as it is. To serve one directory, put this line into a
-  script at /etc/grid-security/sshftp or ~/.globus/sshftp, or, for users who may do nothing else,
-  into sshd_config behind ForceCommand:
-      godwitd --ssh --root /srv/data
-  The same files for browsers, curl, davix and rclone, over HTTPS and WebDAV:
-      godwitd --root /srv/data --password-file /etc/godwit/passwords \\
-          --cert host.pem --key hostkey.pem --https 0.0.0.0:443
-  The same files as buckets of S3; the command prints the key's secret:
-      godwitd s3-key /etc/godwit/s3-keys jo
-      godwitd --root /srv/data --s3-keys /etc/godwit/s3-keys \\
-          --cert host.pem --key hostkey.pem --s3 0.0.0.0:9000
-  Settings from a file; flags override it, SIGHUP reads it again:
-      godwitd --config /etc/godwitd.toml
-
-The file is TOML; its keys are the long flags:
-      root = \"/srv/data\"
-      anonymous = \"ro\"
-      listen = [\"0.0.0.0:2811\", \"[::]:2811\"]
-      port-range = \"50000-51000\"
-
-Convert the configuration of a globus-gridftp-server, with notes on what you have to decide:
-      godwitd --import-gct-config /etc/gridftp.conf > /etc/godwitd.toml
-
-Signals: SIGTERM and SIGINT let running transfers end (see --drain), a second one aborts them;
-SIGHUP reads --config again, for new sessions; SIGUSR1 logs the sessions and what they do.
-Log: standard error, one line per event; GODWITD_LOG=debug shows more.
-Exit status: 0 ended by a signal; 2 wrong usage or settings; 4 failed (address in use, root
-missing).";
 
 /// The command line of `godwitd`.
 #[derive(Clone, Debug, Parser)]
@@ -471,6 +413,92 @@ fn switch(arg: Arg) -> Arg {
         false => arg,
     }
 }
+impl Arguments {
+    /// Reads the file, if one is named, and merges; `environment` looks variables up.
+    pub fn resolve(
+        &self,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<ServerSettings, ConfigError> {
+        let options = self.merged()?;
+        match self.data_node {
+            true => options.resolve_node(environment),
+            false => options.resolve(environment),
+        }
+    }
+
+    /// Flags and file together.
+    fn merged(&self) -> Result<Options, ConfigError> {
+        let file = match &self.config {
+            Some(path) => read_file(path)?,
+            None => Options::default(),
+        };
+        Ok(self.options.clone().or(file))
+    }
+}
+fn read_file(path: &Path) -> Result<Options, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
+        path: path.to_owned(),
+        error,
+    })?;
+    toml::from_str(&text).map_err(|error| ConfigError::Parse {
+        path: path.to_owned(),
+        error: Box::new(error),
+    })
+}
+
+/// A setting that may be unset.
+trait Setting {
+    /// The same, or `other` if it is unset.
+    fn or_from(self, other: Self) -> Self;
+}
+
+impl<T> Setting for Option<T> {
+    fn or_from(self, other: Self) -> Self {
+        self.or(other)
+    }
+}
+
+impl<T> Setting for Vec<T> {
+    fn or_from(self, other: Self) -> Self {
+        if self.is_empty() { other } else { self }
+    }
+}
+impl Options {
+    /// Takes what is unset here from `other`.
+    fn or(self, mut other: Self) -> Self {
+        if self.cert.is_some() {
+            // A key belongs to its certificate.
+            other.key = None;
+        }
+        // The compiler refuses a list in which a setting is missing.
+        macro_rules! each {
+            ($($setting:ident)*) => {
+                Self { $($setting: self.$setting.or_from(other.$setting)),* }
+            };
+        }
+        each! {
+            listen https s3 s3_keys root anonymous gsi tls password_file allow_clear_passwords
+            token_issuer token_audience cert key trusted_certs gridmap allow_subject protect
+            port_range data_address allow_foreign_data_hosts drain idle_timeout data_timeout
+            durability direct_io processors reap_after max_sessions max_sessions_per_address
+            max_sessions_per_user max_logins max_logins_per_address login_failures login_timeout
+            max_channels max_channels_per_user max_channels_per_address third_party_copy
+            allow_copy_host copy_authorities copy_as_host issue_tokens max_copies
+            max_copies_per_user banner privsep front_user anonymous_user token_user require_sandbox
+            audit_log transfer_log metrics allow_remote_metrics log_json data_nodes node_listen
+            front_ends node_cert node_key node_ca
+        }
+    }
+
+    /// A setting is given that belongs to TLS and not to a grid.
+    fn wants_tls(&self) -> bool {
+        self.tls == Some(true)
+            || self.password_file.is_some()
+            || !self.token_issuer.is_empty()
+            || !self.https.is_empty()
+            || !self.s3.is_empty()
+    }
+}
 
 /// What happens to a file before its 226.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -666,218 +694,6 @@ impl ConfigError {
     }
 }
 
-impl Arguments {
-    /// Reads the file, if one is named, and merges; `environment` looks variables up.
-    pub fn resolve(
-        &self,
-        environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<ServerSettings, ConfigError> {
-        let options = self.merged()?;
-        match self.data_node {
-            true => options.resolve_node(environment),
-            false => options.resolve(environment),
-        }
-    }
-
-    /// Flags and file together.
-    fn merged(&self) -> Result<Options, ConfigError> {
-        let file = match &self.config {
-            Some(path) => read_file(path)?,
-            None => Options::default(),
-        };
-        Ok(self.options.clone().or(file))
-    }
-}
-
-fn read_file(path: &Path) -> Result<Options, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
-        path: path.to_owned(),
-        error,
-    })?;
-    toml::from_str(&text).map_err(|error| ConfigError::Parse {
-        path: path.to_owned(),
-        error: Box::new(error),
-    })
-}
-
-/// A setting that may be unset.
-trait Setting {
-    /// The same, or `other` if it is unset.
-    fn or_from(self, other: Self) -> Self;
-}
-
-impl<T> Setting for Option<T> {
-    fn or_from(self, other: Self) -> Self {
-        self.or(other)
-    }
-}
-
-impl<T> Setting for Vec<T> {
-    fn or_from(self, other: Self) -> Self {
-        if self.is_empty() { other } else { self }
-    }
-}
-
-impl Options {
-    /// Takes what is unset here from `other`.
-    fn or(self, mut other: Self) -> Self {
-        if self.cert.is_some() {
-            // A key belongs to its certificate.
-            other.key = None;
-        }
-        // The compiler refuses a list in which a setting is missing.
-        macro_rules! each {
-            ($($setting:ident)*) => {
-                Self { $($setting: self.$setting.or_from(other.$setting)),* }
-            };
-        }
-        each! {
-            listen https s3 s3_keys root anonymous gsi tls password_file allow_clear_passwords
-            token_issuer token_audience cert key trusted_certs gridmap allow_subject protect
-            port_range data_address allow_foreign_data_hosts drain idle_timeout data_timeout
-            durability direct_io processors reap_after max_sessions max_sessions_per_address
-            max_sessions_per_user max_logins max_logins_per_address login_failures login_timeout
-            max_channels max_channels_per_user max_channels_per_address third_party_copy
-            allow_copy_host copy_authorities copy_as_host issue_tokens max_copies
-            max_copies_per_user banner privsep front_user anonymous_user token_user require_sandbox
-            audit_log transfer_log metrics allow_remote_metrics log_json data_nodes node_listen
-            front_ends node_cert node_key node_ca
-        }
-    }
-
-    /// A setting is given that belongs to TLS and not to a grid.
-    fn wants_tls(&self) -> bool {
-        self.tls == Some(true)
-            || self.password_file.is_some()
-            || !self.token_issuer.is_empty()
-            || !self.https.is_empty()
-            || !self.s3.is_empty()
-    }
-
-    fn resolve(
-        self,
-        environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<ServerSettings, ConfigError> {
-        let gsi = gsi_of(&self, &environment)?;
-        let separation = separation_of(&self, gsi.as_ref(), is_root())?;
-        let tls = tls_of(&self, &gsi, &environment)?;
-        let copies = copies_of(&self, gsi.as_ref())?;
-        let anonymous = self.anonymous.unwrap_or(Anonymous::Off);
-        let passwords = passwords_of(&self, tls.is_some())?;
-        let tokens = tokens_of(&self, tls.is_some())?;
-        let has_keys = self.s3_keys.is_some() && !self.s3.is_empty();
-        let has_others = gsi.is_some() || passwords.is_some() || tokens.is_some();
-        if anonymous == Anonymous::Off && !has_others && !has_keys {
-            return Err(ConfigError::NoIdentity);
-        }
-        let root = self.root.clone();
-        let mut settings =
-            ServerSettings::new(root.unwrap_or_else(|| PathBuf::from(".")), anonymous);
-        let has_channels = gsi.is_some() || tls.is_some();
-        settings.protect = floor_of(self.protect, has_channels, anonymous)?;
-        settings.gsi = gsi;
-        settings.separation = separation;
-        settings.tls = tls;
-        settings.passwords = passwords;
-        settings.tokens = tokens;
-        settings.listen = self.listen.clone();
-        settings.https = https_of("https", &self.https, &settings)?;
-        settings.s3 = https_of("s3", &self.s3, &settings)?;
-        settings.s3_keys = s3_keys_of(&self.s3, self.s3_keys.clone())?;
-        settings.issue_tokens = self.issue_tokens.unwrap_or(false);
-        settings.copies = copies;
-        settings.data_nodes = data_nodes_of(&self, settings.separation.is_some(), is_root())?;
-        if let (Some(nodes), Some(tls)) = (&settings.data_nodes, &settings.tls) {
-            check_keys(&nodes.tls, &tls.host)?;
-        }
-        self.fill(&mut settings, &environment)?;
-        Ok(settings)
-    }
-
-    /// Of a data node: users log in at its front ends.
-    fn resolve_node(
-        self,
-        environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<ServerSettings, ConfigError> {
-        let root = self.root.clone().unwrap_or_else(|| PathBuf::from("."));
-        let mut settings = ServerSettings::new(root, Anonymous::Off);
-        settings.node = Some(node_of(&self)?);
-        settings.separation = separation_at_node(&self, is_root())?;
-        // For users under AUTH TLS whose data channels are private.
-        if self.tls == Some(true) {
-            settings.tls = tls_of(&self, &None, &environment)?;
-        }
-        if let (Some(node), Some(tls)) = (&settings.node, &settings.tls) {
-            check_keys(&node.tls, &tls.host)?;
-        }
-        self.fill(&mut settings, &environment)?;
-        Ok(settings)
-    }
-
-    /// The settings that do not depend on logins.
-    fn fill(
-        self,
-        settings: &mut ServerSettings,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> Result<(), ConfigError> {
-        settings.bounds = bounds_of(&self)?;
-        settings.port_range = match self.port_range {
-            Some(PortRangeText(range)) => Some(range),
-            None => port_range_of(environment)?,
-        };
-        check_data_addresses(&self.data_address)?;
-        settings.data_address = self.data_address;
-        settings.foreign_data_hosts = self.allow_foreign_data_hosts.unwrap_or(false);
-        settings.durability = self.durability.unwrap_or_default();
-        settings.direct_io = self.direct_io.unwrap_or(false);
-        settings.processors = self.processors.map(|PlacementText(placement)| placement);
-        settings.audit_log = self.audit_log;
-        settings.transfer_log = self.transfer_log;
-        settings.metrics = metrics_of(self.metrics, self.allow_remote_metrics)?;
-        settings.log_json = self.log_json.unwrap_or(false);
-        for (name, said, min, limit) in [
-            // 0 is a decision here, not a mistake: abort at once.
-            ("drain", self.drain, 0, &mut settings.drain),
-            (
-                "idle-timeout",
-                self.idle_timeout,
-                1,
-                &mut settings.idle_limit,
-            ),
-            (
-                "data-timeout",
-                self.data_timeout,
-                1,
-                &mut settings.data_limit,
-            ),
-            (
-                "login-timeout",
-                self.login_timeout,
-                1,
-                &mut settings.login_limit,
-            ),
-        ] {
-            if let Some(seconds) = said {
-                *limit = bounded_seconds(name, seconds, min)?;
-            }
-        }
-        if let Some(seconds) = self.reap_after {
-            settings.reap_after = Some(bounded_seconds("reap-after", seconds, 1)?);
-        }
-        if let Some(count) = self.max_channels {
-            settings.channels_max = at_least_one("max-channels", count)?;
-        }
-        if let Some(banner) = self.banner {
-            settings.banner = checked_banner(banner)?;
-        }
-        Ok(())
-    }
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 /// A year: longer limits are mistakes, and far longer ones overflow clocks.
 const SECONDS_MAX: u64 = 366 * 24 * 3600;
 
@@ -898,13 +714,4 @@ fn at_least_one(name: &'static str, count: u32) -> Result<u32, ConfigError> {
         )),
         _ => Ok(count),
     }
-}
-
-fn checked_banner(banner: String) -> Result<String, ConfigError> {
-    let banner = banner.trim_end().to_owned();
-    if banner.is_empty() || banner.contains('\0') || banner.len() > 16 * 1024 {
-        let reason = "must have text, no NUL and at most 16384 bytes";
-        return Err(ConfigError::value("banner", reason));
-    }
-    Ok(banner)
 }

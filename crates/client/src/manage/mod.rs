@@ -1,5 +1,8 @@
 //! The commands that copy nothing: `ls`, `stat`, `cksum`, `mkdir`, `rm`, `mv`, `chmod`.
 
+mod lines;
+mod removal;
+
 use std::{sync::Arc, time::SystemTime};
 
 use godwit_engine::{
@@ -9,7 +12,7 @@ use godwit_engine::{
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath,
     error::FailureKind,
-    facts::{FactType, Facts},
+    facts::Facts,
     listing,
     site::Site,
     timestamp::Timestamp,
@@ -17,6 +20,7 @@ use godwit_proto::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::lines::{json_error, json_line, stat_lines, word_of};
 use crate::{
     context::RunContext,
     error::{Error, Exit, Result},
@@ -35,7 +39,7 @@ use crate::{
 /// Attempts of one operation. Few, since a user waits for the answer.
 const ATTEMPTS: u32 = 3;
 
-/// Deepest tree that `rm -r` goes down.
+/// Deepest tree that `rm -r` goes down, and most directories that `mkdir -p` makes.
 const DEPTH_MAX: usize = 200;
 
 /// Names of one directory that are kept at a time, a few hundred bytes each. Bounds the memory that
@@ -588,109 +592,6 @@ impl Manager {
         Ok(())
     }
 
-    async fn remove(&mut self, url: &RemoteUrl, recursive: bool) -> Result<()> {
-        let path = sought_at(url)?;
-        if !matches!(self.find(url).await?, Found::Directory(_)) {
-            return self.command(url, "remove", Command::Dele(path)).await;
-        }
-        if !recursive {
-            return Err(Error::Usage(format!(
-                "{url}: is a directory: add -r to remove it with all below it"
-            )));
-        }
-        if path == FtpPath::root() {
-            return Err(Error::Usage(format!("{url}: the root is not removed")));
-        }
-        let command = Command::Site(Site::RemoveTree(path.clone()));
-        match self.command(url, "remove", command).await {
-            Err(error) if error.refusal() == Some(FailureKind::NotSupported) => {
-                self.remove_by_hand(url, path).await
-            }
-            other => other,
-        }
-    }
-
-    /// Depth first, for servers without a command for it.
-    async fn remove_by_hand(&mut self, url: &RemoteUrl, top: FtpPath) -> Result<()> {
-        // A directory is visited twice: to list it, and to remove it when it is empty.
-        let mut pending = vec![(top, false)];
-        while let Some((path, emptied)) = pending.pop() {
-            if emptied {
-                self.command(url, "remove", Command::Rmd(path)).await?;
-                continue;
-            }
-            if pending.iter().filter(|(_, emptied)| *emptied).count() > DEPTH_MAX {
-                return Err(Error::Usage(format!(
-                    "{path}: more than {DEPTH_MAX} directories deep"
-                )));
-            }
-            pending.push((path.clone(), true));
-            let (entries, incomplete) = self.entries(url, &path).await?;
-            if let Some(error) = incomplete {
-                return Err(error);
-            }
-            for entry in entries {
-                let Ok(below) = path.join(&entry.name) else {
-                    continue;
-                };
-                let is_link = entry.facts.unix_slink.is_some() || entry.is_link();
-                let is_directory = match entry.is_directory() {
-                    _ if is_link => false,
-                    Some(is_directory) => is_directory,
-                    // Where only names are listed, a directory with another path was a link.
-                    None => {
-                        let look = async |s: &mut Session| s.stat(&below).await;
-                        let found = self.with(url, look).await?;
-                        matches!(found, Found::Directory(facts) if facts.unix_slink.is_none())
-                    }
-                };
-                // A link to a directory is removed, never followed.
-                if is_directory {
-                    pending.push((below, false));
-                } else {
-                    self.command(url, "remove", Command::Dele(below)).await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Prints the uploads to a bucket that are not complete, and removes them if they are to be.
-    async fn uploads(&mut self, url: &RemoteUrl, aborts: bool) -> Result<()> {
-        let mut after = None;
-        loop {
-            let look = async |s: &mut Session| s.open_uploads(&url.path, after.as_ref()).await;
-            let page = self.with(url, look).await?;
-            for upload in &page.uploads {
-                if aborts {
-                    let abort = async |s: &mut Session| s.abort_upload(upload).await;
-                    self.with(url, abort).await?;
-                }
-                let path = FtpPath::new([b"/", &upload.key[..]].concat());
-                let object = RemoteUrl {
-                    path: path.unwrap_or_else(|_| FtpPath::root()),
-                    ..url.clone()
-                };
-                let begun = upload.initiated.and_then(|time| {
-                    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-                    jiff::Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok()
-                });
-                let begun = begun.map_or_else(|| "-".to_owned(), |time| time.to_string());
-                let line = format!("{begun}  {object}  {}", upload.id.escape_debug());
-                self.print(line.as_bytes());
-            }
-            match page.next {
-                None => return Ok(()),
-                next if next == after => {
-                    let doing = format!("list the uploads of {url}");
-                    let why = "the service sends the same page again".to_owned();
-                    return Err(Error::Listing { doing, why });
-                }
-                next => after = next,
-            }
-        }
-    }
-
     async fn rename(&mut self, from: &RemoteUrl, to: &RemoteUrl) -> Result<()> {
         if from.scheme == Scheme::S3 && from.names_directory() {
             let why = "a bucket has no directories that could be renamed";
@@ -774,64 +675,6 @@ fn choose(session: &Session, verify_mode: Option<ChecksumAlgorithm>) -> Result<C
             feature: "CKSM".to_owned(),
             consequence: "checksums cannot be had".to_owned(),
         })
-}
-
-fn stat_lines(url: &RemoteUrl, kind: &str, facts: &Facts) -> Vec<String> {
-    let kind = match &facts.kind {
-        Some(FactType::Other(other)) => other,
-        _ => kind,
-    };
-    let mut lines = vec![format!("{url}"), format!("  type: {kind}")];
-    let mut add = |name: &str, value: Option<String>| {
-        lines.extend(value.map(|v| format!("  {name}: {v}")));
-    };
-    add("size", facts.size.map(|n| n.to_string()));
-    add("modified", facts.modify.map(|t| t.to_string()));
-    add("mode", facts.unix_mode.map(|m| format!("{m:04o}")));
-    let owner = facts.unix_owner.clone();
-    add("owner", owner.or(facts.unix_uid.map(|n| n.to_string())));
-    let group = facts.unix_group.clone();
-    add("group", group.or(facts.unix_gid.map(|n| n.to_string())));
-    let link = facts.unix_slink.as_deref().map(String::from_utf8_lossy);
-    add("link to", link.map(|l| l.into_owned()));
-    lines
-}
-
-/// What an entry of a listing is.
-fn word_of(facts: &Facts) -> &str {
-    match &facts.kind {
-        Some(FactType::Dir | FactType::Cdir | FactType::Pdir) => "directory",
-        Some(FactType::File) => "file",
-        Some(FactType::Other(other)) => other,
-        None => "unknown",
-    }
-}
-
-/// A file as `--json` shows it. Its URL names it exactly, also where its name is no UTF-8.
-fn json_line(url: &RemoteUrl, kind: &str, facts: &Facts) -> Vec<u8> {
-    let name = url.path.file_name().unwrap_or_default();
-    let link = facts.unix_slink.as_deref();
-    let mut line = serde_json::json!({
-        "url": url.to_string(),
-        "name": String::from_utf8_lossy(name),
-        "type": kind,
-        "size": facts.size,
-        "modified": facts.modify.and_then(|t| jiff::Timestamp::from_second(t.0).ok()),
-        "mode": facts.unix_mode.map(|mode| format!("{mode:04o}")),
-        "owner": facts.unix_owner,
-        "group": facts.unix_group,
-        "link_to": link.map(String::from_utf8_lossy),
-    });
-    if let Some(fields) = line.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-    line.to_string().into_bytes()
-}
-
-fn json_error(url: &RemoteUrl, error: &Error) -> Vec<u8> {
-    let error = serde_json::json!({ "code": error.code(), "message": error.to_string() });
-    let line = serde_json::json!({ "url": url.to_string(), "error": error });
-    line.to_string().into_bytes()
 }
 
 fn now() -> Timestamp {

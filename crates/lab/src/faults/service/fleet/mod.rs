@@ -1,5 +1,8 @@
 //! Every process of a service under test, and what happens to each.
 
+mod database;
+mod server;
+
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -8,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::server::FileServer;
 use super::balancer::{Balancer, Nodes, PollDelivery};
 use super::plan::{AGENTS, Database, LEASE, Means, SERVERS, ServiceKind, ServicePlan};
 use super::poison::{PoisonServer, has_socket};
@@ -15,10 +19,9 @@ use super::work::{TO, TO_GUARDED};
 use crate::faults::Error;
 use crate::faults::memory_disk::MemoryDisk;
 use crate::file_error::io_error;
-use crate::peers::godwit::{Godwitd, binary};
+use crate::peers::godwit::binary;
 use crate::peers::postgres::{self, Postgres};
 use crate::peers::process::{self, Options, Process, Signal, Stream};
-use crate::peers::request::fetch;
 use crate::peers::{self, START_TIMEOUT};
 use crate::soak::Side;
 
@@ -90,19 +93,6 @@ impl FleetProcess {
         let now = self.process.as_ref().map_or(String::new(), Process::log);
         format!("{}{now}", self.said)
     }
-}
-
-/// A GridFTP server.
-#[derive(Debug)]
-struct FileServer {
-    root: PathBuf,
-    address: SocketAddr,
-    password_file: Option<PathBuf>,
-    running: Option<Godwitd>,
-    metrics: Option<SocketAddr>,
-    /// Bytes that came in, by those before it and by this one.
-    received: (u64, u64),
-    said: String,
 }
 
 /// All of it. Processes end before the directories that they use.
@@ -470,24 +460,6 @@ impl Fleet {
         })
     }
 
-    /// Bytes of the database on its disk.
-    pub(super) fn database_bytes(&self) -> u64 {
-        let mut folders = vec![self.folder.join("database")];
-        let mut bytes = 0;
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                match entry.metadata() {
-                    // Segments of the log are written again and again.
-                    Ok(_) if entry.file_name() == "pg_wal" => {}
-                    Ok(found) if found.is_dir() => folders.push(entry.path()),
-                    Ok(found) => bytes += found.len(),
-                    Err(_) => {}
-                }
-            }
-        }
-        bytes
-    }
-
     /// The process that said last that it leads.
     pub(super) fn leader(&self) -> usize {
         let epoch = |node: &FleetProcess| -> u64 {
@@ -529,102 +501,6 @@ impl Fleet {
         let new = file.with_extension("new");
         let set = fs::write(&new, format!("{seconds:+}s\n")).and_then(|()| fs::rename(&new, &file));
         Ok(set.map_err(io_error(&file))?)
-    }
-
-    /// The database ends at once.
-    pub(super) fn crash_database(&mut self) -> Result<(), Error> {
-        self.database_failed = true;
-        if let Some(postgres) = &mut self.postgres {
-            let said = postgres.crash()?;
-            self.database_log.push_str(&said);
-        }
-        Ok(())
-    }
-
-    /// On a disk that has room again: on a full one it would not start.
-    pub(super) fn begin_database(&mut self) -> Result<(), Error> {
-        self.empty_database_disk()?;
-        match &mut self.postgres {
-            Some(postgres) if !postgres.is_running() => Ok(postgres.begin()?),
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn fill_database_disk(&mut self) -> Result<(), Error> {
-        self.database_failed = true;
-        let filled = self.database_disk.as_ref().map_or(Ok(()), MemoryDisk::fill);
-        Ok(filled.map_err(io_error(&self.folder))?)
-    }
-
-    /// The database may have ended for want of room.
-    pub(super) fn empty_database_disk(&mut self) -> Result<(), Error> {
-        let disk = self.database_disk.as_ref();
-        let emptied = disk.map_or(Ok(()), MemoryDisk::unfill);
-        emptied.map_err(io_error(&self.folder))?;
-        for server in [&mut self.postgres, &mut self.replica]
-            .into_iter()
-            .flatten()
-        {
-            if server.has_ended()? {
-                self.database_log.push_str(&server.crash()?);
-                server.begin()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The replica gets nothing from now on.
-    pub(super) fn cut_replica_off(&self) -> Result<(), Error> {
-        match &self.replica {
-            Some(replica) => Ok(replica.cut_off()?),
-            None => Ok(()),
-        }
-    }
-
-    /// The replica is the database from now on.
-    pub(super) fn promote_replica(&mut self) -> Result<(), Error> {
-        // A replica whose disk is full cannot take over.
-        self.empty_database_disk()?;
-        let Some(replica) = self.replica.take() else {
-            return Ok(());
-        };
-        self.crash_database()?;
-        replica.promote()?;
-        let link = self.folder.join("socket");
-        let other = self.folder.join("socket.new");
-        let moved = std::os::unix::fs::symlink(replica.data(), &other)
-            .and_then(|()| fs::rename(&other, &link));
-        moved.map_err(io_error(&link))?;
-        self.postgres = Some(replica);
-        Ok(())
-    }
-
-    /// Copies the database while nothing uses it, or puts the copy back in its place.
-    pub(super) fn copy_database(&mut self, back: bool) -> Result<(), Error> {
-        for number in 0..self.nodes.len() {
-            self.kill_node(number)?;
-        }
-        let ran = self.postgres.as_ref().is_some_and(Postgres::is_running);
-        self.crash_database()?;
-        let home = self.folder.join("database");
-        let home = self.postgres.as_ref().map_or(home, |p| p.data().to_owned());
-        let backup = self.folder.join("backup");
-        let (from, to) = match back {
-            true => (&backup, &home),
-            false => (&home, &backup),
-        };
-        let mut copy = Command::new("sh");
-        copy.args([
-            "-c",
-            "mkdir -p \"$2\" && find \"$2\" -mindepth 1 -delete && cp -a \"$1/.\" \"$2\"",
-        ]);
-        copy.arg("copy").arg(from).arg(to);
-        process::run(copy, START_TIMEOUT)?.success()?;
-        if ran {
-            self.begin_database()?;
-        }
-        self.want_nodes();
-        Ok(())
     }
 
     pub(super) fn kill_server(&mut self, number: usize) {
@@ -722,67 +598,6 @@ impl Fleet {
         // 1: nothing was found.
         Ok((found.status.code() != Some(1))
             .then(|| format!("these hold a secret:\n{}", found.log())))
-    }
-}
-
-impl FileServer {
-    fn start(&mut self) -> Result<(), Error> {
-        let until = Instant::now() + START_TIMEOUT;
-        loop {
-            let config = Godwitd::serving(&self.root).port(self.address.port());
-            let config = config.arg("--metrics").arg("127.0.0.1:0");
-            let config = match &self.password_file {
-                None => config.anonymous("rw"),
-                Some(file) => config
-                    .anonymous("off")
-                    .arg("--tls=false")
-                    .arg("--allow-clear-passwords=true")
-                    .arg("--password-file")
-                    .arg(file),
-            };
-            match config.start() {
-                Ok(server) => {
-                    self.address = server.addr();
-                    self.metrics = None;
-                    self.running = Some(server);
-                    return Ok(());
-                }
-                // The sockets of the dead one may take a moment to go.
-                Err(_) if self.address.port() != 0 && Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    fn die(&mut self) {
-        if let Some(server) = self.running.take() {
-            self.said.push_str(&server.log());
-            self.received = (self.received.0 + self.received.1, 0);
-        }
-    }
-
-    /// Bytes that came in.
-    fn look(&mut self) -> u64 {
-        if let Some(server) = &self.running {
-            if self.metrics.is_none() {
-                let log = server.log();
-                let address = log.split_once("metrics on http://");
-                let address = address.and_then(|(_, rest)| rest.split_once('/')?.0.parse().ok());
-                self.metrics = address;
-            }
-            let text = self
-                .metrics
-                .and_then(|address| fetch(address, "/metrics").ok());
-            let text = text.unwrap_or_default();
-            let line = "godwitd_transfer_bytes_total{direction=\"in\"} ";
-            let bytes = text
-                .lines()
-                .find_map(|found| found.strip_prefix(line)?.parse().ok());
-            self.received.1 = bytes.unwrap_or(self.received.1);
-        }
-        self.received.0 + self.received.1
     }
 }
 

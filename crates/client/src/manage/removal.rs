@@ -1,0 +1,117 @@
+//! `rm`, and `uploads` of a bucket.
+
+use std::time::SystemTime;
+
+use godwit_proto::{Command, FtpPath, error::FailureKind, site::Site, url::RemoteUrl};
+
+use super::{DEPTH_MAX, Manager};
+use crate::{
+    error::{Error, Result},
+    session::{Found, Session},
+    spec::sought_at,
+};
+
+impl Manager {
+    pub(super) async fn remove(&mut self, url: &RemoteUrl, recursive: bool) -> Result<()> {
+        let path = sought_at(url)?;
+        if !matches!(self.find(url).await?, Found::Directory(_)) {
+            return self.command(url, "remove", Command::Dele(path)).await;
+        }
+        if !recursive {
+            return Err(Error::Usage(format!(
+                "{url}: is a directory: add -r to remove it with all below it"
+            )));
+        }
+        if path == FtpPath::root() {
+            return Err(Error::Usage(format!("{url}: the root is not removed")));
+        }
+        let command = Command::Site(Site::RemoveTree(path.clone()));
+        match self.command(url, "remove", command).await {
+            Err(error) if error.refusal() == Some(FailureKind::NotSupported) => {
+                self.remove_by_hand(url, path).await
+            }
+            other => other,
+        }
+    }
+
+    /// Depth first, for servers without a command for it.
+    async fn remove_by_hand(&mut self, url: &RemoteUrl, top: FtpPath) -> Result<()> {
+        // A directory is visited twice: to list it, and to remove it when it is empty.
+        let mut pending = vec![(top, false)];
+        while let Some((path, emptied)) = pending.pop() {
+            if emptied {
+                self.command(url, "remove", Command::Rmd(path)).await?;
+                continue;
+            }
+            if pending.iter().filter(|(_, emptied)| *emptied).count() > DEPTH_MAX {
+                return Err(Error::Usage(format!(
+                    "{path}: more than {DEPTH_MAX} directories deep"
+                )));
+            }
+            pending.push((path.clone(), true));
+            let (entries, incomplete) = self.entries(url, &path).await?;
+            if let Some(error) = incomplete {
+                return Err(error);
+            }
+            for entry in entries {
+                let Ok(below) = path.join(&entry.name) else {
+                    continue;
+                };
+                let is_link = entry.facts.unix_slink.is_some() || entry.is_link();
+                let is_directory = match entry.is_directory() {
+                    _ if is_link => false,
+                    Some(is_directory) => is_directory,
+                    // Where only names are listed, a directory with another path was a link.
+                    None => {
+                        let look = async |s: &mut Session| s.stat(&below).await;
+                        let found = self.with(url, look).await?;
+                        matches!(found, Found::Directory(facts) if facts.unix_slink.is_none())
+                    }
+                };
+                // A link to a directory is removed, never followed.
+                if is_directory {
+                    pending.push((below, false));
+                } else {
+                    self.command(url, "remove", Command::Dele(below)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the uploads to a bucket that are not complete, and removes them if they are to be.
+    pub(super) async fn uploads(&mut self, url: &RemoteUrl, aborts: bool) -> Result<()> {
+        let mut after = None;
+        loop {
+            let look = async |s: &mut Session| s.open_uploads(&url.path, after.as_ref()).await;
+            let page = self.with(url, look).await?;
+            for upload in &page.uploads {
+                if aborts {
+                    let abort = async |s: &mut Session| s.abort_upload(upload).await;
+                    self.with(url, abort).await?;
+                }
+                let path = FtpPath::new([b"/", &upload.key[..]].concat());
+                let object = RemoteUrl {
+                    path: path.unwrap_or_else(|_| FtpPath::root()),
+                    ..url.clone()
+                };
+                let begun = upload.initiated.and_then(|time| {
+                    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+                    jiff::Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok()
+                });
+                let begun = begun.map_or_else(|| "-".to_owned(), |time| time.to_string());
+                let line = format!("{begun}  {object}  {}", upload.id.escape_debug());
+                self.print(line.as_bytes());
+            }
+            match page.next {
+                None => return Ok(()),
+                next if next == after => {
+                    let doing = format!("list the uploads of {url}");
+                    let why = "the service sends the same page again".to_owned();
+                    return Err(Error::Listing { doing, why });
+                }
+                next => after = next,
+            }
+        }
+    }
+}
