@@ -118,6 +118,8 @@ pub struct TakenLimit {
     pub own: u32,
     /// What its weight gives it while all others want theirs.
     pub fair: u32,
+    /// The share for which one stays free until its other end has room.
+    pub kept_for: Option<String>,
     /// Other shares with the most, largest first.
     pub holders: Vec<(String, u32)>,
 }
@@ -246,15 +248,17 @@ impl fmt::Display for TakenLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {}: {} of {} {}; you have {}, your share is {}",
+            "{} {}: {} of {} {}",
             kind(self.is_link),
             self.place,
             self.used,
             self.limit,
-            self.unit,
-            self.own,
-            self.fair
+            self.unit
         )?;
+        if let Some(share) = &self.kept_for {
+            write!(f, ", and one is kept for {share}, whose other end is full")?;
+        }
+        write!(f, "; you have {}, your share is {}", self.own, self.fair)?;
         for (place, (share, units)) in self.holders.iter().enumerate() {
             let before = if place == 0 { "; " } else { ", " };
             write!(f, "{before}{share} has {units}")?;

@@ -144,6 +144,12 @@ impl Scheduler {
         vec![one]
     }
 
+    /// The share for which a session of the endpoint stays free.
+    fn kept_for(&self, place: &Place) -> Option<String> {
+        let kept = place.kept.filter(|_| self.is_kept(place))?;
+        Some(self.tree.path(self.queues[&kept.queue].owner))
+    }
+
     /// The holders of a limit that is reached.
     fn shortage(
         &self,
@@ -200,6 +206,7 @@ impl Scheduler {
             limit,
             own,
             fair: part(fraction, limit),
+            kept_for: self.kept_for(place).filter(|_| used < limit),
             holders,
         })];
         if own > 0 && own >= part(fraction, limit) {

@@ -274,7 +274,7 @@ impl Scheduler {
     }
 
     /// Whether a session of the endpoint is kept for a queue that still waits.
-    fn is_kept(&self, place: &Place) -> bool {
+    pub(super) fn is_kept(&self, place: &Place) -> bool {
         place.kept.is_some_and(|kept| {
             let queue = self.queues.get(&kept.queue);
             let waits = queue.is_some_and(|queue| {

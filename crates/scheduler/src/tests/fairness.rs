@@ -1,6 +1,6 @@
 //! How shares divide slots and endpoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::world::{GIB, World, agent, configured, jain, key, of_class, queue, seconds, sessions};
 use crate::{Class, EndpointConfig, QueueState, Scheduler, ShareConfig};
@@ -121,6 +121,28 @@ fn both_ends_of_a_link_keep_their_order() {
     #[allow(clippy::cast_precision_loss)]
     let index = jain(world.done.values().map(|bytes| *bytes as f64));
     assert!(index >= 0.98, "{:?}", world.done);
+}
+
+#[test]
+fn what_is_kept_for_a_share_whose_other_end_is_full_is_said() {
+    // b and c take their end again whenever it is free, and never both at once.
+    let config = configured(&[("s", sessions(1)), ("d", sessions(1))]);
+    let mut world = World::new(Scheduler::new(config), 1.0);
+    world.slow.insert("f", 1.37);
+    world.scheduler.set_agent("one", agent("h", 100));
+    world.set_queue(&key(1, "s", "d"), queue("a", 100_000));
+    world.set_queue(&key(2, "s", "e"), queue("b", 100_000));
+    world.set_queue(&key(3, "f", "d"), queue("c", 100_000));
+    let mut reasons = BTreeSet::new();
+    while world.now < seconds(1000.0) {
+        world.start();
+        let why = world.scheduler.why(&key(2, "s", "e"));
+        reasons.extend(why.iter().map(ToString::to_string));
+        world.end();
+    }
+    let kept = "endpoint s: 0 of 1 sessions, and one is kept for a, whose other end is full; ";
+    let is_said = reasons.iter().any(|reason| reason.starts_with(kept));
+    assert!(is_said, "{reasons:#?}");
 }
 
 #[test]

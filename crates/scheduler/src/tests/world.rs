@@ -112,6 +112,12 @@ impl World {
 
     /// Starts what may start, then moves the clock to the next end of a unit.
     pub(super) fn advance(&mut self) -> Vec<Grant> {
+        let grants = self.start();
+        self.end();
+        grants
+    }
+
+    pub(super) fn start(&mut self) -> Vec<Grant> {
         let grants = self.scheduler.step(self.now);
         for (place, grant) in grants.iter().enumerate() {
             let bytes = self.shares[&grant.queue].1;
@@ -124,6 +130,10 @@ impl World {
             self.ends.insert((self.now + seconds(length), grant.lease));
             self.running.insert(grant.lease, (grant.clone(), bytes));
         }
+        grants
+    }
+
+    pub(super) fn end(&mut self) {
         if let Some((at, lease)) = self.ends.pop_first() {
             self.now = self.now.max(at);
             if let Some((grant, bytes)) = self.running.remove(&lease) {
@@ -134,7 +144,6 @@ impl World {
         } else {
             self.now += seconds(1.0);
         }
-        grants
     }
 
     pub(super) fn run_until(&mut self, until: f64) {
