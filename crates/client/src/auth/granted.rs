@@ -5,6 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use godwit_gsi::cert::Credential;
 use godwit_proto::command::Password;
 
+use super::aws::AwsEnvironment;
+
 /// What was handed over. Clones share it: sessions that log in later use what it has then.
 #[derive(Clone, Default)]
 pub struct Granted(Arc<RwLock<Vec<Entry>>>);
@@ -22,6 +24,8 @@ pub enum GrantedSecret {
     Proxy(Box<Credential>),
     /// A bearer token.
     Token(Password),
+    /// Keys for the bucket that is the host, and where it is.
+    Keys(Box<AwsEnvironment>),
 }
 
 impl GrantedSecret {
@@ -51,14 +55,21 @@ impl Granted {
     pub(crate) fn proxy(&self, host: &str, port: u16) -> Option<Credential> {
         self.find(host, port, |secret| match secret {
             GrantedSecret::Proxy(proxy) => Some(proxy.as_ref().clone()),
-            GrantedSecret::Token(_) => None,
+            _ => None,
         })
     }
 
     pub(crate) fn token(&self, host: &str, port: u16) -> Option<Password> {
         self.find(host, port, |secret| match secret {
             GrantedSecret::Token(token) => Some(token.clone()),
-            GrantedSecret::Proxy(_) => None,
+            _ => None,
+        })
+    }
+
+    pub(crate) fn keys(&self, bucket: &str, port: u16) -> Option<AwsEnvironment> {
+        self.find(bucket, port, |secret| match secret {
+            GrantedSecret::Keys(keys) => Some(keys.as_ref().clone()),
+            _ => None,
         })
     }
 

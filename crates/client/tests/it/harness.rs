@@ -83,6 +83,7 @@ pub(crate) fn godwit(arguments: &[&str]) -> Command {
         .env_remove("BEARER_TOKEN_FILE")
         .env_remove("GODWIT_TOKEN_HOSTS")
         .env_remove("GLOBUS_TCP_PORT_RANGE")
+        .env("AWS_EC2_METADATA_DISABLED", "true")
         .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
         .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null());

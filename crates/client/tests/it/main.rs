@@ -11,6 +11,7 @@ mod between_walls;
 mod bucket_conditions;
 mod bucket_faults;
 mod bucket_options;
+mod bucket_roles;
 mod buckets;
 mod classes;
 mod closed_ports;

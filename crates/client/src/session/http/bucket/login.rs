@@ -22,7 +22,6 @@ use crate::{
     },
     error::{Error, Result},
     kept_sessions::LoggedIn,
-    panics::on_thread,
     report::events::Event,
     session::{
         control::Control,
@@ -44,13 +43,17 @@ pub(in crate::session) async fn open(
         doing: endpoint.name(),
         reason,
     };
-    let mut service = service(context, endpoint).await?;
+    let connections = &context.connections;
+    let granted = connections.granted.keys(endpoint.host(), endpoint.port());
+    let aws = granted.unwrap_or_else(|| connections.secrets.aws.clone());
+    let mut service = aws
+        .service(endpoint.host(), endpoint.user())
+        .await
+        .map_err(unproven)?;
     let mut is_moved = false;
     let (wire, tls, round_trip) = loop {
         check_protection(context, endpoint, &service)?;
-        let connections = &context.connections;
-        let aws = &connections.secrets.aws;
-        let bucket = Bucket::new(endpoint, &service, aws, &connections.buckets)
+        let bucket = Bucket::new(endpoint, &service, &aws, &connections.buckets)
             .reporting_to(&context.reporter);
         let log = protocol_trace(context, endpoint);
         let origin = service.origin.clone();
@@ -136,17 +139,6 @@ fn warn_of_clock(context: &RunContext, endpoint: &Endpoint) {
         endpoint.name(),
         ahead.unsigned_abs(),
     ));
-}
-
-async fn service(context: &RunContext, endpoint: &Arc<Endpoint>) -> Result<Service> {
-    let doing = || format!("find the keys for {}", endpoint.name());
-    let aws = context.connections.secrets.aws.clone();
-    let of = Arc::clone(endpoint);
-    let found = on_thread(doing, move || aws.service(of.host(), of.user())).await?;
-    found.map_err(|reason| Error::Identity {
-        doing: endpoint.name(),
-        reason,
-    })
 }
 
 fn check_protection(context: &RunContext, endpoint: &Endpoint, service: &Service) -> Result<()> {

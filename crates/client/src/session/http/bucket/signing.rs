@@ -184,9 +184,8 @@ impl Bucket {
         if self.keys.lock().generation != generation {
             return true;
         }
-        let (aws, endpoint) = (self.aws.clone(), Arc::clone(&self.endpoint));
-        let read = move || aws.service(endpoint.host(), endpoint.user());
-        let Ok(Ok(Service { keys, .. })) = tokio::task::spawn_blocking(read).await else {
+        let (bucket, user) = (self.endpoint.host(), self.endpoint.user());
+        let Ok(Service { keys, .. }) = self.aws.service(bucket, user).await else {
             return false;
         };
         let mut current = self.keys.lock();

@@ -7,8 +7,13 @@
 //! | service | `--s3-endpoint`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `endpoint_url` of the profile, AWS |
 //! | region | `--s3-region`, `AWS_REGION`, `AWS_DEFAULT_REGION`, `region` of the profile, `us-east-1` |
 //!
+//! Where no profile is named and there are no keys, the role of the container or the instance is
+//! asked for ([`role`]).
+//!
 //! `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE` name other files. The user `anonymous`
 //! has no keys.
+
+mod role;
 
 use std::{
     collections::HashMap,
@@ -20,7 +25,9 @@ use std::{
 
 use godwit_http_client::{Origin, Scheme, Url};
 use godwit_proto::command::Password;
+use tokio::task::spawn_blocking;
 
+use self::role::RoleSource;
 use super::private_file::read_private;
 
 /// Longest file that is read.
@@ -40,6 +47,7 @@ pub struct AwsEnvironment {
     /// These need not exist.
     credentials: Option<PathBuf>,
     config: Option<PathBuf>,
+    role: RoleSource,
 }
 
 /// What requests are signed with.
@@ -63,6 +71,26 @@ pub(crate) struct Service {
     pub(crate) is_of_region: bool,
     /// `None`: nobody.
     pub(crate) keys: Option<Keys>,
+}
+
+/// Why it is not known where a bucket is, or as whom it is asked.
+#[derive(Debug, thiserror::Error)]
+enum NoService {
+    /// Nobody has said anything of keys.
+    #[error(
+        "no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or have profile {0} in \
+         ~/.aws/credentials; s3://anonymous@bucket/key asks without"
+    )]
+    Keys(String),
+    /// What was said is of no use.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl From<String> for NoService {
+    fn from(why: String) -> Self {
+        Self::Unfit(why)
+    }
 }
 
 impl AwsEnvironment {
@@ -92,11 +120,25 @@ impl AwsEnvironment {
             endpoint: text("AWS_ENDPOINT_URL_S3").or_else(|| text("AWS_ENDPOINT_URL")),
             credentials: file("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
             config: file("AWS_CONFIG_FILE", "config"),
+            role: RoleSource::of_environment(text),
+        }
+    }
+
+    /// Keys that were handed over, and nothing else: no file and no variable is looked at.
+    pub fn of_keys(access: String, secret: Password, token: Option<Password>) -> Self {
+        Self {
+            keys: Some(Keys {
+                access,
+                secret,
+                token,
+            }),
+            ..Self::default()
         }
     }
 
     /// The same with the service at `endpoint` and in `region`, where they are given.
-    pub(crate) fn at(self, endpoint: Option<String>, region: Option<String>) -> Self {
+    #[must_use]
+    pub fn at(self, endpoint: Option<String>, region: Option<String>) -> Self {
         Self {
             endpoint: endpoint.or(self.endpoint),
             region: region.or(self.region),
@@ -104,11 +146,41 @@ impl AwsEnvironment {
         }
     }
 
-    /// The service of `bucket`, as `user` of its URL. Blocks.
+    /// The service of `bucket`, as `user` of its URL.
     ///
     /// # Errors
     /// There are no keys, or a file is unfit: a message for the user.
-    pub(crate) fn service(&self, bucket: &str, user: Option<&str>) -> Result<Service, String> {
+    pub(crate) async fn service(
+        &self,
+        bucket: &str,
+        user: Option<&str>,
+    ) -> Result<Service, String> {
+        let told = |error: NoService| error.to_string();
+        let found = self.read_service(bucket, user).await;
+        let is_named = user.is_some() || self.profile.is_some();
+        if matches!(found, Err(NoService::Keys(_)))
+            && !is_named
+            && let Some(keys) = self.role.keys().await?
+        {
+            let with_keys = Self {
+                keys: Some(keys),
+                ..self.clone()
+            };
+            return with_keys.read_service(bucket, user).await.map_err(told);
+        }
+        found.map_err(told)
+    }
+
+    async fn read_service(&self, bucket: &str, user: Option<&str>) -> Result<Service, NoService> {
+        let aws = self.clone();
+        let (bucket, user) = (bucket.to_owned(), user.map(str::to_owned));
+        let read = move || aws.service_by_files(&bucket, user.as_deref());
+        let read = spawn_blocking(read).await;
+        read.unwrap_or_else(|error| Err(format!("read the files of keys: {error}").into()))
+    }
+
+    /// Blocks.
+    fn service_by_files(&self, bucket: &str, user: Option<&str>) -> Result<Service, NoService> {
         let credentials = Profiles::read(self.credentials.as_deref(), true)?;
         let config = Profiles::read(self.config.as_deref(), false)?;
         self.service_by(bucket, user, &credentials, &config)
@@ -120,7 +192,7 @@ impl AwsEnvironment {
         user: Option<&str>,
         credentials: &Profiles,
         config: &Profiles,
-    ) -> Result<Service, String> {
+    ) -> Result<Service, NoService> {
         let named = user.filter(|user| *user != ANONYMOUS);
         let chosen = named.or(self.profile.as_deref());
         let profile = chosen.unwrap_or("default");
@@ -142,9 +214,8 @@ impl AwsEnvironment {
             !text.is_empty() && text.bytes().all(allowed)
         };
         if !is_name(&region) {
-            return Err(format!(
-                "{region:?} is no name of a region (--s3-region, AWS_REGION)"
-            ));
+            let why = format!("{region:?} is no name of a region (--s3-region, AWS_REGION)");
+            return Err(why.into());
         }
         let services = of_profile("services").map(|name| format!("services {name}"));
         let of_services = services.and_then(|section| config.value(&section, "s3.endpoint_url"));
@@ -226,7 +297,7 @@ fn fits_host(bucket: &str) -> bool {
 fn keys_of<'a>(
     profile: &str,
     of_profile: impl Fn(&str) -> Option<&'a str>,
-) -> Result<Keys, String> {
+) -> Result<Keys, NoService> {
     let pair = of_profile("aws_access_key_id").zip(of_profile("aws_secret_access_key"));
     if let Some((access, secret)) = pair {
         return Ok(Keys {
@@ -242,16 +313,12 @@ fn keys_of<'a>(
         "credential_process",
         "web_identity_token_file",
     ];
-    Err(match others.iter().find(|key| of_profile(key).is_some()) {
-        Some(key) => format!(
-            "profile {profile} gets its keys by {key}, which godwit does not know: run it with \
-             those of `aws configure export-credentials --format env`"
-        ),
-        None => format!(
-            "no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or have profile {profile} \
-             in ~/.aws/credentials; s3://anonymous@bucket/key asks without"
-        ),
-    })
+    let other = others.iter().find(|key| of_profile(key).is_some());
+    let other = other.ok_or_else(|| NoService::Keys(profile.to_owned()))?;
+    Err(NoService::Unfit(format!(
+        "profile {profile} gets its keys by {other}, which godwit does not know: run it with those \
+         of `aws configure export-credentials --format env`"
+    )))
 }
 
 /// A file of profiles: sections, and keys in them. Keys below another one have its name and a dot
@@ -340,7 +407,8 @@ mod tests {
         user: Option<&str>,
     ) -> Result<Service, String> {
         let (credentials, config) = (Profiles::parse(CREDENTIALS), Profiles::parse(CONFIG));
-        environment(pairs).service_by(bucket, user, &credentials, &config)
+        let found = environment(pairs).service_by(bucket, user, &credentials, &config);
+        found.map_err(|error| error.to_string())
     }
 
     const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "E"), ("AWS_SECRET_ACCESS_KEY", "F")];
