@@ -199,7 +199,7 @@ pub struct CredentialView {
     pub id: Uuid,
     /// Pattern over `scheme://host:port`.
     pub endpoint: String,
-    /// `proxy`, `token`, `issued` (a token that the service renews) or `password`.
+    /// `proxy`, `token`, `issued` (a token that the service renews), `password` or `keys`.
     pub kind: String,
     /// When it ends.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]

@@ -493,6 +493,28 @@ pub enum Secret {
         /// Its password.
         password: String,
     },
+    /// Keys for buckets of S3.
+    Keys(BucketKeys),
+}
+
+/// Keys for buckets, and the service that has them.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BucketKeys {
+    /// Access key.
+    pub access: String,
+    /// Its secret.
+    pub secret: String,
+    /// Of keys that end.
+    #[serde(default)]
+    pub token: Option<String>,
+    /// `https://host:port`. `None`: the service of AWS in the region.
+    #[serde(default)]
+    pub service: Option<String>,
+    /// `None`: `us-east-1`.
+    #[serde(default)]
+    pub region: Option<String>,
 }
 
 impl std::fmt::Debug for Secret {
@@ -501,7 +523,14 @@ impl std::fmt::Debug for Secret {
             Secret::Proxy(_) => "Proxy(..)",
             Secret::Token(_) => "Token(..)",
             Secret::Password { .. } => "Password(..)",
+            Secret::Keys(_) => "Keys(..)",
         })
+    }
+}
+
+impl std::fmt::Debug for BucketKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BucketKeys(..)")
     }
 }
 

@@ -6,7 +6,10 @@ use std::{
     str::FromStr,
 };
 
-use godwit_client::auth::granted::{Granted, GrantedSecret};
+use godwit_client::auth::{
+    aws::AwsEnvironment,
+    granted::{Granted, GrantedSecret},
+};
 use godwit_client::spec::{
     CongestionChoice, Connections, Durability, EpochMode, ExistingFiles, FilesFrom, JobSpec,
     JournalSpec, NamePair, Part, Preserve, Rates, SettingLimit, TunerSpec, Verify,
@@ -397,9 +400,6 @@ pub(super) fn place(url: &str, settings: &UnitSettings) -> Result<Location, File
         {
             Err(refused("this agent speaks no HTTP in clear".to_owned()))
         }
-        Ok(Location::Remote(remote)) if remote.scheme == Scheme::S3 => {
-            Err(refused("this agent has no keys for buckets".to_owned()))
-        }
         Ok(place @ Location::Remote(_)) => Ok(place),
         Ok(Location::Standard) => Err(unfit("not a URL")),
         Err(error) => Err(unfit(error)),
@@ -452,10 +452,22 @@ pub(super) fn connections_for(
         Location::Local(_) | Location::Standard => None,
     });
     for url in remotes {
-        for credential in credentials {
-            if is_for(credential, url) {
-                take(granted, &credential.secret, url)?;
-            }
+        let fitting = credentials.iter().filter(|one| is_for(one, url));
+        let fitting: Vec<_> = fitting.collect();
+        let has_keys = |one: &&GrantedCredential| matches!(one.secret, Secret::Keys(_));
+        if url.scheme == Scheme::S3 && !settings.own_credentials && !fitting.iter().any(has_keys) {
+            return Err(FileError {
+                code: "credential".to_owned(),
+                message: format!(
+                    "no keys are stored for s3://{}: POST /api/v1/credentials",
+                    url.host
+                ),
+                who: WhoActs::User,
+                may_pass: false,
+            });
+        }
+        for credential in fitting {
+            take(granted, &credential.secret, url)?;
         }
     }
     Ok(connections)
@@ -501,6 +513,13 @@ fn take(granted: &Granted, secret: &Secret, url: &mut RemoteUrl) -> Result<(), F
         Secret::Token(token) => {
             let token = Password::new(token.as_str());
             granted.set(&url.host, url.port, GrantedSecret::Token(token));
+        }
+        Secret::Keys(keys) => {
+            let secret = Password::new(keys.secret.as_str());
+            let token = keys.token.as_deref().map(Password::new);
+            let aws = AwsEnvironment::of_keys(keys.access.clone(), secret, token)
+                .at(keys.service.clone(), keys.region.clone());
+            granted.set(&url.host, url.port, GrantedSecret::Keys(Box::new(aws)));
         }
         Secret::Password { user, password } => {
             url.user = Some(user.clone());

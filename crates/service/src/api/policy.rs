@@ -17,7 +17,7 @@ use godwit_proto::{
 };
 use godwit_scheduler::matches;
 use godwit_service_api::{
-    agent,
+    agent::{self, BucketKeys, Secret},
     job::{FileRequest, MAX_FILE_BYTES, MAX_METADATA_BYTES, MAX_URL_BYTES},
 };
 use lettre::Address;
@@ -119,11 +119,6 @@ impl EndpointPolicy {
     }
 
     fn check_remote(&self, url: &str, remote: &RemoteUrl) -> Answer<()> {
-        // Agents have no keys of users, and the queue would go by buckets for hosts.
-        if remote.scheme == Scheme::S3 {
-            let hint = "buckets are no ends of jobs: use https, davs, gsiftp, ftp or ftpes";
-            return Err(ApiError::new(Kind::Scheme, hint));
-        }
         if remote.user.is_some() || remote.password.is_some() {
             let hint = "store a credential for the endpoint: POST /api/v1/credentials";
             return Err(ApiError::new(Kind::UserInfo, hint));
@@ -131,11 +126,13 @@ impl EndpointPolicy {
         // HTTP in clear leads to where clouds tell secrets; the ssh keys are those of the agent.
         let is_own = matches!(remote.scheme, Scheme::Sshftp | Scheme::Http | Scheme::Dav);
         if is_own && !self.personal {
-            let hint = "use https, davs, gsiftp, ftp or ftpes";
+            let hint = "use https, davs, s3, gsiftp, ftp or ftpes";
             return Err(ApiError::new(Kind::Scheme, hint));
         }
         let host = remote.host.to_ascii_lowercase();
-        let address = address_of(&host)?;
+        // Where a bucket is, its keys say: see `check_keys`.
+        let is_bucket = remote.scheme == Scheme::S3;
+        let address = if is_bucket { None } else { address_of(&host)? };
         // The queue must go by the host that the agent connects to.
         let shown = match host.contains(':') {
             true => format!("[{host}]"),
@@ -147,7 +144,7 @@ impl EndpointPolicy {
             return Err(ApiError::new(Kind::Url, "the host is ambiguous"));
         }
         let is_allowed = match self.endpoints.is_empty() {
-            true => !is_private(&host, address),
+            true => is_bucket || !is_private(&host, address),
             false => self
                 .endpoints
                 .iter()
@@ -156,6 +153,27 @@ impl EndpointPolicy {
         match is_allowed {
             true => Ok(()),
             false => Err(ApiError::new(Kind::Endpoint, format!("not to {endpoint}"))),
+        }
+    }
+
+    /// The service that a user's keys are for is a host like others.
+    pub(super) fn check_keys(&self, secret: &Secret) -> Answer<()> {
+        let Secret::Keys(BucketKeys {
+            service: Some(service),
+            ..
+        }) = secret
+        else {
+            return Ok(());
+        };
+        let rest = service
+            .strip_prefix("https://")
+            .or_else(|| service.strip_prefix("http://"));
+        match rest.is_some_and(|rest| !rest.contains(['/', '?', '#'])) {
+            true => self.check_url(&format!("{service}/")).map(drop),
+            false => {
+                let detail = "the service of keys is https://host:port";
+                Err(ApiError::new(Kind::Invalid, detail))
+            }
         }
     }
 
@@ -378,7 +396,7 @@ mod tests {
 
     #[test]
     fn patterns_know_the_usual_port_of_each_scheme() {
-        // Buckets have no ports, and are no ends of jobs.
+        // Buckets have no ports.
         let schemes = Scheme::ALL
             .into_iter()
             .filter(|scheme| *scheme != Scheme::S3);

@@ -365,6 +365,7 @@ pub(super) async fn add_credential(
     caller: Caller,
     SecretJson(request): SecretJson<CredentialRequest>,
 ) -> Answer<(StatusCode, JsonAnswer<CredentialView>)> {
+    api.policy.check_keys(&request.secret)?;
     let view = api.vault.put(caller.name(), None, &request).await?;
     api.audit(
         caller.name(),
@@ -418,6 +419,7 @@ pub(super) async fn renew_credential(
     Id(id): Id,
     SecretJson(request): SecretJson<CredentialRequest>,
 ) -> Answer<JsonAnswer<CredentialView>> {
+    api.policy.check_keys(&request.secret)?;
     let view = api.vault.put(caller.name(), Some(id), &request).await?;
     api.audit(
         caller.name(),

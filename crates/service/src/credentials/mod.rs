@@ -19,7 +19,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use godwit_scheduler::matches;
 use godwit_service_api::{
     account::{CredentialRequest, CredentialView, WebhookKey},
-    agent::{GrantedCredential, Secret},
+    agent::{BucketKeys, GrantedCredential, Secret},
 };
 use jiff::Timestamp;
 use openssl::{asn1::Asn1Time, pkey::PKey, sha::sha1, x509::X509};
@@ -42,6 +42,9 @@ const PATTERN_BYTES_MAX: usize = 300;
 
 /// Most credentials of a user.
 const CREDENTIALS_MAX: usize = 1000;
+
+/// Kind of those that are for buckets.
+const KEYS: &str = "keys";
 
 /// Between two looks whether credentials were renewed.
 const LATEST_LIFE: Duration = Duration::from_secs(1);
@@ -243,7 +246,9 @@ impl Vault {
         for endpoint in endpoints {
             let fitting = records.iter().filter(|record| {
                 let is_good = record.expires.is_none_or(|expires| expires > now);
-                is_good && matches(&record.endpoint, endpoint)
+                // Buckets know nothing but keys.
+                let is_kind = (record.kind == KEYS) == endpoint.starts_with("s3://");
+                is_good && is_kind && matches(&record.endpoint, endpoint)
             });
             let delegated = delegation::credential_id(owner);
             if let Some(record) = fitting.min_by_key(|record| record.id == delegated) {
@@ -280,6 +285,7 @@ fn kind(secret: &Secret) -> &'static str {
         Secret::Proxy(_) => "proxy",
         Secret::Token(_) => "token",
         Secret::Password { .. } => "password",
+        Secret::Keys(_) => KEYS,
     }
 }
 
@@ -326,8 +332,21 @@ fn check(request: &CredentialRequest) -> Result<Option<Timestamp>, CredentialErr
         Secret::Password { user, password } if user.len() + password.len() > SECRET_BYTES_MAX => {
             invalid("user and password are too long")
         }
+        Secret::Keys(_) if !request.endpoint.starts_with("s3://") => {
+            invalid("keys are for buckets: the endpoint is a pattern over s3://bucket")
+        }
+        Secret::Keys(keys) if !keys_fit(keys, is_line) => {
+            invalid("keys are one line each, and the service is https://host:port")
+        }
         _ => Ok(request.expires),
     }
+}
+
+fn keys_fit(keys: &BucketKeys, is_line: impl Fn(&str) -> bool) -> bool {
+    let texts = [&keys.token, &keys.service, &keys.region];
+    let texts = texts.into_iter().flatten();
+    let mut texts = texts.chain([&keys.access, &keys.secret]);
+    texts.all(|text| text.len() <= SECRET_BYTES_MAX / 8 && is_line(text))
 }
 
 /// When the first certificate of a chain ends.

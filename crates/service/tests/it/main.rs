@@ -10,6 +10,7 @@ mod api;
 mod backup;
 mod browser;
 mod browsing;
+mod buckets;
 #[allow(
     dead_code,
     unreachable_pub,
