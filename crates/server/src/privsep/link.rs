@@ -36,7 +36,10 @@ use crate::{
     access::identity::{LoginRequest, Monitor},
     config::NodeAddress,
     error::WhoActs,
-    nodes::front::monitor::{NodeList, NodeMonitor},
+    nodes::{
+        front::monitor::{NodeList, NodeMonitor},
+        pulse::QUIET_MAX,
+    },
 };
 
 /// Descriptors beside a message.
@@ -411,14 +414,20 @@ impl NodeMonitor for ChildEnd {
         }
     }
 
-    fn add_unfenced(&self, (device, inode): (u64, u64)) {
+    fn add_unfenced(&self, (device, inode): (u64, u64), quiet_in: Duration) {
         // Without a monitor this process ends.
-        drop(self.send(&FromSession::AddUnfenced { device, inode }));
+        drop(self.send(&FromSession::AddUnfenced {
+            device,
+            inode,
+            quiet_in,
+        }));
     }
 
-    fn is_unfenced(&self, (device, inode): (u64, u64)) -> bool {
-        let answer = self.ask(&FromSession::IsUnfenced { device, inode });
-        !matches!(answer, Ok((MonitorReply::Unfenced(false), _)))
+    fn unfenced(&self, (device, inode): (u64, u64)) -> Option<Duration> {
+        match self.ask(&FromSession::IsUnfenced { device, inode }) {
+            Ok((MonitorReply::Unfenced { quiet_in }, _)) => quiet_in,
+            _ => Some(QUIET_MAX),
+        }
     }
 }
 

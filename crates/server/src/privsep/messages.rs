@@ -1,7 +1,7 @@
 //! The messages of a link: JSON, each one packet of at most [`PACKET_MAX`] bytes; descriptors
 //! travel beside it.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use godwit_proto::{FtpPath, pi::server::Account};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -125,6 +125,8 @@ pub(crate) enum FromSession {
     AddUnfenced {
         device: u64,
         inode: u64,
+        /// For so long it does not know that it is not heard.
+        quiet_in: Duration,
     },
     /// Asks whether one may.
     IsUnfenced {
@@ -147,7 +149,10 @@ pub(crate) enum MonitorReply {
     Nodes(NodeList),
     /// The link is beside it.
     NodeLink,
-    Unfenced(bool),
+    /// `None`: none may.
+    Unfenced {
+        quiet_in: Option<Duration>,
+    },
     Refused {
         why: String,
     },

@@ -39,7 +39,7 @@ use crate::{
         turns::AccountTurns,
     },
     lookahead::reorder::is_passable,
-    nodes::front::{MadeStripes, stripes::Stripes},
+    nodes::front::{MadeStripes, Unfenced, stripes::Stripes},
     observe::class::Class,
     storage::durability::Committer,
     transfers::{
@@ -113,6 +113,30 @@ impl PendingRequest {
     ) -> Self {
         let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
         spawn(request, committer, turns, Replier::new(sender));
+        Self {
+            answers,
+            queued: None,
+        }
+    }
+
+    /// The same on the storage of data nodes. A file gets a name when no node that was lost writes
+    /// into it any more.
+    pub(crate) fn start_on_nodes(
+        request: Request,
+        committer: &Arc<Committer>,
+        turns: &AccountTurns,
+        unfenced: Arc<Unfenced>,
+    ) -> Self {
+        let from = match &request {
+            Request::Rename { from, .. } | Request::Commit { from, .. } => from.clone(),
+            _ => return Self::start(request, committer, turns),
+        };
+        let (sender, answers) = mpsc::channel(ANSWERS_QUEUED);
+        let (committer, turns) = (Arc::clone(committer), turns.clone());
+        tokio::spawn(async move {
+            unfenced.wait(committer.storage(), from).await;
+            spawn(request, &committer, &turns, Replier::new(sender));
+        });
         Self {
             answers,
             queued: None,
@@ -395,7 +419,10 @@ fn next_page(mut entries: Entries) -> Result<(Outcome, Option<Entries>), Storage
 
 #[cfg(test)]
 mod tests {
-    use std::{future::ready, time::SystemTime};
+    use std::{
+        future::ready,
+        time::{Duration, SystemTime},
+    };
 
     use godwit_engine::storage::{MemoryStorage, WriteMode};
     use godwit_proto::{ChecksumAlgorithm, commit::Expected, timestamp::Timestamp};
@@ -411,6 +438,37 @@ mod tests {
 
     fn storage() -> Arc<dyn Storage> {
         Arc::new(MemoryStorage::with(1000, Arc::new(SystemTime::now)))
+    }
+
+    /// A final name is given to a file when no late bytes come any more.
+    #[test]
+    fn a_file_gets_a_name_when_a_lost_node_is_quiet() {
+        let storage = storage();
+        let file = storage.open_write(&path("/part"), WriteMode::New).unwrap();
+        let file = file.metadata().unwrap().unique;
+        let unfenced = Arc::new(Unfenced::default());
+        unfenced.add("jo", file, Duration::from_millis(300));
+        let committer = Committer::new(Durability::None, Arc::clone(&storage));
+        let turns = Turns::new(1).of("jo");
+        let rename = Request::Rename {
+            from: path("/part"),
+            to: path("/whole"),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let quiet = Arc::clone(&unfenced);
+            let mut pending = PendingRequest::start_on_nodes(rename, &committer, &turns, quiet);
+            let answer = pending.next().await;
+            assert!(
+                matches!(answer, Answer::Done(Ok(Outcome::Done))),
+                "{answer:?}"
+            );
+        });
+        assert_eq!(unfenced.quiet_in(file), Some(Duration::ZERO));
+        assert_eq!(storage.stat(&path("/whole")).unwrap().unique, file);
     }
 
     fn ask(storage: &Arc<dyn Storage>, request: Request) -> Vec<Answer> {

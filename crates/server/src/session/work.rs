@@ -161,7 +161,11 @@ impl Work {
         // Only requests on the data channels see what moved before: this one may change it, and
         // later requests too.
         self.channels.recent_files().forget();
-        self.request = Some(PendingRequest::start(request, &self.committer, &self.turns));
+        let (committer, turns) = (&self.committer, &self.turns);
+        self.request = Some(match self.channels.unfenced() {
+            Some(unfenced) => PendingRequest::start_on_nodes(request, committer, turns, unfenced),
+            None => PendingRequest::start(request, committer, turns),
+        });
     }
 
     pub(super) fn start_transfer(&mut self, request: TransferRequest) {

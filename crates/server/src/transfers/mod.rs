@@ -235,8 +235,8 @@ impl RunningTransfer {
             request: request.clone(),
             file: Arc::clone(&opened_file),
         }));
-        transfer.stage = Stage::Opening(tokio::task::spawn_blocking(move || {
-            let (opened, file) = open::open_for_nodes(&request, storage, &unfenced)?;
+        transfer.stage = Stage::Opening(tokio::spawn(async move {
+            let (opened, file) = open::open_for_nodes(request, storage, unfenced).await?;
             *lock(&opened_file) = file;
             Ok(opened)
         }));

@@ -18,8 +18,9 @@ use godwit_proto::{
     timestamp::Timestamp,
 };
 use rustix::io::Errno;
+use tokio::time::sleep;
 
-use super::{checks::Checks, shared_writer::SharedWriter};
+use super::{checks::Checks, checksums::blocking, shared_writer::SharedWriter};
 use crate::{nodes::front::Unfenced, storage::failure};
 
 /// Largest offset that a file can have: `off_t` is signed.
@@ -76,27 +77,52 @@ pub(crate) fn open(
     }
 }
 
-/// The file of a request whose bytes data nodes move, and which it is. Blocks while storage does.
-/// `unfenced`: files that must not be written again.
-pub(crate) fn open_for_nodes(
+/// The file of a request whose bytes data nodes move, and which it is. `unfenced`: files into which
+/// nodes may still write. They get no other bytes before those nodes are quiet.
+pub(crate) async fn open_for_nodes(
+    request: TransferRequest,
+    storage: Arc<dyn Storage>,
+    unfenced: Arc<Unfenced>,
+) -> Result<OpenedForNodes, StorageFailure> {
+    let now = {
+        let (request, storage) = (request.clone(), Arc::clone(&storage));
+        let unfenced = Arc::clone(&unfenced);
+        blocking(move || {
+            let opened = open_for_nodes_now(&request, storage, &unfenced)?;
+            let written = opened.0.written.as_ref().and(opened.1.as_ref());
+            let quiet_in = match write_mode_of(&request.kind) {
+                Some(WriteMode::Keep) => written.and_then(|file| unfenced.quiet_in(file.unique)),
+                _ => None,
+            };
+            Ok((opened, quiet_in.unwrap_or_default()))
+        })
+    };
+    let (opened, quiet_in) = now.await?;
+    if quiet_in.is_zero() {
+        return Ok(opened);
+    }
+    // How long the file is then is not known yet.
+    drop(opened);
+    sleep(quiet_in).await;
+    blocking(move || open_for_nodes_now(&request, storage, &unfenced)).await
+}
+
+/// What is opened, and which file it is.
+pub(crate) type OpenedForNodes = (Opened, Option<Metadata>);
+
+/// Blocks while storage does.
+fn open_for_nodes_now(
     request: &TransferRequest,
     storage: Arc<dyn Storage>,
     unfenced: &Unfenced,
-) -> Result<(Opened, Option<Metadata>), StorageFailure> {
+) -> Result<OpenedForNodes, StorageFailure> {
     let mut plain = request.clone();
     // Ends of lines are the nodes' business.
     plain.type_code = TypeCode::Image;
-    if let TransferKind::Receive {
-        path,
-        placement,
-        restart,
-        ..
-    } = &plain.kind
+    if let TransferKind::Receive { path, .. } = &plain.kind
+        && write_mode_of(&plain.kind) == Some(WriteMode::Replace)
     {
-        let there = restart.as_ref().map(RestartPoint::to_ranges);
-        if write_mode(*placement, &there.unwrap_or_default()) == WriteMode::Replace {
-            unfenced.replace(&*storage, path)?;
-        }
+        unfenced.replace(&*storage, path)?;
     }
     let opened = open(plain, storage)?;
     let file = match &opened.job {
@@ -269,6 +295,19 @@ pub(crate) fn sink_in(
     }
 }
 
+/// How the file of a receipt is opened.
+fn write_mode_of(kind: &TransferKind) -> Option<WriteMode> {
+    match kind {
+        TransferKind::Receive {
+            placement, restart, ..
+        } => {
+            let there = restart.as_ref().map(RestartPoint::to_ranges);
+            Some(write_mode(*placement, &there.unwrap_or_default()))
+        }
+        TransferKind::Send { .. } | TransferKind::List { .. } => None,
+    }
+}
+
 /// A restart that leaves bytes in place must not truncate them away.
 fn write_mode(placement: Placement, there: &RangeSet) -> WriteMode {
     match placement {
@@ -295,7 +334,52 @@ pub(crate) fn now() -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use godwit_engine::storage::MemoryStorage;
+
     use super::*;
+
+    /// What is sent again goes into the same file, and must not meet late bytes there.
+    #[test]
+    fn what_goes_on_in_a_file_waits_until_a_lost_node_is_quiet() {
+        let path = FtpPath::new("/f").unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let file = storage.open_write(&path, WriteMode::New).unwrap();
+        file.write_all_at(0, b"abcd").unwrap();
+        let before = file.metadata().unwrap().unique;
+        let kind = |placement, restart| TransferKind::Receive {
+            path: path.clone(),
+            placement,
+            restart,
+            expected_bytes: None,
+            checksums: Vec::new(),
+            modify: None,
+        };
+        let from = RestartPoint::Offset(4);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        for kind in [
+            kind(Placement::Replace, Some(from)),
+            kind(Placement::Append, None),
+            kind(Placement::At(2), None),
+        ] {
+            let unfenced = Arc::new(Unfenced::default());
+            unfenced.add("jo", before, Duration::from_millis(300));
+            let request = TransferRequest {
+                kind: kind.clone(),
+                mode: Mode::ExtendedBlock,
+                type_code: TypeCode::Image,
+                reuse: false,
+            };
+            let opening = open_for_nodes(request, Arc::clone(&storage), Arc::clone(&unfenced));
+            let (_, file) = runtime.block_on(opening).unwrap();
+            assert_eq!(file.unwrap().unique, before);
+            assert_eq!(unfenced.quiet_in(before), Some(Duration::ZERO), "{kind:?}");
+        }
+    }
 
     fn range(start: u64, end: u64) -> ByteRange {
         ByteRange { start, end }

@@ -126,6 +126,13 @@ fn programs_are_front_end_and_data_node() {
     }
 }
 
+/// In this process, in which the front end is.
+fn is_open(path: &Path) -> bool {
+    let ours = fs::read_dir("/proc/self/fd").unwrap();
+    let mut targets = ours.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    targets.any(|target| target == path)
+}
+
 /// The front end has opened one file when the name goes to another.
 #[test]
 fn a_node_refuses_a_name_that_has_gone_to_another_file() {
@@ -133,11 +140,6 @@ fn a_node_refuses_a_name_that_has_gone_to_another_file() {
     let node = NodeProgram::start(&site, 2);
     let server = site.front_end(&[node.address]);
     let at = |name: &str| site.path().canonicalize().unwrap().join(name);
-    let is_open = |path: &Path| {
-        let ours = fs::read_dir("/proc/self/fd").unwrap();
-        let targets = ours.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
-        targets.into_iter().any(|target| target == path)
-    };
     fs::write(at("f"), b"one").unwrap();
     fs::write(at("other"), b"other").unwrap();
     let mut ftp = server.login();
@@ -252,6 +254,54 @@ fn a_node_that_wakes_up_writes_nothing_any_more() {
         );
         let after = fs::metadata(&path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"what others wrote", "{name}");
+        let changed = |metadata: &fs::Metadata| (metadata.mtime(), metadata.mtime_nsec());
+        assert_eq!(changed(&after), changed(&before), "{name}");
+    }
+}
+
+/// Its client has lost the control connection, which ends the session at once. A session that comes
+/// after it gives the file another name when the node is known to be quiet.
+#[test]
+fn a_node_that_wakes_up_after_its_session_writes_nothing_under_another_name() {
+    let site = Site::new();
+    let node = NodeProgram::start(&site, 2);
+    let server = site.front_end(&[node.address]);
+    for (name, bytes) in [("large", 100_000), ("small", 100)] {
+        eventually("the node is well", || {
+            server.login().call("PASV").code == 227
+        });
+        let path = site.path().canonicalize().unwrap().join(name);
+        let mut ftp = server.login();
+        ftp.expect("MODE E", 200);
+        let mut data = ftp.passive();
+        ftp.send(&format!("STOR /{name}"));
+        ftp.await_code(150);
+        data.write_all(&data_block(0, b"abcd")).unwrap();
+        eventually("the first bytes are written", || {
+            fs::read(&path).is_ok_and(|bytes| bytes == b"abcd")
+        });
+        node.stop();
+        data.write_all(&data_block(4, &pattern(bytes, 1))).unwrap();
+        assert!(is_open(&path));
+        drop(ftp);
+        eventually("the session has ended", || !is_open(&path));
+        let mut ftp = server.login();
+        ftp.expect(&format!("RNFR /{name}"), 350);
+        ftp.expect(&format!("RNTO /whole-{name}"), 250);
+        let path = site.path().join(format!("whole-{name}"));
+        let before = fs::metadata(&path).unwrap();
+        node.signal(Signal::CONT);
+        data.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let ended = data.read(&mut [0; 10]);
+        assert!(
+            !ended
+                .as_ref()
+                .is_err_and(|e| e.kind() == ErrorKind::WouldBlock),
+            "the node has given it up: {ended:?}"
+        );
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"abcd", "{name}");
         let changed = |metadata: &fs::Metadata| (metadata.mtime(), metadata.mtime_nsec());
         assert_eq!(changed(&after), changed(&before), "{name}");
     }

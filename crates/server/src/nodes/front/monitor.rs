@@ -1,6 +1,6 @@
 //! What the process of a session asks its monitor about data nodes.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +12,8 @@ pub(crate) trait NodeMonitor: Send + Sync {
     /// A link to the node for this session; or why there is none.
     fn link(&self, node: &NodeAddress) -> Result<OwnedFd, String>;
     /// See [`super::unfenced::Unfenced`].
-    fn add_unfenced(&self, file: (u64, u64));
-    fn is_unfenced(&self, file: (u64, u64)) -> bool;
+    fn add_unfenced(&self, file: (u64, u64), quiet_in: Duration);
+    fn unfenced(&self, file: (u64, u64)) -> Option<Duration>;
 }
 
 /// The nodes that are well, the least busy first, and why the others are not.

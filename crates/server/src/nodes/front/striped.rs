@@ -191,18 +191,19 @@ impl StripedTransfer {
 
     /// The link of a stripe has ended. `is_told`: by a report.
     fn loses(&mut self, index: usize, is_told: bool) {
-        self.is_cut_off();
+        let quiet_in = self.stripes.links[index].quiet_in(is_told);
+        self.is_cut_off(quiet_in);
         if self.written.is_some() {
-            let quiet_in = self.stripes.links[index].quiet_in(is_told);
             let quiet_at = Instant::now() + quiet_in;
             self.quiet_at = self.quiet_at.max(Some(quiet_at));
         }
     }
 
-    /// What a node does to the file from now on is not known.
-    fn is_cut_off(&self) {
+    /// What a node does to the file from now on is not known, until it knows that it is not heard.
+    fn is_cut_off(&self, quiet_in: Duration) {
         if let Some(file) = self.written {
-            self.stripes.unfenced.add(&self.stripes.user, file);
+            let user = &self.stripes.user;
+            self.stripes.unfenced.add(user, file, quiet_in);
         }
     }
 
@@ -468,8 +469,11 @@ impl Drop for StripedTransfer {
     fn drop(&mut self) {
         if !self.is_over() {
             self.abort();
-            // Nobody waits until they have stopped.
-            self.is_cut_off();
+            // Nobody waits until they have stopped, but those who go on in the file.
+            let parts = self.stripes.links.iter().zip(&self.parts);
+            let running = parts.filter(|(_, part)| !part.is_over);
+            let quiet_in = running.map(|(link, _)| link.quiet_in(false)).max();
+            self.is_cut_off(quiet_in.unwrap_or_default());
         }
     }
 }

@@ -388,7 +388,11 @@ impl Connection {
             FromSession::TurnEnded => state.turns.ended().ok_or(ConnectionError::Turns),
             FromSession::Nodes => self.list_nodes(link).await,
             FromSession::NodeLink { node } => self.open_node_link(link, &node).await,
-            FromSession::AddUnfenced { device, inode } => self.add_unfenced((device, inode)),
+            FromSession::AddUnfenced {
+                device,
+                inode,
+                quiet_in,
+            } => self.add_unfenced((device, inode), quiet_in),
             FromSession::IsUnfenced { device, inode } => {
                 self.tell_unfenced(link, (device, inode)).await
             }

@@ -1,6 +1,6 @@
 //! Data nodes of sessions: the monitor has the links to them, and says there whose session it is.
 
-use std::{os::fd::AsFd as _, sync::Arc};
+use std::{os::fd::AsFd as _, sync::Arc, time::Duration};
 
 use super::{Connection, ConnectionError};
 use crate::{
@@ -53,9 +53,13 @@ impl Connection {
         }
     }
 
-    pub(super) fn add_unfenced(&self, file: (u64, u64)) -> Result<(), ConnectionError> {
+    pub(super) fn add_unfenced(
+        &self,
+        file: (u64, u64),
+        quiet_in: Duration,
+    ) -> Result<(), ConnectionError> {
         let login = self.node_login.as_ref().ok_or(ConnectionError::Session)?;
-        self.nodes()?.unfenced.add(&login.user, file);
+        self.nodes()?.unfenced.add(&login.user, file, quiet_in);
         Ok(())
     }
 
@@ -64,7 +68,8 @@ impl Connection {
         link: &MonitorEnd,
         file: (u64, u64),
     ) -> Result<(), ConnectionError> {
-        let is_unfenced = self.nodes()?.unfenced.has(file);
-        Ok(link.send(&MonitorReply::Unfenced(is_unfenced), &[]).await?)
+        let quiet_in = self.nodes()?.unfenced.quiet_in(file);
+        let reply = MonitorReply::Unfenced { quiet_in };
+        Ok(link.send(&reply, &[]).await?)
     }
 }

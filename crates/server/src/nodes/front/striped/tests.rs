@@ -297,16 +297,16 @@ fn a_file_is_unfenced_when_a_node_is_lost_that_writes_it() {
     let mut bench = Bench::new(2, Shares::Whole, &request(receive(), TypeCode::Image));
     bench.ready(0);
     assert!(matches!(bench.event(), TransferEvent::Ready { .. }));
-    assert!(!bench.unfenced.has(bench.file));
+    assert!(!bench.unfenced.quiet_in(bench.file).is_some());
     bench.reports[0] = None;
     bench.done(1, 7, |_| {});
     assert!(bench.report().result.is_err());
-    assert!(bench.unfenced.has(bench.file));
+    assert!(bench.unfenced.quiet_in(bench.file).is_some());
     // Also where nobody waits for the end.
     let bench = Bench::new(1, Shares::Whole, &request(receive(), TypeCode::Image));
     let (unfenced, file) = (Arc::clone(&bench.unfenced), bench.file);
     drop(bench);
-    assert!(unfenced.has(file));
+    assert!(unfenced.quiet_in(file).is_some());
 }
 
 /// A session that has a process of its own: the monitor waits where it loses a node, and reports
@@ -332,6 +332,17 @@ fn the_end_of_a_link_that_was_not_reported_is_waited_for() {
         }
         assert!(bench.transfer.is_over());
     }
+}
+
+/// The control connection of the client is lost, and nobody waits for the end of its transfer.
+#[test]
+fn a_transfer_that_is_dropped_leaves_the_lease_of_its_nodes_behind() {
+    let receive = request(receive(), TypeCode::Image);
+    let bench = Bench::try_new(2, Shares::Whole, &receive, true).unwrap();
+    let (unfenced, file) = (Arc::clone(&bench.unfenced), bench.file);
+    let before = Instant::now();
+    drop(bench);
+    assert!(unfenced.quiet_at(file).unwrap() >= before + QUIET_MAX);
 }
 
 #[test]
