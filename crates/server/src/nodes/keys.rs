@@ -21,6 +21,18 @@ pub enum NodeKeyError {
     /// It exists.
     #[error("{0} exists already, and is not replaced: name another --directory, or add --force")]
     Exists(PathBuf),
+    /// Its certificate and key are not of one pair, or one is missing.
+    #[error(
+        "{} and {} are not a pair, as a node-key that was cut off leaves them: make both \
+         again with --force, or name another --directory",
+        .cert.display(), .key.display()
+    )]
+    Apart {
+        /// The certificate.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
     /// There is no authority that could issue it.
     #[error("no authority ({0}): make one first with `godwitd node-key ca`")]
     NoAuthority(CredentialError),
@@ -104,10 +116,17 @@ impl NodeKeys {
 
     /// Before a key is made for nothing.
     fn check(&self, name: &str) -> Result<(), NodeKeyError> {
+        let [cert, key] = self.files(name);
         let there = |path: &PathBuf| path.symlink_metadata().is_ok();
-        match self.files(name).into_iter().find(there) {
-            Some(path) if !self.force => Err(NodeKeyError::Exists(path)),
-            _ => Ok(()),
+        let load = |cert, key| files::load_pair(cert, key, None);
+        match (there(&cert), there(&key)) {
+            _ if self.force => Ok(()),
+            (false, false) => Ok(()),
+            (false, true) => Err(NodeKeyError::Apart { cert, key }),
+            (true, true) if matches!(load(&cert, &key), Err(error) if is_apart(&error)) => {
+                Err(NodeKeyError::Apart { cert, key })
+            }
+            (true, _) => Err(NodeKeyError::Exists(cert)),
         }
     }
 
@@ -120,7 +139,8 @@ impl NodeKeys {
         let [cert, key] = self.files(name);
         let pem = credential.key().private_key_to_pem_pkcs8();
         let pem = pem.map_err(CredentialError::from)?;
-        // The key first: a certificate without one is of no use.
+        // The key first: a certificate without one is of no use. A crash between both leaves two
+        // that are not a pair: who loads them says so, and so does the next call.
         self.write_one(&key, &pem, 0o600)?;
         let pem = credential.certificate().as_x509().to_pem();
         let pem = pem.map_err(CredentialError::from)?;
@@ -137,6 +157,15 @@ impl NodeKeys {
     /// Also where it has come there meanwhile, nothing is replaced unless that is meant.
     fn write_one(&self, path: &Path, pem: &[u8], mode: u32) -> Result<(), CredentialError> {
         files::write(path, pem, mode, self.force)
+    }
+}
+
+/// The key is not that of the certificate.
+pub(super) fn is_apart(error: &CredentialError) -> bool {
+    match error {
+        CredentialError::In { fault, .. } => is_apart(fault),
+        CredentialError::KeyMismatch { .. } => true,
+        _ => false,
     }
 }
 
@@ -163,6 +192,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
+    use crate::{config::NodeTls, nodes::tls::FrontTls};
 
     fn keys(directory: &Path) -> NodeKeys {
         NodeKeys {
@@ -216,6 +246,53 @@ mod tests {
             5,
             "no other files"
         );
+    }
+
+    /// A crash between the two replacements of a forced call, or after the first file of a pair.
+    #[test]
+    fn a_pair_that_was_cut_off_is_noticed_and_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (keys, now) = (keys(folder.path()), SystemTime::now());
+        let host = ["dtn1".to_owned()];
+        keys.authority("Site", now).unwrap();
+        keys.issue("dtn1", &host, now).unwrap();
+        let forced = NodeKeys {
+            force: true,
+            ..keys.clone()
+        };
+        let pair = [(at("dtn1.pem"), at("dtn1.key"))];
+        let load = || files::load_first_pair(&pair, None, now);
+        // Only the key is new.
+        let before = fs::read(at("dtn1.pem")).unwrap();
+        forced.issue("dtn1", &host, now).unwrap();
+        fs::write(at("dtn1.pem"), before).unwrap();
+        assert!(is_apart(&load().unwrap_err()));
+        let tls = NodeTls {
+            cert: at("dtn1.pem"),
+            key: at("dtn1.key"),
+            authorities: at("site-ca.pem"),
+        };
+        let error = FrontTls::load(&tls).err().unwrap();
+        assert!(error.to_string().contains("--force"), "{error}");
+        let error = keys.issue("dtn1", &host, now).unwrap_err();
+        assert!(matches!(error, NodeKeyError::Apart { .. }), "{error}");
+        assert!(error.to_string().contains("--force"), "{error}");
+        forced.issue("dtn1", &host, now).unwrap();
+        load().unwrap();
+        // The certificate was never made.
+        fs::remove_file(at("dtn1.pem")).unwrap();
+        let error = keys.issue("dtn1", &host, now).unwrap_err();
+        assert!(matches!(error, NodeKeyError::Apart { .. }), "{error}");
+        forced.issue("dtn1", &host, now).unwrap();
+        load().unwrap();
+        // So with the authority, whose certificates are then worth nothing.
+        let before = fs::read(at("site-ca.pem")).unwrap();
+        forced.authority("Site", now).unwrap();
+        fs::write(at("site-ca.pem"), before).unwrap();
+        let error = forced.issue("dtn1", &host, now).unwrap_err();
+        assert!(matches!(error, NodeKeyError::NoAuthority(_)), "{error}");
+        assert!(error.to_string().contains("does not belong"), "{error}");
     }
 
     #[test]

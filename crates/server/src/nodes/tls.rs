@@ -18,6 +18,7 @@ use godwit_gsi::{
 use godwit_tls_stream::TlsStream;
 use tokio::{net::TcpStream, task::spawn_blocking};
 
+use super::keys::is_apart;
 use crate::config::NodeTls;
 
 /// Why there is no TLS for node links.
@@ -26,6 +27,18 @@ pub enum NodeTlsError {
     /// Certificate or key.
     #[error("node-cert, node-key: {0}")]
     Credential(#[from] CredentialError),
+    /// They are not of one pair.
+    #[error(
+        "node-cert, node-key: {} and {} are not a pair: name those of one, or, after a \
+         `godwitd node-key` that was cut off, repeat it with --force",
+        .cert.display(), .key.display()
+    )]
+    Apart {
+        /// The certificate.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
     /// The authorities cannot be read.
     #[error("node-ca: cannot read {path}: {error}")]
     Read {
@@ -128,7 +141,14 @@ impl NodeEndTls {
 
 fn load(settings: &NodeTls) -> Result<(Credential, Arc<dyn Anchors>), NodeTlsError> {
     let pair = [(settings.cert.clone(), settings.key.clone())];
-    let credential = files::load_first_pair(&pair, None, SystemTime::now())?;
+    let credential = files::load_first_pair(&pair, None, SystemTime::now());
+    let credential = credential.map_err(|error| match is_apart(&error) {
+        true => NodeTlsError::Apart {
+            cert: settings.cert.clone(),
+            key: settings.key.clone(),
+        },
+        false => NodeTlsError::Credential(error),
+    })?;
     let authorities = authorities_of(&settings.authorities)?;
     Ok((credential, Arc::new(authorities)))
 }
