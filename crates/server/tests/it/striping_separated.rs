@@ -6,11 +6,15 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
     path::PathBuf,
     process::Command,
+    thread,
     time::SystemTime,
 };
 
 use godwit_gsi::cert::files;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    thread::{CapabilitySet, remove_capability_from_bounding_set},
+};
 
 use crate::{
     client::{EOD, EOF, Ftp, block, comma_address, connect, data_block, listen},
@@ -96,6 +100,58 @@ impl Cluster {
         })
         .collect()
     }
+}
+
+/// Root gets the rights of all others nowhere, as on a file system that maps it to another account.
+fn squashed<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    // The bounding set is that of a thread, and of the programs that it starts.
+    thread::scope(|scope| {
+        let squashed = scope.spawn(|| {
+            for capability in [
+                CapabilitySet::DAC_OVERRIDE,
+                CapabilitySet::DAC_READ_SEARCH,
+                CapabilitySet::FOWNER,
+            ] {
+                remove_capability_from_bounding_set(capability).unwrap();
+            }
+            work()
+        });
+        squashed.join().unwrap()
+    })
+}
+
+/// Root needs the folder itself for a moment, for the question that shows which nodes are well, and
+/// nothing below it.
+#[test]
+fn root_needs_no_rights_in_the_folders_of_users() {
+    let Some(cluster) = squashed(|| cluster(&[])) else {
+        return;
+    };
+    let root = &cluster.root;
+    let mut ftp = cluster.log_in(JO);
+    let host = |ftp: &mut Ftp| ftp.call("PASV").code;
+    eventually("the nodes are well", || host(&mut ftp) == 227);
+    chown(root, Some(uid(KIM)), None).unwrap();
+    let mut said = String::new();
+    eventually("no node is well", || {
+        let reply = ftp.call("PASV");
+        said = reply.text();
+        reply.code == 425
+    });
+    assert!(said.contains("root_squash"), "{said}");
+    assert!(said.contains("Permission denied"), "{said}");
+    fs::set_permissions(root, fs::Permissions::from_mode(0o1777)).unwrap();
+    eventually("the nodes are well again", || host(&mut ftp) == 227);
+    // The folder of the user is closed to root.
+    assert_eq!(ftp.put("STOR /jo/part", b"one").code, 226);
+    ftp.expect("RNFR /jo/part", 350);
+    ftp.expect("RNTO /jo/f", 250);
+    assert_eq!(ftp.get("RETR /jo/f"), b"one");
+    ftp.expect("MODE E", 200);
+    let reply = ftp.expect("SPAS", 229);
+    assert_eq!(reply.lines.len(), 2 + cluster.nodes.len(), "{reply:?}");
+    let file = fs::metadata(root.join("jo").join("f")).unwrap();
+    assert_eq!(file.uid(), uid(JO));
 }
 
 #[test]

@@ -191,10 +191,7 @@ impl Nodes {
         let sign = match made {
             Ok(made) => Arc::new(made),
             Err(why) => {
-                let why = format!(
-                    "this front end cannot make the file by which nodes show that they see the \
-                     root: {why}; its account must be able to write there"
-                );
+                let why = cannot_make(&why, rustix::process::geteuid().is_root());
                 self.nodes.iter().for_each(|node| node.leave_out(&why));
                 self.checked.send_replace(true);
                 return;
@@ -262,6 +259,22 @@ impl NodeSource for Nodes {
 
 async fn within<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     (timeout(ANSWER_LIMIT, work).await).unwrap_or_else(|_| Err(no_answer()))
+}
+
+/// Why no node can show that it sees the root.
+fn cannot_make(why: &str, is_root: bool) -> String {
+    let remedy = match is_root {
+        true => {
+            "root may not write there, as where NFS maps it to another account (root_squash): \
+             let that account write at the root, and nowhere below it, or export without \
+             root_squash"
+        }
+        false => "its account must be able to write there",
+    };
+    format!(
+        "this front end cannot make the file by which nodes show that they see the root: {why}; \
+         {remedy}"
+    )
 }
 
 /// A file by which nodes show that they see the root.
