@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::MetadataExt as _,
     path::Path,
     process::{Child, Command, Stdio},
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{
     client::{EOD, EOF, block, comma_address, connect, data_block},
     harness::{TestServer, eventually, pattern},
-    nodes::Site,
+    nodes::{Site, TestNode},
     program::{Program, field, godwitd},
 };
 
@@ -350,6 +350,43 @@ fn globus_url_copy_stores_and_fetches_striped() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn globus_url_copy_stores_and_fetches_striped_over_ipv6() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        println!("skipped: this machine has no IPv6");
+        return;
+    }
+    let site = Site::new();
+    let nodes = [2, 3].map(|number| {
+        let mut settings = site.node_settings(number);
+        let node = settings.node.as_mut().unwrap();
+        node.listen = "[::1]:0".parse().unwrap();
+        node.tls = site.tls(&format!("dtn{number}"), &["::1"]);
+        TestNode::start(settings)
+    });
+    let server = site.front_end_with(&nodes.each_ref().map(|node| node.address), |settings| {
+        settings.listen = vec!["[::1]:0".parse().unwrap()];
+    });
+    let mut ftp = server.login();
+    ftp.expect("MODE E", 200);
+    let reply = ftp.expect("SPAS 2", 229);
+    let lines = &reply.lines[1..3];
+    assert!(lines.iter().all(|l| l.starts_with("|2|::1|")), "{reply:?}");
+    assert_ne!(lines[0], lines[1]);
+    let local = tempfile::tempdir().unwrap();
+    let bytes = pattern(20_000_000, 9);
+    fs::write(local.path().join("f"), &bytes).unwrap();
+    let file = |name: &str| format!("file://{}", local.path().join(name).display());
+    let at = url(&server, "g");
+    let options = ["-ipv6", "-stripe", "-p", "2"];
+    if !guc(&[&options[..], &[&file("f"), &at]].concat()) {
+        return;
+    }
+    assert!(fs::read(site.path().join("g")).unwrap() == bytes);
+    assert!(guc(&[&options[..], &[&at, &file("h")]].concat()));
+    assert!(fs::read(local.path().join("h")).unwrap() == bytes);
 }
 
 #[test]
