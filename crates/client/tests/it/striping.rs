@@ -1,6 +1,16 @@
 //! Servers with several addresses for the data of one transfer, and servers that only say so.
 
-use std::{fs, net::SocketAddr};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use godwit_server::{
+    Anonymous, DataNode, DataNodes, NodeAddress, NodeKeys, NodeSettings, NodeTls, ServerSettings,
+};
 
 use crate::harness::{Ran, Served, bytes, run, text};
 use crate::interposed::interposed;
@@ -211,4 +221,82 @@ fn stripes_of_ipv6_are_asked_for() {
         let ran = copy(&[], source, &to.url(""), &to);
         assert!(ran.err.contains("-> SPAS 2"), "{}", ran.err);
     }
+}
+
+/// Data nodes in this process, all with the address of loopback, which end with it.
+fn nodes_of(settings: &mut ServerSettings, keys: &Path, listen: &[&str]) {
+    let made = NodeKeys {
+        directory: keys.to_owned(),
+        lifetime: Duration::from_secs(3600),
+        force: false,
+    };
+    let now = SystemTime::now();
+    made.authority("Site", now).unwrap();
+    let tls = |name: &str, host: &str| {
+        let pair = made.issue(name, &[host.to_owned()], now).unwrap();
+        NodeTls {
+            cert: pair.cert,
+            key: pair.key,
+            authorities: keys.join("site-ca.pem"),
+        }
+    };
+    let mut addresses = Vec::new();
+    for (number, listen) in listen.iter().enumerate() {
+        let listen: SocketAddr = listen.parse().unwrap();
+        let node = NodeSettings {
+            listen,
+            front_ends: vec!["/O=Site/CN=front".to_owned()],
+            users: None,
+            tls: tls(&format!("dtn{number}"), &listen.ip().to_string()),
+        };
+        let mut of_node = ServerSettings::new(&settings.root, Anonymous::Off);
+        of_node.data_address = settings.data_address.clone();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let node = DataNode::bind(of_node, &node).unwrap();
+                sender.send(node.local_addr()).unwrap();
+                node.run(std::future::pending()).await;
+            });
+        });
+        let address = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        addresses.push(address.to_string().parse::<NodeAddress>().unwrap());
+    }
+    settings.data_nodes = Some(DataNodes {
+        addresses,
+        tls: tls("front", "front.example"),
+    });
+}
+
+fn has_ipv6() -> bool {
+    let has = TcpListener::bind("[::1]:0").is_ok();
+    if !has {
+        println!("skipped: this machine has no IPv6");
+    }
+    has
+}
+
+/// From all nodes, and to all.
+#[test]
+fn nodes_of_ipv6_move_files_striped() {
+    if !has_ipv6() {
+        return;
+    }
+    let keys = tempfile::tempdir().unwrap();
+    let served = Served::start_at("[::1]:0", |settings| {
+        nodes_of(settings, keys.path(), &["[::1]:0"; 2]);
+    });
+    let ran = copy(&[], None, &served.url(""), &served);
+    assert!(ran.err.contains("-> SPAS 2"), "{}", ran.err);
+    assert!(ran.err.matches("|2|::1|").count() >= 2, "{}", ran.err);
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("back");
+    let ran = run(&["cp", "-vv", &served.url("/g"), text(&local)]).expect(0, &[]);
+    assert!(ran.err.contains("-> SPOR |2|::1|"), "{}", ran.err);
+    assert!(fs::read(&local).unwrap() == bytes(LARGE, 3));
 }
