@@ -220,7 +220,10 @@ pub fn add(path: &Path, user: &str, home: &str, reads_only: bool) -> Result<NewK
         return Err(refused("a line has no line end"));
     }
     Key::parse(&line).map_err(refused)?;
-    rewrite(path, |lines| lines.push(line))?;
+    rewrite(path, |lines| {
+        lines.push(line);
+        Ok(())
+    })?;
     Ok(NewKey { access, secret })
 }
 
@@ -229,19 +232,22 @@ pub fn add(path: &Path, user: &str, home: &str, reads_only: bool) -> Result<NewK
 /// # Errors
 /// When the file stays as it was.
 pub fn remove(path: &Path, access: &str) -> Result<(), KeyError> {
-    let mut is_known = false;
     let is_of_key = |line: &String| line.split(':').next() == Some(access);
     rewrite(path, |lines| {
-        is_known = lines.iter().any(is_of_key);
+        let count = lines.len();
         lines.retain(|line| !is_of_key(line));
-    })?;
-    match is_known {
-        true => Ok(()),
-        false => Err(KeyError::Unknown(access.to_owned())),
-    }
+        match lines.len() < count {
+            true => Ok(()),
+            false => Err(KeyError::Unknown(access.to_owned())),
+        }
+    })
 }
 
-fn rewrite(path: &Path, change: impl FnOnce(&mut Vec<String>)) -> Result<(), KeyError> {
+/// Leaves the file alone where `change` fails.
+fn rewrite(
+    path: &Path,
+    change: impl FnOnce(&mut Vec<String>) -> Result<(), KeyError>,
+) -> Result<(), KeyError> {
     let text = match read_text(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         read => read.map_err(|error| KeyError::Read {
@@ -250,14 +256,17 @@ fn rewrite(path: &Path, change: impl FnOnce(&mut Vec<String>)) -> Result<(), Key
         })?,
     };
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
-    change(&mut lines);
+    change(&mut lines)?;
     lines.push(String::new());
     Ok(files::write_private(path, lines.join("\n").as_bytes())?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _};
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    };
 
     use super::*;
 
@@ -283,8 +292,16 @@ mod tests {
         assert!(fs::read_to_string(&path).unwrap().starts_with("# kept\n"));
         let keys = KeyCache::default().read(&path).unwrap();
         assert!(keys.get(&first.access).is_none() && keys.get(&second.access).is_some());
+        let file = fs::metadata(&path).unwrap().ino();
         let gone = remove(&path, &first.access);
         assert!(matches!(gone, Err(KeyError::Unknown(_))));
+        assert_eq!(
+            fs::metadata(&path).unwrap().ino(),
+            file,
+            "it is not rewritten"
+        );
+        let missing = folder.path().join("missing");
+        assert!(remove(&missing, &first.access).is_err() && !missing.exists());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(KeyCache::default().read(&path).is_err() && check(&path).is_err());
         assert!(add(&path, "jo", "/", false).is_err());

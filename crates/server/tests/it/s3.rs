@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write as _,
+    os::unix::fs::PermissionsExt as _,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -343,6 +344,23 @@ fn requests_that_are_not_signed_right_are_refused() {
 }
 
 #[test]
+fn keys_that_cannot_be_read_are_not_the_clients_fault() {
+    let door = Door::new();
+    door.server().write("b/f", b"x");
+    let open = fs::Permissions::from_mode(0o644);
+    let closed = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(door.keys(), open).unwrap();
+    // More than the failures after which an address has to pause.
+    for _ in 0..12 {
+        let answer = door.ask("GET", "/b/f", "", b"");
+        assert_eq!(answer.header("retry-after"), "10");
+        refused(answer, 503, "ServiceUnavailable");
+    }
+    fs::set_permissions(door.keys(), closed).unwrap();
+    door.ask("GET", "/b/f", "", b"").is(200);
+}
+
+#[test]
 fn signed_urls_are_good_until_they_expire() {
     let door = Door::new();
     door.server().write("b/f", b"0123456789");
@@ -492,6 +510,13 @@ fn many_keys_are_removed_by_one_request() {
         "{answer}"
     );
     assert_eq!(names(&door.site, "b"), ["h"]);
+    // The answer could not name one of them: none is removed.
+    let unnamed = format!("<Delete>{}{}</Delete>", object("h"), object("x\u{7f}"));
+    refused(
+        door.ask("POST", "/b?delete=", "", unnamed.as_bytes()),
+        400,
+        "InvalidArgument",
+    );
     let many = format!("<Delete>{}</Delete>", object("h").repeat(1001));
     refused(
         door.ask("POST", "/b?delete=", "", many.as_bytes()),

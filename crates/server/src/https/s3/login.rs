@@ -101,15 +101,23 @@ impl HttpConnection {
     async fn key_of(&self, access: &str) -> Result<Option<Key>, S3Error> {
         let (service, access) = (Arc::clone(&self.service), access.to_owned());
         let found = spawn_blocking(move || {
-            let file = service.settings.s3_keys.as_ref()?;
+            let Some(file) = service.settings.s3_keys.as_ref() else {
+                return Ok(None);
+            };
             let keys = service.s3_keys.read(file).inspect_err(|error| {
                 error!(?file, %error, "no key of S3 counts: cannot use the file");
             });
-            keys.ok()?.get(&access).cloned()
+            keys.map(|keys| keys.get(&access).cloned())
         });
-        found.await.map_err(|_| {
+        let found = found.await.map_err(|_| {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             S3Error::new(status, "InternalError", "see the log of the server")
+        })?;
+        // Not the client's fault: it does not count as a login that failed.
+        found.map_err(|_| {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let text = "the server cannot read its keys: see its log";
+            S3Error::new(status, "ServiceUnavailable", text)
         })
     }
 

@@ -1,5 +1,7 @@
 //! Errors, with the codes of S3.
 
+use std::time::Duration;
+
 use godwit_http::{dav::BadXml, s3::written::Answer};
 use godwit_proto::error::StorageFailure;
 use hyper::{StatusCode, header};
@@ -10,6 +12,9 @@ use super::{
     xml,
 };
 use crate::observe::class::Class;
+
+/// When a client may come back that the server has no place for.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a request is not carried out.
 #[derive(Clone, Debug)]
@@ -116,6 +121,9 @@ impl S3Error {
                 header::CONTENT_RANGE,
                 format!("bytes */{size}"),
             );
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            set(&mut answer, header::RETRY_AFTER, PAUSE.as_secs());
         }
         answer
     }

@@ -25,6 +25,11 @@ pub(super) async fn remove_all(
     let body = body.whole(XML_BYTES_MAX).await?;
     let (keys, is_quiet) = read_deleting(&body)?;
     let mut answer = Answer::new("DeleteResult");
+    // A key that no answer can name would end the work half done.
+    for key in &keys {
+        let named = Answer::new("Deleted").key("Key", key.as_bytes());
+        named.map_err(|why| S3Error::argument(&why.to_string()))?;
+    }
     for key in keys {
         let removed = match ObjectPlace::within(bucket, &directory, key.as_bytes()) {
             Ok(place) => remove(session, &place, &HeaderMap::new()).await,
@@ -40,7 +45,6 @@ pub(super) async fn remove_all(
                 Ok(())
             }),
         };
-        // It came in XML.
         written.map_err(|why| S3Error::argument(&why.to_string()))?;
     }
     Ok(xml(StatusCode::OK, answer.finish()))
