@@ -107,6 +107,7 @@ fn status_of(errno: i32) -> StatusCode {
         (Errno::ISDIR, StatusCode::METHOD_NOT_ALLOWED),
         (Errno::NOTEMPTY, StatusCode::CONFLICT),
         (Errno::INVAL, StatusCode::CONFLICT),
+        (Errno::AGAIN, StatusCode::SERVICE_UNAVAILABLE),
         (Errno::BUSY, StatusCode::CONFLICT),
         (Errno::TXTBSY, StatusCode::CONFLICT),
         (Errno::NAMETOOLONG, StatusCode::BAD_REQUEST),

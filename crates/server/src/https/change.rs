@@ -16,10 +16,10 @@ use godwit_http::{
 use godwit_proto::{FtpPath, error::StorageFailure};
 use hyper::{HeaderMap, StatusCode, body::Incoming, header};
 use rustix::io::Errno;
-use tokio::sync::Semaphore;
 
 use super::{
     answer::{HttpAnswer, Rejected, check_change, empty, header_text},
+    long_calls::{WAIT_LIMIT, turn},
     parts,
     put::{Partial, temporary_sibling},
     received::whole,
@@ -30,9 +30,6 @@ use crate::{
     storage::failure,
     transfers::checksums::blocking,
 };
-
-/// Removals and copies at a time: each keeps a thread as long as it takes.
-static LONG_CALLS: Semaphore = Semaphore::const_new(32);
 
 /// Bytes that a copy reads at a time.
 const COPY_BYTES: usize = 1 << 20;
@@ -298,8 +295,7 @@ pub(super) async fn long_call<T: Send + 'static>(
     session: &HttpSession,
     work: impl FnOnce(&dyn Storage, &AtomicBool) -> Result<T, StorageFailure> + Send + 'static,
 ) -> Result<T, StorageFailure> {
-    // The semaphore is never closed.
-    let turn = LONG_CALLS.acquire().await.ok();
+    let turn = turn(&session.long_calls, WAIT_LIMIT).await?;
     let stop = StopOnDrop(Arc::default());
     let (storage, stopped) = (session.storage(), Arc::clone(&stop.0));
     blocking(move || {

@@ -24,6 +24,7 @@ mod connection;
 mod get;
 mod issue;
 mod listing;
+mod long_calls;
 mod parts;
 mod propfind;
 mod put;

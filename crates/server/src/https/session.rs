@@ -15,10 +15,10 @@ use hyper::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, WWW_AUTHENTICATE},
 };
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
-use super::{answer::Rejected, record::Recorder};
+use super::{answer::Rejected, long_calls::long_calls_of, record::Recorder};
 use crate::{
     access::{
         admission::ConnectionPermit,
@@ -80,7 +80,9 @@ pub(super) struct HttpSession {
     /// Issues tokens with a part of the account's rights; `None`: there are none.
     issuer: Option<Issuer>,
     /// With whom the user shares what is limited.
-    sharing: String,
+    pub(super) sharing: String,
+    /// What the account may have of the threads for long calls.
+    pub(super) long_calls: Arc<Semaphore>,
     writes: bool,
     /// The client has shown no credentials.
     is_anonymous: bool,
@@ -339,6 +341,7 @@ impl HttpConnection {
             copies: service.copies.clone(),
             issues_tokens: service.issuer.is_some(),
             issuer,
+            long_calls: long_calls_of(&sharing),
             sharing,
             data_limit: service.settings.data_limit,
             writes: account.writable,

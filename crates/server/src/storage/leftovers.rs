@@ -147,7 +147,7 @@ fn sweep_uploads(all: OwnedFd, before: SystemTime, swept: &mut Swept) -> Result<
     while let Some(entry) = uploads.read() {
         let entry = entry?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
+        if !is_upload(name.to_bytes()) {
             continue;
         }
         let removed = remove_upload(all.as_fd(), name, before);
@@ -186,6 +186,12 @@ fn remove_upload(all: BorrowedFd<'_>, name: &CStr, before: SystemTime) -> Result
     }
     unlinkat(all, name, AtFlags::REMOVEDIR)?;
     Ok(true)
+}
+
+/// Whether an upload has this name: 24 bytes in base64 for URLs.
+pub(crate) fn is_upload(name: &[u8]) -> bool {
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    name.len() == 32 && name.iter().all(is_digit)
 }
 
 fn changed(stat: &Stat) -> SystemTime {
@@ -232,7 +238,8 @@ mod tests {
     fn an_upload_is_removed_when_nothing_of_it_is_new() {
         let folder = tempfile::tempdir().unwrap();
         let uploads = folder.path().join("bucket").join(UPLOADS);
-        for id in ["one", "two"] {
+        let (one, two) = ("1".repeat(32), "2-_".repeat(10) + "zz");
+        for id in [&*one, &*two, "other"] {
             fs::create_dir_all(uploads.join(id)).unwrap();
             fs::write(uploads.join(id).join("manifest"), "").unwrap();
             fs::write(uploads.join(id).join("00001"), "").unwrap();
@@ -241,10 +248,14 @@ mod tests {
         let now = SystemTime::now();
         let day = Duration::from_secs(24 * 3600);
         assert_eq!(sweep(folder.path(), now - day).unwrap().removed, 0);
-        assert!(uploads.join("one/00001").exists());
+        assert!(uploads.join(&one).join("00001").exists());
         let swept = sweep(folder.path(), now + day).unwrap();
         assert_eq!((swept.removed, swept.failed), (2, 0));
-        assert!(!uploads.join("one").exists() && !uploads.join("two").exists());
+        assert!(!uploads.join(&one).exists() && !uploads.join(&two).exists());
         assert!(uploads.join("no upload").exists());
+        assert!(
+            uploads.join("other/00001").exists(),
+            "it is another program's"
+        );
     }
 }

@@ -612,6 +612,14 @@ fn parts_become_an_object_when_all_are_there() {
         (uploads.len(), &*uploads[0].key, &uploads[0].id),
         (1, &b"d/f"[..], &id)
     );
+    // There is nothing to go on behind a page that has nothing.
+    for target in [
+        "/b?uploads=&max-uploads=0",
+        &format!("/b/d/f?max-parts=0&uploadId={id}"),
+    ] {
+        let none = door.ask("GET", target, "", b"").is(200).text();
+        assert!(none.contains("<IsTruncated>false<"), "{none}");
+    }
     let complete = |parts: &[godwit_http::s3::answers::Part], head: &str| {
         let target = format!("/b/d/f?uploadId={id}");
         door.ask("POST", &target, head, completing(parts.iter()).as_bytes())

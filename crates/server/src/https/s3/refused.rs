@@ -148,6 +148,7 @@ impl From<StorageFailure> for S3Error {
             (Errno::KEYEXPIRED, 403, "AccessDenied"),
             (Errno::EXIST, 412, "PreconditionFailed"),
             (Errno::ISDIR, 409, "InvalidRequest"),
+            (Errno::AGAIN, 503, "SlowDown"),
             (Errno::BUSY, 409, "OperationAborted"),
             (Errno::TXTBSY, 409, "OperationAborted"),
             (Errno::NAMETOOLONG, 400, "KeyTooLongError"),

@@ -11,7 +11,9 @@ use std::{sync::Arc, time::SystemTime};
 use base64::{
     Engine as _, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD,
 };
-use godwit_engine::storage::{FastPath, File, FileKind, Metadata, Storage, WriteMode};
+use godwit_engine::storage::{
+    FastPath, File, FileKind, Metadata, Storage, WriteMode, digest::Digest,
+};
 use godwit_http::s3::{
     PART_BYTES_MAX,
     answers::Part,
@@ -45,15 +47,29 @@ use super::{
 use crate::{
     access::rights::Operation,
     observe::event::What,
-    storage::{failure, leftovers::UPLOADS},
+    storage::{
+        failure,
+        leftovers::{UPLOADS, is_upload},
+    },
     transfers::checksums::blocking,
 };
 
-/// Uploads of a bucket that are open at a time.
+/// Uploads of an account that are open in a bucket at a time.
 const UPLOADS_MAX: usize = 1000;
 
-/// Random bytes of the name of an upload.
+/// Those of all accounts: a listing reads them all.
+const UPLOADS_OF_BUCKET_MAX: usize = 10_000;
+
+/// Bytes of the name of an upload: random ones behind those of its account.
 const ID_BYTES: usize = 24;
+
+const ACCOUNT_BYTES: usize = 6;
+
+/// How often an upload is begun while the ends of others remove the directory of all.
+const BEGINNINGS_MAX: usize = 100;
+
+/// How often a directory is removed that parts still arrive in.
+const REMOVALS_MAX: usize = 3;
 
 const MANIFEST: &str = "manifest";
 
@@ -122,10 +138,11 @@ pub(super) async fn create(
     };
     let bucket = bucket::find(session, &place.bucket).await?;
     let storage = Arc::clone(&session.unscoped);
-    let made = blocking(move || begin(&*storage, &bucket, &manifest));
+    let account = session.sharing.clone();
+    let made = blocking(move || begin(&*storage, &bucket, &account, &manifest));
     let Some((id, directory)) = made.await? else {
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        let text = "the bucket has too many open uploads: abort some";
+        let text = "the account, or the bucket, has too many open uploads: abort some";
         return Err(S3Error::new(status, "SlowDown", text));
     };
     let parents = [directory.parent(), Some(directory)];
@@ -144,26 +161,80 @@ pub(super) async fn create(
 fn begin(
     storage: &dyn Storage,
     bucket: &FtpPath,
+    account: &str,
     manifest: &Manifest,
 ) -> Result<Option<(String, FtpPath)>, StorageFailure> {
     let all = directory_of_all(bucket)?;
-    match storage.create_dir(&all) {
+    let Some(id) = new_id(storage, &all, account)? else {
+        return Ok(None);
+    };
+    let directory = named(&all, &id)?;
+    let mut made = make(storage, &all, &directory);
+    for _ in 1..BEGINNINGS_MAX {
+        match made {
+            // The last upload has ended, and its end has removed the directory of all.
+            Err(failure) if is_gone(&failure) => made = make(storage, &all, &directory),
+            _ => break,
+        }
+    }
+    if made.is_err() {
+        // Others may be in it.
+        drop(storage.remove_dir(&all));
+    }
+    made?;
+    let write = || {
+        let file = storage.open_write(&named(&directory, MANIFEST)?, WriteMode::New)?;
+        let text = serde_json::to_vec(manifest).unwrap_or_default();
+        file.write_all_at(0, &text)
+    };
+    let written = write();
+    if written.is_err() {
+        // The first failure is told.
+        drop(storage.remove_tree(&directory));
+        drop(storage.remove_dir(&all));
+    }
+    written?;
+    Ok(Some((id, directory)))
+}
+
+fn make(storage: &dyn Storage, all: &FtpPath, directory: &FtpPath) -> Result<(), StorageFailure> {
+    match storage.create_dir(all) {
         Err(failure) if failure.errno == Errno::EXIST.raw_os_error() => {}
         made => made?,
     }
-    if storage.list(&all)?.take(UPLOADS_MAX).count() == UPLOADS_MAX {
-        return Ok(None);
+    storage.create_dir(directory)
+}
+
+/// A name that says whose upload it is. `None`: there are too many.
+fn new_id(
+    storage: &dyn Storage,
+    all: &FtpPath,
+    account: &str,
+) -> Result<Option<String>, StorageFailure> {
+    let mut bytes = [0; ID_BYTES];
+    let (of_account, random) = bytes.split_at_mut(ACCOUNT_BYTES);
+    let mut digest = Digest::new(ChecksumAlgorithm::Sha256);
+    digest.update(account.as_bytes());
+    let digits = digest.finish();
+    for (byte, digits) in of_account.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        let digits = std::str::from_utf8(digits).unwrap_or_default();
+        *byte = u8::from_str_radix(digits, 16).unwrap_or_default();
     }
-    let mut random = [0; ID_BYTES];
-    getrandom(&mut random, GetRandomFlags::empty())
-        .map_err(|errno| failure(errno, "name an upload"))?;
-    let id = URL_SAFE_NO_PAD.encode(random);
-    let directory = named(&all, &id)?;
-    storage.create_dir(&directory)?;
-    let file = storage.open_write(&named(&directory, MANIFEST)?, WriteMode::New)?;
-    let text = serde_json::to_vec(manifest).unwrap_or_default();
-    file.write_all_at(0, &text)?;
-    Ok(Some((id, directory)))
+    getrandom(random, GetRandomFlags::empty()).map_err(|errno| failure(errno, "name an upload"))?;
+    let of_account = URL_SAFE_NO_PAD.encode(of_account);
+    let (mut count, mut own) = (0, 0);
+    let listed = match storage.list(all) {
+        Err(failure) if is_gone(&failure) => None,
+        listed => Some(listed?),
+    };
+    for entry in listed.into_iter().flatten() {
+        let is_own = entry?.0.starts_with(of_account.as_bytes());
+        (count, own) = (count + 1, own + usize::from(is_own));
+        if count >= UPLOADS_OF_BUCKET_MAX || own >= UPLOADS_MAX {
+            return Ok(None);
+        }
+    }
+    Ok(Some(URL_SAFE_NO_PAD.encode(bytes)))
 }
 
 fn read_manifest(storage: &dyn Storage, directory: &FtpPath) -> Result<Manifest, StorageFailure> {
@@ -191,10 +262,7 @@ pub(super) async fn find(
     id: &str,
 ) -> Result<Upload, S3Error> {
     check_rights(session, place)?;
-    let is_id = URL_SAFE_NO_PAD
-        .decode(id)
-        .is_ok_and(|bytes| bytes.len() == ID_BYTES);
-    if !is_id {
+    if !is_upload(id.as_bytes()) {
         return Err(S3Error::no_upload());
     }
     let bucket = bucket::find(session, &place.bucket).await?;
@@ -362,7 +430,7 @@ pub(super) async fn list_parts(
             numbers.extend(number.filter(|number| *number > marker));
         }
         numbers.sort_unstable();
-        let is_truncated = numbers.len() > max;
+        let is_truncated = max > 0 && numbers.len() > max;
         numbers.truncate(max);
         let mut parts = Vec::new();
         for number in numbers {
@@ -405,7 +473,17 @@ pub(super) async fn abort(
 pub(super) async fn remove(session: &HttpSession, directory: FtpPath) -> Result<(), S3Error> {
     let storage = Arc::clone(&session.unscoped);
     let removed = blocking(move || {
-        storage.remove_tree(&directory)?;
+        let mut removed = storage.remove_tree(&directory);
+        for _ in 1..REMOVALS_MAX {
+            match removed {
+                // A part has arrived meanwhile.
+                Err(failure) if failure.errno == Errno::NOTEMPTY.raw_os_error() => {
+                    removed = storage.remove_tree(&directory);
+                }
+                _ => break,
+            }
+        }
+        removed?;
         if let Some(all) = directory.parent() {
             // Another upload may be there.
             drop(storage.remove_dir(&all));
@@ -457,7 +535,8 @@ pub(super) async fn list(
         })
         .collect();
     found.sort_unstable();
-    let is_truncated = found.len() > max;
+    // Nothing can be asked for behind a page without entries.
+    let is_truncated = max > 0 && found.len() > max;
     found.truncate(max);
     let mut answer = Answer::new("ListMultipartUploadsResult");
     answer.field("Bucket", &name);
@@ -520,4 +599,63 @@ fn all(storage: &dyn Storage, bucket: &FtpPath) -> Result<Vec<Listed>, StorageFa
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use godwit_engine::storage::PosixStorage;
+
+    use super::*;
+
+    fn manifest() -> Manifest {
+        Manifest {
+            key: b"k".to_vec(),
+            notes: Notes::default(),
+        }
+    }
+
+    fn with_bucket() -> (tempfile::TempDir, PosixStorage, FtpPath) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        let storage = PosixStorage::rooted(folder.path()).unwrap();
+        (folder, storage, FtpPath::new("/b").unwrap())
+    }
+
+    #[test]
+    fn an_account_with_many_uploads_leaves_room_to_others() {
+        let (folder, storage, bucket) = with_bucket();
+        let (id, _) = begin(&storage, &bucket, "jo", &manifest())
+            .unwrap()
+            .unwrap();
+        let all = folder.path().join("b").join(UPLOADS);
+        for number in 1..UPLOADS_MAX {
+            fs::create_dir(all.join(format!("{}{number:024}", &id[..8]))).unwrap();
+        }
+        let refused = begin(&storage, &bucket, "jo", &manifest()).unwrap();
+        assert!(refused.is_none());
+        let (id, _) = begin(&storage, &bucket, "sam", &manifest())
+            .unwrap()
+            .unwrap();
+        assert!(is_upload(id.as_bytes()));
+    }
+
+    #[test]
+    fn uploads_begin_while_others_end() {
+        let (folder, storage, bucket) = with_bucket();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let begun = begin(&storage, &bucket, "jo", &manifest()).unwrap();
+                        let (_, directory) = begun.unwrap();
+                        storage.remove_tree(&directory).unwrap();
+                        drop(storage.remove_dir(&directory.parent().unwrap()));
+                    }
+                });
+            }
+        });
+        assert!(!folder.path().join("b").join(UPLOADS).exists());
+    }
 }
