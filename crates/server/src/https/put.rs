@@ -331,6 +331,8 @@ pub(super) struct Partial {
     path: FtpPath,
     /// There is nothing to remove.
     pub(super) is_named: bool,
+    /// Directories that were made for it. They go with it.
+    pub(super) made: Vec<FtpPath>,
 }
 
 /// A name in the directory of `path` that no other has.
@@ -365,6 +367,7 @@ impl Partial {
                 file,
                 path,
                 is_named: false,
+                made: Vec::new(),
             })
         })
         .await
@@ -385,6 +388,7 @@ impl Partial {
                 file,
                 path,
                 is_named: false,
+                made: Vec::new(),
             })
         })
         .await
@@ -439,6 +443,18 @@ impl Partial {
     }
 }
 
+/// Removes directories that are empty, the last first.
+pub(super) fn prune(storage: &dyn Storage, directories: &[FtpPath]) {
+    for path in directories.iter().rev() {
+        match storage.remove_dir(path) {
+            // Another request has removed it.
+            Err(failure) if failure.errno == Errno::NOENT.raw_os_error() => {}
+            Err(_) => break,
+            Ok(()) => {}
+        }
+    }
+}
+
 impl Drop for Partial {
     fn drop(&mut self) {
         if self.is_named {
@@ -446,8 +462,12 @@ impl Drop for Partial {
         }
         let (storage, path) = (Arc::clone(&self.unscoped), self.path.clone());
         // Without a runtime the server ends: leftovers are removed later.
+        let made = std::mem::take(&mut self.made);
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn_blocking(move || drop(storage.remove_file(&path)));
+            runtime.spawn_blocking(move || {
+                drop(storage.remove_file(&path));
+                prune(&*storage, &made);
+            });
         }
     }
 }

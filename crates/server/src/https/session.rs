@@ -81,6 +81,8 @@ pub(super) struct HttpSession {
     issuer: Option<Issuer>,
     /// With whom the user shares what is limited.
     pub(super) sharing: String,
+    /// The directory of the login, which stays when it is empty.
+    pub(super) home: FtpPath,
     /// What the account may have of the threads for long calls.
     pub(super) long_calls: Arc<Semaphore>,
     writes: bool,
@@ -343,6 +345,7 @@ impl HttpConnection {
             issuer,
             long_calls: long_calls_of(&sharing),
             sharing,
+            home: account.home,
             data_limit: service.settings.data_limit,
             writes: account.writable,
             is_anonymous: actor == Actor::Anonymous,

@@ -361,6 +361,43 @@ fn keys_that_cannot_be_read_are_not_the_clients_fault() {
 }
 
 #[test]
+fn directories_go_with_the_objects_that_they_were_made_for() {
+    let door = Door::with("/b/own", false);
+    fs::create_dir(door.server().path("b/own")).unwrap();
+    let sum = "x-amz-checksum-crc32c: AAAAAA==\r\n";
+    let failed = door.ask("PUT", "/b/own/d/e/f", sum, b"x");
+    refused(failed, 400, "BadDigest");
+    eventually("no directories", || names(&door.site, "b/own").is_empty());
+    door.ask("PUT", "/b/own/d/e/f", "", b"x").is(200);
+    door.ask("DELETE", "/b/own/d/e/f", "", b"").is(204);
+    // The directory of the key stays, also where it is named.
+    assert_eq!(names(&door.site, "b"), ["own"]);
+    assert!(names(&door.site, "b/own").is_empty());
+    door.ask("DELETE", "/b/own/", "", b"").is(204);
+    assert_eq!(names(&door.site, "b"), ["own"]);
+    door.ask("PUT", "/b/own/g", "", b"x").is(200);
+}
+
+#[test]
+fn headers_that_describe_an_object_are_kept() {
+    let door = Door::new();
+    let kept = [
+        ("cache-control", "max-age=60"),
+        ("content-disposition", "attachment"),
+        ("content-language", "de"),
+        ("expires", "Thu, 01 Dec 1994 16:00:00 GMT"),
+    ];
+    let head: String = (kept.iter())
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    door.ask("PUT", "/b/f", &head, b"x").is(200);
+    let got = door.ask("GET", "/b/f", "", b"").is(200);
+    for (name, value) in kept {
+        assert_eq!(got.header(name), value);
+    }
+}
+
+#[test]
 fn signed_urls_are_good_until_they_expire() {
     let door = Door::new();
     door.server().write("b/f", b"0123456789");

@@ -10,7 +10,9 @@ use godwit_engine::storage::{FastPath, File, Metadata};
 use godwit_http::s3::MTIME_HEADER;
 use hyper::{
     HeaderMap,
-    header::{CONTENT_TYPE, HeaderName},
+    header::{
+        CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES, HeaderName,
+    },
 };
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,19 @@ const PLAIN: &str = "binary/octet-stream";
 
 const META: &str = "x-amz-meta-";
 
+/// Headers that are kept besides.
+const KEPT: [HeaderName; 5] = [
+    CACHE_CONTROL,
+    CONTENT_DISPOSITION,
+    CONTENT_LANGUAGE,
+    CONTENT_TYPE,
+    EXPIRES,
+];
+
+fn is_kept(name: &str) -> bool {
+    name.starts_with(META) || KEPT.iter().any(|kept| name == kept)
+}
+
 /// What an object is stored with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -47,7 +62,7 @@ impl Notes {
         let mut bytes = 0;
         for (name, value) in headers {
             let name = name.as_str();
-            if !name.starts_with(META) && name != CONTENT_TYPE {
+            if !is_kept(name) {
                 continue;
             }
             let unreadable = || S3Error::argument("metadata are in ASCII");
@@ -120,7 +135,7 @@ impl Notes {
         set(answer, CONTENT_TYPE, PLAIN);
         for (name, value) in self.headers {
             // Another program may have written the attribute.
-            let is_ours = name.starts_with(META) || name == CONTENT_TYPE.as_str();
+            let is_ours = is_kept(&name);
             if let Ok(name) = HeaderName::try_from(name)
                 && is_ours
             {

@@ -20,7 +20,7 @@ use super::{
         body::{AnswerBody, CHUNK_BYTES, ChunkBody, FileChunks, Part},
         change::{is_directory, sync_parent},
         get::{OpenResource, content_range, open},
-        put::{Partial, Receipt, WRITE_BYTES, current, metadata},
+        put::{Partial, Receipt, WRITE_BYTES, current, metadata, prune},
         record::Transfer,
         session::HttpSession,
     },
@@ -280,14 +280,38 @@ async fn store(
     Ok((held, known))
 }
 
-/// A file under a temporary name beside the object's.
+/// A file under a temporary name beside the object's. Directories that are made for it go with it,
+/// if it does not get its name.
 pub(super) async fn begin(session: &HttpSession, place: &ObjectPlace) -> Result<Partial, S3Error> {
+    let mut made = Vec::new();
+    match create(session, place, &mut made).await {
+        Ok(mut partial) => {
+            partial.made = made;
+            Ok(partial)
+        }
+        Err(refused) => {
+            let storage = Arc::clone(&session.unscoped);
+            let pruned = blocking(move || {
+                prune(&*storage, &made);
+                Ok(())
+            });
+            pruned.await?;
+            Err(refused)
+        }
+    }
+}
+
+async fn create(
+    session: &HttpSession,
+    place: &ObjectPlace,
+    made: &mut Vec<FtpPath>,
+) -> Result<Partial, S3Error> {
     for _ in 1..MAKINGS_MAX {
         match Partial::create(session, &place.path).await {
             Err(failure) if failure.errno == Errno::NOENT.raw_os_error() => {
-                make_directories(session, place).await?;
+                made.extend(make_directories(session, place).await?);
             }
-            made => return made.map_err(of_new_name),
+            created => return created.map_err(of_new_name),
         }
     }
     Partial::create(session, &place.path)
@@ -317,29 +341,44 @@ pub(super) async fn finish(
     Ok(validators(&metadata(&partial.file).await?))
 }
 
-/// Makes the directories of a key, below its bucket.
-async fn make_directories(session: &HttpSession, place: &ObjectPlace) -> Result<(), S3Error> {
-    let (storage, made) = (session.storage(), directories(place));
+/// Makes the directories of a key, below its bucket. Returns those that were not there.
+async fn make_directories(
+    session: &HttpSession,
+    place: &ObjectPlace,
+) -> Result<Vec<FtpPath>, S3Error> {
+    let (storage, unscoped) = (session.storage(), Arc::clone(&session.unscoped));
+    let wanted = directories(place);
     let making = blocking(move || {
         // Those that are there are left alone: a login may have no right to make them.
-        let known = made.iter().rposition(|path| storage.stat(path).is_ok());
+        let known = wanted.iter().rposition(|path| storage.stat(path).is_ok());
         let Some(known) = known else {
             return Ok(None);
         };
-        for path in &made[known + 1..] {
+        let mut made = Vec::new();
+        for path in &wanted[known + 1..] {
             match storage.create_dir(path) {
                 Err(failure) if failure.errno == Errno::EXIST.raw_os_error() => {}
-                other => other?,
+                Err(failure) => {
+                    prune(&*unscoped, &made);
+                    return Err(failure);
+                }
+                Ok(()) => made.push(path.clone()),
             }
         }
-        Ok(Some(made[known..].to_vec()))
+        Ok(Some((made, wanted[known..].to_vec())))
     });
-    let made = making.await.map_err(of_new_name)?;
-    let made = made.ok_or_else(S3Error::no_bucket)?;
+    let making = making.await.map_err(of_new_name)?;
+    let (made, parents) = making.ok_or_else(S3Error::no_bucket)?;
+    for path in &made {
+        let entry = Entry::new(What::Mkdir).path(path);
+        session
+            .recorder
+            .change(entry, &Ok::<(), StorageFailure>(()));
+    }
     // The names in them; the last is that of the object's directory, which is committed with it.
-    let parents = made[..made.len().saturating_sub(1)].to_vec();
+    let parents = parents[..parents.len().saturating_sub(1)].to_vec();
     session.unscoped_committer.commit(None, parents).await?;
-    Ok(())
+    Ok(made)
 }
 
 /// The bucket, and the directories below it that lead to the key.
@@ -367,12 +406,17 @@ async fn put_mark(
         }
         _ => refused,
     })?;
-    make_directories(session, place).await?;
-    let (storage, path) = (session.storage(), place.path.clone());
+    let above = make_directories(session, place).await?;
+    let (storage, unscoped) = (session.storage(), Arc::clone(&session.unscoped));
+    let path = place.path.clone();
     let made = blocking(move || {
         match storage.create_dir(&path) {
             Err(failure) if failure.errno == Errno::EXIST.raw_os_error() => {}
-            made => made?,
+            Err(failure) => {
+                prune(&*unscoped, &above);
+                return Err(failure);
+            }
+            Ok(()) => {}
         }
         storage.stat(&path)
     });
@@ -424,7 +468,8 @@ pub(super) async fn remove(
         _ => !place.is_mark,
     });
     check_change(headers, current.as_ref())?;
-    if current.is_none() {
+    // The directory of the login stays: without it the key would reach nothing.
+    if current.is_none() || place.path == session.home {
         return Ok(());
     }
     let (storage, path, is_mark) = (session.storage(), place.path.clone(), place.is_mark);
@@ -449,14 +494,13 @@ pub(super) async fn remove(
         Err(failure) if gone(&failure) => {}
         other => other?,
     }
+    // The first is the bucket, which stays, as the directory of the login does. So does one that
+    // is not empty, or that the login may not remove.
     let (storage, above) = (session.storage(), directories(place));
+    let home = above.iter().rposition(|path| *path == session.home);
+    let first = home.map_or(1, |home| home + 1).min(above.len());
     let pruned = blocking(move || {
-        // The first is the bucket. One that is not empty, or that the login may not remove, stays.
-        for path in above.iter().skip(1).rev() {
-            if storage.remove_dir(path).is_err() {
-                break;
-            }
-        }
+        prune(&*storage, &above[first..]);
         Ok(())
     });
     Ok(pruned.await?)
