@@ -114,7 +114,7 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let audit = Arc::default();
         let gsi = settings.gsi.as_ref().map(Gsi::load).transpose()?;
-        let service = Service::on(storage, settings, audit, gsi);
+        let service = Service::on(storage, settings, audit, gsi).with_tls()?;
         let listeners = listen_all(&service.settings.listen)?;
         Self::listening(listeners, service)
     }

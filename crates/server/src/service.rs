@@ -17,6 +17,7 @@ use crate::{
         copies::Copies,
         gsi::{Gsi, GsiError},
         identity::Monitor,
+        long_calls::LongCalls,
         owner::Owner,
         passwords, s3_keys,
         scoped::CreatedFiles,
@@ -57,6 +58,8 @@ pub(crate) struct Service {
     pub(crate) passwords: passwords::Cache,
     /// One turn for each core, since a checksum keeps a core busy.
     pub(crate) turns: Turns,
+    /// Threads for copies and listings over HTTPS.
+    pub(crate) long_calls: LongCalls,
     /// One permit for each thread that works on a login.
     pub(crate) logins: Arc<Semaphore>,
     /// In a pre-login process, the monitor that decides on logins.
@@ -109,37 +112,11 @@ impl Service {
                 error,
             })?;
         }
-        let clients = || gsi.as_ref().map(Gsi::anchors);
         if let Some(keys) = &settings.s3_keys {
             s3_keys::check(keys).map_err(|error| ServerError::S3Keys {
                 path: keys.clone(),
                 error,
             })?;
-        }
-        let (mut tls, mut https, mut copies, mut issuer) = (None, None, None, None);
-        let mut s3 = None;
-        if let Some(settings_of_tls) = &settings.tls {
-            let credential = credential_of(settings_of_tls)?;
-            tls = Some(ftps::Server::new(&credential, clients()).map_err(GsiError::Credential)?);
-            if !settings.s3.is_empty() {
-                let server = ftps::Server::https(&credential, None);
-                s3 = Some(server.map_err(GsiError::Credential)?);
-            }
-            if !settings.https.is_empty() {
-                let server = ftps::Server::https(&credential, clients());
-                https = Some(server.map_err(GsiError::Credential)?);
-                let made = settings
-                    .copies
-                    .as_ref()
-                    .map(|of| Copies::new(of, &settings, &credential));
-                let made = made.transpose().map_err(GsiError::Credential)?;
-                copies = made.map(Arc::new);
-                if settings.issue_tokens {
-                    let key = SealKey::random();
-                    let key = key.inspect_err(|error| warn!(%error, "no token is issued"));
-                    issuer = key.ok().map(Arc::new);
-                }
-            }
         }
         let storage: Arc<dyn Storage> = Arc::new(storage);
         let nodes = settings.data_nodes.as_ref();
@@ -151,17 +128,45 @@ impl Service {
         if let Some(nodes) = &nodes {
             nodes.watch();
         }
-        Ok(Self {
+        let service = Self {
             accounts,
-            tls,
-            https,
-            s3,
-            copies,
-            issuer,
             nodes: nodes.map(NodePool::Own),
             unfenced,
             ..Self::on(storage, settings, audit, gsi)
-        })
+        };
+        service.with_tls()
+    }
+
+    /// The same with AUTH TLS, HTTPS and S3, as far as the settings name them.
+    pub(crate) fn with_tls(mut self) -> Result<Self, ServerError> {
+        let settings = &self.settings;
+        let Some(settings_of_tls) = &settings.tls else {
+            return Ok(self);
+        };
+        let credential = credential_of(settings_of_tls)?;
+        let clients = || self.gsi.as_deref().map(Gsi::anchors);
+        let tls = ftps::Server::new(&credential, clients()).map_err(GsiError::Credential)?;
+        if !settings.s3.is_empty() {
+            let server = ftps::Server::https(&credential, None);
+            self.s3 = Some(server.map_err(GsiError::Credential)?);
+        }
+        if !settings.https.is_empty() {
+            let server = ftps::Server::https(&credential, clients());
+            self.https = Some(server.map_err(GsiError::Credential)?);
+            let made = settings
+                .copies
+                .as_ref()
+                .map(|of| Copies::new(of, settings, &credential));
+            let made = made.transpose().map_err(GsiError::Credential)?;
+            self.copies = made.map(Arc::new);
+            if settings.issue_tokens {
+                let key = SealKey::random();
+                let key = key.inspect_err(|error| warn!(%error, "no token is issued"));
+                self.issuer = key.ok().map(Arc::new);
+            }
+        }
+        self.tls = Some(tls);
+        Ok(self)
     }
 
     pub(crate) fn on(
@@ -185,6 +190,7 @@ impl Service {
             audit,
             passwords: passwords::Cache::default(),
             turns: Turns::new(cores),
+            long_calls: LongCalls::default(),
             logins: Arc::new(Semaphore::new(LOGIN_THREADS_MAX)),
             monitor: None,
             accounts: None,

@@ -8,6 +8,7 @@ pub(crate) mod gsi;
 pub(crate) mod identity;
 pub(crate) mod issued;
 pub(crate) mod limits;
+pub(crate) mod long_calls;
 pub(crate) mod owner;
 pub mod passwords;
 pub(crate) mod rights;

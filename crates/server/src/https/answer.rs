@@ -17,6 +17,9 @@ use rustix::io::Errno;
 
 use super::body::AnswerBody;
 
+/// When a client may come back that the server has had no place for.
+pub(super) const PAUSE: Duration = Duration::from_secs(10);
+
 pub(super) type HttpAnswer = Response<AnswerBody>;
 
 /// Why a request is not carried out.
@@ -74,7 +77,11 @@ impl From<Rejected> for HttpAnswer {
 
 impl From<StorageFailure> for Rejected {
     fn from(failure: StorageFailure) -> Self {
-        Self::new(status_of(failure.errno), failure.to_string())
+        let refused = Self::new(status_of(failure.errno), failure.to_string());
+        match refused.status {
+            StatusCode::SERVICE_UNAVAILABLE => refused.retry_after(PAUSE),
+            _ => refused,
+        }
     }
 }
 

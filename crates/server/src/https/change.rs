@@ -19,13 +19,13 @@ use rustix::io::Errno;
 
 use super::{
     answer::{HttpAnswer, Rejected, check_change, empty, header_text},
-    long_calls::{WAIT_LIMIT, turn},
     parts,
     put::{Partial, temporary_sibling},
     received::whole,
     session::HttpSession,
 };
 use crate::{
+    access::long_calls::{CallKind, CallTurn},
     observe::event::{Entry, What},
     storage::failure,
     transfers::checksums::blocking,
@@ -58,8 +58,11 @@ pub(super) async fn delete(
         ));
     }
     let entry = Entry::new(What::Delete).path(&target.path);
-    let path = target.path.clone();
-    let removed = long_call(session, move |storage, _| remove(storage, &path, is_tree)).await;
+    let removing = async {
+        let turn = turn_of_tree(session, is_tree).await?;
+        remove(session, target.path.clone(), turn.as_ref()).await
+    };
+    let removed = removing.await;
     session.recorder.change(entry, &removed);
     removed?;
     sync_parent(session, &target.path).await?;
@@ -106,7 +109,13 @@ pub(super) async fn move_to(
     }
     let _held = parts::hold(&plan.source)?;
     let entry = Entry::new(What::Rename).path(&plan.from).to(&plan.to);
-    let moved = plan.give_name(session, plan.from.clone()).await;
+    let moving = async {
+        // Before the change: afterwards the destination would be there, and the answer a failure.
+        let turn = turn_of_tree(session, plan.replaces_tree()).await?;
+        plan.give_name(session, plan.from.clone(), turn.as_ref())
+            .await
+    };
+    let moved = moving.await;
     session.recorder.change(entry, &moved);
     moved.map_err(Rejected::of_new_name)?;
     sync_parent(session, &plan.from).await?;
@@ -196,11 +205,17 @@ impl Plan {
     }
 
     /// Renames `from` to the destination. What a rename does not replace is put aside first, and
-    /// comes back where the rename fails; it is removed when that has been done.
-    async fn give_name(&self, session: &HttpSession, from: FtpPath) -> Result<(), StorageFailure> {
+    /// comes back where the rename fails; it is removed when that has been done. `turn`: to remove a
+    /// tree.
+    async fn give_name(
+        &self,
+        session: &HttpSession,
+        from: FtpPath,
+        turn: Option<&CallTurn>,
+    ) -> Result<(), StorageFailure> {
         let (storage, to) = (session.storage(), self.to.clone());
-        let is_tree = self.current.as_ref().is_some_and(is_directory);
-        let displaces = is_tree || self.current.is_some() && is_directory(&self.source);
+        let has_tree = self.replaces_tree() || is_directory(&self.source);
+        let displaces = self.current.is_some() && has_tree;
         let is_new = !self.replaces && !is_directory(&self.source);
         let displaced = blocking(move || {
             if !displaces {
@@ -223,13 +238,15 @@ impl Plan {
         let Some(displaced) = displaced.await? else {
             return Ok(());
         };
-        let removed = long_call(session, move |storage, _| {
-            remove(storage, &displaced, is_tree)
-        })
-        .await;
+        let turn = turn.filter(|_| self.replaces_tree());
+        let removed = remove(session, displaced, turn).await;
         let entry = Entry::new(What::Delete).path(&self.to);
         session.recorder.change(entry, &removed);
         removed
+    }
+
+    fn replaces_tree(&self) -> bool {
+        self.current.as_ref().is_some_and(is_directory)
     }
 
     fn answer(&self) -> HttpAnswer {
@@ -266,10 +283,31 @@ async fn there(session: &HttpSession, path: &FtpPath) -> Result<Metadata, Storag
     blocking(move || storage.stat(&path)).await
 }
 
-fn remove(storage: &dyn Storage, path: &FtpPath, is_tree: bool) -> Result<(), StorageFailure> {
+async fn turn_of_tree(
+    session: &HttpSession,
+    is_tree: bool,
+) -> Result<Option<CallTurn>, StorageFailure> {
     match is_tree {
-        true => storage.remove_tree(path),
-        false => storage.remove_file(path),
+        true => session.long_calls.turn(CallKind::Change).await.map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Removes a file, or with a turn a tree.
+async fn remove(
+    session: &HttpSession,
+    path: FtpPath,
+    turn: Option<&CallTurn>,
+) -> Result<(), StorageFailure> {
+    match turn {
+        Some(turn) => {
+            let removing = long_call(session, turn, move |storage, _| storage.remove_tree(&path));
+            removing.await
+        }
+        None => {
+            let storage = session.storage();
+            blocking(move || storage.remove_file(&path)).await
+        }
     }
 }
 
@@ -290,12 +328,14 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Runs `work` on a thread of its own among few.
+/// Runs `work` on a thread of its own, which the turn allows. The flag says that nothing waits for
+/// its result any more.
 pub(super) async fn long_call<T: Send + 'static>(
     session: &HttpSession,
+    turn: &CallTurn,
     work: impl FnOnce(&dyn Storage, &AtomicBool) -> Result<T, StorageFailure> + Send + 'static,
 ) -> Result<T, StorageFailure> {
-    let turn = turn(&session.long_calls, WAIT_LIMIT).await?;
+    let turn = turn.clone();
     let stop = StopOnDrop(Arc::default());
     let (storage, stopped) = (session.storage(), Arc::clone(&stop.0));
     blocking(move || {
@@ -307,17 +347,19 @@ pub(super) async fn long_call<T: Send + 'static>(
 
 /// A file gets its name when it is whole.
 async fn copy_one(session: &HttpSession, plan: &Plan) -> Result<(), StorageFailure> {
+    let turn = session.long_calls.turn(CallKind::Change).await?;
     let mut partial = Partial::create(session, &plan.to).await?;
     let (from, into) = (plan.from.clone(), Arc::clone(&partial.file));
-    long_call(session, move |storage, stop| {
+    let copying = long_call(session, &turn, move |storage, stop| {
         copy_bytes(storage, &from, &*into, stop)
-    })
-    .await?;
+    });
+    copying.await?;
     match plan.current.as_ref().is_some_and(is_directory) {
         true => {
             let file = Some(Arc::clone(&partial.file));
             session.committer.commit(file, Vec::new()).await?;
-            let named = plan.give_name(session, partial.path().clone()).await;
+            let path = partial.path().clone();
+            let named = plan.give_name(session, path, Some(&turn)).await;
             partial.is_named = named.is_ok();
             named
         }
@@ -327,18 +369,18 @@ async fn copy_one(session: &HttpSession, plan: &Plan) -> Result<(), StorageFailu
 
 /// A directory gets its name when all of it is there.
 async fn copy_directory(session: &HttpSession, plan: &Plan) -> Result<(), StorageFailure> {
+    let turn = session.long_calls.turn(CallKind::Change).await?;
     let copy = temporary_sibling(&plan.to)?;
     let (from, to, depth) = (plan.from.clone(), copy.clone(), plan.depth);
-    long_call(session, move |storage, stop| {
+    let copying = long_call(session, &turn, move |storage, stop| {
         let copied = copy_tree(storage, from, &to, depth, stop);
         copied.inspect_err(|_| drop(storage.remove_tree(&to)))
-    })
-    .await?;
-    let named = plan.give_name(session, copy.clone()).await;
+    });
+    copying.await?;
+    let named = plan.give_name(session, copy.clone(), Some(&turn)).await;
     if named.is_err() {
-        let unnamed = long_call(session, move |storage, _| storage.remove_tree(&copy));
         // The first failure is told.
-        let _ = unnamed.await;
+        let _ = remove(session, copy, Some(&turn)).await;
     }
     named
 }

@@ -24,7 +24,6 @@ mod connection;
 mod get;
 mod issue;
 mod listing;
-mod long_calls;
 mod parts;
 mod propfind;
 mod put;

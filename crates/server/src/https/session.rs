@@ -15,10 +15,10 @@ use hyper::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, WWW_AUTHENTICATE},
 };
-use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
+use tokio::{task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
-use super::{answer::Rejected, long_calls::long_calls_of, record::Recorder};
+use super::{answer::Rejected, record::Recorder};
 use crate::{
     access::{
         admission::ConnectionPermit,
@@ -27,6 +27,7 @@ use crate::{
         identity::{Actor, Admitted, ControlProtection, LoginRequest, Method, Principal},
         issued::IssuedToken,
         limits::{Refusal, sharing_as},
+        long_calls::ShareOfCalls,
         rights::{Operation, Rights},
         scoped::ScopedStorage,
         turns::AccountTurns,
@@ -84,7 +85,7 @@ pub(super) struct HttpSession {
     /// The directory of the login, which stays when it is empty.
     pub(super) home: FtpPath,
     /// What the account may have of the threads for long calls.
-    pub(super) long_calls: Arc<Semaphore>,
+    pub(super) long_calls: Arc<ShareOfCalls>,
     writes: bool,
     /// The client has shown no credentials.
     is_anonymous: bool,
@@ -343,7 +344,7 @@ impl HttpConnection {
             copies: service.copies.clone(),
             issues_tokens: service.issuer.is_some(),
             issuer,
-            long_calls: long_calls_of(&sharing),
+            long_calls: service.long_calls.of(&sharing),
             sharing,
             home: account.home,
             data_limit: service.settings.data_limit,

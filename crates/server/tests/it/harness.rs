@@ -4,12 +4,18 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use godwit_engine::storage::Storage;
+use godwit_engine::storage::{
+    Storage,
+    faulty::{FaultyStorage, Operation},
+};
 use godwit_server::{Anonymous, Reloader, Server, ServerSettings};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -162,6 +168,52 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         self.begin_shutdown();
         self.join();
+    }
+}
+
+/// Where the first operations of a storage wait until it opens.
+pub(crate) struct Gate {
+    entered: AtomicUsize,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// `inner`, whose first `count` operations of a kind wait.
+    pub(crate) fn before(
+        inner: Arc<dyn Storage>,
+        kind: Operation,
+        count: u64,
+    ) -> (Arc<Self>, Arc<dyn Storage>) {
+        let gate = Arc::new(Self {
+            entered: AtomicUsize::new(0),
+            is_open: Mutex::new(false),
+            opened: Condvar::new(),
+        });
+        let waiting = Arc::clone(&gate);
+        let delay = move |operation, number| {
+            if operation == kind && number < count {
+                waiting.wait();
+            }
+        };
+        let storage = FaultyStorage::new(inner, Vec::new()).with_delay(Arc::new(delay));
+        (gate, Arc::new(storage))
+    }
+
+    fn wait(&self) {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        let is_open = self.is_open.lock().unwrap();
+        let waiting = (self.opened).wait_timeout_while(is_open, PATIENCE, |is_open| !*is_open);
+        drop(waiting.unwrap());
+    }
+
+    pub(crate) fn entered(&self) -> usize {
+        self.entered.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
     }
 }
 

@@ -6,15 +6,19 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    sync::Arc,
+    thread,
     time::{Duration, Instant, SystemTime},
 };
 
+use godwit_engine::storage::{MemoryStorage, Storage as _, WriteMode, faulty::Operation};
 use godwit_http::multistatus::{self, Hrefs};
+use godwit_proto::FtpPath;
 use openssl::ssl::{SslConnector, SslFiletype, SslMethod, SslStream, SslVerifyMode};
 use serde_json::json;
 
 use crate::{
-    harness::{PATIENCE, eventually, pattern},
+    harness::{Gate, PATIENCE, eventually, pattern},
     tls::{AUDIENCE, ISSUER, Site, Wishes},
 };
 
@@ -60,8 +64,12 @@ fn site() -> Site {
 
 /// A token of the scope.
 pub(crate) fn bearer(site: &Site, scope: &str) -> String {
+    bearer_of(site, "robot", scope)
+}
+
+fn bearer_of(site: &Site, subject: &str, scope: &str) -> String {
     let token = site.issuer.token(&json!({
-        "iss": ISSUER, "sub": "robot", "aud": AUDIENCE, "exp": 4_000_000_000_u64,
+        "iss": ISSUER, "sub": subject, "aud": AUDIENCE, "exp": 4_000_000_000_u64,
         "wlcg.ver": "1.0", "scope": scope,
     }));
     format!("Authorization: Bearer {token}\r\n")
@@ -377,6 +385,49 @@ fn what_is_replaced_is_there_until_the_change_has_succeeded() {
         b"y",
     )
     .is(400);
+}
+
+#[test]
+fn removals_of_one_user_wait_and_listings_do_not() {
+    let memory = MemoryStorage::new();
+    let make = |name: &str| memory.create_dir(&FtpPath::new(name).unwrap()).unwrap();
+    let directories = std::array::from_fn::<_, 24, _>(|number| format!("/d{number}"));
+    directories.iter().for_each(|name| make(name));
+    make("/other");
+    memory
+        .open_write(&FtpPath::new("/f").unwrap(), WriteMode::New)
+        .unwrap();
+    // As many as a user may have at a time.
+    let (gate, storage) = Gate::before(Arc::new(memory), Operation::Change, 8);
+    let wishes = Wishes {
+        https: true,
+        ..Wishes::default()
+    };
+    let site = Site::on(storage, wishes, |_| {});
+    let scope = "storage.read:/ storage.modify:/";
+    let (robot, other) = (bearer(&site, scope), bearer_of(&site, "other", scope));
+    thread::scope(|scope| {
+        let removals = directories.each_ref().map(|path| {
+            let (site, robot) = (&site, &robot);
+            scope.spawn(move || ask(site, "DELETE", path, robot, b""))
+        });
+        eventually("the share is used", || gate.entered() == 8);
+        let listings = [(); 24].map(|()| {
+            let head = format!("{robot}Depth: 1\r\n");
+            let site = &site;
+            scope.spawn(move || ask(site, "PROPFIND", "/", &head, b""))
+        });
+        for listing in listings {
+            listing.join().unwrap().is(207);
+        }
+        ask(&site, "DELETE", "/f", &robot, b"").is(204);
+        ask(&site, "DELETE", "/other", &other, b"").is(204);
+        assert!(removals.iter().all(|removal| !removal.is_finished()));
+        gate.open();
+        for removal in removals {
+            removal.join().unwrap().is(204);
+        }
+    });
 }
 
 #[test]

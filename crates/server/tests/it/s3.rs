@@ -4,19 +4,26 @@ use std::{
     fs,
     io::Write as _,
     os::unix::fs::PermissionsExt as _,
+    sync::Arc,
+    thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use godwit_engine::storage::{MemoryStorage, Storage, faulty::Operation};
 use godwit_http::s3::{
     answers::{Made, Page, PartsPage, Refusal, UploadsPage, completing, read_upload_id},
     requests::Query,
     signing::{Scope, Signable, SigningKey, hex},
 };
-use godwit_server::access::s3_keys::{self, NewKey};
+use godwit_proto::FtpPath;
+use godwit_server::{
+    ServerSettings,
+    access::s3_keys::{self, NewKey},
+};
 use openssl::sha::sha256;
 
 use crate::{
-    harness::{TestServer, eventually, pattern},
+    harness::{Gate, TestServer, eventually, pattern},
     https::{Answer, connect_to, names, read_answer},
     tls::{Site, Wishes},
 };
@@ -35,14 +42,20 @@ impl Door {
     fn with(home: &str, reads_only: bool) -> Self {
         let mut made = None;
         let site = Site::with(Wishes::default(), |settings| {
-            let passwords = &settings.passwords.as_ref().unwrap().file;
-            let keys = passwords.with_file_name("s3-keys");
-            made = Some(s3_keys::add(&keys, "kim", home, reads_only).unwrap());
-            settings.s3 = vec!["127.0.0.1:0".parse().unwrap()];
-            settings.s3_keys = Some(keys);
+            made = Some(offer(settings, home, reads_only));
+        });
+        fs::create_dir(site.server.path("b")).unwrap();
+        let key = made.unwrap();
+        Self { site, key }
+    }
+
+    /// Serves `storage`.
+    fn on(storage: Arc<dyn Storage>) -> Self {
+        let mut made = None;
+        let site = Site::on(storage, Wishes::default(), |settings| {
+            made = Some(offer(settings, "/", false));
         });
         let key = made.unwrap();
-        fs::create_dir(site.server.path("b")).unwrap();
         Self { site, key }
     }
 
@@ -59,12 +72,26 @@ impl Door {
     }
 
     fn send(&self, ask: &Ask<'_>) -> Answer {
+        self.send_as(&self.key, ask)
+    }
+
+    fn send_as(&self, key: &NewKey, ask: &Ask<'_>) -> Answer {
         let mut stream = connect_to(&self.site, self.site.server.s3.unwrap(), None);
-        let text = ask.text(&self.key);
+        let text = ask.text(key);
         // The server may refuse it before it has read all.
         let _ = stream.write_all(&text);
         read_answer(&mut stream, ask.method == "HEAD").expect("an answer")
     }
+}
+
+/// Turns S3 on, with a key.
+fn offer(settings: &mut ServerSettings, home: &str, reads_only: bool) -> NewKey {
+    let passwords = &settings.passwords.as_ref().unwrap().file;
+    let keys = passwords.with_file_name("s3-keys");
+    let key = s3_keys::add(&keys, "kim", home, reads_only).unwrap();
+    settings.s3 = vec!["127.0.0.1:0".parse().unwrap()];
+    settings.s3_keys = Some(keys);
+    key
 }
 
 /// A request, and what is false of it.
@@ -358,6 +385,27 @@ fn keys_that_cannot_be_read_are_not_the_clients_fault() {
     }
     fs::set_permissions(door.keys(), closed).unwrap();
     door.ask("GET", "/b/f", "", b"").is(200);
+}
+
+#[test]
+fn listings_of_one_user_wait_and_those_of_others_do_not() {
+    let memory = MemoryStorage::new();
+    memory.create_dir(&FtpPath::new("/b").unwrap()).unwrap();
+    // As many as a user may have at a time.
+    let (gate, storage) = Gate::before(Arc::new(memory), Operation::List, 8);
+    let door = Door::on(storage);
+    let other = s3_keys::add(&door.keys(), "sam", "/", false).unwrap();
+    let list = || Ask::new("GET", "/b?list-type=2");
+    thread::scope(|scope| {
+        let listings = [(); 24].map(|()| scope.spawn(|| door.send(&list())));
+        eventually("the share is used", || gate.entered() == 8);
+        door.send_as(&other, &list()).is(200);
+        assert!(listings.iter().all(|listing| !listing.is_finished()));
+        gate.open();
+        for listing in listings {
+            listing.join().unwrap().is(200);
+        }
+    });
 }
 
 #[test]

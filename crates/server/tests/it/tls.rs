@@ -6,9 +6,11 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    sync::Arc,
     time::SystemTime,
 };
 
+use godwit_engine::storage::Storage;
 use godwit_gsi::cert::files;
 use godwit_proto::security::MinProtection;
 use godwit_server::{
@@ -54,6 +56,23 @@ impl Site {
     }
 
     pub(crate) fn with(wishes: Wishes, change: impl FnOnce(&mut ServerSettings)) -> Self {
+        Self::serving(None, wishes, change)
+    }
+
+    /// Serves `storage`; the directory of the server stays empty.
+    pub(crate) fn on(
+        storage: Arc<dyn Storage>,
+        wishes: Wishes,
+        change: impl FnOnce(&mut ServerSettings),
+    ) -> Self {
+        Self::serving(Some(storage), wishes, change)
+    }
+
+    fn serving(
+        storage: Option<Arc<dyn Storage>>,
+        wishes: Wishes,
+        change: impl FnOnce(&mut ServerSettings),
+    ) -> Self {
         let now = SystemTime::now();
         let grid = Grid::with(Blueprint::authority("/O=Grid/CN=CA").at(now));
         let host = Blueprint::host("/O=Grid/CN=host", &["localhost", "127.0.0.1", "::1"]).at(now);
@@ -78,7 +97,7 @@ impl Site {
         let keys = serde_json::json!({ "keys": [issuer.jwk] });
         fs::write(at("keys.json"), keys.to_string()).unwrap();
         let pair = vec![(at("host.pem"), at("host.pem"))];
-        let server = TestServer::with(|settings| {
+        let set = |settings: &mut ServerSettings| {
             settings.anonymous = match wishes.anonymous {
                 true => Anonymous::Ro,
                 false => Anonymous::Off,
@@ -109,7 +128,11 @@ impl Site {
                 allowed: Default::default(),
             });
             change(settings);
-        });
+        };
+        let server = match storage {
+            Some(storage) => TestServer::on(storage, set),
+            None => TestServer::with(set),
+        };
         fs::create_dir(server.path("sam")).unwrap();
         Self {
             server,

@@ -43,7 +43,7 @@ use super::{
     uploads::{Upload, find, named, part_name, remove},
     xml,
 };
-use crate::{observe::event::What, storage::failure};
+use crate::{access::long_calls::CallKind, observe::event::What, storage::failure};
 
 /// Until the answer begins: sooner ones have a status of their own.
 const STATUS_LIMIT: Duration = Duration::from_secs(5);
@@ -177,6 +177,8 @@ impl Completion {
         transfer: &mut Transfer,
     ) -> Result<String, S3Error> {
         let place = &self.place;
+        // For all parts: one that waited in the middle could fail, and all before it with it.
+        let turn = session.long_calls.turn(CallKind::Change).await?;
         let partial = begin(session, place).await?;
         let mut digest = Digest::new(ChecksumAlgorithm::Crc32c);
         let mut offset = 0;
@@ -184,7 +186,7 @@ impl Completion {
             let path = named(&self.upload.directory, &part_name(part.number))?;
             let (storage, into) = (Arc::clone(&session.unscoped), Arc::clone(&partial.file));
             let tag = part.tag.clone();
-            let joined = long_call(session, move |_, stop| {
+            let joined = long_call(session, &turn, move |_, stop| {
                 let file = match storage.open_read(&path) {
                     Err(failure) if failure.errno == Errno::NOENT.raw_os_error() => {
                         return Ok(None);

@@ -29,7 +29,7 @@ use super::{
     refused::S3Error,
     xml,
 };
-use crate::{observe::event::What, transfers::checksums::blocking};
+use crate::{access::long_calls::CallKind, observe::event::What, transfers::checksums::blocking};
 
 pub(super) async fn copy(
     session: &HttpSession,
@@ -88,9 +88,10 @@ pub(super) async fn copy(
     let mut transfer = Transfer::begin(&session.recorder, What::Put, &place.path, WRITE_BYTES);
     let is_new = conditions(headers).demands_new();
     let copying = async {
+        let turn = session.long_calls.turn(CallKind::Change).await?;
         let partial = begin(session, place).await?;
         let (size, into) = (metadata.size, Arc::clone(&partial.file));
-        let copied = long_call(session, move |_, stop| {
+        let copied = long_call(session, &turn, move |_, stop| {
             let mut digest = Digest::new(ChecksumAlgorithm::Crc32c);
             append(&*file, size, &*into, 0, stop, &mut digest)
         });

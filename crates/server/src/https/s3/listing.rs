@@ -20,7 +20,7 @@ use super::{
     walk::{After, Entry, Page, WantedKeys, page},
     xml,
 };
-use crate::observe::event::What;
+use crate::{access::long_calls::CallKind, observe::event::What};
 
 /// Entries of a page: as many as services give.
 const ENTRIES_MAX: usize = 1000;
@@ -148,10 +148,14 @@ pub(super) async fn list(
 ) -> Result<HttpAnswer, S3Error> {
     let (wanted, path) = (asked.wanted.clone(), bucket.clone());
     let mut transfer = Transfer::begin(&session.recorder, What::List, &bucket, CHUNK_BYTES);
-    let found = long_call(session, move |storage, stop| {
-        page(storage, &path, &wanted, stop)
-    });
-    let found = found.await.map_err(S3Error::from);
+    let listing = async {
+        let turn = session.long_calls.turn(CallKind::Listing).await?;
+        let page = long_call(session, &turn, move |storage, stop| {
+            page(storage, &path, &wanted, stop)
+        });
+        page.await
+    };
+    let found = listing.await.map_err(S3Error::from);
     let written = found.and_then(|page| {
         written(name, &asked, &page).map_err(|why| S3Error::argument(&why.to_string()))
     });

@@ -1,20 +1,15 @@
 //! Errors, with the codes of S3.
 
-use std::time::Duration;
-
 use godwit_http::{dav::BadXml, s3::written::Answer};
 use godwit_proto::error::StorageFailure;
 use hyper::{StatusCode, header};
 use rustix::io::Errno;
 
 use super::{
-    super::answer::{HttpAnswer, Rejected, empty, set},
+    super::answer::{HttpAnswer, PAUSE, Rejected, empty, set},
     xml,
 };
 use crate::observe::class::Class;
-
-/// When a client may come back that the server has no place for.
-const PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a request is not carried out.
 #[derive(Clone, Debug)]
@@ -106,6 +101,7 @@ impl S3Error {
             "InsufficientStorage" => Class::Space,
             "PreconditionFailed" => Class::Exists,
             "SignatureDoesNotMatch" => Class::Protocol,
+            "SlowDown" => Class::Limit,
             _ => Class::Storage,
         }
     }

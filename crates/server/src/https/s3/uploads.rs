@@ -6,7 +6,13 @@
 //! ```
 //! What no client finishes, `--reap-after` removes.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::SystemTime,
+};
 
 use base64::{
     Engine as _, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD,
@@ -32,6 +38,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::{
         answer::{HttpAnswer, empty, set, set_validators, validators},
+        change::long_call,
         put::{Partial, Receipt, WRITE_BYTES, metadata},
         record::Transfer,
         session::HttpSession,
@@ -45,7 +52,7 @@ use super::{
     xml,
 };
 use crate::{
-    access::rights::Operation,
+    access::{long_calls::CallKind, rights::Operation},
     observe::event::What,
     storage::{
         failure,
@@ -512,7 +519,9 @@ pub(super) async fn list(
     }
     let max = max_of(query, "max-uploads", ENTRIES_MAX)?;
     let (storage, at) = (Arc::clone(&session.unscoped), bucket.clone());
-    let listed = blocking(move || all(&*storage, &at)).await?;
+    let turn = session.long_calls.turn(CallKind::Listing).await?;
+    let listed = long_call(session, &turn, move |_, stop| all(&*storage, &at, stop));
+    let listed = listed.await?;
     let marker = (
         query
             .get("key-marker")
@@ -571,7 +580,11 @@ pub(super) async fn list(
 type Listed = (Vec<u8>, String, SystemTime);
 
 /// Key, name and time of all open uploads: at most as many as there may be.
-fn all(storage: &dyn Storage, bucket: &FtpPath) -> Result<Vec<Listed>, StorageFailure> {
+fn all(
+    storage: &dyn Storage,
+    bucket: &FtpPath,
+    stop: &AtomicBool,
+) -> Result<Vec<Listed>, StorageFailure> {
     let all = directory_of_all(bucket)?;
     let entries = match storage.list(&all) {
         Err(failure) if is_gone(&failure) => return Ok(Vec::new()),
@@ -579,13 +592,17 @@ fn all(storage: &dyn Storage, bucket: &FtpPath) -> Result<Vec<Listed>, StorageFa
     };
     let mut found = Vec::new();
     for entry in entries {
+        if stop.load(Ordering::Relaxed) {
+            return Err(failure(Errno::CANCELED, "list uploads"));
+        }
         let (name, metadata) = entry?;
-        let Ok(id) = String::from_utf8(name) else {
-            continue;
-        };
-        if metadata.kind != FileKind::Directory {
+        if found.len() == UPLOADS_OF_BUCKET_MAX {
+            break;
+        }
+        if !is_upload(&name) || metadata.kind != FileKind::Directory {
             continue;
         }
+        let id = String::from_utf8_lossy(&name).into_owned();
         let directory = named(&all, &id)?;
         let initiated = match storage.stat(&named(&directory, MANIFEST)?) {
             Ok(manifest) => manifest.modified,
