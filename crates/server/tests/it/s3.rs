@@ -443,6 +443,16 @@ fn headers_that_describe_an_object_are_kept() {
     for (name, value) in kept {
         assert_eq!(got.header(name), value);
     }
+    let is_kept = || {
+        door.ask("HEAD", "/b/f", "", b"")
+            .is(200)
+            .header("content-language")
+            == "de"
+    };
+    assert!(is_kept());
+    // Another program writes into the file: they are not of its bytes.
+    door.server().write("b/f", b"other");
+    assert!(!is_kept());
 }
 
 #[test]

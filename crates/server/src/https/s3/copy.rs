@@ -23,13 +23,13 @@ use super::{
     },
     completion::append,
     notes::Notes,
-    object::{Found, begin, check_name, find, finish},
+    object::{Found, begin, check_name, find, finish, notes_of},
     payload::Payload,
     place::ObjectPlace,
     refused::S3Error,
     xml,
 };
-use crate::{access::long_calls::CallKind, observe::event::What, transfers::checksums::blocking};
+use crate::{access::long_calls::CallKind, observe::event::What};
 
 pub(super) async fn copy(
     session: &HttpSession,
@@ -77,12 +77,7 @@ pub(super) async fn copy(
     }
     let notes = match replaces_notes {
         true => Notes::of_request(headers)?,
-        false => {
-            let file = Arc::clone(&file);
-            blocking(move || Ok(Notes::of_file(&*file)))
-                .await?
-                .dated(&metadata)
-        }
+        false => notes_of(&file, &metadata).await?.dated(&metadata),
     };
     check_name(session, place, headers, Some(metadata.size)).await?;
     let mut transfer = Transfer::begin(&session.recorder, What::Put, &place.path, WRITE_BYTES);

@@ -1,13 +1,14 @@
 //! What objects are stored with besides their bytes: type, metadata of clients, and times.
 //!
 //! They lie in one extended attribute of the file, where the file system has those; else they are
-//! lost, as where another program puts another file in the place of an object. The time of
+//! lost, as where another program changes the file, or puts another one in its place. The time of
 //! modification is the file's own, as rclone and `godwit` tell it (`mtime`).
 
 use std::time::{Duration, SystemTime};
 
 use godwit_engine::storage::{FastPath, File, Metadata};
 use godwit_http::s3::MTIME_HEADER;
+use godwit_proto::error::StorageFailure;
 use hyper::{
     HeaderMap,
     header::{
@@ -55,6 +56,28 @@ pub(super) struct Notes {
     modified: Option<(u64, u32)>,
 }
 
+/// What the attribute has.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    headers: Vec<(String, String)>,
+    /// Of the file that they describe: another program may write other bytes into it.
+    size: u64,
+    /// Nanoseconds since 1970.
+    modified: u64,
+}
+
+impl Kept {
+    fn describes(&self, metadata: &Metadata) -> bool {
+        (self.size, self.modified) == (metadata.size, nanoseconds(metadata.modified))
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
 impl Notes {
     /// Of a request that stores something.
     pub(super) fn of_request(headers: &HeaderMap) -> Result<Self, S3Error> {
@@ -100,27 +123,36 @@ impl Notes {
         SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
     }
 
-    /// Puts them to an open file, where it can have them. Blocks.
-    pub(super) fn put(&self, file: &dyn File) {
+    /// Puts them to an open file that has its bytes and its time, where it can have them. Blocks.
+    pub(super) fn put(&self, file: &dyn File) -> Result<(), StorageFailure> {
         let FastPath::Descriptor(descriptor) = file.fast_path() else {
-            return;
+            return Ok(());
         };
         if self.headers.is_empty() {
-            return;
+            return Ok(());
         }
-        let text = serde_json::to_vec(&self.headers).unwrap_or_default();
+        let metadata = file.metadata()?;
+        let kept = Kept {
+            headers: self.headers.clone(),
+            size: metadata.size,
+            modified: nanoseconds(metadata.modified),
+        };
+        let text = serde_json::to_vec(&kept).unwrap_or_default();
         // The file is as good without them.
         let _ = fsetxattr(descriptor, ATTRIBUTE, &text, XattrFlags::empty());
+        Ok(())
     }
 
     /// Those of an open file. Blocks.
-    pub(super) fn of_file(file: &dyn File) -> Self {
+    pub(super) fn of_file(file: &dyn File, metadata: &Metadata) -> Self {
         let headers = match file.fast_path() {
             FastPath::Descriptor(descriptor) => {
                 let mut text = vec![0; 4 * NOTES_BYTES_MAX];
                 let count = fgetxattr(descriptor, ATTRIBUTE, &mut text[..]).unwrap_or(0);
                 text.truncate(count);
-                serde_json::from_slice(&text).unwrap_or_default()
+                let kept = serde_json::from_slice::<Kept>(&text).ok();
+                let kept = kept.filter(|kept| kept.describes(metadata));
+                kept.map(|kept| kept.headers).unwrap_or_default()
             }
             _ => Vec::new(),
         };

@@ -77,7 +77,7 @@ pub(super) async fn head(
     let (metadata, notes) = match found {
         Found::Mark(metadata) => (metadata, Notes::default()),
         Found::Object(file, metadata) => {
-            let notes = blocking(move || Ok(Notes::of_file(&*file))).await?;
+            let notes = notes_of(&file, &metadata).await?;
             (metadata, notes)
         }
     };
@@ -141,14 +141,18 @@ pub(super) async fn get(
             answer
         }
     };
-    let of = Arc::clone(&file);
-    let notes = blocking(move || Ok(Notes::of_file(&*of))).await?;
+    let notes = notes_of(&file, &metadata).await?;
     describe(&mut answer, notes, &metadata);
     set(&mut answer, header::CONTENT_LENGTH, range.len());
     let transfer = Transfer::begin(&session.recorder, What::Get, &place.path, CHUNK_BYTES);
     let chunks = Box::new(FileChunks::new(file, [Part::Range(range)]));
     *answer.body_mut() = AnswerBody::Chunks(ChunkBody::new(chunks, Some(range.len()), transfer));
     Ok(answer)
+}
+
+pub(super) async fn notes_of(file: &FileRef, metadata: &Metadata) -> Result<Notes, StorageFailure> {
+    let (file, metadata) = (Arc::clone(file), metadata.clone());
+    blocking(move || Ok(Notes::of_file(&*file, &metadata))).await
 }
 
 fn describe(answer: &mut HttpAnswer, notes: Notes, metadata: &Metadata) {
@@ -327,15 +331,11 @@ pub(super) async fn finish(
     notes: &Notes,
     is_new: bool,
 ) -> Result<Validators, S3Error> {
-    let (file, kept) = (Arc::clone(&partial.file), notes.clone());
-    let put = blocking(move || {
-        kept.put(&*file);
-        Ok(())
-    });
-    put.await?;
     if let Some(modified) = notes.modified() {
         partial.set_modified(modified).await?;
     }
+    let (file, kept) = (Arc::clone(&partial.file), notes.clone());
+    blocking(move || kept.put(&*file)).await?;
     let named = partial.give_name(session, &place.path, is_new).await;
     named.map_err(of_new_name)?;
     Ok(validators(&metadata(&partial.file).await?))
