@@ -736,12 +736,20 @@ fn parts_become_an_object_when_all_are_there() {
         !door.server().path("b/d").exists() || names(&door.site, "b/d").is_empty()
     });
     refused(door.ask("GET", "/b/d/f", "", b""), 404, "NoSuchKey");
-    let made = complete(&parts, "").is(200).text();
-    let made = Made::read(made.as_bytes()).unwrap().unwrap();
+    let answer = complete(&parts, "").is(200).text();
+    let made = Made::read(answer.as_bytes()).unwrap().unwrap();
     assert!(made.crc32c.is_some());
     assert!(door.server().read("b/d/f") == content);
     assert_eq!(names(&door.site, "b"), ["d"]);
-    refused(complete(&parts, ""), 404, "NoSuchUpload");
+    // The answer was lost.
+    assert_eq!(complete(&parts, "").is(200).text(), answer);
+    let new = "if-none-match: *\r\n";
+    assert_eq!(complete(&parts, new).is(200).text(), answer);
+    refused(complete(&parts[..1], ""), 404, "NoSuchUpload");
+    let other = format!("/b/d/g?uploadId={id}");
+    let all = completing(parts.iter());
+    let answer = door.ask("POST", &other, "", all.as_bytes());
+    refused(answer, 404, "NoSuchUpload");
     let id = begun(&door, "/b/g");
     let other = format!("/b/f?uploadId={id}");
     refused(door.ask("DELETE", &other, "", b""), 404, "NoSuchUpload");

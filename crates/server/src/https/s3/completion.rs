@@ -35,11 +35,11 @@ use super::{
         record::Transfer,
         session::HttpSession,
     },
-    XML,
+    XML, completed,
     object::{begin, check_name, finish},
     payload::{Payload, base64_of},
     place::ObjectPlace,
-    refused::S3Error,
+    refused::{NO_UPLOAD, S3Error},
     uploads::{Upload, find, named, part_name, remove},
     xml,
 };
@@ -61,7 +61,10 @@ pub(super) async fn complete(
     headers: &HeaderMap,
     mut body: Payload<'_>,
 ) -> Result<HttpAnswer, S3Error> {
-    let upload = find(session, &place, id).await?;
+    let upload = match find(session, &place, id).await {
+        Err(refused) if refused.code == NO_UPLOAD => Err(refused),
+        found => Ok(found?),
+    };
     let mut crc32c = None;
     for (name, value) in body.take_checksums() {
         match name {
@@ -75,6 +78,11 @@ pub(super) async fn complete(
     }
     let body = body.whole(XML_BYTES_MAX).await?;
     let parts = read_completing(&body)?;
+    let upload = match (upload, completed::answer_of(id, &place.path, &parts)) {
+        (Ok(upload), _) => upload,
+        (Err(_), Some(answer)) => return Ok(xml(StatusCode::OK, answer)),
+        (Err(refused), None) => return Err(refused),
+    };
     let is_ordered = parts.is_sorted_by(|one, next| one.number < next.number);
     if !is_ordered {
         let text = "the numbers of the parts do not ascend";
@@ -95,6 +103,7 @@ pub(super) async fn complete(
     check_name(session, &place, headers, None).await?;
     let completion = Completion {
         is_new: conditions(headers).demands_new(),
+        id: id.to_owned(),
         place,
         upload,
         parts,
@@ -152,6 +161,7 @@ impl Drop for Joining {
 
 struct Completion {
     place: ObjectPlace,
+    id: String,
     upload: Upload,
     parts: Vec<Part>,
     /// Of the object, where the client tells it.
@@ -168,7 +178,10 @@ impl Completion {
         let joined = self.join(session, &mut transfer).await;
         let failure = joined.as_ref().err();
         transfer.end(failure.map(|refused| (refused.class(), &*refused.text)));
-        joined
+        // The same request may have come twice, and the other one has taken the parts.
+        joined.or_else(|refused| {
+            completed::answer_of(&self.id, &place.path, &self.parts).ok_or(refused)
+        })
     }
 
     async fn join(
@@ -224,8 +237,6 @@ impl Completion {
         }
         let notes = &self.upload.manifest.notes;
         let known = finish(session, place, partial, notes, self.is_new).await?;
-        // The object is there. What cannot be removed now is removed as a leftover.
-        drop(remove(session, self.upload.directory.clone()).await);
         let mut answer = Answer::new("CompleteMultipartUploadResult");
         answer.field("Location", &place.resource());
         answer.field("Bucket", &place.bucket);
@@ -235,7 +246,11 @@ impl Completion {
         answer.field("ETag", &known.tag.to_string());
         answer.field("ChecksumCRC32C", &base64_of(&digest));
         answer.field("ChecksumType", "FULL_OBJECT");
-        Ok(answer.finish())
+        let answer = answer.finish();
+        completed::remember(&self.id, &place.path, &self.parts, &answer);
+        // The object is there. What cannot be removed now is removed as a leftover.
+        drop(remove(session, self.upload.directory.clone()).await);
+        Ok(answer)
     }
 }
 

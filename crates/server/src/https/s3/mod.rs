@@ -6,7 +6,7 @@
 //! - `login`: whose signature a request has
 //! - `object`: GET, HEAD, PUT and DELETE of objects; `copy`: CopyObject; `removal`: DeleteObjects
 //! - `bucket`: buckets; `listing`: the keys of one; `walk`: in which order
-//! - `uploads`: objects in parts; `completion`: their end
+//! - `uploads`: objects in parts; `completion`: their end; `completed`: the answers to it
 //! - `place`: where an object is; `payload`: bodies and their checksums; `notes`: metadata of
 //!   objects; `refused`: errors
 //!
@@ -14,6 +14,7 @@
 //! that would be overlooked could mean another object, or less protection.
 
 mod bucket;
+mod completed;
 mod completion;
 mod copy;
 mod listing;

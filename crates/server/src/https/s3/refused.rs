@@ -11,6 +11,8 @@ use super::{
 };
 use crate::observe::class::Class;
 
+pub(super) const NO_UPLOAD: &str = "NoSuchUpload";
+
 /// Why a request is not carried out.
 #[derive(Clone, Debug)]
 pub(super) struct S3Error {
@@ -65,11 +67,7 @@ impl S3Error {
     }
 
     pub(super) fn no_upload() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "NoSuchUpload",
-            "there is no such upload",
-        )
+        Self::new(StatusCode::NOT_FOUND, NO_UPLOAD, "there is no such upload")
     }
 
     pub(super) fn precondition() -> Self {
@@ -94,7 +92,7 @@ impl S3Error {
     /// What the audit log and the metrics say.
     pub(super) fn class(&self) -> Class {
         match self.code {
-            "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => Class::NotFound,
+            "NoSuchKey" | "NoSuchBucket" | NO_UPLOAD => Class::NotFound,
             "AccessDenied" => Class::Permission,
             "BadDigest" | "XAmzContentSHA256Mismatch" => Class::Checksum,
             "IncompleteBody" | "RequestTimeout" => Class::ConnectionLost,
