@@ -90,7 +90,8 @@ impl Conditions<'_> {
     /// HEAD.
     pub fn check(&self, current: Option<&Validators>, reads: bool) -> Verdict {
         if let Some(tags) = self.if_match {
-            if !current.is_some_and(|current| any(tags, |tag| tag.is_strongly(&current.tag))) {
+            let matches = |current: &Validators| any(tags, |tag| tag.is_strongly(&current.tag));
+            if current.and_then(matches) != Some(true) {
                 return Verdict::Failed;
             }
         } else if let Some(date) = self.if_unmodified_since.and_then(parse_date)
@@ -99,7 +100,8 @@ impl Conditions<'_> {
             return Verdict::Failed;
         }
         if let Some(tags) = self.if_none_match {
-            let matches = |current: &Validators| any(tags, |tag| tag.tag == current.tag.tag);
+            let matches =
+                |current: &Validators| any(tags, |tag| tag.tag == current.tag.tag) == Some(true);
             return match (current.is_some_and(matches), reads) {
                 (false, _) => Verdict::Proceed,
                 (true, true) => Verdict::NotModified,
@@ -113,6 +115,13 @@ impl Conditions<'_> {
             }
             _ => Verdict::Proceed,
         }
+    }
+
+    /// Says what may not be there, in a way that cannot be read. [`Self::check`] takes it for met,
+    /// as readers may; a change that is made all the same may replace what it should not.
+    pub fn excludes_unreadably(&self) -> bool {
+        self.if_none_match
+            .is_some_and(|tags| any(tags, |_| false).is_none())
     }
 
     /// Nothing may be there: the file has to be new (`If-None-Match: *`).
@@ -132,29 +141,28 @@ pub fn range_counts(if_range: Option<&str>, current: &Validators) -> bool {
     }
 }
 
-/// `*`, or a list with a tag that `matches`.
-fn any(list: &str, matches: impl Fn(&EntityTag) -> bool) -> bool {
+/// Whether it is `*`, or a list with a tag that `matches`. `None`: none does as far as it can be
+/// read, and that is not to its end.
+fn any(list: &str, matches: impl Fn(&EntityTag) -> bool) -> Option<bool> {
     if list.trim() == "*" {
-        return true;
+        return Some(true);
     }
     let mut rest = list;
-    for _ in 0..TAGS_MAX {
+    for count in 0..TAGS_MAX {
         // A tag may have commas between its quotes.
         rest = rest.trim_start_matches([' ', '\t', ',']);
-        let Some(open) = rest.find('"') else {
-            return false;
-        };
-        let Some(length) = rest[open + 1..].find('"') else {
-            return false;
-        };
-        let (tag, behind) = rest.split_at(open + 1 + length + 1);
-        match EntityTag::parse(tag) {
-            Some(tag) if matches(&tag) => return true,
-            Some(_) => rest = behind,
-            None => return false,
+        if rest.is_empty() {
+            return (count > 0).then_some(false);
         }
+        let open = rest.find('"')?;
+        let length = rest[open + 1..].find('"')?;
+        let (tag, behind) = rest.split_at(open + 1 + length + 1);
+        if matches(&EntityTag::parse(tag)?) {
+            return Some(true);
+        }
+        rest = behind;
     }
-    false
+    None
 }
 
 /// A date of HTTP, in any of its three forms.
@@ -240,6 +248,20 @@ mod tests {
             assert_eq!(conditions.check(None, false), nothing, "{conditions:?}");
         }
         assert!(unlike(" * ").demands_new() && !matching("*").demands_new());
+        let many = "\"a\",".repeat(TAGS_MAX + 1);
+        for (tags, is_unreadable) in [
+            ("*", false),
+            ("\"a\", W/\"b\" ,", false),
+            ("a", true),
+            ("", true),
+            ("\"a\", b", true),
+            ("\"a", true),
+            (" * , \"a\"", true),
+            (&*many, true),
+        ] {
+            assert_eq!(unlike(tags).excludes_unreadably(), is_unreadable, "{tags}");
+            assert!(!matching(tags).excludes_unreadably());
+        }
     }
 
     #[test]

@@ -227,6 +227,10 @@ pub(super) fn check_change(
     current: Option<&Metadata>,
 ) -> Result<(), Rejected> {
     let current = current.map(validators);
+    if conditions(headers).excludes_unreadably() {
+        let text = "If-None-Match is neither * nor a list of tags";
+        return Err(Rejected::new(StatusCode::BAD_REQUEST, text));
+    }
     match conditions(headers).check(current.as_ref(), false) {
         Verdict::Proceed => Ok(()),
         Verdict::Failed | Verdict::NotModified => Err(Rejected::new(

@@ -289,6 +289,7 @@ fn a_file_gets_its_name_when_it_is_whole() {
     put("Transfer-Encoding: chunked\r\n", chunked).is(204);
     assert_eq!(site.server.read("f"), b"abcde");
     put("If-None-Match: *\r\n", b"x").is(412);
+    put("If-None-Match: x\r\n", b"x").is(400);
     put("If-Match: \"x\"\r\n", b"x").is(412);
     put("Content-Encoding: gzip\r\n", b"x").is(415);
     ask(&site, "PUT", "/none/f", KIM, b"x").is(409);

@@ -252,6 +252,13 @@ fn objects_are_files_below_their_bucket() {
         "PreconditionFailed",
     );
     door.ask("PUT", "/b/d/e/g", new, b"x").is(200);
+    // It would replace what the condition is to protect.
+    for unreadable in ["x", "\"x"] {
+        let head = format!("if-none-match: {unreadable}\r\n");
+        let answer = door.ask("PUT", "/b/d/e/g", &head, b"y");
+        refused(answer, 400, "InvalidRequest");
+    }
+    assert_eq!(door.server().read("b/d/e/g"), b"x");
     refused(door.ask("GET", "/b/missing", "", b""), 404, "NoSuchKey");
     refused(door.ask("GET", "/none/f", "", b""), 404, "NoSuchBucket");
     refused(door.ask("PUT", "/none/f", "", b"x"), 404, "NoSuchBucket");

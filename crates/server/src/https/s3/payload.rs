@@ -16,7 +16,10 @@ use hyper::{
 };
 
 use super::{
-    super::{answer::header_text, received::next_bytes},
+    super::{
+        answer::{Rejected, header_text},
+        received::next_bytes,
+    },
     refused::S3Error,
 };
 
@@ -156,7 +159,7 @@ impl<'a> Payload<'a> {
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         loop {
             if self.rest.is_empty() {
-                match next_bytes(self.body, self.limit).await? {
+                match next_bytes(self.body, self.limit).await.map_err(of_body)? {
                     Some(bytes) => self.rest = bytes,
                     None => return self.ended().map(|()| None),
                 }
@@ -277,6 +280,14 @@ impl<'a> Payload<'a> {
 fn incomplete() -> S3Error {
     let text = "the body is not of the length that was said";
     S3Error::new(StatusCode::BAD_REQUEST, "IncompleteBody", text)
+}
+
+/// The connection has broken, or no byte comes.
+fn of_body(refused: Rejected) -> S3Error {
+    match refused.status {
+        StatusCode::BAD_REQUEST => S3Error::new(refused.status, "IncompleteBody", refused.text()),
+        _ => refused.into(),
+    }
 }
 
 fn of_chunk(why: BadChunk) -> S3Error {

@@ -161,7 +161,7 @@ impl From<StorageFailure> for S3Error {
 impl From<Rejected> for S3Error {
     fn from(refused: Rejected) -> Self {
         let (status, code) = match refused.status.as_u16() {
-            400 => (refused.status, "IncompleteBody"),
+            400 => (refused.status, "InvalidRequest"),
             401 | 403 => (StatusCode::FORBIDDEN, "AccessDenied"),
             408 => (StatusCode::BAD_REQUEST, "RequestTimeout"),
             412 => (refused.status, "PreconditionFailed"),
