@@ -20,6 +20,9 @@ pub const XML_BYTES_MAX: usize = 4 << 20;
 /// Keys that one request removes.
 pub const DELETE_MAX: usize = 1000;
 
+/// Checksums of a part, beside CRC32C: one of each kind.
+const CHECKSUMS_MAX: usize = 3;
+
 /// The pairs of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
@@ -194,13 +197,31 @@ pub fn copy_source(text: &str) -> Result<ObjectTarget, BadTarget> {
     ObjectTarget::of_path(&format!("/{text}"))
 }
 
+/// A part that is to become a piece of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompletingPart {
+    /// Its number and tag, and its CRC32C.
+    pub part: Part,
+    /// Other checksums of it, in base64.
+    pub checksums: Vec<(PartChecksum, String)>,
+}
+
+/// A kind of checksum, beside CRC32C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the name is the documentation
+pub enum PartChecksum {
+    Crc32,
+    Sha1,
+    Sha256,
+}
+
 /// The parts of CompleteMultipartUpload, in ascending order: numbers and tags.
 ///
 /// # Errors
 /// It is none, or no object can be of such parts.
-pub fn read_completing(body: &[u8]) -> Result<Vec<Part>, BadXml> {
+pub fn read_completing(body: &[u8]) -> Result<Vec<CompletingPart>, BadXml> {
     let mut document = rooted(body, "CompleteMultipartUpload")?;
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts = Vec::new();
     while let Some(name) = child(&mut document)? {
         if name != "Part" {
             return Err(BadXml::Unexpected);
@@ -208,7 +229,7 @@ pub fn read_completing(body: &[u8]) -> Result<Vec<Part>, BadXml> {
         if parts.len() as u64 == PARTS_MAX {
             return Err(BadXml::Large);
         }
-        let mut part = Part::default();
+        let (mut part, mut checksums) = (Part::default(), Vec::new());
         while let Some(name) = child(&mut document)? {
             match name.as_str() {
                 "PartNumber" => {
@@ -217,13 +238,21 @@ pub fn read_completing(body: &[u8]) -> Result<Vec<Part>, BadXml> {
                 }
                 "ETag" => part.tag = document.text()?,
                 "ChecksumCRC32C" => part.crc32c = Some(document.text()?),
+                "ChecksumCRC32" => checksums.push((PartChecksum::Crc32, document.text()?)),
+                "ChecksumSHA1" => checksums.push((PartChecksum::Sha1, document.text()?)),
+                "ChecksumSHA256" => checksums.push((PartChecksum::Sha256, document.text()?)),
+                // One that is not known would count as compared.
+                _ if name.starts_with("Checksum") => return Err(BadXml::Unexpected),
                 _ => document.skip()?,
+            }
+            if checksums.len() > CHECKSUMS_MAX {
+                return Err(BadXml::Large);
             }
         }
         if part.number == 0 || part.tag.is_empty() {
             return Err(BadXml::Unexpected);
         }
-        parts.push(part);
+        parts.push(CompletingPart { part, checksums });
     }
     Ok(parts)
 }
@@ -369,7 +398,19 @@ mod tests {
             ..Part::default()
         });
         let read = read_completing(completing(parts.iter()).as_bytes()).unwrap();
+        let read: Vec<_> = read.into_iter().map(|part| part.part).collect();
         assert_eq!(read, parts);
+        let told = |inner: &str| {
+            let part = format!("<Part><PartNumber>1</PartNumber><ETag>t</ETag>{inner}</Part>");
+            let body = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+            read_completing(body.as_bytes()).map(|mut parts| parts.remove(0).checksums)
+        };
+        assert_eq!(
+            told("<Other>x</Other><ChecksumSHA256>abc=</ChecksumSHA256>").unwrap(),
+            [(PartChecksum::Sha256, "abc=".to_owned())]
+        );
+        assert!(told("<ChecksumCRC64NVME>x</ChecksumCRC64NVME>").is_err());
+        assert!(told(&"<ChecksumSHA1>x</ChecksumSHA1>".repeat(4)).is_err());
         for number in ["0", "10001", "-1", "+1", "x", ""] {
             let body = format!(
                 "<CompleteMultipartUpload><Part><PartNumber>{number}</PartNumber>\

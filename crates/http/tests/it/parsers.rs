@@ -163,7 +163,7 @@ pub(crate) fn s3_requests(bytes: &[u8]) {
     }
     let _ = read_deleting(bytes);
     if let Ok(parts) = read_completing(bytes) {
-        let again = read_completing(completing(parts.iter()).as_bytes());
+        let again = read_completing(completing(parts.iter().map(|part| &part.part)).as_bytes());
         assert_eq!(again.map(|again| again.len()), Ok(parts.len()));
     }
     let how = Streaming::parse("STREAMING-UNSIGNED-PAYLOAD-TRAILER").unwrap();

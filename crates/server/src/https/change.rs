@@ -205,8 +205,8 @@ impl Plan {
     }
 
     /// Renames `from` to the destination. What a rename does not replace is put aside first, and
-    /// comes back where the rename fails; it is removed when that has been done. `turn`: to remove a
-    /// tree.
+    /// comes back where the rename fails; it is removed when that has been done. `turn`: to remove
+    /// a tree.
     async fn give_name(
         &self,
         session: &HttpSession,

@@ -9,6 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use godwit_engine::storage::{MemoryStorage, Storage, faulty::Operation};
 use godwit_http::s3::{
     answers::{Made, Page, PartsPage, Refusal, UploadsPage, completing, read_upload_id},
@@ -731,6 +732,27 @@ fn parts_become_an_object_when_all_are_there() {
     refused(complete(&wrong, ""), 400, "InvalidPart");
     wrong[1].number = 2;
     refused(complete(&wrong, ""), 400, "InvalidPart");
+    let mut wrong = parts.clone();
+    wrong[0].crc32c = parts[1].crc32c.clone();
+    refused(complete(&wrong, ""), 400, "InvalidPart");
+    let told = |element: &str, value: &str| {
+        let one = completing(parts[..1].iter());
+        let told = format!("<{element}>{value}</{element}></Part>");
+        let target = format!("/b/d/f?uploadId={id}");
+        let body = one.replace("</Part>", &told);
+        door.ask(
+            "POST",
+            &target,
+            "x-amz-mp-object-size: 7\r\n",
+            body.as_bytes(),
+        )
+    };
+    for element in ["ChecksumCRC32", "ChecksumSHA1", "ChecksumSHA256"] {
+        refused(told(element, "AAAAAA=="), 400, "InvalidPart");
+    }
+    let sum = STANDARD.encode(sha256(&content[..600_000]));
+    refused(told("ChecksumSHA256", &sum), 400, "InvalidRequest");
+    refused(told("ChecksumCRC64NVME", ""), 400, "MalformedXML");
     let backwards: Vec<_> = parts.iter().rev().cloned().collect();
     refused(complete(&backwards, ""), 400, "InvalidPartOrder");
     refused(complete(&[], ""), 400, "MalformedXML");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use godwit_engine::storage::digest::Digest;
-use godwit_http::s3::answers::Part;
+use godwit_http::s3::requests::CompletingPart;
 use godwit_proto::{ChecksumAlgorithm, FtpPath};
 
 /// How long clients may ask again. Chosen arbitrarily: they do so within minutes.
@@ -17,10 +17,10 @@ const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
 /// Uploads that are remembered, of all buckets: some kilobytes each.
 const COUNT_MAX: usize = 1000;
 
-static COMPLETED: Memory = Memory::new(COUNT_MAX);
+static COMPLETED: RecentCompletions = RecentCompletions::new(COUNT_MAX);
 
 /// Remembers what was answered when the parts became the object at `path`.
-pub(super) fn remember(id: &str, path: &FtpPath, parts: &[Part], answer: &str) {
+pub(super) fn remember(id: &str, path: &FtpPath, parts: &[CompletingPart], answer: &str) {
     COMPLETED.remember(Completed {
         id: id.to_owned(),
         path: path.clone(),
@@ -31,11 +31,11 @@ pub(super) fn remember(id: &str, path: &FtpPath, parts: &[Part], answer: &str) {
 }
 
 /// What was answered to the same request.
-pub(super) fn answer_of(id: &str, path: &FtpPath, parts: &[Part]) -> Option<String> {
+pub(super) fn answer_of(id: &str, path: &FtpPath, parts: &[CompletingPart]) -> Option<String> {
     COMPLETED.answer_of(id, path, &digest_of(parts))
 }
 
-struct Memory {
+struct RecentCompletions {
     count_max: usize,
     /// The oldest first.
     completed: Mutex<VecDeque<Completed>>,
@@ -51,15 +51,15 @@ struct Completed {
     at: Instant,
 }
 
-fn digest_of(parts: &[Part]) -> String {
+fn digest_of(parts: &[CompletingPart]) -> String {
     let mut digest = Digest::new(ChecksumAlgorithm::Sha256);
-    for part in parts {
+    for CompletingPart { part, .. } in parts {
         digest.update(format!("{} {}\n", part.number, part.tag.trim_matches('"')).as_bytes());
     }
     digest.finish()
 }
 
-impl Memory {
+impl RecentCompletions {
     const fn new(count_max: usize) -> Self {
         Self {
             count_max,
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_oldest_answers_are_forgotten() {
-        let memory = Memory::new(2);
+        let memory = RecentCompletions::new(2);
         let path = FtpPath::new("/b/f").unwrap();
         let put = |id: &str, at: Instant| {
             memory.remember(Completed {

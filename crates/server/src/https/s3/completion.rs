@@ -14,8 +14,7 @@ use std::{
 
 use godwit_engine::storage::{File, digest::Digest};
 use godwit_http::s3::{
-    answers::Part,
-    requests::{XML_BYTES_MAX, read_completing},
+    requests::{CompletingPart, PartChecksum, XML_BYTES_MAX, read_completing},
     written::Answer,
 };
 use godwit_proto::{ChecksumAlgorithm, error::StorageFailure};
@@ -83,7 +82,7 @@ pub(super) async fn complete(
         (Err(_), Some(answer)) => return Ok(xml(StatusCode::OK, answer)),
         (Err(refused), None) => return Err(refused),
     };
-    let is_ordered = parts.is_sorted_by(|one, next| one.number < next.number);
+    let is_ordered = parts.is_sorted_by(|one, next| one.part.number < next.part.number);
     if !is_ordered {
         let text = "the numbers of the parts do not ascend";
         return Err(S3Error::new(
@@ -163,7 +162,7 @@ struct Completion {
     place: ObjectPlace,
     id: String,
     upload: Upload,
-    parts: Vec<Part>,
+    parts: Vec<CompletingPart>,
     /// Of the object, where the client tells it.
     size: Option<u64>,
     /// The same, in hexadecimal digits.
@@ -195,10 +194,11 @@ impl Completion {
         let partial = begin(session, place).await?;
         let mut digest = Digest::new(ChecksumAlgorithm::Crc32c);
         let mut offset = 0;
-        for part in &self.parts {
+        for CompletingPart { part, checksums } in &self.parts {
             let path = named(&self.upload.directory, &part_name(part.number))?;
             let (storage, into) = (Arc::clone(&session.unscoped), Arc::clone(&partial.file));
             let tag = part.tag.clone();
+            let mut sums = PartSum::of(part.crc32c.as_deref(), checksums);
             let joined = long_call(session, &turn, move |_, stop| {
                 let file = match storage.open_read(&path) {
                     Err(failure) if failure.errno == Errno::NOENT.raw_os_error() => {
@@ -211,13 +211,20 @@ impl Completion {
                 if tag.trim_matches('"') != known.trim_matches('"') {
                     return Ok(None);
                 }
-                append(&*file, metadata.size, &*into, offset, stop, &mut digest)?;
-                Ok(Some((metadata.size, digest)))
+                append(&*file, metadata.size, &*into, offset, stop, &mut |bytes| {
+                    digest.update(bytes);
+                    sums.iter_mut().for_each(|sum| sum.update(bytes));
+                })?;
+                Ok(Some((metadata.size, digest, sums)))
             });
-            let Some((size, gone_on)) = joined.await? else {
+            let Some((size, gone_on, sums)) = joined.await? else {
                 let text = format!("part {} is not there, or another one", part.number);
                 return Err(S3Error::new(StatusCode::BAD_REQUEST, "InvalidPart", text));
             };
+            if !sums.into_iter().all(PartSum::holds) {
+                let text = format!("part {} has another checksum", part.number);
+                return Err(S3Error::new(StatusCode::BAD_REQUEST, "InvalidPart", text));
+            }
             digest = gone_on;
             offset += size;
             transfer.moved(usize::try_from(size).unwrap_or(usize::MAX));
@@ -254,6 +261,54 @@ impl Completion {
     }
 }
 
+/// A checksum that the client tells of a part.
+struct PartSum {
+    /// In base64.
+    told: String,
+    running: RunningSum,
+}
+
+enum RunningSum {
+    Crc32(crc32fast::Hasher),
+    Of(Box<Digest>),
+}
+
+impl PartSum {
+    fn of(crc32c: Option<&str>, checksums: &[(PartChecksum, String)]) -> Vec<Self> {
+        let digest = |algorithm| RunningSum::Of(Box::new(Digest::new(algorithm)));
+        let others = checksums.iter().map(|(kind, told)| {
+            let running = match kind {
+                PartChecksum::Crc32 => RunningSum::Crc32(crc32fast::Hasher::new()),
+                PartChecksum::Sha1 => digest(ChecksumAlgorithm::Sha1),
+                PartChecksum::Sha256 => digest(ChecksumAlgorithm::Sha256),
+            };
+            (told.as_str(), running)
+        });
+        let crc32c = crc32c.map(|told| (told, digest(ChecksumAlgorithm::Crc32c)));
+        let all = crc32c.into_iter().chain(others);
+        let all = all.map(|(told, running)| Self {
+            told: told.trim().to_owned(),
+            running,
+        });
+        all.collect()
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match &mut self.running {
+            RunningSum::Crc32(crc32) => crc32.update(bytes),
+            RunningSum::Of(digest) => digest.update(bytes),
+        }
+    }
+
+    fn holds(self) -> bool {
+        let found = match self.running {
+            RunningSum::Crc32(crc32) => format!("{:08x}", crc32.finalize()),
+            RunningSum::Of(digest) => digest.finish(),
+        };
+        base64_of(&found) == self.told
+    }
+}
+
 /// Copies a file of `size` bytes to `offset` of another. Blocks.
 pub(super) fn append(
     from: &dyn File,
@@ -261,7 +316,7 @@ pub(super) fn append(
     into: &dyn File,
     offset: u64,
     stop: &AtomicBool,
-    digest: &mut Digest,
+    taken: &mut dyn FnMut(&[u8]),
 ) -> Result<(), StorageFailure> {
     let mut buffer = vec![0; COPY_BYTES];
     let mut done = 0;
@@ -278,7 +333,7 @@ pub(super) fn append(
             ));
         }
         into.write_all_at(offset + done, &buffer[..got])?;
-        digest.update(&buffer[..got]);
+        taken(&buffer[..got]);
         done += got as u64;
     }
     Ok(())
