@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write as _,
     net::{SocketAddr, TcpListener},
     path::Path,
     thread,
@@ -276,7 +277,8 @@ fn nodes_of(settings: &mut ServerSettings, keys: &Path, listen: &[&str]) {
 fn has_ipv6() -> bool {
     let has = TcpListener::bind("[::1]:0").is_ok();
     if !has {
-        println!("skipped: this machine has no IPv6");
+        let mut out = std::io::stderr().lock();
+        let _ = writeln!(out, "skipped: this machine has no IPv6");
     }
     has
 }

@@ -297,7 +297,7 @@ fn a_file_is_unfenced_when_a_node_is_lost_that_writes_it() {
     let mut bench = Bench::new(2, Shares::Whole, &request(receive(), TypeCode::Image));
     bench.ready(0);
     assert!(matches!(bench.event(), TransferEvent::Ready { .. }));
-    assert!(!bench.unfenced.quiet_in(bench.file).is_some());
+    assert!(bench.unfenced.quiet_in(bench.file).is_none());
     bench.reports[0] = None;
     bench.done(1, 7, |_| {});
     assert!(bench.report().result.is_err());
