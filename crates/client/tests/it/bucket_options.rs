@@ -1,7 +1,7 @@
 //! Storage classes, encryption at the service, and who pays: what is said in which request, and
 //! what a service must answer.
 
-use std::{fs, net::TcpStream};
+use std::{fs, io::Write as _, net::TcpStream};
 
 use crate::{
     buckets::{Bucket, State, head, is_part, object, value},
@@ -27,10 +27,6 @@ const SAID: [&str; 3] = [
 fn encrypting(heard: &Heard, state: &mut State, stream: &mut TcpStream) -> bool {
     let told = "x-amz-server-side-encryption: aws:kms\r\nETag: \"x\"\r\n";
     match heard.0.as_str() {
-        "PUT" if heard.2.contains("x-amz-copy-source: ") => {
-            let copied = b"<CopyObjectResult><ETag>\"x\"</ETag></CopyObjectResult>";
-            send(stream, "200 OK", told, copied);
-        }
         "PUT" if !is_part(heard) => send(stream, "200 OK", told, b""),
         "POST" if value(heard, "uploads").is_some() => {
             state.begun += 1;
@@ -97,33 +93,153 @@ fn a_service_that_does_not_encrypt_is_an_error_before_anything_is_replaced() {
     );
 }
 
-/// A bucket with the object `a`, of another storage class.
+/// The method that a request asks for, as its answer tells it.
+fn told(heard: &Heard) -> String {
+    let name = "x-amz-server-side-encryption: ";
+    let mut lines = heard.2.lines();
+    let method = lines.find_map(|line| line.strip_prefix(name));
+    method.map_or_else(String::new, |method| format!("{name}{method}\r\n"))
+}
+
+/// A bucket with the object `a`, of another storage class and with a key, and with its copy `c`.
 fn of_one(heard: &Heard, state: &mut State, stream: &mut TcpStream) -> bool {
-    match heard.0.as_str() {
-        "HEAD" if heard.1 == "/mine/a" => {
-            let said = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nETag: \"x\"\r\n\
-                x-amz-storage-class: GLACIER_IR\r\n\r\n";
-            drop(std::io::Write::write_all(stream, said.as_bytes()));
+    let copied = b"<CopyObjectResult><ETag>&quot;c&quot;</ETag></CopyObjectResult>";
+    match (heard.0.as_str(), heard.1.as_str()) {
+        ("HEAD", "/mine/a") => {
+            let said = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nETag: \"a\"\r\n\
+                x-amz-storage-class: GLACIER_IR\r\nx-amz-server-side-encryption: aws:kms\r\n\
+                x-amz-server-side-encryption-aws-kms-key-id: k7\r\n\
+                x-amz-server-side-encryption-bucket-key-enabled: true\r\n\r\n";
+            drop(stream.write_all(said.as_bytes()));
         }
-        "DELETE" => send(stream, "204 No Content", "", b""),
+        ("HEAD", "/mine/c") => send(stream, "200 OK", "ETag: \"c\"\r\n", b""),
+        ("DELETE", _) => send(stream, "204 No Content", "", b""),
+        ("PUT", _) => send(stream, "200 OK", &told(heard), copied),
         _ => return encrypting(heard, state, stream),
     }
     true
 }
 
+/// The header of a request.
+fn header<'a>(heard: &'a Heard, name: &str) -> Option<&'a str> {
+    let mut lines = heard.2.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
 #[test]
-fn an_object_that_is_renamed_keeps_its_storage_class_unless_another_is_wanted() {
-    for (options, class) in [(&[][..], "glacier_ir"), (&[CLASS], "standard_ia")] {
+fn an_object_that_is_renamed_keeps_its_class_and_its_encryption_unless_others_are_wanted() {
+    let names = [
+        "x-amz-storage-class",
+        "x-amz-server-side-encryption",
+        "x-amz-server-side-encryption-aws-kms-key-id",
+        "x-amz-server-side-encryption-bucket-key-enabled",
+    ];
+    let own = [
+        Some("glacier_ir"),
+        Some("aws:kms"),
+        Some("k7"),
+        Some("true"),
+    ];
+    let class = [Some("standard_ia"), own[1], own[2], own[3]];
+    let keyed = [own[0], Some("aws:kms"), Some("alias/k1"), None];
+    for (options, said) in [
+        (&[][..], own),
+        (&[CLASS], class),
+        (&KMS, keyed),
+        (&[KMS[0]], [own[0], Some("aws:kms"), None, None]),
+    ] {
         let bucket = Bucket::start(of_one);
         let ends = ["s3://mine/a", "s3://mine/c"];
-        let encrypted = [KMS[0]];
-        let arguments = [&["mv"], options, &encrypted, &ends].concat();
+        let arguments = [&["mv"], options, &ends].concat();
         bucket.run(&arguments).expect(0, &[]);
         let copies = bucket.server.heard("PUT");
-        let said = format!("x-amz-storage-class: {class}\r");
-        assert!(copies[0].2.contains(&said), "{}", copies[0].2);
-        assert!(copies[0].2.contains(SAID[1]), "{}", copies[0].2);
+        assert_eq!(names.map(|name| header(&copies[0], name)), said);
+        let removed = bucket.server.heard("DELETE");
+        assert_eq!(removed.last().unwrap().1, "/mine/a", "{removed:?}");
     }
+}
+
+/// A service that encrypts what it is sent, and stores copies as they come. It shows the copy with
+/// this tag, and with these headers.
+fn copying_in_clear(tag: &'static str, headers: &'static str) -> Bucket {
+    Bucket::start(move |heard, state, stream| {
+        let copied = b"<CopyObjectResult><ETag>\"c\"</ETag></CopyObjectResult>";
+        match (heard.0.as_str(), heard.1.as_str()) {
+            ("PUT", _) => send(stream, "200 OK", "", copied),
+            ("HEAD", "/mine/c") => {
+                let shown = format!("ETag: \"{tag}\"\r\n{headers}");
+                send(stream, "200 OK", &shown, b"");
+            }
+            _ => return of_one(heard, state, stream),
+        }
+        true
+    })
+}
+
+/// Objects that were removed, and the condition of that.
+fn removed(bucket: &Bucket) -> Vec<(String, Option<String>)> {
+    let removed = bucket.server.heard("DELETE");
+    let objects = removed
+        .iter()
+        .filter(|heard| value(heard, "uploadId").is_none());
+    let seen = |heard: &Heard| {
+        (
+            heard.1.clone(),
+            header(heard, "if-match").map(str::to_owned),
+        )
+    };
+    objects.map(seen).collect()
+}
+
+#[test]
+fn a_copy_that_is_not_encrypted_is_removed_and_its_source_stays() {
+    for options in [&[][..], &[KMS[0]]] {
+        let bucket = copying_in_clear("c", "");
+        let ends = ["s3://mine/a", "s3://mine/c"];
+        let ran = bucket.run(&[&["mv"], options, &ends].concat());
+        ran.expect(
+            4,
+            &[
+                "does not say that it has encrypted the object with aws:kms",
+                "the copy was removed, and its source stays",
+            ],
+        );
+        let own = ("/mine/c".to_owned(), Some("\"c\"".to_owned()));
+        assert_eq!(removed(&bucket), [own]);
+    }
+    // Another writer has replaced it meanwhile.
+    let bucket = copying_in_clear("of another", "");
+    let ran = bucket.run(&["mv", "s3://mine/a", "s3://mine/c"]);
+    ran.expect(
+        4,
+        &[
+            "the copy was not removed, and its source stays",
+            "s3://mine/c: is not encrypted, and was not removed: ",
+        ],
+    );
+    assert_eq!(removed(&bucket), []);
+}
+
+#[test]
+fn a_copy_whose_encryption_is_told_later_is_a_copy() {
+    let bucket = copying_in_clear("c", "x-amz-server-side-encryption: aws:kms\r\n");
+    let ran = bucket.run(&["mv", "s3://mine/a", "s3://mine/c"]);
+    ran.expect(0, &[]);
+    assert_eq!(removed(&bucket), [("/mine/a".to_owned(), None)]);
+}
+
+#[test]
+fn a_service_that_does_not_encrypt_is_known_before_a_copy_replaces_anything() {
+    let bucket = Bucket::start(|heard, state, stream| {
+        let begins = value(heard, "uploads").is_some();
+        !begins && value(heard, "uploadId").is_none() && of_one(heard, state, stream)
+    });
+    let ran = bucket.run(&["mv", KMS[0], "s3://mine/a", "s3://mine/c"]);
+    ran.expect(4, &["does not say that it has encrypted"]);
+    assert!(bucket.server.heard("PUT").is_empty());
+    let state = bucket.state.lock().unwrap();
+    assert_eq!((state.begun, state.aborted), (1, 1));
+    assert_eq!(removed(&bucket), []);
 }
 
 #[test]

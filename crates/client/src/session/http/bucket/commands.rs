@@ -17,11 +17,12 @@ use godwit_proto::{
 };
 
 use super::{
-    signing::{Bucket, ENCRYPTION_HEADER, STORAGE_CLASS_HEADER, meant, unencrypted},
+    signing::{Bucket, ENCRYPTION_HEADER, ObjectOptions, meant, unencrypted},
     told_sums::{self, ObjectSums},
 };
 use crate::{
     endpoint::uploads::PendingObject,
+    local::{attributes::FileAttributes, files},
     session::http::{
         commands::{HttpControl, Looked, described, senseless, timestamp},
         replies::{Failed, not_offered, refusal, reply},
@@ -227,12 +228,11 @@ impl HttpControl {
     /// Removes an object that we have stored under its final name, and that had this `ETag` then.
     /// Another writer may have replaced it since: in doubt it stays.
     async fn remove_own(&mut self, at: &FtpPath, tag: Option<&str>) -> Result<Reply, HttpError> {
-        let (now, _) = match self.tag_and_class_of(at).await? {
-            Ok(found) => found,
+        let now = match self.object_at(at).await? {
+            Ok(found) => found.tag,
             Err(refused) => return Ok(refused),
         };
-        let bare = |tag: &str| tag.trim_matches('"').to_owned();
-        if tag.is_none_or(|tag| bare(tag) != bare(&now)) {
+        if !tag.is_some_and(|tag| is_same_tag(tag, &now)) {
             let text = format!("the object {at} may be that of another writer, and stays");
             return Ok(reply(553, &text));
         }
@@ -311,61 +311,98 @@ impl HttpControl {
         if from == to {
             return Ok(reply(553, "it has that name already"));
         }
-        let (tag, class) = match self.tag_and_class_of(from).await? {
+        let source = match self.object_at(from).await? {
             Ok(found) => found,
             Err(refused) => return Ok(refused),
         };
+        let unique = format!(".{:016x}", files::random());
+        let Ok(probe) = FtpPath::new([to.as_bytes(), unique.as_bytes()].concat()) else {
+            return Ok(reply(553, "not a name"));
+        };
+        let encrypts = self.check_encryption(&probe, to, FileAttributes::default());
+        if let Err(refused) = encrypts.await? {
+            return Ok(refused);
+        }
         let bucket = self.bucket()?;
         let target = bucket.target(to);
         let key = encoded_path(from.as_bytes());
-        let source = format!("/{}{key}", bucket.endpoint.host());
         let mut headers = bucket.object_headers();
-        if !headers
-            .iter()
-            .any(|(name, _)| *name == STORAGE_CLASS_HEADER)
-        {
-            // A copy would have that of the service.
-            headers.extend(class.map(|class| (STORAGE_CLASS_HEADER, class)));
-        }
-        headers.push(("x-amz-copy-source", source));
-        headers.push(("x-amz-copy-source-if-match", tag.clone()));
+        // A copy would have those of the service.
+        headers.extend(source.options.kept_beside(&headers));
+        let encryption = headers.iter().find(|(name, _)| *name == ENCRYPTION_HEADER);
+        let encryption = encryption.map(|(_, method)| method.clone());
+        let path = format!("/{}{key}", bucket.endpoint.host());
+        headers.push(("x-amz-copy-source", path));
+        headers.push(("x-amz-copy-source-if-match", source.tag.clone()));
         let copied = self.ask_bucket_to_make(Method::PUT, &target, &headers, Body::default);
-        let (copied, encryption) = copied.await?.map_or_else(
+        let (copied, told) = copied.await?.map_or_else(
             |refused| (Err(refused), None),
             |(body, encryption)| (Ok(body), encryption),
         );
-        if let Err(refused) = made_of(copied)? {
+        let made = match made_of(copied)? {
+            Ok(made) => made,
+            Err(refused) => return Ok(refused),
+        };
+        if let Some(method) = encryption
+            && let Some(refused) = self.check_copy(to, &made.tag, &method, told).await?
+        {
             return Ok(refused);
         }
-        let said = headers.iter().map(|(name, value)| (*name, value.as_str()));
-        if let Some(refused) = unencrypted(said, encryption.as_deref()) {
-            return Ok(refused);
-        }
-        match self.tag_and_class_of(from).await? {
-            Ok((now, _)) if now == tag => {}
+        match self.object_at(from).await? {
+            Ok(now) if now.tag == source.tag => {}
             Ok(_) => return Ok(reply(450, "it has changed meanwhile, and was not removed")),
             Err(refused) => return Ok(refused),
         }
         self.delete(from, &[]).await
     }
 
-    /// The tag of an object, and its storage class where that is not the service's default.
-    async fn tag_and_class_of(
+    /// Why a copy is not encrypted with `method`, as it should be: then it is removed. `told` is
+    /// what the answer to the request that made it says of its encryption.
+    async fn check_copy(
         &mut self,
-        path: &FtpPath,
-    ) -> Result<Result<(String, Option<String>), Reply>, HttpError> {
+        to: &FtpPath,
+        tag: &str,
+        method: &str,
+        told: Option<String>,
+    ) -> Result<Option<Reply>, HttpError> {
+        let wanted = [(ENCRYPTION_HEADER, method)];
+        let Some(refused) = unencrypted(wanted, told.as_deref()) else {
+            return Ok(None);
+        };
+        // Some services tell it of objects and not of copies.
+        if let Ok(copy) = self.object_at(to).await?
+            && is_same_tag(&copy.tag, tag)
+            && unencrypted(wanted, copy.options.encryption()).is_none()
+        {
+            return Ok(None);
+        }
+        let removed = self.remove_own(to, Some(tag)).await?;
+        let copy = match failure_kind(&removed) {
+            None | Some(FailureKind::NotFound) => "the copy was removed",
+            Some(_) => {
+                let bucket = self.bucket()?;
+                let (url, why) = (bucket.endpoint.url(to), removed.text());
+                bucket.warn(format!(
+                    "{url}: is not encrypted, and was not removed: {why}"
+                ));
+                "the copy was not removed"
+            }
+        };
+        let text = format!("{}: {copy}, and its source stays", refused.text());
+        Ok(Some(reply(504, &text)))
+    }
+
+    /// The tag of an object, and what it was stored with.
+    async fn object_at(&mut self, path: &FtpPath) -> Result<Result<ObjectAt, Reply>, HttpError> {
         let exchange = self.head(path, &[]).await?;
         if !exchange.answer.status.is_success() {
             return Ok(Err(self.refused(exchange, Failed::Status).await));
         }
         let tag = exchange.header(header::ETAG).map(str::to_owned);
-        let class = exchange
-            .answer
-            .header(STORAGE_CLASS_HEADER)
-            .map(str::to_owned);
+        let options = ObjectOptions::read(&exchange.answer);
         self.wire.done(exchange).await;
         let tag = tag.ok_or_else(|| reply(501, "the service names no ETag of it"));
-        Ok(tag.map(|tag| (tag, class)))
+        Ok(tag.map(|tag| ObjectAt { tag, options }))
     }
 
     /// Of all bytes alone: what a service has of an object that came in parts may be a checksum of
@@ -410,6 +447,18 @@ impl HttpControl {
         let sum = sums.of(algorithm);
         Ok(sum.map_or_else(untold, |sum| reply(213, &sum)))
     }
+}
+
+/// An object that is there.
+struct ObjectAt {
+    /// Its `ETag`.
+    tag: String,
+    options: ObjectOptions,
+}
+
+/// Some services write quotes in one answer and not in another.
+fn is_same_tag(one: &str, other: &str) -> bool {
+    one.trim_matches('"') == other.trim_matches('"')
 }
 
 /// What was made, or why nothing was. With status 200, too.

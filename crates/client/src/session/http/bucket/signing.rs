@@ -6,7 +6,9 @@ use godwit_http::s3::{
     self,
     signing::{ALGORITHM, Scope, Signable, SigningKey, UNSIGNED_PAYLOAD, hex},
 };
-use godwit_http_client::{Body, HeaderName, HeaderValue, Origin, Request, StatusCode, header};
+use godwit_http_client::{
+    Answer, Body, HeaderName, HeaderValue, Origin, Request, StatusCode, header,
+};
 use godwit_proto::{FtpPath, Reply, timestamp::Timestamp};
 use openssl::sha::sha256;
 use parking_lot::Mutex;
@@ -20,13 +22,18 @@ use crate::{
     spec::buckets::BucketOptions,
 };
 
-pub(super) const STORAGE_CLASS_HEADER: &str = "x-amz-storage-class";
+const STORAGE_CLASS_HEADER: &str = "x-amz-storage-class";
 
 /// Nothing is stored where something is.
 pub(in crate::session::http) const CONDITION_HEADER: &str = "if-none-match";
 
 /// Of requests that make an object, and of their answers where that was done.
 pub(in crate::session::http) const ENCRYPTION_HEADER: &str = "x-amz-server-side-encryption";
+
+const ENCRYPTION_KEY_HEADER: &str = "x-amz-server-side-encryption-aws-kms-key-id";
+
+/// The service derives a key for the bucket, and asks KMS less often.
+const BUCKET_KEY_HEADER: &str = "x-amz-server-side-encryption-bucket-key-enabled";
 
 /// Why an object that has such headers is not what was asked for: `told` is what its service says
 /// of its encryption. One that knows nothing of that stores it as it comes.
@@ -38,6 +45,43 @@ pub(in crate::session::http) fn unencrypted<'a>(
     let (_, wanted) = headers.find(|(name, _)| *name == ENCRYPTION_HEADER)?;
     let text = format!("the service does not say that it has encrypted the object with {wanted}");
     (told != Some(wanted)).then(|| reply(504, &text))
+}
+
+/// What an object was stored with, where that is not the default of the service.
+pub(super) struct ObjectOptions(Vec<(&'static str, String)>);
+
+impl ObjectOptions {
+    /// As the answer to HEAD tells.
+    pub(super) fn read(answer: &Answer) -> Self {
+        let names = [
+            STORAGE_CLASS_HEADER,
+            ENCRYPTION_HEADER,
+            ENCRYPTION_KEY_HEADER,
+            BUCKET_KEY_HEADER,
+        ];
+        let told = |name: &'static str| Some((name, answer.header(name)?.to_owned()));
+        Self(names.into_iter().filter_map(told).collect())
+    }
+
+    /// How the service has encrypted it.
+    pub(super) fn encryption(&self) -> Option<&str> {
+        let mut options = self.0.iter();
+        let (_, method) = options.find(|(name, _)| *name == ENCRYPTION_HEADER)?;
+        Some(method)
+    }
+
+    /// What a copy of it keeps, beside what is said of the copy. A key is for its method.
+    pub(super) fn kept_beside(
+        self,
+        said: &[(&'static str, String)],
+    ) -> Vec<(&'static str, String)> {
+        let says = |wanted: &str| said.iter().any(|(name, _)| *name == wanted);
+        let is_kept = |(name, _): &(&'static str, String)| match *name {
+            STORAGE_CLASS_HEADER => !says(STORAGE_CLASS_HEADER),
+            _ => !says(ENCRYPTION_HEADER),
+        };
+        self.0.into_iter().filter(is_kept).collect()
+    }
 }
 
 /// A bucket, and as whom it is asked.
@@ -120,7 +164,7 @@ impl Bucket {
         let named = [
             (STORAGE_CLASS_HEADER, class),
             (ENCRYPTION_HEADER, method),
-            ("x-amz-server-side-encryption-aws-kms-key-id", key),
+            (ENCRYPTION_KEY_HEADER, key),
         ];
         let said = named.into_iter();
         said.filter_map(|(name, value)| Some((name, value?)))
@@ -149,6 +193,13 @@ impl Bucket {
         match &self.reporter {
             Some(reporter) => capabilities.learn(Lack::Conditions, reporter, text),
             None => drop(capabilities.record_lack(Lack::Conditions)),
+        }
+    }
+
+    /// A message that the user must see.
+    pub(super) fn warn(&self, text: String) {
+        if let Some(reporter) = &self.reporter {
+            reporter.warn(text);
         }
     }
 
