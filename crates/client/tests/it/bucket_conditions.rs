@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    buckets::{Bucket, MIB, State, answer, is_completion, is_part},
+    buckets::{Bucket, INTERNAL, MIB, State, answer, is_completion, is_part},
     harness::{Ran, bytes, text},
     hostile_http::{FakeHttp, Heard, send},
 };
@@ -202,4 +202,39 @@ fn a_request_that_is_refused_without_its_condition_too_says_nothing_of_condition
     let puts = bucket.server.heard("PUT");
     let said: Vec<_> = puts.iter().map(|put| put.2.contains(CONDITION)).collect();
     assert_eq!(said, [true, false]);
+}
+
+#[test]
+fn a_completion_whose_body_is_an_error_says_nothing_of_conditions() {
+    let fault = |heard: &Heard, state: &mut State, stream: &mut TcpStream| {
+        if !is_completion(heard) {
+            return false;
+        }
+        let is_conditional = heard.2.contains(CONDITION);
+        match is_conditional {
+            true => refuse(stream, "501 Not Implemented", "NotImplemented"),
+            // The first without it.
+            false if state.faults == 1 => send(stream, "200 OK", "", INTERNAL),
+            false => return false,
+        }
+        true
+    };
+    for (attempts, code, completions) in [("--retries=1", 4, 2), ("--retries=2", 0, 4)] {
+        let bucket = Bucket::start(fault);
+        let ran = send_new(&bucket, true, &["-v", attempts, "--no-journal"]);
+        assert_eq!(ran.code, code, "{}", ran.err);
+        assert_eq!(
+            ran.err.contains("no If-None-Match"),
+            code == 0,
+            "{}",
+            ran.err
+        );
+        let posts = bucket.server.heard("POST");
+        let said: Vec<_> = posts
+            .iter()
+            .filter(|heard| is_completion(heard))
+            .map(|heard| heard.2.contains(CONDITION))
+            .collect();
+        assert_eq!(said, [true, false, true, false][..completions]);
+    }
 }

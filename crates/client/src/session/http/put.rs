@@ -223,6 +223,11 @@ async fn send(wire: &mut Wire, job: &Arc<PutJob>) -> Result<(), Failure> {
             job.outflow.sent() > 0,
         ));
     }
+    if let Some(bucket) = &wire.server.bucket
+        && exchange.is_well_without_condition
+    {
+        bucket.lacks_conditions();
+    }
     if let Some(headers) = &job.object {
         let tag = exchange.header(header::ETAG).map(str::to_owned);
         let mut state = job.state.lock();

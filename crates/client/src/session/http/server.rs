@@ -388,6 +388,9 @@ pub(super) struct Exchange {
     /// Why a service of S3 refuses it.
     refusal: Option<Refusal>,
     signed: Signed,
+    /// The service has refused it with its condition, and its status is well without: that was for
+    /// the condition, and not for anything else, if the body says nothing else.
+    pub(super) is_well_without_condition: bool,
 }
 
 /// What is remembered of a request to a bucket.
@@ -619,10 +622,8 @@ impl Wire {
             if let Some(bucket) = &server.bucket {
                 // Signatures are for one host; where a bucket is, its login has found out.
                 exchange.read_refusal().await;
-                if remedies.is_unconditional && exchange.answer.status.is_success() {
-                    // It was refused for the condition, and not for anything else.
-                    bucket.lacks_conditions();
-                }
+                exchange.is_well_without_condition =
+                    remedies.is_unconditional && exchange.answer.status.is_success();
                 let helps = match remedies.next(&exchange, bucket) {
                     Some(Remedy::Again) => true,
                     Some(Remedy::Keys(generation)) => bucket.renew_keys(generation).await,
@@ -735,6 +736,7 @@ impl Wire {
                         with_credentials,
                         refusal: None,
                         signed,
+                        is_well_without_condition: false,
                     });
                 }
                 Err(error) if is_kept && is_repeatable && error.is_transient() => {}

@@ -200,6 +200,9 @@ impl HttpControl {
         let Some(body) = exchange.body(ANSWER_BYTES_MAX).await? else {
             return Err(senseless(method.as_str(), "it is too long"));
         };
+        if exchange.is_well_without_condition && matches!(Made::read(&body), Ok(Ok(_))) {
+            self.bucket()?.lacks_conditions();
+        }
         let encryption = exchange.answer.header(ENCRYPTION_HEADER).map(str::to_owned);
         self.wire.done(exchange).await;
         Ok(Ok((body, encryption)))
