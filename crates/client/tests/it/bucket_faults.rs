@@ -156,6 +156,49 @@ fn a_service_that_wants_less_is_asked_over_fewer_connections() {
 }
 
 #[test]
+fn an_upload_whose_beginning_was_not_answered_is_named_in_a_warning() {
+    let begins = |heard: &Heard| heard.0 == "POST" && value(heard, "uploads").is_some();
+    let losing = Bucket::start(move |heard, state, stream| {
+        let loses = begins(heard) && state.faults == 0;
+        if loses {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+        loses
+    });
+    let failing = Bucket::start(move |heard, state, stream| {
+        let fails = begins(heard) && state.faults == 0;
+        if fails {
+            send(stream, "504 Gateway Timeout", "", b"");
+        }
+        fails
+    });
+    let senseless = Bucket::start(move |heard, state, stream| {
+        let is_cut = begins(heard) && state.faults == 0;
+        if is_cut {
+            send(stream, "200 OK", "", b"<InitiateMultipartUploadResult>");
+        }
+        is_cut
+    });
+    let said = "`godwit uploads ls s3://mine/large`";
+    for bucket in [losing, failing] {
+        bucket.put(&["--retries=2", SOON]).expect(0, &[said]);
+        is_one_upload(&bucket);
+    }
+    senseless.put(&["--retries=2", SOON]).expect(4, &[said]);
+    // One that is refused has not begun.
+    let refusing = Bucket::start(move |heard, state, stream| {
+        let fails = begins(heard) && state.faults == 0;
+        if fails {
+            send(stream, "503 Slow Down", "", SLOW_DOWN);
+        }
+        fails
+    });
+    let ran = refusing.put(&["--retries=2", SOON]).expect(0, &[]);
+    assert!(!ran.err.contains("uploads ls"), "{}", ran.err);
+    is_one_upload(&refusing);
+}
+
+#[test]
 fn a_part_without_a_tag_is_not_stored() {
     let bucket = Bucket::start(|heard, _, stream| {
         let fails = is_part(heard);

@@ -13,7 +13,7 @@ use godwit_http::{
         answers::{Part, PartsPage, completing, read_upload_id},
     },
 };
-use godwit_http_client::{Body, Bytes, HeaderName, HeaderValue, Method, header};
+use godwit_http_client::{Body, Bytes, HeaderName, HeaderValue, Method, Step, header};
 use godwit_proto::{
     FtpPath, Reply,
     error::{FailureKind, failure_kind},
@@ -84,6 +84,22 @@ pub(in crate::session::http) fn is_of_no_upload(refused: &Reply) -> bool {
     is_missing && refused.text().contains("NoSuchUpload")
 }
 
+/// True if the service may have begun an upload whose id is unknown. Nothing in its list of uploads
+/// tells which of them is that: another client may have begun one for the same key meanwhile.
+fn may_have_begun<T>(created: &Result<Result<T, Reply>, HttpError>) -> bool {
+    match created {
+        Ok(Ok(_)) => false,
+        // What stands before the service may have had no answer of it.
+        Ok(Err(refused)) => {
+            let said = ["HTTP 500", "HTTP 502", "HTTP 504"];
+            said.iter().any(|said| refused.text().starts_with(said))
+        }
+        Err(HttpError::Connection(error)) => matches!(error.step, Step::Request | Step::Body),
+        Err(HttpError::Senseless(_)) => true,
+        Err(HttpError::Redirect(_) | HttpError::Url(_)) => false,
+    }
+}
+
 impl HttpControl {
     /// The upload that lies under a temporary name, or a new one for an object of `size` bytes.
     pub(in crate::session::http) async fn begin_upload(
@@ -124,12 +140,19 @@ impl HttpControl {
         headers.push((MARK_HEADER, mark.clone()));
         headers.push(("x-amz-checksum-algorithm", "CRC32C".to_owned()));
         headers.push(("x-amz-checksum-type", "FULL_OBJECT".to_owned()));
-        let begun = self.ask_bucket_to_make(Method::POST, &target, &headers, Body::default);
-        let (body, encryption) = match begun.await? {
-            Ok(begun) => begun,
+        let created = self.create_upload(&target, &headers).await;
+        if may_have_begun(&created) {
+            let bucket = self.bucket()?;
+            let url = bucket.endpoint.url(to);
+            bucket.warn(format!(
+                "{url}: no answer tells whether an upload in parts has begun: `godwit uploads ls \
+                 {url}` lists what stays of it, which costs money"
+            ));
+        }
+        let (id, encryption) = match created? {
+            Ok(created) => created,
             Err(refused) => return Ok(Err(refused)),
         };
-        let id = read_upload_id(&body).map_err(|bad| senseless("POST", &bad.to_string()))?;
         let upload = PartedUpload {
             to: to.clone(),
             id,
@@ -149,6 +172,21 @@ impl HttpControl {
                 Ok(Err(refused))
             }
         }
+    }
+
+    /// The id of a new upload, and what the service says of its encryption.
+    async fn create_upload(
+        &mut self,
+        target: &str,
+        headers: &[(&'static str, String)],
+    ) -> Result<Result<(String, Option<String>), Reply>, HttpError> {
+        let created = self.ask_bucket_to_make(Method::POST, target, headers, Body::default);
+        let (body, encryption) = match created.await? {
+            Ok(created) => created,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let id = read_upload_id(&body).map_err(|bad| senseless("POST", &bad.to_string()))?;
+        Ok(Ok((id, encryption)))
     }
 
     /// Whether the service encrypts as it is asked to, before anything is replaced: it says so of
