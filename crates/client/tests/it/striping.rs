@@ -302,3 +302,30 @@ fn nodes_of_ipv6_move_files_striped() {
     assert!(ran.err.contains("-> SPOR |2|::1|"), "{}", ran.err);
     assert!(fs::read(&local).unwrap() == bytes(LARGE, 3));
 }
+
+/// No node can be reached by the family that the client has come by.
+#[test]
+fn a_node_of_ipv4_alone_is_named_to_clients_of_ipv6() {
+    if !has_ipv6() {
+        return;
+    }
+    let keys = tempfile::tempdir().unwrap();
+    let served = Served::start_at("[::1]:0", |settings| {
+        nodes_of(settings, keys.path(), &["127.0.0.1:0"]);
+    });
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("f"), b"x").unwrap();
+    let from = here.path().join("f");
+    let ran = run(&["cp", "--retries", "1", text(&from), &served.url("/f")]);
+    assert_ne!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.contains("data node 127.0.0.1:"), "{}", ran.err);
+    assert!(ran.err.contains("data-address"), "{}", ran.err);
+    // An address is enough, wherever the link is.
+    let keys = tempfile::tempdir().unwrap();
+    let served = Served::start_at("[::1]:0", |settings| {
+        settings.data_address = vec!["::1".parse().unwrap()];
+        nodes_of(settings, keys.path(), &["127.0.0.1:0"]);
+    });
+    run(&["cp", text(&from), &served.url("/f")]).expect(0, &["1 file"]);
+    assert_eq!(fs::read(served.path("f")).unwrap(), b"x");
+}

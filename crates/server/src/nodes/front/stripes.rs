@@ -277,8 +277,21 @@ async fn ask(
     if let Some(NodeCredential { text, is_chosen }) = credential.clone() {
         link.send(NodeOrder::Secure { text, is_chosen });
     }
+    let is_of_client = is_of_client(&order, login.client);
     link.send(order);
     match link.answer().await {
+        Ok(NodeReport::Unable { failure })
+            if is_of_client && failure.errno == Errno::AFNOSUPPORT.raw_os_error() =>
+        {
+            let (has, wants) = match login.client {
+                IpAddr::V4(_) => ("IPv6", "IPv4"),
+                IpAddr::V6(_) => ("IPv4", "IPv6"),
+            };
+            Err(lost(format!(
+                "its front end reaches it by {has}, and the client has come by {wants}: give it \
+                 an address of {wants} with data-address there"
+            )))
+        }
         Ok(NodeReport::Unable { failure }) => Err(StorageFailure {
             text: format!("data node {}: {}", node.address, shown(&failure.text)),
             ..failure
@@ -295,6 +308,18 @@ async fn ask(
             node.lost(&gone);
             Err(lost(gone.why))
         }
+    }
+}
+
+/// The family that a node shall listen by is that of the control connection: a client could be told
+/// no other one.
+fn is_of_client(order: &NodeOrder, client: IpAddr) -> bool {
+    match order {
+        NodeOrder::Listen { family, .. } => match NetworkProtocol::from(*family) {
+            NetworkProtocol::Ipv4 => client.is_ipv4(),
+            NetworkProtocol::Ipv6 => client.is_ipv6(),
+        },
+        _ => false,
     }
 }
 
