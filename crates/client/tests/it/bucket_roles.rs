@@ -108,12 +108,18 @@ fn a_container_shows_its_authorization() {
 fn what_has_no_keys_is_named_and_other_hosts_are_not_asked_in_clear() {
     let bucket = Bucket::start(|_, _, _| false);
     let none = metadata("");
+    let closed = FakeHttp::start(|_, stream| send(stream, "403 Forbidden", "", b""));
     let nowhere = "http://192.0.2.1/keys";
     for (name, value, said) in [
         (
             "AWS_EC2_METADATA_SERVICE_ENDPOINT",
             none.url(""),
             "has no role",
+        ),
+        (
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+            closed.url(""),
+            "no keys: set AWS_ACCESS_KEY_ID",
         ),
         (
             "AWS_EC2_METADATA_DISABLED",

@@ -1,5 +1,6 @@
-//! Other makers' services of S3: moto, which keeps objects in memory and believes any keys, and
-//! versitygw, which keeps them in a directory and checks signatures; and boto3, a client.
+//! Services of S3: those of other makers, moto, which keeps objects in memory and believes any
+//! keys, and versitygw, which keeps them in a directory and checks signatures; our own `godwitd`,
+//! which does that over TLS; and boto3, a client.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -9,9 +10,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::process::{Options, Process};
+use super::grid::{self, Grid};
+use super::process::{self, Options, Process};
 use super::usage::Usage;
-use super::{Error, Missing, Tool, plain_ftp};
+use super::{Error, Missing, RUN_TIMEOUT, Tool, godwit, plain_ftp};
 
 /// The one bucket.
 pub const BUCKET: &str = "godwit-lab";
@@ -42,6 +44,8 @@ pub enum Kind {
     Moto,
     /// `versitygw`, of Go.
     Versitygw,
+    /// Ours, with `--s3`.
+    Godwitd,
 }
 
 impl Kind {
@@ -53,6 +57,10 @@ impl Kind {
         match self {
             Self::Moto => MOTO.available(),
             Self::Versitygw => VERSITYGW.available(),
+            Self::Godwitd => {
+                grid::available()?;
+                godwit::binary("godwitd")
+            }
         }
     }
 }
@@ -64,6 +72,9 @@ pub struct S3Server {
     addr: SocketAddr,
     folder: TempDir,
     root: PathBuf,
+    keys: [String; 2],
+    /// Where it has TLS: of its certificate.
+    grid: Option<Grid>,
 }
 
 impl S3Server {
@@ -92,6 +103,8 @@ impl S3Server {
     }
 
     fn start_at(kind: Kind, addr: SocketAddr, folder: TempDir, root: &Path) -> Result<Self, Error> {
+        let mut keys = KEYS.map(str::to_owned);
+        let mut grid = None;
         let mut command = match kind {
             Kind::Moto => {
                 let mut command = MOTO.command()?;
@@ -110,6 +123,20 @@ impl S3Server {
                 command.arg(attributes).arg(root);
                 command
             }
+            Kind::Godwitd => {
+                let file = folder.path().join("keys");
+                keys = make_key(&file)?;
+                let own = grid.insert(Grid::new(&[addr.ip()])?);
+                let [certificate, key] = own.host();
+                let mut command = Command::new(godwit::binary("godwitd")?);
+                command.args(["--privsep=false", "--listen"]);
+                command.arg(SocketAddr::new(addr.ip(), 0).to_string());
+                command.arg("--s3").arg(addr.to_string());
+                command.arg("--s3-keys").arg(file).arg("--root").arg(root);
+                command.arg("--cert").arg(certificate);
+                command.arg("--key").arg(key);
+                command
+            }
         };
         command.current_dir(folder.path());
         let mut process = Process::spawn(command, Options::default())?;
@@ -122,6 +149,8 @@ impl S3Server {
             addr,
             folder,
             root: root.to_owned(),
+            keys,
+            grid,
         })
     }
 
@@ -130,7 +159,7 @@ impl S3Server {
         self.addr
     }
 
-    /// The directory of a bucket of versitygw.
+    /// The directory of a bucket of versitygw or `godwitd`.
     pub fn directory(&self, bucket: &str) -> PathBuf {
         self.root.join(bucket)
     }
@@ -154,12 +183,14 @@ impl S3Server {
 
     /// The same for those who come by way of another address.
     pub fn variables_at(&self, addr: SocketAddr) -> Vec<(String, String)> {
-        let [access, secret] = KEYS;
+        let [access, secret] = &self.keys;
+        let scheme = self.grid.as_ref().map_or("http", |_| "https");
         let pairs = [
-            ("AWS_ENDPOINT_URL", format!("http://{addr}")),
-            ("AWS_ACCESS_KEY_ID", access.to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", secret.to_owned()),
+            ("AWS_ENDPOINT_URL", format!("{scheme}://{addr}")),
+            ("AWS_ACCESS_KEY_ID", access.clone()),
+            ("AWS_SECRET_ACCESS_KEY", secret.clone()),
             ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
             (
                 "AWS_CONFIG_FILE",
                 self.folder.path().join("none").display().to_string(),
@@ -169,7 +200,14 @@ impl S3Server {
                 self.folder.path().join("none").display().to_string(),
             ),
         ];
-        pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
+        let authorities = self.grid.as_ref().map(|grid| {
+            let directory = grid.authorities();
+            ("X509_CERT_DIR", directory.display().to_string())
+        });
+        let pairs = pairs.into_iter().chain(authorities);
+        pairs
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     /// `rclone` as its user.
@@ -194,6 +232,18 @@ impl S3Server {
     /// What it printed so far.
     pub fn log(&self) -> String {
         self.process.log()
+    }
+}
+
+/// Access key and secret of a user of `godwitd`, who is in no other file.
+fn make_key(file: &Path) -> Result<[String; 2], Error> {
+    let mut command = Command::new(godwit::binary("godwitd")?);
+    command.arg("s3-key").arg(file).arg("lab");
+    let told = process::run(command, RUN_TIMEOUT)?.success()?.stdout_text();
+    let of = |name: &str| told.lines().find_map(|line| line.strip_prefix(name));
+    match [of("access key: "), of("secret key: ")] {
+        [Some(access), Some(secret)] => Ok([access, secret].map(str::to_owned)),
+        _ => Err(Error::os("make a key")(std::io::Error::other(told))),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `godwit` and services of S3 of other makers: moto and versitygw; and `rclone`, which reads what
-//! we write and the other way round.
+//! `godwit` and services of S3: moto and versitygw, of other makers, and our own `godwitd`; and
+//! `rclone`, which reads what we write and the other way round.
 
 use std::{
     fs,
@@ -31,6 +31,9 @@ macro_rules! against_each {
         mod and_versitygw {
             $(#[test] fn $name() { super::$name(super::Kind::Versitygw); })+
         }
+        mod and_godwitd {
+            $(#[test] fn $name() { super::$name(super::Kind::Godwitd); })+
+        }
     };
 }
 
@@ -41,8 +44,17 @@ against_each!(
     names_are_listed_moved_and_removed,
     refusals_are_told_apart,
     an_upload_that_was_killed_is_gone_on_with_or_removed,
-    rclone_reads_what_we_write_and_the_other_way_round,
 );
+
+#[test]
+fn rclone_and_moto() {
+    rclone_reads_what_we_write_and_the_other_way_round(Kind::Moto);
+}
+
+#[test]
+fn rclone_and_versitygw() {
+    rclone_reads_what_we_write_and_the_other_way_round(Kind::Versitygw);
+}
 
 struct Site {
     server: S3Server,
@@ -130,7 +142,7 @@ impl Site {
 fn unverified(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Moto => &["--no-verify"],
-        Kind::Versitygw => &[],
+        Kind::Versitygw | Kind::Godwitd => &[],
     }
 }
 
@@ -175,7 +187,7 @@ fn trees_are_kept_in_step(kind: Kind) {
     let mut paths = write_tree(&tree);
     for (seed, name) in (0..).zip(odd_names()) {
         // Files have such names at versitygw.
-        let is_kept = kind == Kind::Moto || name.len() < 200 && !name.contains('\\');
+        let is_kept = kind != Kind::Versitygw || name.len() < 200 && !name.contains('\\');
         if is_kept {
             write_noise(&tree.join(&name), 100, seed);
             paths.push(name);
@@ -357,7 +369,7 @@ fn refusals_are_told_apart(kind: Kind) {
         "{}",
         keyless.log()
     );
-    if kind == Kind::Versitygw {
+    if kind != Kind::Moto {
         write_noise(&site.local.path().join("f"), 10, 1);
         let wrong = [("AWS_SECRET_ACCESS_KEY", "no-key-of-it")];
         let put = ["cp", "-vv", &site.local("f"), &url("f")];
