@@ -509,10 +509,10 @@ pub struct BucketKeys {
     /// Of keys that end.
     #[serde(default)]
     pub token: Option<String>,
-    /// `https://host:port`. `None`: the service of AWS in the region.
+    /// `https://host:port`. Default: the service of AWS in the region.
     #[serde(default)]
     pub service: Option<String>,
-    /// `None`: `us-east-1`.
+    /// Default: `us-east-1`.
     #[serde(default)]
     pub region: Option<String>,
 }

@@ -58,7 +58,7 @@ impl FairnessExtent {
         users: 4,
         warm_up_s: 12,
         equal_s: 12,
-        weighted_s: 10,
+        weighted_s: 20,
         scavenged_s: 4,
         large_job: 10_000,
         small_jobs: 3,
