@@ -466,6 +466,9 @@ fn strangers_at_a_node_take_no_place_from_its_front_ends() {
         session.expect("PASV", 227);
     }
     drop((of_one, of_many));
+    eventually("the node has let go of them", || {
+        left_open(&[attack(91)]) == 1
+    });
     // Who fails again and again is no longer heard.
     let heard = (0..200).filter(|_| left_open(&[attack(90)]) == 1).count();
     assert!((64..100).contains(&heard), "{heard}");

@@ -5,8 +5,15 @@ use std::{collections::VecDeque, time::Duration};
 
 use godwit_proto::ByteRange;
 
-/// Least bytes of a lease, unless less is left.
-const LEASE_MIN: u64 = 8 << 20;
+/// Least bytes of a lease, unless less is left. A slow node may hold up the end for as long as it
+/// takes for these.
+const LEASE_MIN: u64 = 1 << 20;
+
+/// Most bytes of the first lease, when nothing is known of the node.
+const FIRST_MAX: u64 = 8 << 20;
+
+/// The first leases of all nodes are together this part of the transfer at most.
+const FIRST_SHARE: u64 = 8;
 
 /// Most bytes that a node has and has not sent.
 const HELD_MAX: u64 = 1 << 30;
@@ -19,13 +26,18 @@ pub(super) struct Leases {
     left: VecDeque<ByteRange>,
     /// Bytes given to each node.
     given: Vec<u64>,
+    /// Of each first lease.
+    first: u64,
 }
 
 impl Leases {
     pub(super) fn new(ranges: Vec<ByteRange>, nodes: usize) -> Self {
+        let bytes: u64 = ranges.iter().map(|range| range.len()).sum();
+        let share = bytes / FIRST_SHARE / nodes.max(1) as u64;
         Self {
             left: ranges.into(),
             given: vec![0; nodes],
+            first: share.clamp(LEASE_MIN, FIRST_MAX),
         }
     }
 
@@ -33,7 +45,11 @@ impl Leases {
     /// enough.
     pub(super) fn next(&mut self, node: usize, sent: u64, elapsed: Duration) -> Vec<ByteRange> {
         let held = self.given[node].saturating_sub(sent);
-        let wanted = (moved_in(AHEAD, sent, elapsed).clamp(LEASE_MIN, HELD_MAX))
+        let moved = match sent {
+            0 => self.first,
+            _ => moved_in(AHEAD, sent, elapsed),
+        };
+        let wanted = (moved.min(HELD_MAX))
             // Towards the end each node has a part of what is left.
             .min(self.left_bytes() / self.given.len().max(1) as u64)
             .max(LEASE_MIN);
@@ -116,6 +132,29 @@ mod tests {
             }
         }
         panic!("it never ends: {sent:?}");
+    }
+
+    #[test]
+    fn a_slow_node_holds_up_the_end_of_a_short_transfer_by_little() {
+        // Of four nodes the first has a quarter of the rate of the others.
+        let rates = [625_000, 2_500_000, 2_500_000, 2_500_000];
+        let bytes = 160 * MB;
+        let mut leases = Leases::new(whole(bytes), rates.len());
+        let (mut sent, mut given) = ([0; 4], [0; 4]);
+        let tenths = (1..1000_u64).find(|tenth| {
+            let now = Duration::from_millis(tenth * 100);
+            for (node, rate) in rates.iter().enumerate() {
+                sent[node] = given[node].min(sent[node] + rate / 10);
+                let ranges = leases.next(node, sent[node], now);
+                given[node] += ranges.iter().map(|r| r.len()).sum::<u64>();
+            }
+            sent.iter().sum::<u64>() == bytes
+        });
+        let least = bytes / rates.iter().sum::<u64>();
+        assert!(
+            tenths.is_some_and(|tenths| tenths <= 11 * least),
+            "{tenths:?} of {least} s"
+        );
     }
 
     #[test]
