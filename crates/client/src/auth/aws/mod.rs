@@ -76,7 +76,7 @@ pub(crate) struct Service {
 /// Why it is not known where a bucket is, or as whom it is asked.
 #[derive(Debug, thiserror::Error)]
 enum NoService {
-    /// Nobody has said anything of keys.
+    /// No keys were found.
     #[error(
         "no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or have profile {0} in \
          ~/.aws/credentials; s3://anonymous@bucket/key asks without"

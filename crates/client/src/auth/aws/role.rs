@@ -36,10 +36,11 @@ const CONTAINER_HOSTS: [IpAddr; 3] = [
 /// Longest answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Of one step. Where there is no such service, nobody says so.
+/// Time for name lookup and for the connection; answers have five times as much. On machines
+/// without such a service, packets to its address are lost without an error.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Who is asked; nobody by default.
+/// The services that are asked for keys. Default: none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoleSource {
     container: Option<String>,
@@ -73,7 +74,7 @@ impl RoleSource {
         }
     }
 
-    /// The keys; `None` where nobody answers.
+    /// The keys of the role; `None` where no service answers.
     ///
     /// # Errors
     /// Who answers has none: a message for the user.

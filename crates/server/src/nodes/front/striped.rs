@@ -469,7 +469,7 @@ impl Drop for StripedTransfer {
     fn drop(&mut self) {
         if !self.is_over() {
             self.abort();
-            // Nobody waits until they have stopped, but those who go on in the file.
+            // Only sessions that continue this file wait until the nodes have stopped.
             let parts = self.stripes.links.iter().zip(&self.parts);
             let running = parts.filter(|(_, part)| !part.is_over);
             let quiet_in = running.map(|(link, _)| link.quiet_in(false)).max();

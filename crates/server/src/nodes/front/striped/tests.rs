@@ -310,7 +310,7 @@ fn a_file_is_unfenced_when_a_node_is_lost_that_writes_it() {
 }
 
 /// A session that has a process of its own: the monitor waits where it loses a node, and reports
-/// the end then. Where the monitor itself is lost, or has ended the link, nobody has waited.
+/// the end then. Where the monitor itself is lost, or has ended the link, no wait has taken place.
 #[test]
 fn the_end_of_a_link_that_was_not_reported_is_waited_for() {
     for is_told in [true, false] {
