@@ -174,6 +174,12 @@ pub trait Tuner: Send {
     fn name(&self) -> &'static str;
     /// The setting to begin with.
     fn first(&mut self) -> Decision;
+    /// The round trip is known, and nothing was measured yet: another setting to begin with.
+    /// `None`: the method begins with [`Tuner::first`] over any path.
+    fn begin_over(&mut self, round_trip: Duration) -> Option<Decision> {
+        let _ = round_trip;
+        None
+    }
     /// An epoch is over.
     fn decide(&mut self, observation: &Observation) -> Decision;
     /// Another congestion control is in force, so what was measured is void: goes on from

@@ -6,7 +6,7 @@
 //!                                                           └► the pool adds and retires workers
 //! ```
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use godwit_tune::{
     Bottleneck, Bounds, Decision, Method, Observation, Setting, Tuner, bottleneck,
@@ -143,12 +143,30 @@ impl Controller {
         self.coordinator.publish(self.decided.setting, context);
     }
 
+    /// The round trip is known, and nothing was measured yet. True if that changes anything.
+    fn begin_over(&mut self, round_trip: Duration, context: &RunContext) -> bool {
+        // The price of a restart is part of what is measured from the first epoch on.
+        if self.mode == EpochMode::Restart || self.coordinator.followed().is_some() {
+            return false;
+        }
+        let Some(decision) = self.tuner.begin_over(round_trip) else {
+            return false;
+        };
+        self.decided = decision;
+        self.decided.setting = self
+            .bounds
+            .project(context.target.clamp_to_limits(self.decided.setting));
+        self.coordinator.publish(self.decided.setting, context);
+        self.publish(context, true)
+    }
+
     /// Measures and decides until `on_path` fires, then reports the last epoch, too.
     pub(crate) async fn run(mut self, context: Arc<RunContext>, on_path: Arc<Notify>) {
         let mut looks = interval(OBSERVE_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut settles = true;
         let mut channels = 0;
+        let mut has_begun = false;
         let on_path = on_path.notified();
         tokio::pin!(on_path);
         loop {
@@ -176,6 +194,13 @@ impl Controller {
                         if std::mem::replace(&mut self.limit, limit) != limit {
                             self.publish(&context, true);
                             break EpochOutcome::Dropped;
+                        }
+                        if !has_begun && totals_now.round_trip > 0.0 {
+                            has_begun = true;
+                            let round_trip = context.counters.round_trip();
+                            if self.begin_over(round_trip, &context) {
+                                break EpochOutcome::Dropped;
+                            }
                         }
                         totals_now.others_bytes = self.coordinator.others_bytes();
                         if let Some(outcome) = epoch.observe(totals_now) {

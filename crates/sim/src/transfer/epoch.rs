@@ -169,6 +169,11 @@ fn observation(setting: Setting, from: &Sums, to: &Sums, measuring: &Measuring) 
         ),
         send_buffer_limited: Some(0.0),
         sender_idle: Some(0.0),
+        // Hosts are as fast as they need to be, and a client would see that.
+        cpu_wait: Some(0.0),
+        cpu_busy: Some(0.0),
+        source_wait: Some(0.0),
+        destination_wait: Some(0.0),
         ..Observation::new(
             setting,
             to.bytes.saturating_sub(from.bytes),

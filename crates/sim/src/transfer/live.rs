@@ -1,5 +1,7 @@
 //! A transfer whose data never stops: a changed setting opens or retires channels.
 
+use std::time::Duration;
+
 use godwit_tune::Tuner;
 
 use super::{
@@ -41,7 +43,9 @@ pub fn run(simulation: &mut Simulation, config: &LiveConfig, tuner: &mut dyn Tun
     #[allow(clippy::cast_precision_loss, reason = "a round trip")]
     let round_trip_s = channels.round_trip_ns as f64 / 1e9;
     let mut course = Course::default();
-    let mut decided = tuner.first();
+    let first = tuner.first();
+    let mut decided =
+        (tuner.begin_over(Duration::from_nanos(channels.round_trip_ns))).unwrap_or(first);
     let mut settles = true;
     let mut leaps = true;
     let mut last = channels.sums(simulation);

@@ -9,8 +9,8 @@
 //!            └──────────── more pays ──────────────┘
 //! ```
 //!
-//! - A [`search`] leaps from a few channels to where more no longer pay, in epochs of a fraction of
-//!   a second, and trims to what the measured rate of a channel says is needed. First along
+//! - A [`search`] leaps from a few channels, or some more where round trips are long, to where more
+//!   no longer pay, in epochs of a fraction of a second, and trims to what the measured rate of a channel says is needed. First along
 //!   parallelism, then along concurrency, which is kept only where it pays: processors, not
 //!   windows, are what movers buy.
 //! - [`hold`] watches goodput with a CUSUM, not with a threshold an epoch, and searches again when
@@ -35,6 +35,8 @@ mod search;
 mod tests;
 mod utility;
 
+use std::time::Duration;
+
 use axis::Axis;
 use hold::{Hold, Verdict};
 use point::Point;
@@ -48,6 +50,11 @@ use crate::{Bottleneck, Bounds, Decision, Observation, Setting, Tuner, format::R
 /// that are not there need not be given up again; on others two leaps more are a fraction of a
 /// second.
 const BEGIN: Setting = Setting::new(1, 2);
+/// Round trip for each channel to begin with, s, since finding the number takes seconds where round
+/// trips are long: so many windows of 64 KiB, the smallest that are common, carry 65 Mbit/s.
+const BEGIN_ROUND_TRIP_S: f64 = 0.008;
+/// Most channels to begin with.
+const BEGIN_MAX: f64 = 16.0;
 /// Length of the first epoch, s.
 const BEGIN_S: f64 = 0.2;
 /// Length of an epoch of holding, s.
@@ -446,6 +453,23 @@ impl Tuner for Godwit {
             State::Probe(probe) if probe.in_contention => self.tried_among_others(probe, here),
             State::Probe(probe) => self.probed(probe, here),
         }
+    }
+
+    fn begin_over(&mut self, round_trip: Duration) -> Option<Decision> {
+        let first = Axis::first(self.bounds);
+        let channels = (round_trip.as_secs_f64() / BEGIN_ROUND_TRIP_S).clamp(1.0, BEGIN_MAX);
+        let stays = f64::from(self.at.channels()) / f64::from(first.of(self.at));
+        let to = first.setting(self.bounds, self.at, channels / stays);
+        let is_cold = matches!(&self.state, State::Search(search) if search.is_cold());
+        if !is_cold || to.channels() <= self.at.channels() {
+            return None;
+        }
+        self.state = State::Search(Search::from_cold(first, to));
+        let why = format!(
+            "to begin with over {:.0} ms",
+            round_trip.as_secs_f64() * 1e3
+        );
+        Some(self.move_to(to, &why, BEGIN_S))
     }
 
     fn restart_at(&mut self, setting: Setting) -> Option<Decision> {

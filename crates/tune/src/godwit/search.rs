@@ -22,6 +22,9 @@ const SPARE: f64 = 1.2;
 /// A number is not worth trying that is not smaller than the best by this factor.
 const WORTH_TRIMMING: f64 = 1.3;
 
+/// Where a search begins with more channels than this and they fill the path, it ends.
+const ENOUGH: f64 = 3.0;
+
 /// How long growth is measured, s. A leap shows at once.
 const LEAP_S: f64 = 0.2;
 /// How long finer steps are measured, s.
@@ -84,6 +87,11 @@ impl Search {
     /// `base` served well until now: look around it.
     pub(super) const fn around(axis: Axis, base: Setting) -> Self {
         Self::new(axis, base, STEP)
+    }
+
+    /// Nothing was measured, and nothing is remembered.
+    pub(super) fn is_cold(&self) -> bool {
+        self.points.is_empty() && self.factor >= LEAP
     }
 
     const fn new(axis: Axis, base: Setting, factor: f64) -> Self {
@@ -235,6 +243,11 @@ impl Search {
                 wanted = lasting.min(LEAP * self.x(top));
             }
             Some(Bottleneck::PathCapacity) if top.is_saturated() => return Some(done(top)),
+            // The windows of so many are small because all have just met their first losses, and
+            // not because of others.
+            Some(Bottleneck::PathCapacity) if below.is_none() && self.x(top) > ENOUGH => {
+                return Some(done(top));
+            }
             // Among others on a full path each channel still adds its share, up to what is fair.
             Some(Bottleneck::PathCapacity) => {
                 let fair = contention::fair(top.window.unwrap_or(ROOMY));
@@ -257,7 +270,8 @@ impl Search {
                 let in_proportion = below.is_none_or(|below| self.in_proportion(below, top));
                 if let Some(below) = below {
                     let ours = top.loses_more_than(&below) && !in_proportion;
-                    let unproductive = top.goodput_bps < WORTH_A_STEP * below.goodput_bps;
+                    let unproductive =
+                        Utility::harmless_bps(&top) < WORTH_A_STEP * Utility::harmless_bps(&below);
                     // The first was measured at its beginning, before it had lost anything.
                     if self.points.len() > 2 && (ours || unproductive) {
                         return Some(done(below));

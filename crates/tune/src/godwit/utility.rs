@@ -63,8 +63,13 @@ impl Utility {
         }
     }
 
-    pub(super) fn of(self, point: &Point) -> f64 {
+    /// Goodput, less what segments that were lost cost others, bit/s.
+    pub(super) fn harmless_bps(point: &Point) -> f64 {
         let kept = (1.0 - Self::LOSS * point.loss.unwrap_or(0.0)).clamp(0.1, 1.0);
+        point.goodput_bps * kept
+    }
+
+    pub(super) fn of(self, point: &Point) -> f64 {
         let contention = point
             .window
             .map_or(1.0, |w| (Self::WINDOW / w).clamp(1.0, 4.0));
@@ -75,6 +80,6 @@ impl Utility {
             None => self.scale,
         };
         let n = f64::from(point.setting.channels()) / scale;
-        point.goodput_bps.max(1.0).ln() + kept.ln() - contention * n * n / 2.0 - Self::TIDY * n
+        Self::harmless_bps(point).max(1.0).ln() - contention * n * n / 2.0 - Self::TIDY * n
     }
 }

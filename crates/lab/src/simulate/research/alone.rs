@@ -80,7 +80,9 @@ pub(super) fn run(
                     let passage = map.passage(transfer.source, transfer.destination);
                     let tuned = is_tuned.then(|| {
                         let mut tuner = Method::Godwit.build(None, BOUNDS, at as u64);
-                        let decided = tuner.first();
+                        let first = tuner.first();
+                        let round_trip = Duration::from_secs_f64(passage.rtt_s);
+                        let decided = tuner.begin_over(round_trip).unwrap_or(first);
                         let began = (0.0, fluid.now_s());
                         Tuned {
                             tuner,
