@@ -174,6 +174,68 @@ fn a_remembered_setting_is_measured_first() {
 }
 
 #[test]
+fn a_search_begins_with_more_channels_where_round_trips_are_long() {
+    let begun = |bounds: Bounds, ms: u64| {
+        let mut tuner = Godwit::new(None, bounds);
+        let first = tuner.first().setting;
+        let over = tuner.begin_over(Duration::from_millis(ms));
+        over.map_or(first, |decision| decision.setting)
+    };
+    for (ms, channels) in [(0, 2), (10, 2), (45, 6), (150, 16), (600, 16)] {
+        assert_eq!(begun(BOUNDS, ms), Setting::new(1, channels), "{ms} ms");
+    }
+    assert_eq!(begun(Bounds::up_to(4), 150), Setting::new(1, 4));
+    let four_each = Bounds {
+        parallelism: Some(4),
+        ..BOUNDS
+    };
+    assert_eq!(begun(four_each, 150), Setting::new(4, 4));
+}
+
+#[test]
+fn what_is_remembered_or_measured_counts_more_than_the_round_trip() {
+    let far = Duration::from_millis(150);
+    let mut remembering = Godwit::new(Some(Setting::new(1, 3)), BOUNDS);
+    assert_eq!(remembering.begin_over(far), None);
+    let mut late = Godwit::new(None, BOUNDS);
+    let first = late.first().setting;
+    late.decide(&Observation::of_rate(first, 1e9, 0.5));
+    assert_eq!(late.begin_over(far), None);
+}
+
+/// All windows of a beginning meet their first losses together, and are small for a while.
+#[test]
+fn many_channels_that_fill_a_path_at_once_are_enough() {
+    let mut tuner = Godwit::new(None, BOUNDS);
+    let _ = tuner.first();
+    let begun = tuner.begin_over(Duration::from_millis(90)).unwrap().setting;
+    let full = Observation {
+        rtt: Some(Duration::from_millis(220)),
+        rtt_min: Some(Duration::from_millis(90)),
+        loss_ratio: Some(0.15),
+        ..Observation::of_rate(begun, 64e6, 0.4)
+    };
+    assert_eq!(tuner.decide(&full).setting, begun);
+}
+
+/// Channels beyond those that a path with random loss can use only lose more.
+#[test]
+fn goodput_that_loses_much_more_does_not_pay() {
+    let mut tuner = Godwit::new(None, BOUNDS);
+    let mut at = tuner.first().setting;
+    for _ in 0..20 {
+        let seen = Observation {
+            rtt: Some(Duration::from_millis(180)),
+            rtt_min: Some(Duration::from_millis(150)),
+            loss_ratio: Some(if at.channels() > 16 { 0.2 } else { 0.08 }),
+            ..Observation::of_rate(at, 8e6 * f64::from(at.channels()).powf(0.1), 0.8)
+        };
+        at = tuner.decide(&seen).setting;
+    }
+    assert!(at.channels() <= 16, "{at}");
+}
+
+#[test]
 fn reasons_carry_numbers() {
     let (_, track) = tuned(&Condition {
         evidence: true,
