@@ -7,9 +7,10 @@ use godwit_proto::ByteRange;
 
 /// Least bytes of a lease, unless less is left. A slow node may hold up the end for as long as it
 /// takes for these.
-const LEASE_MIN: u64 = 1 << 20;
+const LEASE_MIN: u64 = 256 << 10;
 
-/// Most bytes of the first lease, when nothing is known of the node.
+/// Bytes of the first lease, when nothing is known of the node: at least and at most.
+const FIRST_MIN: u64 = 1 << 20;
 const FIRST_MAX: u64 = 8 << 20;
 
 /// The first leases of all nodes are together this part of the transfer at most.
@@ -26,6 +27,8 @@ pub(super) struct Leases {
     left: VecDeque<ByteRange>,
     /// Bytes given to each node.
     given: Vec<u64>,
+    /// Bytes that each node has sent, as far as it was asked about.
+    sent: Vec<u64>,
     /// Of each first lease.
     first: u64,
 }
@@ -37,22 +40,21 @@ impl Leases {
         Self {
             left: ranges.into(),
             given: vec![0; nodes],
-            first: share.clamp(LEASE_MIN, FIRST_MAX),
+            sent: vec![0; nodes],
+            first: share.clamp(FIRST_MIN, FIRST_MAX),
         }
     }
 
     /// What `node`, which has sent `sent` bytes in `elapsed`, shall send next; empty where it has
     /// enough.
     pub(super) fn next(&mut self, node: usize, sent: u64, elapsed: Duration) -> Vec<ByteRange> {
+        self.sent[node] = sent;
         let held = self.given[node].saturating_sub(sent);
         let moved = match sent {
             0 => self.first,
             _ => moved_in(AHEAD, sent, elapsed),
         };
-        let wanted = (moved.min(HELD_MAX))
-            // Towards the end each node has a part of what is left.
-            .min(self.left_bytes() / self.given.len().max(1) as u64)
-            .max(LEASE_MIN);
+        let wanted = (moved.min(HELD_MAX)).min(self.part_of(node)).max(LEASE_MIN);
         if held > wanted / 2 {
             return Vec::new();
         }
@@ -84,8 +86,18 @@ impl Leases {
         self.left.is_empty()
     }
 
-    fn left_bytes(&self) -> u64 {
-        self.left.iter().map(|range| range.len()).sum()
+    /// The part of what is not sent yet with which `node` ends when the others do: as it has sent,
+    /// or an equal one before it has sent anything.
+    fn part_of(&self, node: usize) -> u64 {
+        let given: u64 = self.given.iter().sum();
+        let sent: u64 = self.sent.iter().sum();
+        let left: u64 = self.left.iter().map(|range| range.len()).sum();
+        let unsent = u128::from(left) + u128::from(given.saturating_sub(sent));
+        let part = match self.sent[node] {
+            0 => unsent / self.given.len().max(1) as u128,
+            own => unsent * u128::from(own) / u128::from(sent.max(1)),
+        };
+        u64::try_from(part).unwrap_or(u64::MAX)
     }
 }
 
@@ -150,10 +162,10 @@ mod tests {
             }
             sent.iter().sum::<u64>() == bytes
         });
-        let least = bytes / rates.iter().sum::<u64>();
+        let least = 10 * bytes / rates.iter().sum::<u64>();
         assert!(
-            tenths.is_some_and(|tenths| tenths <= 11 * least),
-            "{tenths:?} of {least} s"
+            tenths.is_some_and(|tenths| 100 * tenths <= 103 * least),
+            "{tenths:?} of {least}"
         );
     }
 
