@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use godwit_engine::storage::Storage;
+use godwit_engine::{host::net::set_linear_timeouts, storage::Storage};
 use rustix::{io::Errno, net::sockopt};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
@@ -364,9 +364,10 @@ fn refuse(socket: TcpStream, why: &Refusal) {
 fn prepare(socket: &TcpStream) {
     // Replies are small, and the client waits for each.
     let nodelay = socket.set_nodelay(true);
+    let timeouts = set_linear_timeouts(socket);
     // A client that vanished holds its session until the kernel's keepalive fails.
     let keepalive = sockopt::set_socket_keepalive(socket, true).map_err(io::Error::from);
-    if let Err(error) = nodelay.and(keepalive) {
+    if let Err(error) = nodelay.and(timeouts).and(keepalive) {
         debug!(%error, "cannot set options of a control connection");
     }
 }

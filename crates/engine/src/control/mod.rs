@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::storage::text_of;
+use crate::{host::net::set_linear_timeouts, storage::text_of};
 use godwit_gsi::{
     Wrap,
     cert::Certificate,
@@ -129,6 +129,7 @@ impl ControlChannel {
             .map_err(no_connection)?;
         // A command must not wait for the acknowledgement of the one before it.
         stream.set_nodelay(true).map_err(no_connection)?;
+        set_linear_timeouts(&stream).map_err(no_connection)?;
         // Hours may pass between replies; a peer that lost power should be noticed, and middleboxes
         // kept awake.
         let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));

@@ -6,13 +6,14 @@ use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs},
     ops::RangeInclusive,
+    os::fd::AsFd,
     sync::OnceLock,
 };
 
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 /// Ports that passive data channels may use.
 pub type PortRange = RangeInclusive<u16>;
@@ -172,6 +173,14 @@ pub fn usual_congestion() -> io::Result<String> {
 pub fn try_congestion(name: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_congestion(name.as_bytes())
+}
+
+/// For a connection of short messages beside data: a message that is lost again and again is sent
+/// after one timeout each time (six times), and not after twice as long, while few packets are on
+/// their way (tcp(7), `TCP_THIN_LINEAR_TIMEOUTS`). Data that fills a path otherwise silences it for
+/// ten seconds.
+pub fn set_linear_timeouts(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_thin_linear_timeouts(true)
 }
 
 /// Lets this process open as many descriptors as it may: the soft limit becomes the hard one.

@@ -1,8 +1,10 @@
 //! What a running get asks of its server beside the transfer: other numbers of channels, reports.
-//! One question at a time, and only where the server announced that it answers
-//! ([`godwit_proto::live`]). No I/O.
+//! Only where the server announced that it answers ([`godwit_proto::live`]). No I/O.
+//!
+//! Reports wait for the answer to what was asked before. Other numbers of channels do not: an
+//! answer may be lost for seconds where data fills the path, and commands pass it.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use godwit_engine::data::Sample;
 use godwit_proto::{
@@ -20,13 +22,19 @@ const REPORT_PAUSE: Duration = Duration::from_millis(250);
 /// Time for an answer. The server has nothing to wait for; what is this late will not come.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
+/// Most commands without an answer: a tuner that goes on asks no more for the time being.
+const PENDING_MAX: usize = 4;
+
 pub(crate) struct LiveRequests {
     changes: bool,
     reports: bool,
-    /// Channels that the transfer has, as far as was asked for.
+    /// Channels that the transfer has, as far as the server has answered.
     in_force: u32,
+    /// Channels that were asked for last.
+    requested: u32,
     wanted: u32,
-    asked: Option<PendingRequest>,
+    /// In the order of their commands.
+    pending: VecDeque<PendingRequest>,
     answer_limit: Duration,
     next_report: Instant,
 }
@@ -65,8 +73,9 @@ impl LiveRequests {
             changes: features.live_channels,
             reports: features.live_report,
             in_force,
+            requested: in_force,
             wanted: in_force,
-            asked: None,
+            pending: VecDeque::new(),
             answer_limit,
             next_report,
         }
@@ -92,23 +101,26 @@ impl LiveRequests {
     /// What is to be asked now of the transfer of this number; the caller sends it and tells
     /// [`Self::asked`].
     pub(crate) fn next(&self, transfer: u64, now: Instant) -> Option<Live> {
-        if self.asked.is_some() {
-            None
-        } else if self.changes && self.wanted != self.in_force {
-            Some(Live::Channels(self.wanted, transfer))
-        } else {
-            (self.reports && self.next_report <= now).then_some(Live::Report)
+        let changes = self.changes && self.wanted != self.requested;
+        if changes && self.pending.len() < PENDING_MAX {
+            return Some(Live::Channels(self.wanted, transfer));
         }
+        let may_report = self.reports && self.pending.is_empty() && self.next_report <= now;
+        may_report.then_some(Live::Report)
     }
 
     pub(crate) fn asked(&mut self, what: Live, id: CommandId, now: Instant) {
+        if let Live::Channels(n, _) = what {
+            self.requested = n;
+        }
         let due = now + self.answer_limit;
-        self.asked = Some(PendingRequest { id, what, due });
+        self.pending.push_back(PendingRequest { id, what, due });
     }
 
     /// Takes a final reply. `None`: it answers something else.
     pub(crate) fn answer(&mut self, id: CommandId, reply: &Reply, now: Instant) -> Option<Answer> {
-        let asked = self.asked.take_if(|asked| asked.id == id)?;
+        let at = self.pending.iter().position(|asked| asked.id == id)?;
+        let asked = self.pending.remove(at)?;
         self.next_report = now + REPORT_PAUSE;
         let before = self.in_force;
         // Also where it was not to be had: asking again would give the same answer.
@@ -129,17 +141,17 @@ impl LiveRequests {
 
     /// An answer is due.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.asked.is_some()
+        !self.pending.is_empty()
     }
 
     /// The answer that is due has not come in time.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.asked.as_ref().is_some_and(|asked| asked.due <= now)
+        self.pending.front().is_some_and(|asked| asked.due <= now)
     }
 
     /// Nothing more is asked or waited for.
     pub(crate) fn stop_asking(&mut self) {
-        self.asked = None;
+        self.pending.clear();
         self.changes = false;
         self.reports = false;
     }
@@ -151,7 +163,7 @@ impl LiveRequests {
 
     /// When to look here again.
     pub(crate) fn wake(&self) -> Option<Instant> {
-        match &self.asked {
+        match self.pending.front() {
             Some(asked) => Some(asked.due),
             None => self.reports.then_some(self.next_report),
         }
@@ -185,22 +197,25 @@ mod tests {
     }
 
     #[test]
-    fn one_question_at_a_time_and_changes_first() {
+    fn changes_do_not_wait_for_answers_and_reports_do() {
         let now = Instant::now();
         let mut live_requests = all(now);
         assert_eq!(live_requests.next(1, now), Some(Live::Report));
         live_requests.asked(Live::Report, FIRST, now);
+        assert_eq!(live_requests.next(1, now), None);
         live_requests.want(8);
+        assert_eq!(live_requests.next(1, now), Some(Live::Channels(8, 1)));
+        let second = CommandId(8);
+        live_requests.asked(Live::Channels(8, 1), second, now);
         assert_eq!(live_requests.next(1, now), None);
         assert_eq!(live_requests.answer(CommandId(6), &reply(226), now), None);
         assert!(matches!(
             live_requests.answer(FIRST, &reply(258), now),
             Some(Answer::Report(_, 4, 4))
         ));
-        assert_eq!(live_requests.next(1, now), Some(Live::Channels(8, 1)));
-        live_requests.asked(Live::Channels(8, 1), FIRST, now);
+        assert_eq!(live_requests.next(1, now + REPORT_PAUSE), None);
         assert!(matches!(
-            live_requests.answer(FIRST, &reply(258), now),
+            live_requests.answer(second, &reply(258), now),
             Some(Answer::Report(_, 4, 8))
         ));
         assert_eq!(live_requests.next(1, now), None);
@@ -208,6 +223,21 @@ mod tests {
             live_requests.next(1, now + REPORT_PAUSE),
             Some(Live::Report)
         );
+    }
+
+    #[test]
+    fn commands_without_an_answer_are_few() {
+        let now = Instant::now();
+        let mut live_requests = all(now);
+        for n in (0..).take(PENDING_MAX) {
+            live_requests.want(8 + n);
+            assert_eq!(live_requests.next(1, now), Some(Live::Channels(8 + n, 1)));
+            live_requests.asked(Live::Channels(8 + n, 1), CommandId(u64::from(n)), now);
+        }
+        live_requests.want(64);
+        assert_eq!(live_requests.next(1, now), None);
+        live_requests.answer(CommandId(0), &reply(258), now);
+        assert_eq!(live_requests.next(1, now), Some(Live::Channels(64, 1)));
     }
 
     #[test]
