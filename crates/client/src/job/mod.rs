@@ -164,6 +164,7 @@ async fn run_observed(
     if spec.striping {
         context.target.allow_stripes(spec.tuner.bounds.channels_max);
     }
+    controller.data_ends_here(!spec.is_between_servers());
     controller.begin(&context);
     context.local.durability.set_level(spec.durability);
     let params = channel_params(&spec, &context);

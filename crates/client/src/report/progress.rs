@@ -298,13 +298,21 @@ impl Counters {
         (totals, transfers.running.iter().any(|entry| !entry.rests))
     }
 
+    /// The first session has logged in over a path of this round trip.
+    pub(crate) fn on_login(&self, round_trip: Duration) {
+        if self.round_trip().is_zero() {
+            self.on_transfer_start(round_trip);
+        }
+    }
+
     /// A transfer begins over a path of this round trip.
     pub(crate) fn on_transfer_start(&self, round_trip: Duration) {
         let us = u64::try_from(round_trip.as_micros()).unwrap_or(0);
         self.round_trip_us.store(us, Ordering::Relaxed);
     }
 
-    /// Of the path that the last transfer went over; 0 before the first.
+    /// Of the path that the last transfer went over; of the first login before any, and 0 before
+    /// that.
     pub(crate) fn round_trip(&self) -> Duration {
         Duration::from_micros(self.round_trip_us.load(Ordering::Relaxed))
     }

@@ -185,6 +185,7 @@ impl Session {
         program: Option<SshProcess>,
     ) -> Self {
         opened.server.wants_holes = params.holes;
+        context.counters.on_login(opened.round_trip);
         Self {
             commands: ControlSession {
                 context: Arc::clone(context),

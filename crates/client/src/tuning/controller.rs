@@ -35,6 +35,9 @@ use crate::{
 /// With less than this left to do, in seconds, no setting grows: it would not pay off.
 const END_SECONDS: f64 = 1.0;
 
+/// Fewer bytes begin with no more channels over a long round trip.
+const SMALL_BYTES: u64 = 1 << 20;
+
 /// Epochs of a transfer before its last setting is worth remembering.
 const REMEMBERED_EPOCHS: u32 = 3;
 
@@ -52,6 +55,8 @@ pub(crate) struct Controller {
     limit: Setting,
     memory: Option<SettingMemory>,
     congestion: Option<Congestion>,
+    /// The round trip of logins is that of the data: one end is this machine.
+    data_ends_here: bool,
     /// Where files pass through this machine, and one server was seen to be slower.
     sides: Option<Sides>,
 }
@@ -112,8 +117,14 @@ impl Controller {
             limit: Setting::new(u32::MAX, u32::MAX),
             memory: None,
             congestion: None,
+            data_ends_here: false,
             sides: None,
         }
+    }
+
+    /// One end of the data is this machine, so that the round trip of logins is theirs, too.
+    pub(crate) fn data_ends_here(&mut self, ends_here: bool) {
+        self.data_ends_here = ends_here;
     }
 
     /// The chooser of congestion control (`--congestion auto`).
@@ -145,11 +156,14 @@ impl Controller {
 
     /// The round trip is known, and nothing was measured yet. True if that changes anything.
     fn begin_over(&mut self, round_trip: Duration, context: &RunContext) -> bool {
-        // The price of a restart is part of what is measured from the first epoch on.
-        if self.mode == EpochMode::Restart || self.coordinator.followed().is_some() {
+        // With `--epoch-mode restart` the first setting is measured as it is.
+        let follows = self.coordinator.followed().is_some();
+        let is_fixed = self.mode == EpochMode::Restart || follows;
+        if !self.data_ends_here || is_fixed || is_small(context) {
             return false;
         }
-        let Some(decision) = self.tuner.begin_over(round_trip) else {
+        let stripes = context.target.stripes();
+        let Some(decision) = self.tuner.begin_over(round_trip / stripes.max(1)) else {
             return false;
         };
         self.decided = decision;
@@ -199,6 +213,8 @@ impl Controller {
                             has_begun = true;
                             let round_trip = context.counters.round_trip();
                             if self.begin_over(round_trip, &context) {
+                                // Whatever it begins with is twice as much as nothing.
+                                channels = 0;
                                 break EpochOutcome::Dropped;
                             }
                         }
@@ -469,6 +485,12 @@ fn report(context: &RunContext, seen: &Measured) {
         limited_by: limited_by.map(Bottleneck::as_str),
         slower_side: seen.slower.map(Side::as_str),
     });
+}
+
+/// The whole plan is known, and a few windows hold it.
+fn is_small(context: &RunContext) -> bool {
+    let now = context.counters.snapshot();
+    now.total_known && (1..SMALL_BYTES).contains(&now.bytes_total)
 }
 
 /// The whole plan is known, and little of it is left.

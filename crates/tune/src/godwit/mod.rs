@@ -10,9 +10,9 @@
 //! ```
 //!
 //! - A [`search`] leaps from a few channels, or some more where round trips are long, to where more
-//!   no longer pay, in epochs of a fraction of a second, and trims to what the measured rate of a channel says is needed. First along
-//!   parallelism, then along concurrency, which is kept only where it pays: processors, not
-//!   windows, are what movers buy.
+//!   no longer pay, in epochs of a fraction of a second, and trims to what the measured rate of a
+//!   channel says is needed. First along parallelism, then along concurrency, which is kept only
+//!   where it pays: processors, not windows, are what movers buy.
 //! - [`hold`] watches goodput with a CUSUM, not with a threshold an epoch, and searches again when
 //!   it changed.
 //! - Now and then a few channels more, or fewer, are tried for an epoch: a path that grew shows
@@ -51,7 +51,8 @@ use crate::{Bottleneck, Bounds, Decision, Observation, Setting, Tuner, format::R
 /// second.
 const BEGIN: Setting = Setting::new(1, 2);
 /// Round trip for each channel to begin with, s, since finding the number takes seconds where round
-/// trips are long: so many windows of 64 KiB, the smallest that are common, carry 65 Mbit/s.
+/// trips are long: so many windows of 64 KiB, the smallest that are common, carry 65 Mbit/s, up to
+/// [`BEGIN_MAX`].
 const BEGIN_ROUND_TRIP_S: f64 = 0.008;
 /// Most channels to begin with.
 const BEGIN_MAX: f64 = 16.0;
@@ -456,15 +457,21 @@ impl Tuner for Godwit {
     }
 
     fn begin_over(&mut self, round_trip: Duration) -> Option<Decision> {
-        let first = Axis::first(self.bounds);
-        let channels = (round_trip.as_secs_f64() / BEGIN_ROUND_TRIP_S).clamp(1.0, BEGIN_MAX);
-        let stays = f64::from(self.at.channels()) / f64::from(first.of(self.at));
-        let to = first.setting(self.bounds, self.at, channels / stays);
-        let is_cold = matches!(&self.state, State::Search(search) if search.is_cold());
-        if !is_cold || to.channels() <= self.at.channels() {
+        let State::Search(search) = &self.state else {
+            return None;
+        };
+        let channels = (round_trip.as_secs_f64() / BEGIN_ROUND_TRIP_S)
+            .min(BEGIN_MAX)
+            .floor();
+        let to = Axis::Parallelism.setting(
+            self.bounds,
+            self.at,
+            channels / f64::from(self.at.concurrency),
+        );
+        if !search.has_not_begun() || to.channels() <= self.at.channels() {
             return None;
         }
-        self.state = State::Search(Search::from_cold(first, to));
+        self.state = State::Search(Search::from_cold(Axis::Parallelism, to));
         let why = format!(
             "to begin with over {:.0} ms",
             round_trip.as_secs_f64() * 1e3

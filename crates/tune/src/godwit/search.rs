@@ -22,8 +22,8 @@ const SPARE: f64 = 1.2;
 /// A number is not worth trying that is not smaller than the best by this factor.
 const WORTH_TRIMMING: f64 = 1.3;
 
-/// Where a search begins with more channels than this and they fill the path, it ends.
-const ENOUGH: f64 = 3.0;
+/// Where a transfer begins with more channels than this and they fill the path, no more are tried.
+const ENOUGH: u32 = 3;
 
 /// How long growth is measured, s. A leap shows at once.
 const LEAP_S: f64 = 0.2;
@@ -61,6 +61,8 @@ pub(super) enum Next {
 pub(super) struct Search {
     pub(super) axis: Axis,
     base: Setting,
+    /// Its channels are the first of the transfer.
+    is_cold: bool,
     /// Growth and decrease where there is nothing to reckon with yet.
     factor: f64,
     /// Searches before this one.
@@ -80,8 +82,11 @@ pub(super) struct Search {
 
 impl Search {
     /// Nothing is known: the first step is a leap.
-    pub(super) const fn from_cold(axis: Axis, base: Setting) -> Self {
-        Self::new(axis, base, LEAP)
+    pub(super) fn from_cold(axis: Axis, base: Setting) -> Self {
+        Self {
+            is_cold: true,
+            ..Self::new(axis, base, LEAP)
+        }
     }
 
     /// `base` served well until now: look around it.
@@ -89,15 +94,16 @@ impl Search {
         Self::new(axis, base, STEP)
     }
 
-    /// Nothing was measured, and nothing is remembered.
-    pub(super) fn is_cold(&self) -> bool {
-        self.points.is_empty() && self.factor >= LEAP
+    /// Nothing is remembered, and nothing was measured yet.
+    pub(super) fn has_not_begun(&self) -> bool {
+        self.is_cold && self.points.is_empty()
     }
 
     const fn new(axis: Axis, base: Setting, factor: f64) -> Self {
         Self {
             axis,
             base,
+            is_cold: false,
             factor,
             rounds: 0,
             other_too_small: 0,
@@ -245,7 +251,9 @@ impl Search {
             Some(Bottleneck::PathCapacity) if top.is_saturated() => return Some(done(top)),
             // The windows of so many are small because all have just met their first losses, and
             // not because of others.
-            Some(Bottleneck::PathCapacity) if below.is_none() && self.x(top) > ENOUGH => {
+            Some(Bottleneck::PathCapacity)
+                if self.is_cold && below.is_none() && top.setting.channels() > ENOUGH =>
+            {
                 return Some(done(top));
             }
             // Among others on a full path each channel still adds its share, up to what is fair.

@@ -181,15 +181,21 @@ fn a_search_begins_with_more_channels_where_round_trips_are_long() {
         let over = tuner.begin_over(Duration::from_millis(ms));
         over.map_or(first, |decision| decision.setting)
     };
-    for (ms, channels) in [(0, 2), (10, 2), (45, 6), (150, 16), (600, 16)] {
+    for (ms, channels) in [(0, 2), (20, 2), (45, 5), (150, 16), (600, 16)] {
         assert_eq!(begun(BOUNDS, ms), Setting::new(1, channels), "{ms} ms");
     }
     assert_eq!(begun(Bounds::up_to(4), 150), Setting::new(1, 4));
+    // Channels of the user's number are no reason for more sessions.
     let four_each = Bounds {
         parallelism: Some(4),
         ..BOUNDS
     };
-    assert_eq!(begun(four_each, 150), Setting::new(4, 4));
+    assert_eq!(begun(four_each, 150), Setting::new(1, 4));
+    let two_movers = Bounds {
+        concurrency: Some(2),
+        ..BOUNDS
+    };
+    assert_eq!(begun(two_movers, 150), Setting::new(2, 8));
 }
 
 #[test]
@@ -216,6 +222,16 @@ fn many_channels_that_fill_a_path_at_once_are_enough() {
         ..Observation::of_rate(begun, 64e6, 0.4)
     };
     assert_eq!(tuner.decide(&full).setting, begun);
+    // Windows that have been open for long are small because of others.
+    let remembered = Setting::new(1, 8);
+    let mut tuner = Godwit::new(Some(remembered), BOUNDS);
+    let among_others = Observation {
+        rtt: full.rtt,
+        rtt_min: full.rtt_min,
+        loss_ratio: Some(0.001),
+        ..Observation::of_rate(remembered, 40e6, 0.4)
+    };
+    assert!(tuner.decide(&among_others).setting.channels() > 8);
 }
 
 /// Channels beyond those that a path with random loss can use only lose more.

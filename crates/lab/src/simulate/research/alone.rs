@@ -162,6 +162,10 @@ fn decide(fluid: &mut Fluid, events: &mut Timeline<AloneEvent>, id: FluidId, tun
         receive_window_limited: Some(by_window),
         send_buffer_limited: Some(0.0),
         sender_idle: Some(0.0),
+        cpu_wait: Some(0.0),
+        cpu_busy: Some(0.0),
+        source_wait: Some(0.0),
+        destination_wait: Some(0.0),
         ..Observation::of_rate(
             tuned.decided.setting,
             8.0 * moved / seconds.max(1e-9),
