@@ -25,7 +25,7 @@
 //! | [`process`] | the process group below all of them |
 //! | [`usage`] | processor time and memory of a process group or of the machine |
 //!
-//! Every server listens on a port that the kernel chose and is stopped when its value is
+//! Every server listens on a port that was free and is stopped when its value is
 //! dropped: by the process group that was started, never by name. So any number of them may run
 //! side by side.
 //!
@@ -69,10 +69,12 @@ pub mod xrootd;
 mod capture;
 
 use std::io::{self, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
+
+use godwit_engine::host::net::{PortRange, listen};
 
 pub use process::{Finished, Process};
 pub use tool::Tool;
@@ -191,14 +193,18 @@ pub fn present<T>(test: &str, found: Result<T, Missing>) -> Option<T> {
     }
 }
 
+/// Ports of which the kernel gives none to a socket that names none: connections that are made
+/// meanwhile do not take them.
+const FREE_PORTS: PortRange = 10_000..=32_000;
+
 /// A TCP port on `ip` that was free a moment ago, for programs that cannot choose one themselves.
 ///
-/// Another process may take it meanwhile: the caller tries again with a new one.
+/// Another process that names its port may take it meanwhile: the caller tries again with a new one.
 ///
 /// # Errors
 /// [`Error::Os`] when `ip` is not an address of this machine or no port is left.
 pub fn free_port(ip: IpAddr) -> Result<u16, Error> {
-    TcpListener::bind((ip, 0))
+    listen(ip, Some(&FREE_PORTS), None)
         .and_then(|listener| listener.local_addr())
         .map(|addr| addr.port())
         .map_err(Error::os(format!("find a free port on {ip}")))

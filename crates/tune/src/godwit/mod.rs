@@ -51,8 +51,8 @@ use crate::{Bottleneck, Bounds, Decision, Observation, Setting, Tuner, format::R
 /// second.
 const BEGIN: Setting = Setting::new(1, 2);
 /// Round trip for each channel to begin with, s, since finding the number takes seconds where round
-/// trips are long: so many windows of 64 KiB, the smallest that are common, carry 65 Mbit/s, up to
-/// [`BEGIN_MAX`].
+/// trips are long: so many windows of 64 KiB, the smallest that are common, carry 65 Mbit/s. Rounded
+/// down to a power of two, of which the leaps of a search make others.
 const BEGIN_ROUND_TRIP_S: f64 = 0.008;
 /// Most channels to begin with.
 const BEGIN_MAX: f64 = 16.0;
@@ -460,9 +460,8 @@ impl Tuner for Godwit {
         let State::Search(search) = &self.state else {
             return None;
         };
-        let channels = (round_trip.as_secs_f64() / BEGIN_ROUND_TRIP_S)
-            .min(BEGIN_MAX)
-            .floor();
+        let channels = (round_trip.as_secs_f64() / BEGIN_ROUND_TRIP_S).clamp(1.0, BEGIN_MAX);
+        let channels = channels.log2().floor().exp2();
         let to = Axis::Parallelism.setting(
             self.bounds,
             self.at,

@@ -181,7 +181,7 @@ fn a_search_begins_with_more_channels_where_round_trips_are_long() {
         let over = tuner.begin_over(Duration::from_millis(ms));
         over.map_or(first, |decision| decision.setting)
     };
-    for (ms, channels) in [(0, 2), (20, 2), (45, 5), (150, 16), (600, 16)] {
+    for (ms, channels) in [(0, 2), (20, 2), (45, 4), (100, 8), (150, 16), (600, 16)] {
         assert_eq!(begun(BOUNDS, ms), Setting::new(1, channels), "{ms} ms");
     }
     assert_eq!(begun(Bounds::up_to(4), 150), Setting::new(1, 4));
@@ -219,7 +219,7 @@ fn many_channels_that_fill_a_path_at_once_are_enough() {
         rtt: Some(Duration::from_millis(220)),
         rtt_min: Some(Duration::from_millis(90)),
         loss_ratio: Some(0.15),
-        ..Observation::of_rate(begun, 64e6, 0.4)
+        ..Observation::of_rate(begun, 40e6, 0.4)
     };
     assert_eq!(tuner.decide(&full).setting, begun);
     // Windows that have been open for long are small because of others.
