@@ -199,7 +199,8 @@ const FREE_PORTS: PortRange = 10_000..=32_000;
 
 /// A TCP port on `ip` that was free a moment ago, for programs that cannot choose one themselves.
 ///
-/// Another process that names its port may take it meanwhile: the caller tries again with a new one.
+/// Another process that names its port may take it meanwhile: the caller tries again with a new
+/// one.
 ///
 /// # Errors
 /// [`Error::Os`] when `ip` is not an address of this machine or no port is left.

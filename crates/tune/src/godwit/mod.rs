@@ -50,9 +50,9 @@ use crate::{Bottleneck, Bounds, Decision, Observation, Setting, Tuner, format::R
 /// that are not there need not be given up again; on others two leaps more are a fraction of a
 /// second.
 const BEGIN: Setting = Setting::new(1, 2);
-/// Round trip for each channel to begin with, s, since finding the number takes seconds where round
-/// trips are long: so many windows of 64 KiB, the smallest that are common, carry 65 Mbit/s. Rounded
-/// down to a power of two, of which the leaps of a search make others.
+/// Round trip for each channel to begin with, s, since a search takes seconds where round trips are
+/// long: so many windows of 64 KiB, the smallest that are common, carry 65 Mbit/s. Rounded down to
+/// a power of two, as the leaps of a search are.
 const BEGIN_ROUND_TRIP_S: f64 = 0.008;
 /// Most channels to begin with.
 const BEGIN_MAX: f64 = 16.0;
