@@ -213,7 +213,7 @@ impl Controller {
                             has_begun = true;
                             let round_trip = context.counters.round_trip();
                             if self.begin_over(round_trip, &context) {
-                                // Whatever it begins with is twice as much as nothing.
+                                // A leap: the epoch may begin as soon as goodput is even.
                                 channels = 0;
                                 break EpochOutcome::Dropped;
                             }

@@ -175,10 +175,13 @@ pub fn try_congestion(name: &str) -> io::Result<()> {
     socket.set_tcp_congestion(name.as_bytes())
 }
 
-/// For a connection of short messages beside data: a message that is lost again and again is sent
-/// after one timeout each time (six times), and not after twice as long, while few packets are on
-/// their way (tcp(7), `TCP_THIN_LINEAR_TIMEOUTS`). Data that fills a path otherwise silences it for
-/// ten seconds.
+/// For a connection of short messages beside data: while fewer than four packets are on their way,
+/// the kernel doubles the retransmission timeout only from the seventh attempt on. Otherwise losses
+/// on a path that data fills can hold a message up for ten seconds. Source: Linux,
+/// `Documentation/networking/tcp-thin.rst`.
+///
+/// # Errors
+/// Those of setsockopt(2) for `TCP_THIN_LINEAR_TIMEOUTS`, where the kernel does not have it.
 pub fn set_linear_timeouts(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_tcp_thin_linear_timeouts(true)
 }

@@ -193,8 +193,8 @@ pub fn present<T>(test: &str, found: Result<T, Missing>) -> Option<T> {
     }
 }
 
-/// Ports of which the kernel gives none to a socket that names none: connections that are made
-/// meanwhile do not take them.
+/// Below the ports that Linux gives to connections (`net.ipv4.ip_local_port_range`, from 32768 by
+/// default), so that no connection takes one meanwhile.
 const FREE_PORTS: PortRange = 10_000..=32_000;
 
 /// A TCP port on `ip` that was free a moment ago, for programs that cannot choose one themselves.

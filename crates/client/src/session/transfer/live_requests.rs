@@ -22,7 +22,7 @@ const REPORT_PAUSE: Duration = Duration::from_millis(250);
 /// Time for an answer. The server has nothing to wait for; what is this late will not come.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Most commands without an answer: a tuner that goes on asks no more for the time being.
+/// At most so many requests wait for an answer.
 const PENDING_MAX: usize = 4;
 
 pub(crate) struct LiveRequests {

@@ -86,8 +86,8 @@ impl Leases {
         self.left.is_empty()
     }
 
-    /// The part of what is not sent yet with which `node` ends when the others do: as it has sent,
-    /// or an equal one before it has sent anything.
+    /// Bytes of those not sent yet that `node` should have so that all nodes end together: in
+    /// proportion to what it has sent, or an equal part before it has sent anything.
     fn part_of(&self, node: usize) -> u64 {
         let given: u64 = self.given.iter().sum();
         let sent: u64 = self.sent.iter().sum();
