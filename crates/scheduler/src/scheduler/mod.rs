@@ -355,9 +355,16 @@ impl Scheduler {
         if from == to {
             return;
         }
-        let (leaf, group) = (queue.leaf, queue.group);
+        let (leaf, group, link) = (queue.leaf, queue.group, queue.link);
         if let Some(at) = from {
             self.tree.leave(leaf, Line::new(lane, at, group));
+            for end in [link.0, link.1] {
+                let kept = self.places.endpoints[&end].kept;
+                if kept.is_some_and(|kept| kept.queue == id) {
+                    // Nothing is kept for a queue that waits elsewhere.
+                    self.wake(At::Endpoint(end));
+                }
+            }
             for endpoint in waited_for(lane, at) {
                 let place = self.places.endpoints.get_mut(&endpoint);
                 let place = place.expect("queues hold their endpoints");
