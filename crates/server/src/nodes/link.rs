@@ -142,6 +142,8 @@ async fn write_all<Out: Message>(
 ) -> Result<(), NodeLinkError> {
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Since the last beat was due: an answer says as much.
+    let mut has_answered = false;
     loop {
         tokio::select! {
             message = outgoing.recv() => match message {
@@ -161,9 +163,12 @@ async fn write_all<Out: Message>(
                 if silent.fetch_add(1, Ordering::Relaxed) >= SILENT_BEATS_MAX {
                     return Err(NodeLinkError::Silent);
                 }
-                say(&mut writer, &Out::beat(pulse.next_beat())).await?;
+                if !std::mem::take(&mut has_answered) {
+                    say(&mut writer, &Out::beat(pulse.next_beat())).await?;
+                }
             }
             () = pulse.came.notified(), if Out::ANSWERS_BEATS => {
+                has_answered = true;
                 say(&mut writer, &Out::beat(pulse.next_beat())).await?;
             }
         }
@@ -388,6 +393,35 @@ mod tests {
             drop(orders);
             assert!(front.await.unwrap().is_ok());
             assert!(matches!(node.await.unwrap(), Err(NodeLinkError::Closed)));
+        });
+    }
+
+    /// A front end sends no beats of its own beside its answers.
+    #[test]
+    fn an_answer_is_a_beat() {
+        runtime().block_on(async {
+            let (front, mut node) = tokio::io::duplex(1 << 16);
+            let (_orders, of_front) = mpsc::channel(QUEUE);
+            let (to_front, _reports) = mpsc::channel(QUEUE);
+            tokio::spawn(carried::<_, NodeOrder, NodeReport>(
+                front, of_front, to_front,
+            ));
+            let pulse = Pulse::new();
+            let (mut bytes, mut beats) = (Vec::new(), 0);
+            let asked = 8;
+            for _ in 0..asked {
+                say(&mut node, &NodeReport::beat(pulse.next_beat()))
+                    .await
+                    .unwrap();
+                sleep(BEAT / 2).await;
+            }
+            let reading = async { while node.read_buf(&mut bytes).await.is_ok() {} };
+            drop(timeout(BEAT / 4, reading).await);
+            while decode::<NodeOrder>(&mut bytes).unwrap().is_some() {
+                beats += 1;
+            }
+            // The first is due at once; of four more hardly any is sent.
+            assert!((asked..asked + 3).contains(&beats), "{beats}");
         });
     }
 
