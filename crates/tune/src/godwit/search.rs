@@ -437,8 +437,9 @@ impl Search {
                     format!("{} at {} each", Rate(best.goodput_bps), Rate(each)),
                 )
             }
+            // Full windows without a queue are all needed.
             None => (
-                (x / self.factor).floor(),
+                (x / self.factor).floor().max((best.needed() * x).ceil()),
                 format!("fewer than {x:.0} may do"),
             ),
         };

@@ -234,6 +234,39 @@ fn many_channels_that_fill_a_path_at_once_are_enough() {
     assert!(tuner.decide(&among_others).setting.channels() > 8);
 }
 
+/// Full windows without a queue are all needed, whatever a leap above them met.
+#[test]
+fn no_fewer_are_tried_than_full_windows_without_a_queue() {
+    let mut tuner = Godwit::new(None, BOUNDS);
+    let _ = tuner.first();
+    let mut at = tuner
+        .begin_over(Duration::from_millis(130))
+        .unwrap()
+        .setting;
+    let mut tried = vec![at.channels()];
+    for _ in 0..4 {
+        let fills = at.channels() > 16;
+        let seen = Observation {
+            receive_window_limited: Some(if fills { 0.1 } else { 0.9 }),
+            loss_ratio: Some(if at.channels() > 32 { 0.1 } else { 0.0 }),
+            rtt: Some(Duration::from_millis(if at.channels() > 32 {
+                170
+            } else {
+                132
+            })),
+            rtt_min: Some(Duration::from_millis(130)),
+            // Windows that met losses are small for some seconds.
+            ..Observation::of_rate(at, if at.channels() > 32 { 546e6 } else { 450e6 }, 0.5)
+        };
+        at = tuner.decide(&seen).setting;
+        tried.push(at.channels());
+    }
+    assert!(
+        tried.contains(&64) && tried.iter().all(|n| *n >= 16),
+        "{tried:?}"
+    );
+}
+
 /// Channels beyond those that a path with random loss can use only lose more.
 #[test]
 fn goodput_that_loses_much_more_does_not_pay() {
