@@ -18,7 +18,7 @@ const STEP: f64 = 2.0;
 const IN_PROPORTION: f64 = 0.75;
 /// Channels to spare over what the measured rate of a channel says is needed: the price of being
 /// wrong is lower above than below.
-const SPARE: f64 = 1.2;
+const SPARE: f64 = 1.35;
 /// A number is not worth trying that is not smaller than the best by this factor.
 const WORTH_TRIMMING: f64 = 1.3;
 

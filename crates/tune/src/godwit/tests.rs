@@ -473,7 +473,8 @@ fn windows_that_were_late_do_not_end_the_growth() {
 
 #[test]
 fn a_queue_ends_the_growth_where_goodput_does_not_rise_with_channels() {
-    assert!(after_windows(1.2, &[(2, 8.0), (8, 16.0)]) <= 8);
+    // Four would do, and a third more is to spare.
+    assert_eq!(after_windows(1.2, &[(2, 8.0), (8, 16.0)]), 6);
     // It does: the queue is of other causes, or just begins.
     assert_eq!(after_windows(1.2, &[(2, 8.0), (8, 32.0)]), 16);
 }
