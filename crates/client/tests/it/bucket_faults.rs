@@ -12,14 +12,16 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     buckets::{
-        Bucket, INTERNAL, MIB, PART, SLOW_DOWN, State, answer, is_completion, is_part, lists_parts,
-        value,
+        Bucket, INTERNAL, MIB, PART, SLOW_DOWN, State, answer, is_completion, is_gone, is_part,
+        lists_parts, value,
     },
     harness::{Ran, bytes, nap, text},
     hostile_http::{FakeHttp, Heard, send},
@@ -261,6 +263,42 @@ fn a_completed_object_that_is_not_shown_yet_is_waited_for() {
     bucket.put(&["--retries=1"]).expect(0, &[]);
     is_one_upload(&bucket);
     assert_eq!(bucket.server.heard("PUT").len(), 5);
+}
+
+/// Some services copy all parts before they answer.
+#[test]
+fn a_completion_may_take_longer_than_other_answers() {
+    let bucket = Bucket::start(|heard, _, _| {
+        if is_completion(heard) {
+            thread::sleep(Duration::from_millis(2500));
+        }
+        false
+    });
+    let options = ["--retries=1", "--stall-timeout=1"];
+    bucket.put(&options).expect(0, &[]);
+    is_one_upload(&bucket);
+}
+
+#[test]
+fn an_object_that_is_still_put_together_when_the_connection_is_lost_is_waited_for() {
+    let bucket = Bucket::start(|heard, state, stream| {
+        if is_completion(heard) && state.completed == 0 {
+            state.completed = 1;
+            drop(stream.shutdown(Shutdown::Both));
+            return true;
+        }
+        let is_seen = heard.0 == "HEAD" && heard.1.contains("/large") && state.completed == 1;
+        if is_seen && state.faults == 4 {
+            state.object = Some((4 * PART + 5, state.mark.clone()));
+        }
+        let hides = is_seen && state.object.is_none();
+        if hides {
+            send(stream, "404 Not Found", "", b"");
+        }
+        hides || is_gone(heard, state, stream)
+    });
+    bucket.put(&["--retries=3", SOON]).expect(0, &[]);
+    is_one_upload(&bucket);
 }
 
 #[test]

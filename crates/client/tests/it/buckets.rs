@@ -403,7 +403,7 @@ fn an_older_object_of_the_same_size_is_not_taken_for_the_new_one() {
 }
 
 /// Answers that there is no such upload, once it was completed.
-fn is_gone(heard: &Heard, state: &State, stream: &mut TcpStream) -> bool {
+pub(crate) fn is_gone(heard: &Heard, state: &State, stream: &mut TcpStream) -> bool {
     let is_gone = lists_parts(heard) && state.completed > 0;
     if is_gone {
         let body = b"<Error><Code>NoSuchUpload</Code><Message>gone</Message></Error>";

@@ -151,14 +151,9 @@ impl Session {
         let rnto = self.control.submit(&Command::Rnto(to.clone()));
         let mut refused = None;
         loop {
-            let spoken = tokio::select! {
-                spoken = self.commands.control.next_event() => spoken,
-                // The rename may have happened: the next attempt looks first.
-                () = tokio::time::sleep(self.commands.context.connections.stall_limit) => {
-                    self.broken = true;
-                    return Err(self.not_connected(&doing));
-                }
-            };
+            // A limit that passes is an error: the rename may have happened, and the next attempt
+            // looks first. It is longer where a service puts an object together.
+            let spoken = self.commands.control.next_event().await;
             match spoken {
                 Ok(Spoken::Final(id, reply)) if id == rnfr => {
                     refused = (!reply.code.is_intermediate()).then_some(reply);

@@ -1,5 +1,7 @@
 //! Commands of a session as requests to a bucket.
 
+use std::time::Duration;
+
 use godwit_http::{
     conditions::parse_date,
     multistatus::Resource,
@@ -182,6 +184,19 @@ impl HttpControl {
         body: impl Fn() -> Body,
     ) -> Result<Result<(Vec<u8>, Option<String>), Reply>, HttpError> {
         let limit = self.work_limit();
+        self.ask_bucket_within(limit, method, target, headers, body)
+            .await
+    }
+
+    /// The same, answered within `limit`.
+    pub(super) async fn ask_bucket_within(
+        &mut self,
+        limit: Duration,
+        method: Method,
+        target: &str,
+        headers: &[(&'static str, String)],
+        body: impl Fn() -> Body,
+    ) -> Result<Result<(Vec<u8>, Option<String>), Reply>, HttpError> {
         let request = |target: &str| {
             let mut request = Request::new(method.clone(), target)
                 .with_body(body())

@@ -4,7 +4,7 @@
 //! are there once they were answered; which are there is asked when the upload is gone on with, and
 //! before it is completed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use godwit_http::{
     multistatus::Resource,
@@ -41,11 +41,23 @@ use crate::{
 const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(50);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(1600);
 
+/// Time in which services show what they say that they have made.
+const SHOWN_IN: Duration = Duration::from_secs(3);
+
+/// Bytes that a service puts together in a second, at least: some copy all parts, and say nothing
+/// until they have.
+const ASSEMBLED_A_SECOND: u64 = 16 << 20;
+
 /// Pages of parts: a thousand each.
 const PAGES_MAX: usize = 100;
 
 /// What tells the object of one upload from all others.
 pub(in crate::session::http) const MARK_HEADER: &str = "x-amz-meta-godwit-upload";
+
+/// Time in which an object of so many bytes is put together.
+fn assembly(size: u64) -> Duration {
+    SHOWN_IN + Duration::from_secs(size / ASSEMBLED_A_SECOND)
+}
 
 /// What an object is stored with.
 pub(in crate::session::http) fn metadata(
@@ -287,13 +299,17 @@ impl HttpControl {
     }
 
     /// The service does not know the upload any longer: it was aborted, or completed and the answer
-    /// lost. The object that came of it has its mark.
+    /// lost. The object that came of it has its mark; where all parts were there, it may still be
+    /// put together.
     async fn upload_is_gone(
         &mut self,
         temp_path: &FtpPath,
         upload: &PartedUpload,
     ) -> Result<(), HttpError> {
-        let found = self.object_of(upload).await?;
+        let found = match upload.is_whole() {
+            true => self.object_within(assembly(upload.size), upload).await?,
+            false => self.object_of(upload).await?,
+        };
         let uploads = &self.bucket()?.endpoint.uploads;
         match found {
             Ok(tag) => {
@@ -311,28 +327,24 @@ impl HttpControl {
         Ok(())
     }
 
-    /// The same of an object that the service says it has just made. One whose machines hear of
-    /// each other late may not show it yet.
-    async fn object_just_made(
+    /// The same of an object that a service has made, or makes. One whose machines hear of each
+    /// other late may not show it yet.
+    async fn object_within(
         &mut self,
+        limit: Duration,
         upload: &PartedUpload,
     ) -> Result<Result<Option<String>, Reply>, HttpError> {
-        let mut pause = LOOK_AGAIN_FIRST;
+        let (since, mut pause) = (Instant::now(), LOOK_AGAIN_FIRST);
         loop {
             let found = self.object_of(upload).await?;
-            let is_unseen = |found: &Result<Option<String>, Reply>| {
-                let refused = found.as_ref().err();
-                refused.and_then(failure_kind) == Some(FailureKind::NotFound)
-            };
-            if !is_unseen(&found) {
+            let refused = found.as_ref().err();
+            if refused.and_then(failure_kind) != Some(FailureKind::NotFound)
+                || since.elapsed() > limit
+            {
                 return Ok(found);
             }
-            if pause > LOOK_AGAIN_MAX {
-                // The upload stays known, and its object may be found by its mark.
-                return Ok(Err(reply(450, "the service does not show the object yet")));
-            }
             sleep(pause).await;
-            pause *= 2;
+            pause = (2 * pause).min(LOOK_AGAIN_MAX);
         }
     }
 
@@ -381,10 +393,10 @@ impl HttpControl {
             ("x-amz-mp-object-size", upload.size.to_string()),
         ];
         headers.extend(self.bucket()?.condition());
-        let made = self.ask_bucket(Method::POST, &target, &headers, || {
-            Body::Bytes(body.clone())
-        });
-        let made = match made_of(made.await?)? {
+        let limit = self.work_limit() + assembly(upload.size);
+        let body = || Body::Bytes(body.clone());
+        let made = self.ask_bucket_within(limit, Method::POST, &target, &headers, body);
+        let made = match made_of(made.await?.map(|(body, _)| body))? {
             Ok(made) => made,
             Err(refused) => {
                 if is_of_no_upload(&refused) {
@@ -398,7 +410,11 @@ impl HttpControl {
             let text = "the checksum of the object is not that of its parts";
             return Ok(reply(501, text));
         }
-        if let Err(refused) = self.object_just_made(&upload).await? {
+        if let Err(refused) = self.object_within(SHOWN_IN, &upload).await? {
+            if failure_kind(&refused) == Some(FailureKind::NotFound) {
+                // The upload stays known, and its object may be found by its mark.
+                return Ok(reply(450, "the service does not show the object yet"));
+            }
             // Who may only store has the checksum alone.
             let is_proven = theirs.is_some() && theirs == crc32c;
             if !is_proven || failure_kind(&refused) != Some(FailureKind::PermissionDenied) {
