@@ -356,12 +356,14 @@ impl Scheduler {
             return;
         }
         let (leaf, group, link) = (queue.leaf, queue.group, queue.link);
+        let is_own_lane = lane == queue.lane();
         if let Some(at) = from {
             self.tree.leave(leaf, Line::new(lane, at, group));
-            for end in [link.0, link.1] {
-                let kept = self.places.endpoints[&end].kept;
-                if kept.is_some_and(|kept| kept.queue == id) {
-                    // Nothing is kept for a queue that waits elsewhere.
+            // Nothing is kept for a queue that waits elsewhere.
+            for end in [link.0, link.1].into_iter().filter(|_| is_own_lane) {
+                let place = self.places.endpoints.get_mut(&end);
+                let kept = place.and_then(|place| place.kept.take_if(|kept| kept.queue == id));
+                if kept.is_some() {
                     self.wake(At::Endpoint(end));
                 }
             }

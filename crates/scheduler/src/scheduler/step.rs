@@ -254,7 +254,10 @@ impl Scheduler {
             .find(|domain| domain.endpoint == Some(end));
         let lags = domain.is_some_and(|domain| self.tree.lags(queue.leaf, other, domain));
         let place = &self.places.endpoints[&end];
+        // Where a session is free and kept for another, that one is not waited for.
+        let is_full = self.places.endpoints[&full].budget.room(self.now).is_err();
         if end == full
+            || !is_full
             || first != queue.leaf
             || !lags
             || self.is_kept(place)
