@@ -6,8 +6,7 @@
 //!        settling, at most SETTLE_MAX           measuring ── mostly idle ──► Dropped
 //! ```
 //! With twice the channels and more, goodput shows when their windows have grown: settling ends as
-//! soon as goodput is even, and what was even counts as measured. A few channels more would not be
-//! seen in it.
+//! soon as goodput is even. A few channels more would not be seen in it.
 //!
 //! Time without data (listings, checksums, renames) does not count, unless each epoch restarts
 //! everything: then it is part of the price.
@@ -118,8 +117,8 @@ pub(crate) struct Epoch {
     counted: f64,
     /// Settling: `counted` when all channels were open.
     complete_at: Option<f64>,
-    /// Since then: `counted` and the totals.
-    settling: Vec<(f64, Totals)>,
+    /// Since then: `counted` and bytes.
+    settling: Vec<(f64, u64)>,
     measuring: Option<Measuring>,
     /// Number of restarts of the measurement.
     restarts: u32,
@@ -156,11 +155,11 @@ impl Epoch {
         if flows || self.plan.counts_idle {
             self.counted += (look.at - last.at).max(0.0);
         }
-        match &mut self.measuring {
-            Some(measuring) => measuring.sample(self.counted, look.totals.bytes),
-            None => self.maybe_start(&look),
-        }
-        let measuring = self.measuring.as_ref()?;
+        let Some(measuring) = &mut self.measuring else {
+            self.maybe_start(&look);
+            return None;
+        };
+        measuring.sample(self.counted, look.totals.bytes);
         let moved = look
             .totals
             .bytes
@@ -194,40 +193,30 @@ impl Epoch {
         let rtt = look.totals.tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64());
         let rtt = rtt.max(look.round_trip);
         if self.plan.leaps && self.complete_at.is_some() {
-            self.settling.push((self.counted, *look));
+            self.settling.push((self.counted, look.totals.bytes));
         }
         let wait = SETTLE_MIN.max(SETTLE_ROUND_TRIPS * rtt);
-        let settled = self.complete_at.is_some_and(|at| self.counted - at >= wait);
+        let settled = self.complete_at.is_some_and(|at| self.counted - at >= wait)
+            || self.is_even(SETTLE_MIN.max(EVEN_ROUND_TRIPS * rtt));
         let patience = SETTLE_MAX.min(SETTLE_EPOCHS_MAX * self.plan.seconds);
-        if let Some(first) = self.even_since(SETTLE_MIN.max(EVEN_ROUND_TRIPS * rtt)) {
-            let (at, base) = &self.settling[first];
-            let mut measuring = Measuring::from(base);
-            for (counted, look) in &self.settling[first + 1..] {
-                measuring.sample(counted - at, look.totals.bytes);
-            }
-            self.counted -= at;
-            self.measuring = Some(measuring);
-        } else if !self.plan.settles || settled || self.counted >= patience {
+        if !self.plan.settles || settled || self.counted >= patience {
             self.counted = 0.0;
             self.measuring = Some(Measuring::from(look));
         }
     }
 
-    /// Goodput of the last `span` seconds is that of as many before, which began at this look.
-    fn even_since(&self, span: f64) -> Option<usize> {
-        let before = |at: f64| {
-            let mut earlier = self.settling.iter();
-            earlier.rposition(|(counted, _)| at - counted >= span)
+    /// Goodput of the last `span` seconds is that of as many before.
+    fn is_even(&self, span: f64) -> bool {
+        let looks = || self.settling.iter().rev();
+        let before = |at: f64| looks().find(|(counted, _)| at - counted >= span);
+        let even = || {
+            let last = self.settling.last()?;
+            let middle = before(last.0)?;
+            let first = before(middle.0)?;
+            let (now, then) = (rate_bps(*middle, *last), rate_bps(*first, *middle));
+            Some(now <= EVEN * then && then <= EVEN * now && now > 0.0)
         };
-        let moved = |at: usize| (self.settling[at].0, self.settling[at].1.totals.bytes);
-        let last = self.settling.len().checked_sub(1)?;
-        let middle = before(moved(last).0)?;
-        let first = before(moved(middle).0)?;
-        let (now, then) = (
-            rate_bps(moved(middle), moved(last)),
-            rate_bps(moved(first), moved(middle)),
-        );
-        (now <= EVEN * then && then <= EVEN * now && now > 0.0).then_some(first)
+        even().unwrap_or(false)
     }
 
     /// The measurement so far; `None` before any.
@@ -400,8 +389,7 @@ mod tests {
         for (leaps, grows, from, to) in [
             (false, false, 1.6, 1.8),
             (false, true, 2.4, 2.6),
-            // Even from the first look on: that is the measurement.
-            (true, false, 0.4, 0.6),
+            (true, false, 0.8, 1.0),
             (true, true, 2.4, 2.6),
         ] {
             let at = measured_after(leaps, grows);

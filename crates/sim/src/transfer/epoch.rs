@@ -1,7 +1,7 @@
 //! One control epoch of a live transfer, by the rules of the client (`tuning/epoch.rs` there): a
 //! changed setting settles for 12 round trips once its channels are open, or until goodput is even
-//! if there are twice as many, and then that goodput counts; an epoch lasts 4 round trips at least,
-//! and one whose second half is much faster is measured again.
+//! if there are twice as many, an epoch lasts 4 round trips at least, and one whose second half is
+//! much faster is measured again.
 
 use std::time::Duration;
 
@@ -67,11 +67,11 @@ impl Epoch {
 
     /// A later look; the observation once, at the end.
     pub(super) fn observe(&mut self, look: &Sums) -> Option<Observation> {
-        match &mut self.measuring {
-            Some(measuring) => measuring.take(look),
-            None => self.maybe_start(look),
-        }
-        let measuring = self.measuring.as_ref()?;
+        let Some(measuring) = &mut self.measuring else {
+            self.maybe_start(look);
+            return None;
+        };
+        measuring.take(look);
         let counted = look.at_s() - measuring.base.at_s();
         if counted < self.seconds.max(EPOCH_ROUND_TRIPS * self.round_trip_s) - 1e-9 {
             return None;
@@ -94,35 +94,29 @@ impl Epoch {
         if self.leaps && self.complete_s.is_some() {
             self.settling.push(*look);
         }
-        let settled = self.complete_s.is_some_and(|at| counted - at >= wait);
+        let settled = self.complete_s.is_some_and(|at| counted - at >= wait)
+            || self.is_even(EVEN_ROUND_TRIPS * rtt.max(self.round_trip_s));
         let longest = SETTLE_MAX_S.min(SETTLE_EPOCHS_MAX * self.seconds);
-        if let Some(first) = self.even_since(EVEN_ROUND_TRIPS * rtt.max(self.round_trip_s)) {
-            let mut measuring = Measuring::from(&self.settling[first]);
-            for one in &self.settling[first + 1..] {
-                measuring.take(one);
-            }
-            self.measuring = Some(measuring);
-        } else if !self.settles || settled || counted >= longest {
+        if !self.settles || settled || counted >= longest {
             self.measuring = Some(Measuring::from(look));
         }
     }
 
-    /// Goodput of the last `span` seconds is that of as many before, which began at this look.
-    fn even_since(&self, span: f64) -> Option<usize> {
+    /// Goodput of the last `span` seconds is that of as many before.
+    fn is_even(&self, span: f64) -> bool {
         let span = span.max(SETTLE_MIN_S);
         let before = |look: &Sums| {
-            let mut earlier = self.settling.iter();
-            earlier.rposition(|one| look.at_s() - one.at_s() >= span - 1e-9)
+            let mut earlier = self.settling.iter().rev();
+            earlier.find(|one| look.at_s() - one.at_s() >= span - 1e-9)
         };
-        let last = self.settling.last()?;
-        let middle = before(last)?;
-        let first = before(&self.settling[middle])?;
-        let middle = &self.settling[middle];
-        let (now, then) = (
-            rate_bps(middle, last),
-            rate_bps(&self.settling[first], middle),
-        );
-        (now <= EVEN * then && then <= EVEN * now && now > 0.0).then_some(first)
+        let even = || {
+            let last = self.settling.last()?;
+            let middle = before(last)?;
+            let first = before(middle)?;
+            let (now, then) = (rate_bps(middle, last), rate_bps(first, middle));
+            Some(now <= EVEN * then && then <= EVEN * now && now > 0.0)
+        };
+        even().unwrap_or(false)
     }
 }
 

@@ -74,16 +74,6 @@ fn the_default_tuner_fills_a_path_that_windows_limit() {
     assert!((24.0..40.0).contains(&channels), "{channels}");
 }
 
-/// Channels open in two round trips of 60 ms, windows in six, and four are even: no more are waited
-/// for.
-#[test]
-fn an_epoch_of_a_leap_ends_once_goodput_was_even() {
-    let path = pipe(100_000_000, 30, 400, Loss::None);
-    let (course, _) = live(path, 50, "godwit", 2.0);
-    let at = course.decisions[1].0;
-    assert!((0.7..0.95).contains(&at), "{at}");
-}
-
 #[test]
 fn retired_channels_deliver_all_that_they_took() {
     let path = pipe(20_000_000, 20, 60, Loss::Random { ratio: 0.01 });
