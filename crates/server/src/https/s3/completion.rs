@@ -35,6 +35,7 @@ use super::{
         session::HttpSession,
     },
     XML, completed,
+    notes::CRC32C,
     object::{begin, check_name, finish},
     payload::{Payload, base64_of},
     place::ObjectPlace,
@@ -242,8 +243,10 @@ impl Completion {
             let text = format!("the CRC32C of the parts is {}", base64_of(&digest));
             return Err(S3Error::new(StatusCode::BAD_REQUEST, "BadDigest", text));
         }
-        let notes = &self.upload.manifest.notes;
-        let known = finish(session, place, partial, notes, self.is_new).await?;
+        let crc32c = base64_of(&digest);
+        let notes = self.upload.manifest.notes.clone();
+        let notes = notes.with_checksums(&[(CRC32C, crc32c.clone())]);
+        let known = finish(session, place, partial, &notes, self.is_new).await?;
         let mut answer = Answer::new("CompleteMultipartUploadResult");
         answer.field("Location", &place.resource());
         answer.field("Bucket", &place.bucket);
@@ -251,7 +254,7 @@ impl Completion {
             answer.field("Key", &String::from_utf8_lossy(&place.key));
         }
         answer.field("ETag", &known.tag.to_string());
-        answer.field("ChecksumCRC32C", &base64_of(&digest));
+        answer.field("ChecksumCRC32C", &crc32c);
         answer.field("ChecksumType", "FULL_OBJECT");
         let answer = answer.finish();
         completed::remember(&self.id, &place.path, &self.parts, &answer);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use godwit_engine::storage::digest::Digest;
 use godwit_http::{
     conditions::{Conditions, Verdict},
     s3::{
@@ -9,6 +10,7 @@ use godwit_http::{
         written::{Answer, time},
     },
 };
+use godwit_proto::ChecksumAlgorithm;
 use hyper::{HeaderMap, StatusCode};
 
 use super::{
@@ -20,9 +22,9 @@ use super::{
         session::HttpSession,
     },
     completion::append,
-    notes::Notes,
+    notes::{CRC32C, Notes},
     object::{Found, begin, check_name, find, finish, notes_of},
-    payload::Payload,
+    payload::{Payload, base64_of},
     place::ObjectPlace,
     refused::S3Error,
     xml,
@@ -85,9 +87,13 @@ pub(super) async fn copy(
         let partial = begin(session, place).await?;
         let (size, into) = (metadata.size, Arc::clone(&partial.file));
         let copied = long_call(session, &turn, move |_, stop| {
-            append(&*file, size, &*into, 0, stop, &mut |_| {})
+            let mut digest = Digest::new(ChecksumAlgorithm::Crc32c);
+            append(&*file, size, &*into, 0, stop, &mut |bytes| {
+                digest.update(bytes);
+            })?;
+            Ok(digest.finish())
         });
-        copied.await?;
+        let notes = notes.with_checksums(&[(CRC32C, base64_of(&copied.await?))]);
         finish(session, place, partial, &notes, is_new).await
     };
     let copied = copying.await;

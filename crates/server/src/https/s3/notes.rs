@@ -1,4 +1,5 @@
-//! What objects are stored with besides their bytes: type, metadata of clients, and times.
+//! What objects are stored with besides their bytes: type, metadata of clients, checksums, and
+//! times.
 //!
 //! They lie in one extended attribute of the file, where the file system has those; else they are
 //! lost, as where another program changes the file, or puts another one in its place. The time of
@@ -6,6 +7,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use godwit_engine::storage::{FastPath, File, Metadata};
 use godwit_http::s3::MTIME_HEADER;
 use godwit_proto::error::StorageFailure;
@@ -27,6 +29,20 @@ use super::{
 const NOTES_BYTES_MAX: usize = 2048;
 
 const ATTRIBUTE: &str = "user.godwit.s3";
+
+/// A header of requests that is to be answered with checksums.
+const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
+
+/// Those of all bytes of an object that are kept, in base64.
+const CHECKSUMS: [&str; 4] = [
+    CRC32C,
+    "x-amz-checksum-crc32",
+    "x-amz-checksum-sha1",
+    "x-amz-checksum-sha256",
+];
+
+/// The one that each object has.
+pub(super) const CRC32C: &str = "x-amz-checksum-crc32c";
 
 /// Type of an object that was stored without one.
 const PLAIN: &str = "binary/octet-stream";
@@ -52,6 +68,8 @@ fn is_kept(name: &str) -> bool {
 pub(super) struct Notes {
     /// Names in small letters, and values.
     headers: Vec<(String, String)>,
+    /// The same of [`CHECKSUMS`].
+    checksums: Vec<(String, String)>,
     /// Seconds and nanoseconds since 1970.
     modified: Option<(u64, u32)>,
 }
@@ -61,6 +79,8 @@ pub(super) struct Notes {
 #[serde(deny_unknown_fields)]
 struct Kept {
     headers: Vec<(String, String)>,
+    #[serde(default)]
+    checksums: Vec<(String, String)>,
     /// Of the file that they describe: another program may write other bytes into it.
     size: u64,
     /// Nanoseconds since 1970.
@@ -118,6 +138,16 @@ impl Notes {
         self
     }
 
+    /// The same of an object of these bytes: names of [`CHECKSUMS`], and values in base64.
+    pub(super) fn with_checksums(self, checksums: &[(&str, String)]) -> Self {
+        let checksums = checksums.iter();
+        let checksums = checksums.map(|(name, value)| ((*name).to_owned(), value.clone()));
+        Self {
+            checksums: checksums.collect(),
+            ..self
+        }
+    }
+
     pub(super) fn modified(&self) -> Option<SystemTime> {
         let (seconds, nanoseconds) = self.modified?;
         SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
@@ -128,12 +158,13 @@ impl Notes {
         let FastPath::Descriptor(descriptor) = file.fast_path() else {
             return Ok(());
         };
-        if self.headers.is_empty() {
+        if self.headers.is_empty() && self.checksums.is_empty() {
             return Ok(());
         }
         let metadata = file.metadata()?;
         let kept = Kept {
             headers: self.headers.clone(),
+            checksums: self.checksums.clone(),
             size: metadata.size,
             modified: nanoseconds(metadata.modified),
         };
@@ -145,20 +176,37 @@ impl Notes {
 
     /// Those of an open file. Blocks.
     pub(super) fn of_file(file: &dyn File, metadata: &Metadata) -> Self {
-        let headers = match file.fast_path() {
+        let kept = match file.fast_path() {
             FastPath::Descriptor(descriptor) => {
                 let mut text = vec![0; 4 * NOTES_BYTES_MAX];
                 let count = fgetxattr(descriptor, ATTRIBUTE, &mut text[..]).unwrap_or(0);
                 text.truncate(count);
                 let kept = serde_json::from_slice::<Kept>(&text).ok();
-                let kept = kept.filter(|kept| kept.describes(metadata));
-                kept.map(|kept| kept.headers).unwrap_or_default()
+                kept.filter(|kept| kept.describes(metadata))
             }
-            _ => Vec::new(),
+            _ => None,
         };
-        Self {
-            headers,
+        kept.map_or_else(Self::default, |kept| Self {
+            headers: kept.headers,
+            checksums: kept.checksums,
             modified: None,
+        })
+    }
+
+    /// Tells the checksums of the whole object, where a request wants them.
+    pub(super) fn tell_checksums(&self, headers: &HeaderMap, answer: &mut HttpAnswer) {
+        let mode = headers.get(CHECKSUM_MODE);
+        if !mode.is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"ENABLED")) {
+            return;
+        }
+        for (name, value) in &self.checksums {
+            // Another program may have written the attribute.
+            let known = CHECKSUMS.into_iter().find(|known| known == name);
+            if let Some(name) = known.filter(|_| STANDARD.decode(value).is_ok()) {
+                set(answer, HeaderName::from_static(name), value.clone());
+                let kind = HeaderName::from_static("x-amz-checksum-type");
+                set(answer, kind, "FULL_OBJECT");
+            }
         }
     }
 

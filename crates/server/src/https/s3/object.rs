@@ -7,7 +7,7 @@ use godwit_http::{
     conditions::{Validators, Verdict, range_counts},
     range::{Selection, select},
 };
-use godwit_proto::{ByteRange, FtpPath, error::StorageFailure};
+use godwit_proto::{ByteRange, ChecksumAlgorithm, FtpPath, error::StorageFailure};
 use hyper::{HeaderMap, StatusCode, header};
 use rustix::io::Errno;
 
@@ -25,8 +25,8 @@ use super::{
         session::HttpSession,
     },
     bucket,
-    notes::Notes,
-    payload::Payload,
+    notes::{CRC32C, Notes},
+    payload::{Payload, base64_of},
     place::ObjectPlace,
     refused::S3Error,
 };
@@ -99,6 +99,7 @@ pub(super) async fn head(
         set(&mut answer, header::CONTENT_LENGTH, range.len());
     } else {
         set(&mut answer, header::CONTENT_LENGTH, size);
+        notes.tell_checksums(headers, &mut answer);
     }
     describe(&mut answer, notes, &metadata);
     Ok(answer)
@@ -142,6 +143,9 @@ pub(super) async fn get(
         }
     };
     let notes = notes_of(&file, &metadata).await?;
+    if chosen.is_none() {
+        notes.tell_checksums(headers, &mut answer);
+    }
     describe(&mut answer, notes, &metadata);
     set(&mut answer, header::CONTENT_LENGTH, range.len());
     let transfer = Transfer::begin(&session.recorder, What::Get, &place.path, CHUNK_BYTES);
@@ -206,7 +210,7 @@ pub(super) async fn put(
     check_name(session, place, headers, body.length()).await?;
     let mut transfer = Transfer::begin(&session.recorder, What::Put, &place.path, WRITE_BYTES);
     let is_new = conditions(headers).demands_new();
-    let stored = store(session, place, body, &notes, is_new, &mut transfer).await;
+    let stored = store(session, place, body, notes, is_new, &mut transfer).await;
     let failure = stored.as_ref().err();
     transfer.end(failure.map(|refused| (refused.class(), &*refused.text)));
     let (held, known) = stored?;
@@ -268,19 +272,27 @@ async fn store(
     session: &HttpSession,
     place: &ObjectPlace,
     mut body: Payload<'_>,
-    notes: &Notes,
+    notes: Notes,
     is_new: bool,
     transfer: &mut Transfer,
 ) -> Result<(Held, Validators), S3Error> {
     let partial = begin(session, place).await?;
-    let algorithms = body.algorithms();
+    let own = ChecksumAlgorithm::Crc32c;
+    let algorithms = body.algorithms().into_iter().chain([own]);
     let mut receipt = Receipt::new(Arc::clone(&partial.file), 0, WRITE_BYTES, algorithms);
     while let Some(bytes) = body.next().await? {
         transfer.moved(bytes.len());
         receipt.take(&bytes).await?;
     }
-    let held = body.compare(&receipt.finish().await?)?;
-    let known = finish(session, place, partial, notes, is_new).await?;
+    let found = receipt.finish().await?;
+    let held = body.compare(&found)?;
+    let mut checksums = held.clone();
+    if !held.iter().any(|(name, _)| *name == CRC32C) {
+        let own = found.iter().find(|(algorithm, _)| *algorithm == own);
+        checksums.extend(own.map(|(_, value)| (CRC32C, base64_of(value))));
+    }
+    let notes = notes.with_checksums(&checksums);
+    let known = finish(session, place, partial, &notes, is_new).await?;
     Ok((held, known))
 }
 

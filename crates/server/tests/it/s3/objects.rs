@@ -113,6 +113,28 @@ fn checksums_are_compared_before_an_object_gets_its_name() {
 }
 
 #[test]
+fn objects_have_a_checksum_until_another_program_writes_to_them() {
+    let door = Door::new();
+    let crc32c = |path: &str, head: &str, method: &str| {
+        let head = format!("x-amz-checksum-mode: enabled\r\n{head}");
+        let answer = door.ask(method, path, &head, b"");
+        ["x-amz-checksum-crc32c", "x-amz-checksum-type"].map(|name| answer.header(name).to_owned())
+    };
+    let known = ["KAwGng==", "FULL_OBJECT"];
+    door.ask("PUT", "/b/f", "", b"0123456789").is(200);
+    let source = "x-amz-copy-source: /b/f\r\nx-amz-metadata-directive: REPLACE\r\n";
+    door.ask("PUT", "/b/g", source, b"").is(200);
+    for (path, method) in [("/b/f", "HEAD"), ("/b/f", "GET"), ("/b/g", "HEAD")] {
+        assert_eq!(crc32c(path, "", method), known, "{method} {path}");
+    }
+    assert_eq!(crc32c("/b/f", "range: bytes=0-3\r\n", "GET"), ["", ""]);
+    let told = door.ask("HEAD", "/b/f", "", b"").is(200);
+    assert_eq!(told.header("x-amz-checksum-crc32c"), "");
+    door.server().write("b/f", b"987654321");
+    assert_eq!(crc32c("/b/f", "", "HEAD"), ["", ""]);
+}
+
+#[test]
 fn directories_go_with_the_objects_that_they_were_made_for() {
     let door = Door::with("/b/own", false);
     fs::create_dir(door.server().path("b/own")).unwrap();
