@@ -1,7 +1,10 @@
 //! What lies in a bucket under a temporary name of ours: an upload that is not complete, or an
 //! object that has its final name already, since one request stores it as a whole or not at all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Instant,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use godwit_http::s3::answers::Part;
@@ -35,6 +38,8 @@ pub(crate) struct PartedUpload {
     pub(crate) parts: BTreeMap<u32, Part>,
     /// Those that this run has sent, as the service has confirmed them.
     pub(crate) sent: BTreeMap<u32, Part>,
+    /// When this run first asked the service to put the object together.
+    pub(crate) asked_at: Option<Instant>,
 }
 
 /// An object that one request has stored.
@@ -94,6 +99,7 @@ impl Uploads {
                 size,
                 parts: BTreeMap::new(),
                 sent: BTreeMap::new(),
+                asked_at: None,
             })
         });
     }
@@ -105,6 +111,13 @@ impl Uploads {
         {
             upload.sent.insert(part.number, part.clone());
             upload.parts.insert(part.number, part);
+        }
+    }
+
+    /// The service is asked to put the object together.
+    pub(crate) fn set_asked(&self, temp_path: &FtpPath) {
+        if let Some(PendingObject::Parts(upload)) = self.0.lock().get_mut(temp_path) {
+            upload.asked_at.get_or_insert_with(Instant::now);
         }
     }
 

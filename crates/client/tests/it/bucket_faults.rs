@@ -20,8 +20,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     buckets::{
-        Bucket, INTERNAL, MIB, PART, SLOW_DOWN, State, answer, is_completion, is_gone, is_part,
-        lists_parts, value,
+        Bucket, INTERNAL, MIB, PART, SLOW_DOWN, State, answer, head, is_completion, is_gone,
+        is_part, lists_parts, value,
     },
     harness::{Ran, bytes, nap, text},
     hostile_http::{FakeHttp, Heard, send},
@@ -281,24 +281,28 @@ fn a_completion_may_take_longer_than_other_answers() {
 
 #[test]
 fn an_object_that_is_still_put_together_when_the_connection_is_lost_is_waited_for() {
-    let bucket = Bucket::start(|heard, state, stream| {
-        if is_completion(heard) && state.completed == 0 {
-            state.completed = 1;
-            drop(stream.shutdown(Shutdown::Both));
-            return true;
-        }
-        let is_seen = heard.0 == "HEAD" && heard.1.contains("/large") && state.completed == 1;
-        if is_seen && state.faults == 4 {
-            state.object = Some((4 * PART + 5, state.mark.clone()));
-        }
-        let hides = is_seen && state.object.is_none();
-        if hides {
-            send(stream, "404 Not Found", "", b"");
-        }
-        hides || is_gone(heard, state, stream)
-    });
-    bucket.put(&["--retries=3", SOON]).expect(0, &[]);
-    is_one_upload(&bucket);
+    for replaces in [false, true] {
+        let bucket = Bucket::start(move |heard, state, stream| {
+            if is_completion(heard) && state.completed == 0 {
+                state.completed = 1;
+                drop(stream.shutdown(Shutdown::Both));
+                return true;
+            }
+            let is_seen = heard.0 == "HEAD" && heard.1.contains("/large") && state.completed == 1;
+            if is_seen && state.faults == 4 {
+                state.object = Some((4 * PART + 5, state.mark.clone()));
+            }
+            let hides = is_seen && state.object.is_none();
+            match hides {
+                true if replaces => head(stream, 7, "of another"),
+                true => send(stream, "404 Not Found", "", b""),
+                false => {}
+            }
+            hides || is_gone(heard, state, stream)
+        });
+        bucket.put(&["--retries=3", SOON]).expect(0, &[]);
+        is_one_upload(&bucket);
+    }
 }
 
 #[test]

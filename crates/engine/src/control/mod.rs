@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::{host::net::set_linear_timeouts, storage::text_of};
+use crate::{
+    host::net::{keep_alive, set_linear_timeouts},
+    storage::text_of,
+};
 use godwit_gsi::{
     Wrap,
     cert::Certificate,
@@ -131,12 +134,7 @@ impl ControlChannel {
         stream.set_nodelay(true).map_err(no_connection)?;
         // Without it answers are late where data fills the path, and no less right.
         drop(set_linear_timeouts(&stream));
-        // Hours may pass between replies; a peer that lost power should be noticed, and middleboxes
-        // kept awake.
-        let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
-        socket2::SockRef::from(&stream)
-            .set_tcp_keepalive(&keepalive)
-            .map_err(no_connection)?;
+        keep_alive(&stream).map_err(no_connection)?;
         let addresses = [stream.local_addr().map_err(no_connection)?, peer];
         let stream = Stream::Tcp(stream);
         let (channel, greeting) = Self::over(stream, Arc::clone(&name), config, log).await?;

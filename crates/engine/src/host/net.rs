@@ -8,12 +8,13 @@ use std::{
     ops::RangeInclusive,
     os::fd::AsFd,
     sync::OnceLock,
+    time::Duration,
 };
 
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// Ports that passive data channels may use.
 pub type PortRange = RangeInclusive<u16>;
@@ -184,6 +185,16 @@ pub fn try_congestion(name: &str) -> io::Result<()> {
 /// Those of setsockopt(2) for `TCP_THIN_LINEAR_TIMEOUTS`, where the kernel does not have it.
 pub fn set_linear_timeouts(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_tcp_thin_linear_timeouts(true)
+}
+
+/// Minutes may pass between two messages: a peer that lost power is noticed, and middleboxes are
+/// kept awake.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn keep_alive(socket: &impl AsFd) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)
 }
 
 /// Lets this process open as many descriptors as it may: the soft limit becomes the hard one.

@@ -15,6 +15,7 @@ use godwit_proto::{
 use parking_lot::Mutex;
 
 use crate::{
+    context::RunContext,
     endpoint::{
         capabilities::{Lack, Observed},
         naming::{IN_PLACE, no_dots, refuses_dot},
@@ -153,7 +154,13 @@ impl Session {
         loop {
             // A limit that passes is an error: the rename may have happened, and the next attempt
             // looks first. It is longer where a service puts an object together.
-            let spoken = self.commands.control.next_event().await;
+            let spoken = tokio::select! {
+                spoken = self.commands.control.next_event() => spoken,
+                () = stopped(&self.commands.context) => {
+                    self.broken = true;
+                    return Err(Error::Interrupted);
+                }
+            };
             match spoken {
                 Ok(Spoken::Final(id, reply)) if id == rnfr => {
                     refused = (!reply.code.is_intermediate()).then_some(reply);
@@ -226,4 +233,10 @@ impl Session {
         }
         Ok(!capabilities.lacks(Lack::Rename))
     }
+}
+
+/// Ready when the user has asked to stop, and an answer that is due would have come since.
+async fn stopped(context: &RunContext) {
+    context.stop.cancelled().await;
+    tokio::time::sleep(context.connections.stall_limit).await;
 }

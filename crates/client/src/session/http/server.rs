@@ -13,7 +13,7 @@ use std::{
 use godwit_engine::{
     control::{ControlError, ProtocolTrace},
     data::{bound_unsent, pace_by_window, round_trip},
-    host::tcp_diag::AddressPair,
+    host::{net::keep_alive, tcp_diag::AddressPair},
 };
 use godwit_gsi::{
     cert::Credential,
@@ -370,6 +370,8 @@ impl HttpServer {
 fn prepare(socket: &TcpStream) -> usize {
     // Between the parts of a file nothing is sent.
     pace_by_window(socket);
+    // A server may work for minutes before it answers. Without it the end is noticed later.
+    drop(keep_alive(socket));
     let is_far = round_trip(socket).is_some_and(|time| time > FAR_ROUND_TRIP);
     let held = if is_far { FAR } else { NEAR };
     bound_unsent(socket, held.unsent);

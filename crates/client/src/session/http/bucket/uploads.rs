@@ -41,12 +41,15 @@ use crate::{
 const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(50);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(1600);
 
-/// Time in which services show what they say that they have made.
+/// How long a service may take to show an object that it says it has made.
 const SHOWN_IN: Duration = Duration::from_secs(3);
 
 /// Bytes that a service puts together in a second, at least: some copy all parts, and say nothing
 /// until they have.
 const ASSEMBLED_A_SECOND: u64 = 16 << 20;
+
+/// And the longest that it is waited for.
+const ASSEMBLY_MAX: Duration = Duration::from_secs(3600);
 
 /// Pages of parts: a thousand each.
 const PAGES_MAX: usize = 100;
@@ -54,9 +57,10 @@ const PAGES_MAX: usize = 100;
 /// What tells the object of one upload from all others.
 pub(in crate::session::http) const MARK_HEADER: &str = "x-amz-meta-godwit-upload";
 
-/// Time in which an object of so many bytes is put together.
+/// How long a service may take to put an object of so many bytes together, and to show it.
 fn assembly(size: u64) -> Duration {
-    SHOWN_IN + Duration::from_secs(size / ASSEMBLED_A_SECOND)
+    let copied_in = Duration::from_secs(size / ASSEMBLED_A_SECOND);
+    SHOWN_IN + copied_in.min(ASSEMBLY_MAX)
 }
 
 /// What an object is stored with.
@@ -173,6 +177,7 @@ impl HttpControl {
             size,
             parts: Default::default(),
             sent: Default::default(),
+            asked_at: None,
         };
         let uploads = &self.bucket()?.endpoint.uploads;
         uploads.insert(temp_path, PendingObject::Parts(upload.clone()));
@@ -299,17 +304,19 @@ impl HttpControl {
     }
 
     /// The service does not know the upload any longer: it was aborted, or completed and the answer
-    /// lost. The object that came of it has its mark; where all parts were there, it may still be
-    /// put together.
+    /// lost. The object that came of it has its mark. A service that was asked for it may still put
+    /// it together, and show what was there before.
     async fn upload_is_gone(
         &mut self,
         temp_path: &FtpPath,
         upload: &PartedUpload,
     ) -> Result<(), HttpError> {
-        let found = match upload.is_whole() {
-            true => self.object_within(assembly(upload.size), upload).await?,
-            false => self.object_of(upload).await?,
+        let limit = match upload.asked_at {
+            Some(asked_at) => assembly(upload.size).saturating_sub(asked_at.elapsed()),
+            None => Duration::ZERO,
         };
+        let is_due = |_: &Reply| true;
+        let found = self.object_within(limit, upload, is_due).await?;
         let uploads = &self.bucket()?.endpoint.uploads;
         match found {
             Ok(tag) => {
@@ -327,20 +334,17 @@ impl HttpControl {
         Ok(())
     }
 
-    /// The same of an object that a service has made, or makes. One whose machines hear of each
-    /// other late may not show it yet.
+    /// The same, again and again while it `is_due`, for no longer than `limit`.
     async fn object_within(
         &mut self,
         limit: Duration,
         upload: &PartedUpload,
+        is_due: impl Fn(&Reply) -> bool,
     ) -> Result<Result<Option<String>, Reply>, HttpError> {
         let (since, mut pause) = (Instant::now(), LOOK_AGAIN_FIRST);
         loop {
             let found = self.object_of(upload).await?;
-            let refused = found.as_ref().err();
-            if refused.and_then(failure_kind) != Some(FailureKind::NotFound)
-                || since.elapsed() > limit
-            {
+            if !found.as_ref().is_err_and(&is_due) || since.elapsed() >= limit {
                 return Ok(found);
             }
             sleep(pause).await;
@@ -395,6 +399,8 @@ impl HttpControl {
         headers.extend(self.bucket()?.condition());
         let limit = self.work_limit() + assembly(upload.size);
         let body = || Body::Bytes(body.clone());
+        let uploads = &self.bucket()?.endpoint.uploads;
+        uploads.set_asked(temp_path);
         let made = self.ask_bucket_within(limit, Method::POST, &target, &headers, body);
         let made = match made_of(made.await?.map(|(body, _)| body))? {
             Ok(made) => made,
@@ -410,8 +416,10 @@ impl HttpControl {
             let text = "the checksum of the object is not that of its parts";
             return Ok(reply(501, text));
         }
-        if let Err(refused) = self.object_within(SHOWN_IN, &upload).await? {
-            if failure_kind(&refused) == Some(FailureKind::NotFound) {
+        let is_unseen = |refused: &Reply| failure_kind(refused) == Some(FailureKind::NotFound);
+        let shown = self.object_within(SHOWN_IN, &upload, is_unseen).await?;
+        if let Err(refused) = shown {
+            if is_unseen(&refused) {
                 // The upload stays known, and its object may be found by its mark.
                 return Ok(reply(450, "the service does not show the object yet"));
             }
@@ -451,5 +459,20 @@ impl HttpControl {
             self.bucket()?.endpoint.uploads.forget(temp_path);
         }
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_has_time_by_its_size_and_an_hour_at_most() {
+        assert_eq!(assembly(0), SHOWN_IN);
+        assert_eq!(
+            assembly(50_000_000_000),
+            SHOWN_IN + Duration::from_secs(2980)
+        );
+        assert_eq!(assembly(5 << 40), SHOWN_IN + ASSEMBLY_MAX);
     }
 }
