@@ -240,13 +240,14 @@ impl Controller {
         let restarts = self.mode == EpochMode::Restart;
         let setting = context.target.now().setting;
         let seconds = self.decided.epoch_seconds.unwrap_or(self.seconds);
+        let now = setting.channels().saturating_mul(context.target.stripes());
         EpochPlan {
             setting,
-            channels: setting.channels().saturating_mul(context.target.stripes()),
+            channels: now,
             seconds,
             side: self.side(),
             settles: settles && !restarts,
-            leaps: setting.channels() >= channels.saturating_mul(2),
+            leaps: now >= channels.saturating_mul(2),
             counts_idle: restarts,
             chunk_bytes: (self.decided.chunk_bytes(seconds)).filter(|_| restarts),
         }
