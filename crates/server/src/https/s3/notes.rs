@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::answer::{HttpAnswer, set},
+    payload::checksum_header,
     refused::S3Error,
 };
 
@@ -33,15 +34,7 @@ const ATTRIBUTE: &str = "user.godwit.s3";
 /// A header of requests that is to be answered with checksums.
 const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
 
-/// Those of all bytes of an object that are kept, in base64.
-const CHECKSUMS: [&str; 4] = [
-    CRC32C,
-    "x-amz-checksum-crc32",
-    "x-amz-checksum-sha1",
-    "x-amz-checksum-sha256",
-];
-
-/// The one that each object has.
+/// The checksum that each object has.
 pub(super) const CRC32C: &str = "x-amz-checksum-crc32c";
 
 /// Type of an object that was stored without one.
@@ -68,7 +61,7 @@ fn is_kept(name: &str) -> bool {
 pub(super) struct Notes {
     /// Names in small letters, and values.
     headers: Vec<(String, String)>,
-    /// The same of [`CHECKSUMS`].
+    /// The same of checksums of all bytes, in base64.
     checksums: Vec<(String, String)>,
     /// Seconds and nanoseconds since 1970.
     modified: Option<(u64, u32)>,
@@ -138,7 +131,7 @@ impl Notes {
         self
     }
 
-    /// The same of an object of these bytes: names of [`CHECKSUMS`], and values in base64.
+    /// The same with checksums of all bytes: their headers, and values in base64.
     pub(super) fn with_checksums(self, checksums: &[(&str, String)]) -> Self {
         let checksums = checksums.iter();
         let checksums = checksums.map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -158,9 +151,6 @@ impl Notes {
         let FastPath::Descriptor(descriptor) = file.fast_path() else {
             return Ok(());
         };
-        if self.headers.is_empty() && self.checksums.is_empty() {
-            return Ok(());
-        }
         let metadata = file.metadata()?;
         let kept = Kept {
             headers: self.headers.clone(),
@@ -201,8 +191,7 @@ impl Notes {
         }
         for (name, value) in &self.checksums {
             // Another program may have written the attribute.
-            let known = CHECKSUMS.into_iter().find(|known| known == name);
-            if let Some(name) = known.filter(|_| STANDARD.decode(value).is_ok()) {
+            if let Some(name) = checksum_header(name).filter(|_| STANDARD.decode(value).is_ok()) {
                 set(answer, HeaderName::from_static(name), value.clone());
                 let kind = HeaderName::from_static("x-amz-checksum-type");
                 set(answer, kind, "FULL_OBJECT");

@@ -346,6 +346,12 @@ fn hex_of(text: &str) -> Option<String> {
     STANDARD.decode(text).ok().map(|bytes| hex(&bytes))
 }
 
+/// The header of a checksum that is known here.
+pub(super) fn checksum_header(name: &str) -> Option<&'static str> {
+    let mut headers = CHECKSUMS.iter().map(|(header, _)| *header);
+    headers.find(|header| *header == name)
+}
+
 /// The base64 of hexadecimal digits.
 pub(super) fn base64_of(digits: &str) -> String {
     let bytes: Vec<u8> = (0..digits.len() / 2)
