@@ -282,7 +282,7 @@ impl Worker {
                 attempts: Some(self.retrying.pool.attempts.max(2)),
                 ..Operation::on(endpoint, &name)
             };
-            let remove = async |session: &mut Session| session.remove_files(&leftover).await;
+            let remove = async |session: &mut Session| session.remove_late_files(&leftover).await;
             self.attempt_here(step, remove).await
         };
         let (left, why) = match failed {
@@ -694,7 +694,7 @@ impl Worker {
         let remove = async {
             let params = pool.params.clone();
             let mut session = Session::open_undisturbed(&pool.context, endpoint, params).await?;
-            session.remove_files(leftover).await
+            session.remove_late_files(leftover).await
         };
         tokio::time::timeout(CLEANING_LIMIT, remove)
             .await

@@ -5,8 +5,8 @@ use std::{
     collections::BTreeSet,
     fs,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -147,4 +147,24 @@ fn sessions_cut_at_either_end_lose_no_file_and_count_none_twice() {
     }
     let left = tree(to.root.path());
     assert!(!left.iter().any(|n| n.contains(".godwit-")), "{left:?}");
+}
+
+/// The server may still carry out what a session that is gone had asked, after another has removed
+/// what was not there yet.
+#[test]
+fn temporary_files_that_appear_late_are_removed() {
+    let (from, to) = (Served::start(), Served::start());
+    write_many(&from.path("many"), 100);
+    let (renames, misled) = (AtomicUsize::new(0), Arc::new(Mutex::new(BTreeSet::new())));
+    let heard = Arc::clone(&misled);
+    let commands = move |line: String| match &line[..4] {
+        "RNFR" if renames.fetch_add(1, Ordering::Relaxed) == 20 => String::new(),
+        "DELE" if heard.lock().unwrap().insert(line.clone()) => "DELE /not-yet".to_owned(),
+        _ => line,
+    };
+    let target = interposed(to.address, commands, |line| line);
+    let (source, target) = (from.url("/many"), format!("ftp://{target}/there"));
+    run(&["cp", "-r", "-c", "1", &source, &target]).expect(0, &["100 files"]);
+    assert!(!misled.lock().unwrap().is_empty());
+    assert_same(&from.path("many"), &to.path("there"));
 }

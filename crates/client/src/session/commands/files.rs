@@ -1,6 +1,6 @@
 //! What a session can find out about files and do to them without moving their bytes.
 
-use std::{collections::VecDeque, fmt::Display};
+use std::{collections::VecDeque, fmt::Display, time::Duration};
 
 use godwit_engine::control::Event as Spoken;
 use godwit_proto::{
@@ -11,6 +11,7 @@ use godwit_proto::{
     site::Site,
     timestamp::Timestamp,
 };
+use tokio::time::sleep;
 
 use crate::{
     endpoint::capabilities::Lack,
@@ -20,6 +21,15 @@ use crate::{
 
 /// Commands sent together. Fewer than any server queues.
 pub(crate) const TOGETHER_MAX: usize = 100;
+
+/// Within it a server notices that a session's control connection was closed, and ends its work.
+const LATE_PAUSE: Duration = Duration::from_millis(500);
+
+/// A name to be removed, and whether it is a directory's.
+type Named = (bool, FtpPath);
+
+/// What could not be removed, and why.
+type Refusals = Vec<(FtpPath, Error)>;
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -327,16 +337,45 @@ impl Session {
         names: &[(bool, FtpPath)],
         again: bool,
     ) -> Result<Vec<(FtpPath, Error)>> {
-        let mut failed = Vec::new();
+        Ok(self.remove_named(names, again).await?.0)
+    }
+
+    /// As [`Self::remove_files`], of names to which a session that broke was told to write: its
+    /// server may still carry that out, so names under which nothing lay are removed once more.
+    pub(crate) async fn remove_late_files(
+        &mut self,
+        paths: &[FtpPath],
+    ) -> Result<Vec<(FtpPath, Error)>> {
+        let names: Vec<_> = paths.iter().map(|path| (false, path.clone())).collect();
+        let (mut failed, absent) = self.remove_named(&names, false).await?;
+        if !absent.is_empty() {
+            sleep(LATE_PAUSE).await;
+            failed.extend(self.remove_named(&absent, false).await?.0);
+        }
+        Ok(failed)
+    }
+
+    /// Those that could not be removed, and why, and those that were not there.
+    async fn remove_named(
+        &mut self,
+        names: &[Named],
+        again: bool,
+    ) -> Result<(Refusals, Vec<Named>)> {
+        let (mut failed, mut absent) = (Vec::new(), Vec::new());
         for names in names.chunks(TOGETHER_MAX) {
             let commands = names.iter().map(|(is_directory, path)| match is_directory {
                 true => Command::Rmd(path.clone()),
                 false => Command::Dele(path.clone()),
             });
             let replies = self.ask_all(commands, "remove files").await?;
-            for ((_, path), reply) in names.iter().zip(replies) {
+            for (name, reply) in names.iter().zip(replies) {
+                let path = &name.1;
                 let is_gone = match failure_kind(&reply) {
-                    None | Some(FailureKind::NotFound) => true,
+                    None => true,
+                    Some(FailureKind::NotFound) => {
+                        absent.push(name.clone());
+                        true
+                    }
                     Some(FailureKind::Other) if again => {
                         // Where that does not tell either, the refusal counts.
                         let found = self.stat(path).await;
@@ -350,7 +389,7 @@ impl Session {
                 }
             }
         }
-        Ok(failed)
+        Ok((failed, absent))
     }
 }
 
