@@ -144,8 +144,9 @@ fn compare(one: &Path, other: &Path) -> io::Result<Option<String>> {
             return Ok(None);
         }
         b.read_exact(&mut y[..length])?;
-        if let Some(first) = (0..length).find(|i| x[*i] != y[*i]) {
-            return Ok(Some(format!("differs at byte {}", at + first)));
+        if x[..length] != y[..length] {
+            let first = (0..length).find(|&i| x[i] != y[i]).map(|i| at + i);
+            return Ok(Some(format!("differs at byte {}", first.unwrap_or(at))));
         }
         at += length;
     }

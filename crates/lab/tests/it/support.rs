@@ -441,8 +441,9 @@ pub(crate) fn assert_same(one: &Path, other: &Path) {
         if n == 0 {
             return;
         }
-        if let Some(first) = (0..n).find(|&i| x[i] != y[i]) {
-            panic!("{} differs at {}", other.display(), at + first as u64);
+        if x[..n] != y[..n] {
+            let first = (0..n).find(|&i| x[i] != y[i]).map(|i| at + i as u64);
+            panic!("{} differs at {first:?}", other.display());
         }
         at += n as u64;
     }

@@ -1,4 +1,4 @@
-//! 10,000 files of 100 bytes to 1 MB, and one of 8 GiB, up and down, with each pair of ends.
+//! 10,000 files of 100 bytes to 1 MB, and one beyond 4 GiB, up and down, with each pair of ends.
 
 use std::{any::Any, fs, path::Path, time::Instant};
 
@@ -11,7 +11,8 @@ use godwit_lab::peers::{
 use super::{RUN_LIMIT, alone, godwit_cp, roomy_folder, trees};
 
 const FILES: u64 = 10_000;
-const HUGE: u64 = 8 << 30;
+/// More than 32 bits count.
+const HUGE: u64 = (4 << 30) + (8 << 20);
 
 /// Copies trees and files with one client to and from one server.
 struct Ends<'a> {
