@@ -1,6 +1,6 @@
 //! What held a transfer back, judged from the evidence of one epoch.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use crate::Observation;
 
@@ -106,7 +106,8 @@ const MOST: f64 = 0.5;
 /// Share of the movers' time without a processor that counts as a shortage. Below MOST, since a
 /// mover that waits for a processor a fifth of its time lets every channel it serves wait too.
 const CPU_WAIT: f64 = 0.2;
-/// Share of the movers' time spent running that leaves no room for more.
+/// Share of the movers' time spent running, or waiting for a processor, that leaves no room for
+/// more.
 const CPU_BUSY: f64 = 0.9;
 /// A cap counts as reached from this share of it on; pacing in the kernel stays a little below.
 const CAP_REACHED: f64 = 0.95;
@@ -134,11 +135,14 @@ pub fn classify(seen: &Observation) -> Option<Bottleneck> {
     {
         return Some(Bottleneck::Policy);
     }
+    // A mover that runs or waits for a processor all the time has none left for anything else.
+    let needs_processor = (seen.cpu_busy).map(|busy| busy + seen.cpu_wait.unwrap_or(0.0));
     let of_the_ends = [
-        (seen.cpu_wait, CPU_WAIT, Bottleneck::Cpu),
-        (seen.cpu_busy, CPU_BUSY, Bottleneck::Cpu),
-        (seen.source_wait, MOST, Bottleneck::SourceStorage),
+        // Bytes that wait to be written have been read and sent: what is before is only ahead.
         (seen.destination_wait, MOST, Bottleneck::DestinationStorage),
+        (seen.cpu_wait, CPU_WAIT, Bottleneck::Cpu),
+        (needs_processor, CPU_BUSY, Bottleneck::Cpu),
+        (seen.source_wait, MOST, Bottleneck::SourceStorage),
         (seen.receive_window_limited, MOST, Bottleneck::ReceiveWindow),
         (seen.send_buffer_limited, MOST, Bottleneck::SendBuffer),
         (seen.sender_idle, MOST, Bottleneck::Remote),
@@ -157,6 +161,26 @@ pub fn classify(seen: &Observation) -> Option<Bottleneck> {
         (Some(true), _) => Some(Bottleneck::PathCapacity),
         (_, Some(loss)) if loss >= LOSS => Some(Bottleneck::NetworkLoss),
         _ => None,
+    }
+}
+
+/// Bytes that moved under each limit, epoch by epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitBytes(BTreeMap<Bottleneck, u64>);
+
+impl LimitBytes {
+    /// An epoch of `bytes` was limited so; one that tells nothing does not count.
+    pub fn add(&mut self, by: Option<Bottleneck>, bytes: u64) {
+        if let Some(limit) = by {
+            let sum = self.0.entry(limit).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+
+    /// What held for most bytes.
+    pub fn most(&self) -> Option<Bottleneck> {
+        let most = self.0.iter().max_by_key(|(_, bytes)| **bytes);
+        most.map(|(limit, _)| *limit)
     }
 }
 
@@ -265,6 +289,44 @@ mod tests {
             ..seen()
         };
         assert_eq!(classify(&slow_disk), Some(Bottleneck::DestinationStorage));
+    }
+
+    #[test]
+    fn bytes_that_wait_to_be_written_explain_busy_ends_before() {
+        let behind = Observation {
+            destination_wait: Some(0.9),
+            source_wait: Some(0.9),
+            cpu_wait: Some(0.4),
+            ..seen()
+        };
+        assert_eq!(classify(&behind), Some(Bottleneck::DestinationStorage));
+    }
+
+    #[test]
+    fn movers_that_run_or_wait_for_a_processor_have_no_time_left() {
+        let shared = Observation {
+            cpu_busy: Some(0.8),
+            cpu_wait: Some(0.15),
+            ..seen()
+        };
+        assert_eq!(classify(&shared), Some(Bottleneck::Cpu));
+        let idle = Observation {
+            cpu_busy: Some(0.7),
+            ..shared
+        };
+        assert_eq!(classify(&idle), None);
+    }
+
+    #[test]
+    fn the_limit_of_a_run_is_that_of_most_bytes() {
+        let mut limits = LimitBytes::default();
+        assert_eq!(limits.most(), None);
+        limits.add(Some(Bottleneck::Cpu), 5);
+        limits.add(Some(Bottleneck::ReceiveWindow), 4);
+        limits.add(None, 100);
+        assert_eq!(limits.most(), Some(Bottleneck::Cpu));
+        limits.add(Some(Bottleneck::ReceiveWindow), 2);
+        assert_eq!(limits.most(), Some(Bottleneck::ReceiveWindow));
     }
 
     #[test]

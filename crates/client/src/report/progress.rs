@@ -1,7 +1,6 @@
 //! How far a job is: counters that all parts add to, and the display on a terminal.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -12,7 +11,7 @@ use std::{
 use godwit_engine::data::{
     KernelSampler, Monitor, MoverClock, Progress, Sample, TcpTotals, TransferBatch,
 };
-use godwit_tune::{Bottleneck, Setting};
+use godwit_tune::{Bottleneck, Setting, bottleneck::LimitBytes};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -196,10 +195,7 @@ impl TransferEntry {
         } else if let Some((remote, _)) = &self.remote {
             sample.tcp = remote.tcp;
             sample.storage.read_us = remote.storage.read_us;
-            sample.movers.threads = sample.movers.threads.saturating_add(remote.movers.threads);
-            sample.movers.running_us += remote.movers.running_us;
-            sample.movers.runnable_us += remote.movers.runnable_us;
-            sample.movers.elapsed_us += remote.movers.elapsed_us;
+            sample.sender_movers = remote.movers;
         }
         sample
     }
@@ -220,8 +216,7 @@ impl TransferEntry {
 #[derive(Default)]
 struct LimitTotals {
     last: Option<Bottleneck>,
-    /// Bytes moved under each.
-    bytes: BTreeMap<Bottleneck, u64>,
+    bytes: LimitBytes,
 }
 
 /// One look at the counters.
@@ -326,19 +321,12 @@ impl Counters {
     pub(crate) fn limited(&self, by: Option<Bottleneck>, bytes: u64) {
         let mut limits = self.limits();
         limits.last = by;
-        if let Some(limit) = by {
-            *limits.bytes.entry(limit).or_default() += bytes;
-        }
+        limits.bytes.add(by, bytes);
     }
 
     /// What held for most bytes.
     pub(crate) fn limited_by(&self) -> Option<Bottleneck> {
-        let limits = self.limits();
-        limits
-            .bytes
-            .iter()
-            .max_by_key(|(_, bytes)| **bytes)
-            .map(|(limit, _)| *limit)
+        self.limits().bytes.most()
     }
 
     fn transfers(&self) -> MutexGuard<'_, Transfers> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godwit_engine::data::{Sample, TcpTotals};
+use godwit_engine::data::{MoverTotals, Sample, TcpTotals};
 
 /// The totals of a job: of transfers that are over and of those that run. `bytes` are those that
 /// the receiver has, as far as anybody knows.
@@ -19,13 +19,17 @@ pub(crate) fn add(job: &mut Sample, transfer: &Sample) {
         (a, b) => a.or(b),
     };
     job.channels += transfer.channels;
-    let (movers, more) = (&mut job.movers, transfer.movers);
+    add_movers(&mut job.movers, &transfer.movers);
+    add_movers(&mut job.sender_movers, &transfer.sender_movers);
+    job.storage.read_us += transfer.storage.read_us;
+    job.storage.write_us += transfer.storage.write_us;
+}
+
+fn add_movers(movers: &mut MoverTotals, more: &MoverTotals) {
     movers.threads += more.threads;
     movers.running_us += more.running_us;
     movers.runnable_us += more.runnable_us;
     movers.elapsed_us += more.elapsed_us;
-    job.storage.read_us += transfer.storage.read_us;
-    job.storage.write_us += transfer.storage.write_us;
 }
 
 fn mean_by_channels(a: Duration, a_channels: u32, b: Duration, b_channels: u32) -> Duration {

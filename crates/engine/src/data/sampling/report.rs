@@ -21,6 +21,7 @@ impl From<Sample> for LiveReport {
             tcp,
             // The client receives.
             receive_rtt: _,
+            sender_movers: _,
             movers,
             storage,
         } = sample;
@@ -74,6 +75,7 @@ impl From<LiveReport> for Sample {
             channels: report.channels,
             tcp,
             receive_rtt: None,
+            sender_movers: MoverTotals::default(),
             movers: MoverTotals {
                 threads: report
                     .movers
@@ -156,6 +158,7 @@ mod tests {
                 runnable_us: 16,
                 elapsed_us: 17,
             },
+            sender_movers: MoverTotals::default(),
             storage: StorageTotals {
                 read_us: 18,
                 write_us: 19,

@@ -32,6 +32,8 @@ pub struct Sample {
     pub receive_rtt: Option<Duration>,
     /// The threads that serve it.
     pub movers: MoverTotals,
+    /// Receivers: the threads of the sender, where it reports them. They wait for the source.
+    pub sender_movers: MoverTotals,
     /// Its files.
     pub storage: StorageTotals,
 }
@@ -105,13 +107,15 @@ pub struct Interval {
     pub send_buffer_limited: Option<f64>,
     /// Share of the channels' time in which the sending socket had nothing to send.
     pub sender_idle: Option<f64>,
-    /// Share of the movers' time in which they could run and had no processor.
+    /// Share of the movers' time in which they could run and had no processor: at the end whose
+    /// movers need processors more.
     pub cpu_wait: Option<f64>,
-    /// Share of the movers' time in which they ran.
+    /// Share of the movers' time in which they ran: at the same end.
     pub cpu_busy: Option<f64>,
-    /// Share of the movers' time in which they waited for the source.
+    /// Share of the movers' time of the sending end in which they waited for the source.
     pub source_wait: Option<f64>,
-    /// Share of the movers' time in which they waited for the destination.
+    /// Share of the movers' time of the receiving end in which they waited for the
+    /// destination.
     pub destination_wait: Option<f64>,
 }
 
@@ -142,13 +146,43 @@ impl Sample {
                 of_open(now.send_buffer_limited_us, then.send_buffer_limited_us);
             interval.sender_idle = of_open(now.busy_us, then.busy_us).map(|busy| 1.0 - busy);
         }
-        let elapsed = (self.movers.elapsed_us).saturating_sub(earlier.movers.elapsed_us);
-        let of_elapsed = |now: u64, then: u64| share(now.saturating_sub(then), elapsed);
-        interval.cpu_wait = of_elapsed(self.movers.runnable_us, earlier.movers.runnable_us);
-        interval.cpu_busy = of_elapsed(self.movers.running_us, earlier.movers.running_us);
-        interval.source_wait = of_elapsed(self.storage.read_us, earlier.storage.read_us);
-        interval.destination_wait = of_elapsed(self.storage.write_us, earlier.storage.write_us);
+        // Each end by its own threads: in the time of both, a wait of one would be half of it at
+        // most.
+        let here = self.movers.since(&earlier.movers);
+        let sender = match self.sender_movers.threads > 0 {
+            true => self.sender_movers.since(&earlier.sender_movers),
+            false => here,
+        };
+        let busier = match sender.needs() > here.needs() {
+            true => sender,
+            false => here,
+        };
+        interval.cpu_wait = share(busier.runnable_us, busier.elapsed_us);
+        interval.cpu_busy = share(busier.running_us, busier.elapsed_us);
+        let (now, then) = (&self.storage, &earlier.storage);
+        interval.source_wait = share(now.read_us.saturating_sub(then.read_us), sender.elapsed_us);
+        interval.destination_wait =
+            share(now.write_us.saturating_sub(then.write_us), here.elapsed_us);
         interval
+    }
+}
+
+impl MoverTotals {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            threads: self.threads,
+            running_us: self.running_us.saturating_sub(earlier.running_us),
+            runnable_us: self.runnable_us.saturating_sub(earlier.runnable_us),
+            elapsed_us: self.elapsed_us.saturating_sub(earlier.elapsed_us),
+        }
+    }
+
+    /// Share of the time that needs a processor.
+    fn needs(&self) -> Option<f64> {
+        share(
+            self.running_us.saturating_add(self.runnable_us),
+            self.elapsed_us,
+        )
     }
 }
 
@@ -187,6 +221,7 @@ mod tests {
                 runnable_us: 0,
                 elapsed_us: 500,
             },
+            sender_movers: MoverTotals::default(),
             storage: StorageTotals {
                 read_us: 10,
                 write_us: 0,
@@ -226,6 +261,36 @@ mod tests {
         assert_eq!(Sample::default().since(&start), Interval::default());
     }
 
+    #[test]
+    fn an_end_that_waits_is_seen_whatever_the_other_does() {
+        let movers = |threads, running_us| MoverTotals {
+            threads,
+            running_us,
+            runnable_us: 0,
+            elapsed_us: 1000 * u64::from(threads),
+        };
+        let slow_source = Sample {
+            movers: movers(4, 100),
+            sender_movers: movers(1, 50),
+            storage: StorageTotals {
+                read_us: 900,
+                write_us: 0,
+            },
+            ..Sample::default()
+        };
+        let between = slow_source.since(&Sample::default());
+        assert_eq!(between.source_wait, Some(0.9), "of the sender's one thread");
+        assert_eq!(between.destination_wait, Some(0.0));
+        let busy_receiver = Sample {
+            movers: movers(1, 950),
+            sender_movers: movers(3, 90),
+            ..slow_source
+        };
+        let between = busy_receiver.since(&Sample::default());
+        assert_eq!(between.cpu_busy, Some(0.95), "the busier end");
+        assert_eq!(between.source_wait, Some(0.3));
+    }
+
     proptest! {
         #[test]
         fn shares_are_shares_whatever_the_counters_say(a: [u64; 12], b: [u64; 12]) {
@@ -249,6 +314,12 @@ mod tests {
                     running_us: n[8],
                     runnable_us: n[9],
                     elapsed_us: n[10],
+                },
+                sender_movers: MoverTotals {
+                    threads: u32::try_from(n[11] % 2).unwrap(),
+                    running_us: n[10],
+                    runnable_us: n[8],
+                    elapsed_us: n[9],
                 },
                 storage: StorageTotals { read_us: n[11], write_us: n[0] },
             };
