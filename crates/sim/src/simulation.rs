@@ -233,6 +233,43 @@ impl Simulation {
         }
     }
 
+    /// Packets that the socket of a flow takes now: as in Linux, it holds as many that were not sent
+    /// as the congestion window lets be under way.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "casts of floats saturate"
+    )]
+    pub fn room(&self, flow: FlowId) -> u32 {
+        let flow = &self.flows[flow.0 as usize];
+        let window = &flow.sender.window;
+        let held = window.end - window.una;
+        match flow.is_open {
+            true => ((2.0 * window.allowed()) as u32).saturating_sub(held),
+            false => 0,
+        }
+    }
+
+    /// An application writes so many packets into the socket of a flow.
+    pub fn write(&mut self, flow: FlowId, packets: u32) {
+        let window = &mut self.flows[flow.0 as usize].sender.window;
+        window.end = window.end.saturating_add(packets);
+        if self.flows[flow.0 as usize].is_open {
+            self.transmit(flow.0);
+        }
+    }
+
+    /// The sender of a flow learns how far the receiver's window reaches, where its application
+    /// reads slowly. It never reaches less far than before.
+    pub fn advertise(&mut self, flow: FlowId, edge: u32) {
+        let state = &mut self.flows[flow.0 as usize];
+        let window = &mut state.sender.window;
+        window.edge = edge.max(window.max);
+        if state.is_open {
+            self.transmit(flow.0);
+        }
+    }
+
     /// The flow sends nothing any more, not even again. What is on links still arrives.
     pub fn close(&mut self, flow: FlowId) {
         let flow = &mut self.flows[flow.0 as usize];

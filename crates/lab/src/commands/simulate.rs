@@ -134,7 +134,9 @@ mod tests {
         );
         let error = error.unwrap_err().to_string();
         assert!(
-            error.ends_with("sim/apt-tau10, sim/apt-tau20, sim/research-network, sim/tuners"),
+            error.ends_with(
+                "sim/apt-tau10, sim/apt-tau20, sim/limits, sim/research-network, sim/tuners"
+            ),
             "{error}"
         );
         let mut said = Vec::new();

@@ -16,15 +16,15 @@ use super::format::TunerStudy;
 use crate::scenario::whole;
 
 /// Bytes of a segment with headers, and its payload.
-const SEGMENT_BYTES: f64 = 1500.0;
-const PAYLOAD_BYTES: f64 = 1448.0;
+pub(super) const SEGMENT_BYTES: f64 = 1500.0;
+pub(super) const PAYLOAD_BYTES: f64 = 1448.0;
 /// Channels that a path must have packets for.
 const CHANNELS: f64 = 64.0;
 /// Packets that a window must hold at least, where packets stand for several segments: fewer, and
 /// fast retransmit would fail where it does not with segments.
 const WINDOW_PACKETS: f64 = 8.0;
 /// Smallest window of a channel, bytes.
-const WINDOW_BYTES: f64 = 65_536.0;
+pub(super) const WINDOW_BYTES: f64 = 65_536.0;
 /// Attempts to draw a path that packets can show.
 const ATTEMPTS: u64 = 1000;
 
@@ -116,7 +116,8 @@ impl Drawn {
             k if k < 0.9 => Traffic::Begins(share),
             _ => Traffic::Slows(1.0 - share),
         };
-        let segments = segments(study, rate_bps, rtt_s, window_bytes, loss)?;
+        let packets = [study.packets_per_second, study.packets_per_second_max];
+        let segments = segments(packets, rate_bps, rtt_s, window_bytes, loss)?;
         Some(Self {
             seed,
             rate_bps,
@@ -224,8 +225,8 @@ impl Drawn {
 
 /// Segments that a packet stands for, so that the path has no more packets than it may. A window
 /// keeps some packets, and so does a round trip. `None`: it would have too many.
-fn segments(
-    study: &TunerStudy,
+pub(super) fn segments(
+    packets_per_second: [u32; 2],
     rate_bps: f64,
     rtt_s: f64,
     window_bytes: f64,
@@ -238,11 +239,11 @@ fn segments(
         false => window_bytes / PAYLOAD_BYTES,
     };
     let demand = rate.min(CHANNELS * window / rtt_s);
-    let wanted = (demand / f64::from(study.packets_per_second)).ceil();
+    let wanted = (demand / f64::from(packets_per_second[0])).ceil();
     let most = (window / WINDOW_PACKETS)
         .min(rate * rtt_s / CHANNELS)
         .floor();
     let segments = wanted.min(most).max(1.0);
-    (demand / segments <= f64::from(study.packets_per_second_max))
+    (demand / segments <= f64::from(packets_per_second[1]))
         .then(|| u32::try_from(whole(segments)).unwrap_or(u32::MAX))
 }

@@ -22,7 +22,8 @@ const CHANNELS_MAX: u32 = 1024;
 /// Most paths of a study.
 const PATHS_MAX: u32 = 100_000;
 
-/// An experiment: either links, a transfer and `channels`, or `tuners` alone, or `research` alone.
+/// An experiment: either links, a transfer and `channels`, or `tuners`, `limits` or `research`
+/// alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimScenario {
@@ -53,6 +54,8 @@ pub struct SimScenario {
     pub paper: Option<SimPaper>,
     /// Tuners over drawn paths.
     pub tuners: Option<TunerStudy>,
+    /// Transfers whose limit is known.
+    pub limits: Option<LimitStudy>,
     /// Users of a research network.
     pub research: Option<ResearchStudy>,
 }
@@ -198,6 +201,30 @@ pub struct TunerStudy {
     pub packets_per_second_max: u32,
 }
 
+/// Transfers whose limit is known by construction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitStudy {
+    /// As `--tuner` spells it.
+    pub tuner: String,
+    /// Of the first case of each limit; the others follow.
+    pub seed: u64,
+    /// Cases of each limit.
+    pub of_each: u32,
+    /// Length of a transfer.
+    pub seconds: u32,
+    /// Control epoch of the published methods.
+    pub epoch: Time,
+    /// Least and largest rate; drawn evenly by its logarithm.
+    pub rate: [Rate; 2],
+    /// Least and largest round trip; the same.
+    pub rtt: [Time; 2],
+    /// As of tuners.
+    pub packets_per_second: u32,
+    /// The same.
+    pub packets_per_second_max: u32,
+}
+
 fn no_time() -> Time {
     Time(0.0)
 }
@@ -217,14 +244,21 @@ pub(super) fn parse(file: &str, text: &str) -> Result<SimScenario, ScenarioError
 
 fn check(scenario: &SimScenario) -> Result<(), Invalid> {
     if let Some(research) = &scenario.research {
-        return match (&scenario.channels, &scenario.tuners) {
-            (None, None) => research.check(),
+        let others = (&scenario.channels, &scenario.tuners, &scenario.limits);
+        return match others {
+            (None, None, None) => research.check(),
             _ => Err(Invalid::new("research", "cannot be beside others")),
+        };
+    }
+    if let Some(limits) = &scenario.limits {
+        return match (&scenario.channels, &scenario.tuners) {
+            (None, None) => check_limits(limits),
+            _ => Err(Invalid::new("limits", "cannot be beside others")),
         };
     }
     match (&scenario.channels, &scenario.tuners) {
         (None, None) => {
-            let reason = "needs a table channels, tuners or research";
+            let reason = "needs a table channels, tuners, limits or research";
             Err(Invalid::new("title", reason))
         }
         (Some(_), Some(_)) => Err(Invalid::new("tuners", "cannot be beside channels")),
@@ -263,32 +297,54 @@ fn check_tuners(study: &TunerStudy) -> Result<(), Invalid> {
         check_method(&format!("tuners.methods[{index}]"), method)?;
     }
     check_numbers("tuners.static", &study.numbers)?;
-    let ranges = [
-        ("tuners.rate", study.rate[0].0, study.rate[1].0),
-        ("tuners.rtt", study.rtt[0].0, study.rtt[1].0),
-        (
-            "tuners.packets_per_second_max",
-            f64::from(study.packets_per_second),
-            f64::from(study.packets_per_second_max),
-        ),
-    ];
-    for (field, low, high) in ranges {
-        if !(low > 0.0 && low <= high && high.is_finite()) {
-            return Err(Invalid::new(field, "must begin above 0 and not end before"));
-        }
-    }
+    let packets = [study.packets_per_second, study.packets_per_second_max];
+    check_ranges("tuners", study.rate, study.rtt, packets)?;
     if !(1..=PATHS_MAX).contains(&study.paths) {
         let reason = format!("must lie between 1 and {PATHS_MAX}");
         return Err(Invalid::new("tuners.paths", reason));
     }
-    if !(3..=3600).contains(&study.seconds) {
-        return Err(Invalid::new(
-            "tuners.seconds",
-            "must lie between 3 and 3600",
-        ));
+    check_length("tuners", study.seconds, study.epoch)
+}
+
+fn check_limits(study: &LimitStudy) -> Result<(), Invalid> {
+    check_method("limits.tuner", &study.tuner)?;
+    let packets = [study.packets_per_second, study.packets_per_second_max];
+    check_ranges("limits", study.rate, study.rtt, packets)?;
+    if !(1..=PATHS_MAX).contains(&study.of_each) {
+        let reason = format!("must lie between 1 and {PATHS_MAX}");
+        return Err(Invalid::new("limits.of_each", reason));
     }
-    if study.epoch.0 < 0.1 {
-        return Err(Invalid::new("tuners.epoch", "must be at least 100 ms"));
+    check_length("limits", study.seconds, study.epoch)
+}
+
+fn check_ranges(
+    table: &str,
+    rate: [Rate; 2],
+    rtt: [Time; 2],
+    packets_per_second: [u32; 2],
+) -> Result<(), Invalid> {
+    let packets = packets_per_second.map(f64::from);
+    for (field, low, high) in [
+        ("rate", rate[0].0, rate[1].0),
+        ("rtt", rtt[0].0, rtt[1].0),
+        ("packets_per_second_max", packets[0], packets[1]),
+    ] {
+        if !(low > 0.0 && low <= high && high.is_finite()) {
+            let field = format!("{table}.{field}");
+            return Err(Invalid::new(field, "must begin above 0 and not end before"));
+        }
+    }
+    Ok(())
+}
+
+fn check_length(table: &str, seconds: u32, epoch: Time) -> Result<(), Invalid> {
+    if !(3..=3600).contains(&seconds) {
+        let field = format!("{table}.seconds");
+        return Err(Invalid::new(field, "must lie between 3 and 3600"));
+    }
+    if epoch.0 < 0.1 {
+        let field = format!("{table}.epoch");
+        return Err(Invalid::new(field, "must be at least 100 ms"));
     }
     Ok(())
 }

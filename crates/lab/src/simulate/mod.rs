@@ -5,6 +5,7 @@
 //! | `format` | the words of a scenario, and what is wrong with one |
 //! | `channels` | static curves, and GridFTP-APT in chunks, over variants of a topology |
 //! | `tuners` | every tuner over many drawn paths |
+//! | `limits` | transfers whose limit is known, and the limit that godwit names |
 //! | `research` | users of a research network, as rates, under four ways to share |
 //! | `drawn` | a path drawn from a seed |
 //! | `parallel` | runs on two processors; each is a value of its own |
@@ -13,6 +14,7 @@
 mod channels;
 mod drawn;
 mod format;
+mod limits;
 mod page;
 mod parallel;
 mod research;
@@ -24,6 +26,7 @@ use serde::Serialize;
 
 pub use channels::{ChannelsResult, ChunkRun, StaticPoint, Variant, VariantResult};
 pub use format::SimScenario;
+pub use limits::{Kind, LimitCase, LimitRun, LimitsResult};
 pub use page::page;
 pub use research::{
     DayResult, LinkResult, MapLink, MapSite, ResearchResult, ResearchStudy, ServiceSpec,
@@ -43,8 +46,13 @@ macro_rules! simulations {
 }
 
 /// The simulations that come with the program.
-pub const SIMULATIONS: &[Embedded] =
-    simulations!["apt-tau10", "apt-tau20", "research-network", "tuners"];
+pub const SIMULATIONS: &[Embedded] = simulations![
+    "apt-tau10",
+    "apt-tau20",
+    "limits",
+    "research-network",
+    "tuners"
+];
 
 /// A scenario with its text.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +73,8 @@ pub enum SimOutcome {
     Channels(ChannelsResult),
     /// Of a scenario with `tuners`.
     Tuners(TunersResult),
+    /// Of a scenario with `limits`.
+    Limits(LimitsResult),
     /// Of a scenario with `research`.
     Research(ResearchResult),
 }
@@ -108,6 +118,9 @@ pub fn load(name_or_path: &str) -> Result<LoadedSimulation, ScenarioError> {
 pub fn run(scenario: &SimScenario, quick: bool, threads: usize) -> SimOutcome {
     if let Some(study) = &scenario.research {
         return SimOutcome::Research(research::run(study, quick, threads));
+    }
+    if let Some(study) = &scenario.limits {
+        return SimOutcome::Limits(limits::run(study, quick, threads));
     }
     match &scenario.tuners {
         Some(study) => SimOutcome::Tuners(tuners::run(study, quick, threads)),

@@ -1,6 +1,7 @@
 //! Pages of simulated scenarios, with their figures.
 
 mod by_channels;
+mod by_limit;
 mod by_sharing;
 mod by_tuner;
 
@@ -26,6 +27,7 @@ pub fn page(
     let files = match outcome {
         SimOutcome::Channels(result) => by_channels::write(&mut text, scenario, result, name),
         SimOutcome::Tuners(result) => by_tuner::write(&mut text, scenario, result, name),
+        SimOutcome::Limits(result) => by_limit::write(&mut text, result),
         SimOutcome::Research(result) => by_sharing::write(&mut text, scenario, result, name),
     };
     let _ = writeln!(

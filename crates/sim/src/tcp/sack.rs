@@ -112,7 +112,7 @@ impl Sack {
                 self.board[(seq - self.base) as usize] |= SENT_AGAIN;
                 self.sent_again += 1;
                 w.send(now, seq, out);
-            } else if w.max < w.end && w.max - w.una < w.config.window_max {
+            } else if w.max < w.end && w.fits() {
                 let seq = w.max;
                 w.send(now, seq, out);
                 w.next = w.max;

@@ -15,6 +15,8 @@ pub struct SenderCounters {
     pub timeouts: u64,
     /// Time in which the receiver's window was what ended the flight, ns.
     pub receive_window_limited_ns: u64,
+    /// Time in which nothing was to be sent and all was acknowledged, ns.
+    pub idle_ns: u64,
     /// Most packets that were ever sent beyond the first unacknowledged one.
     pub outstanding_max: u32,
 }
@@ -35,6 +37,9 @@ pub(crate) struct Window {
     pub(crate) max: u32,
     /// One past the last that there is to send.
     pub(crate) end: u32,
+    /// The receiver takes nothing from here on yet, whatever its window: its application has not
+    /// read what came before.
+    pub(crate) edge: u32,
     /// A loss was found when this was `max`: losses below belong to it.
     pub(super) recover: Option<u32>,
     pub(crate) rto: Rto,
@@ -42,6 +47,7 @@ pub(crate) struct Window {
     pub(crate) deadline: Option<u64>,
     pub(crate) counters: SenderCounters,
     limited_since: Option<u64>,
+    idle_since: Option<u64>,
 }
 
 impl Window {
@@ -53,17 +59,19 @@ impl Window {
             next: 0,
             max: 0,
             end: 0,
+            edge: u32::MAX,
             recover: None,
             rto: Rto::new(config.min_rto_ns, config.tick_ns),
             deadline: None,
             counters: SenderCounters::default(),
             limited_since: None,
+            idle_since: None,
             config,
         }
     }
 
     /// Packets that may be under way: the smaller of both windows.
-    pub(super) fn allowed(&self) -> f64 {
+    pub(crate) fn allowed(&self) -> f64 {
         self.cwnd.min(f64::from(self.config.window_max))
     }
 
@@ -128,7 +136,9 @@ impl Window {
     pub(super) fn send_in_order(&mut self, now: u64, extra: u32, out: &mut Vec<u32>) {
         let allowed = (self.allowed() as u32).saturating_add(extra);
         // The receiver's window counts from the first unacknowledged packet.
-        let edge = self.una.saturating_add(allowed.min(self.config.window_max));
+        let edge = (self.una)
+            .saturating_add(allowed.min(self.config.window_max))
+            .min(self.edge);
         while self.next < self.end && self.next < edge {
             self.send(now, self.next, out);
             self.next += 1;
@@ -155,9 +165,22 @@ impl Window {
         self.max >= self.end && self.next >= self.end
     }
 
-    /// Keeps account of the time in which the receiver's window had no room.
+    /// Whether new packets fit into the receiver's window.
+    pub(super) fn fits(&self) -> bool {
+        self.max - self.una < self.config.window_max && self.max < self.edge
+    }
+
+    /// Keeps account of the time in which the receiver's window had no room, and of that without
+    /// anything to do.
     pub(super) fn note_limit(&mut self, now: u64) {
-        let limited = self.max - self.una >= self.config.window_max && self.max < self.end;
+        let idle = self.una >= self.end;
+        if let (Some(since), false) = (self.idle_since, idle) {
+            self.counters.idle_ns += now.saturating_sub(since);
+            self.idle_since = None;
+        } else if self.idle_since.is_none() && idle {
+            self.idle_since = Some(now);
+        }
+        let limited = !self.fits() && self.max < self.end;
         if let (Some(since), false) = (self.limited_since, limited) {
             self.counters.receive_window_limited_ns += now.saturating_sub(since);
             self.limited_since = None;
@@ -168,9 +191,11 @@ impl Window {
 
     /// The counters as of `now`.
     pub(crate) fn counters_at(&self, now: u64) -> SenderCounters {
-        let running = (self.limited_since).map_or(0, |since| now.saturating_sub(since));
+        let since = |at: Option<u64>| at.map_or(0, |at| now.saturating_sub(at));
         SenderCounters {
-            receive_window_limited_ns: self.counters.receive_window_limited_ns + running,
+            receive_window_limited_ns: self.counters.receive_window_limited_ns
+                + since(self.limited_since),
+            idle_ns: self.counters.idle_ns + since(self.idle_since),
             ..self.counters
         }
     }

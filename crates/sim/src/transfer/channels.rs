@@ -1,6 +1,6 @@
 //! The channels of a transfer: flows that join and retire.
 
-use super::Look;
+use super::{Look, hosts::EndTimes};
 use crate::{
     FlowConfig, FlowId, Simulation, Supply,
     network::Route,
@@ -26,6 +26,7 @@ pub(super) struct Sums {
     pub(super) sent: u64,
     pub(super) retransmitted: u64,
     pub(super) limited_ns: u64,
+    pub(super) idle_ns: u64,
     /// Channels x time, ns.
     pub(super) channel_ns: u64,
     /// Channels that may send now.
@@ -33,6 +34,10 @@ pub(super) struct Sums {
     /// Means over these channels.
     pub(super) srtt_ns: Option<f64>,
     pub(super) rtt_min_ns: Option<u64>,
+    /// What movers did; zero without hosts.
+    pub(super) ends: EndTimes,
+    /// The user's cap.
+    pub(super) rate_cap_bps: Option<f64>,
 }
 
 #[derive(Debug)]
@@ -41,7 +46,7 @@ pub(super) struct Channels {
     /// Those that are wanted, oldest first; some may not be open yet.
     pub(super) wanted: Vec<FlowId>,
     /// Those that finish what they have taken.
-    retired: Vec<FlowId>,
+    pub(super) retired: Vec<FlowId>,
     /// Of channels that are gone.
     gone: Sums,
     channel_ns: u64,
@@ -66,6 +71,11 @@ impl Channels {
     /// Payload of a packet, bytes.
     pub(super) fn payload_bytes(&self) -> u32 {
         self.config.sender.payload_bytes
+    }
+
+    /// The receiver's window, packets.
+    pub(super) fn window(&self) -> u32 {
+        self.config.sender.window_max
     }
 
     /// What the windows of `n` channels let through in `seconds`, bytes: X = N W / R x Delta.
@@ -157,6 +167,7 @@ fn add(sums: &mut Sums, stats: &crate::FlowStats) {
     sums.sent += stats.sender.sent;
     sums.retransmitted += stats.sender.retransmitted;
     sums.limited_ns += stats.sender.receive_window_limited_ns;
+    sums.idle_ns += stats.sender.idle_ns;
 }
 
 impl Sums {

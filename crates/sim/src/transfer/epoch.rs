@@ -84,6 +84,13 @@ impl Epoch {
         Some(observation(self.setting, &measuring.base, look, measuring))
     }
 
+    /// What the end of the transfer cuts short; `None` before anything was measured.
+    pub(super) fn partial(&self, look: &Sums) -> Option<Observation> {
+        let measuring = self.measuring.as_ref()?;
+        (look.at_ns > measuring.base.at_ns)
+            .then(|| observation(self.setting, &measuring.base, look, measuring))
+    }
+
     fn maybe_start(&mut self, look: &Sums) {
         let counted = look.at_s() - self.began_s;
         if self.complete_s.is_none() && look.channels == self.setting.channels() {
@@ -158,6 +165,8 @@ fn rate_bps(from: &Sums, to: &Sums) -> f64 {
 )]
 fn observation(setting: Setting, from: &Sums, to: &Sums, measuring: &Measuring) -> Observation {
     let share = |part: u64, of: u64| (of > 0).then(|| (part as f64 / of as f64).min(1.0));
+    let ends = to.ends.since(&from.ends);
+    let busier = ends.busier();
     Observation {
         loss_ratio: share(to.retransmitted - from.retransmitted, to.sent - from.sent),
         rtt: to.srtt_ns.map(|ns| Duration::from_secs_f64(ns / 1e9)),
@@ -168,12 +177,12 @@ fn observation(setting: Setting, from: &Sums, to: &Sums, measuring: &Measuring) 
             to.channel_ns - from.channel_ns,
         ),
         send_buffer_limited: Some(0.0),
-        sender_idle: Some(0.0),
-        // Hosts are as fast as they need to be, and a client would see that.
-        cpu_wait: Some(0.0),
-        cpu_busy: Some(0.0),
-        source_wait: Some(0.0),
-        destination_wait: Some(0.0),
+        sender_idle: share(to.idle_ns - from.idle_ns, to.channel_ns - from.channel_ns),
+        cpu_wait: Some(busier.share(busier.runnable_s)),
+        cpu_busy: Some(busier.share(busier.running_s)),
+        source_wait: Some(ends.source.share(ends.source.asleep_s)),
+        destination_wait: Some(ends.destination.share(ends.destination.asleep_s)),
+        rate_cap_bps: to.rate_cap_bps,
         ..Observation::new(
             setting,
             to.bytes.saturating_sub(from.bytes),

@@ -8,6 +8,7 @@ use super::{
     Course, LOOK_NS,
     channels::{ChannelConfig, Channels},
     epoch::Epoch,
+    hosts::{Hosts, Movers},
 };
 use crate::{MS, Simulation, Supply, path::Rng};
 
@@ -30,8 +31,18 @@ pub struct LiveConfig {
     pub seed: u64,
 }
 
-/// Runs it from now on.
+/// Runs it from now on, between hosts that are as fast as they need to be.
 pub fn run(simulation: &mut Simulation, config: &LiveConfig, tuner: &mut dyn Tuner) -> Course {
+    run_between(simulation, config, None, tuner)
+}
+
+/// Runs it from now on, between such hosts.
+pub fn run_between(
+    simulation: &mut Simulation,
+    config: &LiveConfig,
+    hosts: Option<&Hosts>,
+    tuner: &mut dyn Tuner,
+) -> Course {
     let mut channels = Channels::new(simulation, config.channels.clone());
     let mut rng = Rng::new(config.seed, STAGGER);
     #[allow(
@@ -48,6 +59,11 @@ pub fn run(simulation: &mut Simulation, config: &LiveConfig, tuner: &mut dyn Tun
         (tuner.begin_over(Duration::from_nanos(channels.round_trip_ns))).unwrap_or(first);
     let mut settles = true;
     let mut leaps = true;
+    let mut movers = hosts.map(|hosts| Movers::new(hosts, &channels));
+    let supply = match hosts {
+        Some(_) => Supply::Nothing,
+        None => Supply::Endless,
+    };
     let mut last = channels.sums(simulation);
     while last.at_ns < until {
         let wanted = decided.setting.channels() as usize;
@@ -55,7 +71,7 @@ pub fn run(simulation: &mut Simulation, config: &LiveConfig, tuner: &mut dyn Tun
         let ready = simulation.now() + 2 * channels.round_trip_ns;
         while channels.wanted.len() < wanted {
             let at = ready + rng.up_to(STAGGER_NS);
-            channels.open(simulation, Supply::Endless, at);
+            channels.open(simulation, supply, at);
         }
         while channels.wanted.len() > wanted {
             channels.retire(simulation);
@@ -71,9 +87,18 @@ pub fn run(simulation: &mut Simulation, config: &LiveConfig, tuner: &mut dyn Tun
         );
         course.decisions.push((last.at_s(), decided.clone()));
         while last.at_ns < until {
-            last = channels.pass(simulation, LOOK_NS, until);
+            last = match &mut movers {
+                Some(movers) => movers.pass(simulation, &mut channels, LOOK_NS, until),
+                None => channels.pass(simulation, LOOK_NS, until),
+            };
             course.looks.push(last.look());
-            if let Some(seen) = epoch.observe(&last) {
+            let seen = match last.at_ns < until {
+                true => epoch.observe(&last),
+                // The client reports the last epoch, too.
+                false => epoch.observe(&last).or_else(|| epoch.partial(&last)),
+            };
+            if let Some(seen) = seen {
+                course.epochs.push(seen);
                 let before = decided.setting;
                 decided = tuner.decide(&seen);
                 settles = decided.setting != before;

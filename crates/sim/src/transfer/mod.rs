@@ -7,19 +7,22 @@
 //!
 //! The tuners are those of `godwit_tune`, unchanged; an epoch begins, settles and ends as in the
 //! client, and its observation holds what `TCP_INFO` would tell. Processors and storage are no
-//! limit here, so concurrency and parallelism are the same: N is their product. Commands take a
+//! limit unless [`run_live_between`] is given [`Hosts`], and concurrency and parallelism are the
+//! same: N is their product. Commands take a
 //! round trip, and so does the handshake of a new connection; logins are not simulated.
 
 mod channels;
 mod chunks;
 mod epoch;
+mod hosts;
 mod live;
 
-use godwit_tune::Decision;
+use godwit_tune::{Decision, Observation};
 
 pub use channels::ChannelConfig;
 pub use chunks::{ChunkConfig, Sharing, run as run_chunks};
-pub use live::{LiveConfig, run as run_live};
+pub use hosts::{Host, Hosts};
+pub use live::{LiveConfig, run as run_live, run_between as run_live_between};
 
 /// Time between two looks at a transfer, ns: as in the client.
 pub const LOOK_NS: u64 = 50 * crate::MS;
@@ -31,6 +34,8 @@ pub struct Course {
     pub looks: Vec<Look>,
     /// When it decided what, s.
     pub decisions: Vec<(f64, Decision)>,
+    /// What each epoch of a live transfer measured, in the order of time.
+    pub epochs: Vec<Observation>,
     /// Packets sent, retransmissions included.
     pub sent: u64,
     /// Packets sent again.
