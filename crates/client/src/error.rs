@@ -492,6 +492,11 @@ impl Error {
         matches!(self, Self::Missing { .. }) || self.refusal() == Some(FailureKind::NotFound)
     }
 
+    /// The server does not do such things, or has no such thing.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        self.refusal() == Some(FailureKind::NotSupported)
+    }
+
     /// The kind of the server's refusal, if it is one.
     pub(crate) fn refusal(&self) -> Option<FailureKind> {
         match self {

@@ -9,6 +9,10 @@ pub enum ChecksumAlgorithm {
     Adler32,
     /// CRC-32C (RFC 3720 appendix B.4), eight hex digits.
     Crc32c,
+    /// CRC-64 of NVM Express (NVM Command Set 5.2.1.3.4), as S3 has it, 16 hex digits.
+    Crc64Nvme,
+    /// CRC-32 (RFC 1952 section 8), eight hex digits.
+    Crc32,
     /// MD5 (RFC 1321).
     Md5,
     /// SHA-1 (RFC 3174).
@@ -21,9 +25,11 @@ pub enum ChecksumAlgorithm {
 
 impl ChecksumAlgorithm {
     /// All algorithms, cheapest per byte first on a machine with CRC32 instructions.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Crc32c,
         Self::Adler32,
+        Self::Crc64Nvme,
+        Self::Crc32,
         Self::Sha1,
         Self::Md5,
         Self::Sha256,
@@ -35,6 +41,8 @@ impl ChecksumAlgorithm {
         match self {
             Self::Adler32 => "ADLER32",
             Self::Crc32c => "CRC32C",
+            Self::Crc64Nvme => "CRC64NVME",
+            Self::Crc32 => "CRC32",
             Self::Md5 => "MD5",
             Self::Sha1 => "SHA1",
             Self::Sha256 => "SHA256",
@@ -45,7 +53,8 @@ impl ChecksumAlgorithm {
     /// Length of the lower-case hexadecimal value, in digits.
     pub const fn hex_digits(self) -> usize {
         match self {
-            Self::Adler32 | Self::Crc32c => 8,
+            Self::Adler32 | Self::Crc32c | Self::Crc32 => 8,
+            Self::Crc64Nvme => 16,
             Self::Md5 => 32,
             Self::Sha1 => 40,
             Self::Sha256 => 64,

@@ -143,8 +143,8 @@ pub(crate) enum Verb {
     },
     /// Show checksums, computed at the server
     Cksum {
-        /// adler32, crc32c, md5, sha1, sha256 or sha512; the default is the cheapest that the
-        /// server has
+        /// crc32c, adler32, crc64nvme, crc32, md5, sha1, sha256 or sha512; the default is the
+        /// cheapest that the server has
         #[arg(short, long, value_name = "ALG", value_parser = algorithm)]
         algorithm: Option<ChecksumAlgorithm>,
         #[command(flatten)]
@@ -497,8 +497,9 @@ pub(crate) struct CpArgs {
 }
 
 fn algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
-    text.parse()
-        .map_err(|e| format!("{e}: use adler32, crc32c, md5, sha1, sha256 or sha512"))
+    text.parse().map_err(|e| {
+        format!("{e}: use crc32c, adler32, crc64nvme, crc32, md5, sha1, sha256 or sha512")
+    })
 }
 
 fn preserve(text: &str) -> Result<Preserve, String> {

@@ -95,8 +95,8 @@ pub(crate) struct TransferArgs {
           value_parser = units::bits_per_second)]
     pub(crate) host_rate: Option<u64>,
 
-    /// Require checksums: adler32, crc32c, md5, sha1, sha256 or sha512. Without this option whole
-    /// files are compared where the server can
+    /// Require checksums: crc32c, adler32, crc64nvme, crc32, md5, sha1, sha256 or sha512. Without
+    /// this option whole files are compared where the server can
     #[arg(long, value_name = "ALG", num_args = 0..=1, require_equals = true,
           conflicts_with = "no_verify", default_missing_value = "",
           value_parser = maybe_algorithm)]

@@ -550,8 +550,12 @@ impl Manager {
             Location::Remote(url) => {
                 let path = url.path.clone();
                 let compute = async |session: &mut Session| {
-                    let algorithm = choose(session, verify_mode)?;
-                    let value = session.checksum(algorithm, 0, None, &path).await?;
+                    let offered = &session.server.features.checksums;
+                    let mut algorithms = ChecksumAlgorithm::ALL.to_vec();
+                    algorithms.retain(|algorithm| offered.contains(algorithm));
+                    let algorithms = verify_mode.map_or(algorithms, |algorithm| vec![algorithm]);
+                    let found = session.first_checksum(&algorithms, 0, None, &path);
+                    let (algorithm, value) = found.await?;
                     Ok(format!("{algorithm} {value}"))
                 };
                 self.with(url, compute).await?
@@ -660,21 +664,6 @@ fn may_be_the_same(moved: &Found, there: &Found) -> bool {
         (Found::Directory(_), Found::Directory(_)) | (Found::Unknown, Found::Unknown) => true,
         _ => false,
     }
-}
-
-fn choose(session: &Session, verify_mode: Option<ChecksumAlgorithm>) -> Result<ChecksumAlgorithm> {
-    let offered = &session.server.features.checksums;
-    verify_mode
-        .or_else(|| {
-            ChecksumAlgorithm::ALL
-                .into_iter()
-                .find(|a| offered.contains(a))
-        })
-        .ok_or_else(|| Error::MissingFeature {
-            endpoint: session.endpoint.name(),
-            feature: "CKSM".to_owned(),
-            consequence: "checksums cannot be had".to_owned(),
-        })
 }
 
 fn now() -> Timestamp {

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use godwit_proto::{Command, FtpPath, error::FailureKind, site::Site, url::RemoteUrl};
+use godwit_proto::{Command, FtpPath, site::Site, url::RemoteUrl};
 
 use super::{DEPTH_MAX, Manager};
 use crate::{
@@ -27,9 +27,7 @@ impl Manager {
         }
         let command = Command::Site(Site::RemoveTree(path.clone()));
         match self.command(url, "remove", command).await {
-            Err(error) if error.refusal() == Some(FailureKind::NotSupported) => {
-                self.remove_by_hand(url, path).await
-            }
+            Err(error) if error.is_unsupported() => self.remove_by_hand(url, path).await,
             other => other,
         }
     }

@@ -14,7 +14,7 @@ use godwit_engine::storage::{File, FileRef, digest};
 use godwit_proto::{
     ChecksumAlgorithm, FtpPath,
     block_checksums::{ALGORITHM, BlockChecksums, block_bytes},
-    error::{FailureKind, StorageFailure},
+    error::StorageFailure,
 };
 use tokio::task::JoinHandle;
 
@@ -131,10 +131,41 @@ pub(crate) async fn compare(
         (Some(compared), _) => compared,
         (None, leaf) => compare_leaves(session, leaf.unwrap_or(bytes), &regions).await,
     };
+    let compared = match compared {
+        Err(error)
+            if error.is_unsupported()
+                && session.endpoint.is_bucket()
+                && !matches!(verify_mode, Verify::Always(Some(_))) =>
+        {
+            compare_by_others(session, algorithm, &regions).await
+        }
+        compared => compared,
+    };
     match compared {
         Err(error) => unable(session, verify_mode, error),
         agreed => agreed.map(Some),
     }
+}
+
+/// By another algorithm that both know than the one that was `refused`.
+async fn compare_by_others(
+    session: &mut SessionPair,
+    refused: ChecksumAlgorithm,
+    regions: &Regions<'_>,
+) -> Result<AgreedChecksum> {
+    let known = &session.server.features.checksums;
+    let others = ChecksumAlgorithm::ALL.into_iter();
+    let others: Vec<_> = others
+        .filter(|of| *of != refused && known.contains(of))
+        .collect();
+    let (from, length) = (regions.remote_offset, regions.length);
+    let theirs = session.first_checksum(&others, from, length, regions.remote);
+    let (algorithm, theirs) = theirs.await?;
+    let (file, offset) = (regions.local, regions.local_offset);
+    let ours = Computing::begin(file, move |file, go_on| {
+        digest::of_file(file, algorithm, offset, length, go_on)
+    });
+    agree(regions.doing, algorithm, ours.value().await?, theirs)
 }
 
 /// The same of two servers: of the source's file from a byte on, and of ours.
@@ -269,7 +300,7 @@ pub(crate) fn unable(
     verify_mode: Verify,
     error: Error,
 ) -> Result<Option<AgreedChecksum>> {
-    if verify_mode == Verify::WherePossible && error.refusal() == Some(FailureKind::NotSupported) {
+    if verify_mode == Verify::WherePossible && error.is_unsupported() {
         session
             .context
             .reporter

@@ -16,6 +16,9 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use godwit_engine::storage::digest::Digest;
+use godwit_proto::ChecksumAlgorithm;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
@@ -389,6 +392,45 @@ fn bytes_that_are_not_those_of_the_checksum_are_no_file() {
     let (ran, got) = get(&bucket, &["--retries=1", "--no-journal", "-p", "1"]);
     ran.expect(4, &["CRC32C differs"]);
     assert!(got.is_none());
+}
+
+/// A service has those checksums that an object was stored with.
+#[test]
+fn an_object_is_compared_by_a_checksum_that_its_service_has() {
+    let content = content();
+    let of = |algorithm| {
+        let mut digest = Digest::new(algorithm);
+        digest.update(content);
+        digest.finish()
+    };
+    let nvme = u64::from_str_radix(&of(ChecksumAlgorithm::Crc64Nvme), 16).unwrap();
+    let crc32 = u32::from_str_radix(&of(ChecksumAlgorithm::Crc32), 16).unwrap();
+    for (name, right, wrong) in [
+        (
+            "crc64nvme",
+            STANDARD.encode(nvme.to_be_bytes()),
+            "AAAAAAAAAAA=",
+        ),
+        ("crc32", STANDARD.encode(crc32.to_be_bytes()), "AAAAAA=="),
+    ] {
+        for (value, status) in [(&*right, 0), (wrong, 4)] {
+            let headers = format!(
+                "ETag: \"one\"\r\nx-amz-checksum-{name}: {value}\r\n\
+                 x-amz-checksum-type: FULL_OBJECT\r\n"
+            );
+            let bucket = serving(content, move |_, _, stream| {
+                send(stream, "200 OK", &headers, content);
+                true
+            });
+            let (ran, got) = get(&bucket, &["--retries=1", "--no-journal", "-p", "1"]);
+            let differs = format!("{} differs", name.to_uppercase());
+            match status {
+                0 => ran.expect(0, &[]),
+                _ => ran.expect(status, &[&differs]),
+            };
+            assert_eq!(got.is_some(), status == 0);
+        }
+    }
 }
 
 /// A service whose clock is an hour ahead, and says so.

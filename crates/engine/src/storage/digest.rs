@@ -33,6 +33,8 @@ pub struct Digest(State);
 enum State {
     Adler32(simd_adler32::Adler32),
     Crc32c(u32),
+    Crc64Nvme(Box<crc64fast_nvme::Digest>),
+    Crc32(crc32fast::Hasher),
     Md5(md5::Md5),
     Sha1(sha1::Sha1),
     Sha256(sha2::Sha256),
@@ -45,6 +47,8 @@ impl Digest {
         Self(match algorithm {
             ChecksumAlgorithm::Adler32 => State::Adler32(simd_adler32::Adler32::new()),
             ChecksumAlgorithm::Crc32c => State::Crc32c(0),
+            ChecksumAlgorithm::Crc64Nvme => State::Crc64Nvme(Box::default()),
+            ChecksumAlgorithm::Crc32 => State::Crc32(crc32fast::Hasher::new()),
             ChecksumAlgorithm::Md5 => State::Md5(md5::Md5::new()),
             ChecksumAlgorithm::Sha1 => State::Sha1(sha1::Sha1::new()),
             ChecksumAlgorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
@@ -57,6 +61,8 @@ impl Digest {
         match &mut self.0 {
             State::Adler32(s) => s.write(bytes),
             State::Crc32c(s) => *s = crc32c::crc32c_append(*s, bytes),
+            State::Crc64Nvme(s) => s.write(bytes),
+            State::Crc32(s) => s.update(bytes),
             State::Md5(s) => s.update(bytes),
             State::Sha1(s) => s.update(bytes),
             State::Sha256(s) => s.update(bytes),
@@ -69,6 +75,8 @@ impl Digest {
         match self.0 {
             State::Adler32(s) => format!("{:08x}", s.finish()),
             State::Crc32c(s) => format!("{s:08x}"),
+            State::Crc64Nvme(s) => format!("{:016x}", s.sum64()),
+            State::Crc32(s) => format!("{:08x}", s.finalize()),
             State::Md5(s) => hex(&s.finalize()),
             State::Sha1(s) => hex(&s.finalize()),
             State::Sha256(s) => hex(&s.finalize()),
@@ -164,7 +172,12 @@ impl Sum for Digest {
                 *crc = crc_after_zeros(*crc, count);
                 Ok(count)
             }
-            State::Md5(_) | State::Sha1(_) | State::Sha256(_) | State::Sha512(_) => {
+            State::Crc64Nvme(_)
+            | State::Crc32(_)
+            | State::Md5(_)
+            | State::Sha1(_)
+            | State::Sha256(_)
+            | State::Sha512(_) => {
                 let some = usize::try_from(count).map_or(ZEROS.len(), |n| n.min(ZEROS.len()));
                 self.update(&ZEROS[..some]);
                 Ok(some as u64)
@@ -421,7 +434,7 @@ mod tests {
     }
 
     /// RFC 1321 §A.5, RFC 3174 §7.3, RFC 6234 (FIPS 180-4 examples), RFC 3720 §B.4, Adler-32 of
-    /// "Wikipedia".
+    /// "Wikipedia", check values of CRC-64/NVME and CRC-32/ISO-HDLC.
     #[test]
     fn published_values() {
         use ChecksumAlgorithm as A;
@@ -433,6 +446,10 @@ mod tests {
             (A::Crc32c, b"123456789", "e3069283"),
             (A::Crc32c, &[0; 32], "8a9136aa"),
             (A::Crc32c, &[0xff; 32], "62a8ab43"),
+            (A::Crc64Nvme, b"", "0000000000000000"),
+            (A::Crc64Nvme, b"123456789", "ae8b14860a799888"),
+            (A::Crc32, b"", "00000000"),
+            (A::Crc32, b"123456789", "cbf43926"),
             (A::Md5, b"", "d41d8cd98f00b204e9800998ecf8427e"),
             (A::Md5, abc, "900150983cd24fb0d6963f7d28e17f72"),
             (A::Sha1, b"", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),

@@ -13,6 +13,7 @@ pub mod written;
 
 use std::ops::RangeInclusive;
 
+use godwit_proto::ChecksumAlgorithm;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// What signatures (AWS SigV4) keep as it is.
@@ -24,6 +25,35 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// The same in a path.
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
+
+/// Checksums, their headers, and their elements in descriptions of parts.
+pub const CHECKSUMS: [(ChecksumAlgorithm, &str, &str); 5] = [
+    (
+        ChecksumAlgorithm::Crc32c,
+        "x-amz-checksum-crc32c",
+        "ChecksumCRC32C",
+    ),
+    (
+        ChecksumAlgorithm::Crc64Nvme,
+        "x-amz-checksum-crc64nvme",
+        "ChecksumCRC64NVME",
+    ),
+    (
+        ChecksumAlgorithm::Crc32,
+        "x-amz-checksum-crc32",
+        "ChecksumCRC32",
+    ),
+    (
+        ChecksumAlgorithm::Sha1,
+        "x-amz-checksum-sha1",
+        "ChecksumSHA1",
+    ),
+    (
+        ChecksumAlgorithm::Sha256,
+        "x-amz-checksum-sha256",
+        "ChecksumSHA256",
+    ),
+];
 
 /// Bytes of an object that one PUT sends, at most.
 pub const PUT_BYTES_MAX: u64 = 5 << 30;

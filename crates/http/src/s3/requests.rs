@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use godwit_proto::ChecksumAlgorithm;
 use percent_encoding::percent_decode_str;
 
-use super::{PARTS_MAX, UNRESERVED, answers::Part, encoded_path};
+use super::{CHECKSUMS, PARTS_MAX, UNRESERVED, answers::Part, encoded_path};
 use crate::{
     dav::BadXml,
     target::{BadTarget, decoded},
@@ -21,7 +22,7 @@ pub const XML_BYTES_MAX: usize = 4 << 20;
 pub const DELETE_MAX: usize = 1000;
 
 /// Checksums of a part, beside CRC32C: one of each kind.
-const CHECKSUMS_MAX: usize = 3;
+const CHECKSUMS_MAX: usize = CHECKSUMS.len() - 1;
 
 /// The pairs of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -203,16 +204,7 @@ pub struct CompletingPart {
     /// Its number and tag, and its CRC32C.
     pub part: Part,
     /// Other checksums of it, in base64.
-    pub checksums: Vec<(PartChecksum, String)>,
-}
-
-/// A kind of checksum, beside CRC32C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the name is the documentation
-pub enum PartChecksum {
-    Crc32,
-    Sha1,
-    Sha256,
+    pub checksums: Vec<(ChecksumAlgorithm, String)>,
 }
 
 /// The parts of CompleteMultipartUpload, in ascending order: numbers and tags.
@@ -238,11 +230,12 @@ pub fn read_completing(body: &[u8]) -> Result<Vec<CompletingPart>, BadXml> {
                 }
                 "ETag" => part.tag = document.text()?,
                 "ChecksumCRC32C" => part.crc32c = Some(document.text()?),
-                "ChecksumCRC32" => checksums.push((PartChecksum::Crc32, document.text()?)),
-                "ChecksumSHA1" => checksums.push((PartChecksum::Sha1, document.text()?)),
-                "ChecksumSHA256" => checksums.push((PartChecksum::Sha256, document.text()?)),
-                // One that is not known would count as compared.
-                _ if name.starts_with("Checksum") => return Err(BadXml::Unexpected),
+                name if name.starts_with("Checksum") => {
+                    let known = CHECKSUMS.iter().find(|(_, _, element)| *element == name);
+                    // One that is not known would count as compared.
+                    let (algorithm, ..) = known.ok_or(BadXml::Unexpected)?;
+                    checksums.push((*algorithm, document.text()?));
+                }
                 _ => document.skip()?,
             }
             if checksums.len() > CHECKSUMS_MAX {
@@ -407,10 +400,10 @@ mod tests {
         };
         assert_eq!(
             told("<Other>x</Other><ChecksumSHA256>abc=</ChecksumSHA256>").unwrap(),
-            [(PartChecksum::Sha256, "abc=".to_owned())]
+            [(ChecksumAlgorithm::Sha256, "abc=".to_owned())]
         );
-        assert!(told("<ChecksumCRC64NVME>x</ChecksumCRC64NVME>").is_err());
-        assert!(told(&"<ChecksumSHA1>x</ChecksumSHA1>".repeat(4)).is_err());
+        assert!(told("<ChecksumMD4>x</ChecksumMD4>").is_err());
+        assert!(told(&"<ChecksumSHA1>x</ChecksumSHA1>".repeat(5)).is_err());
         for number in ["0", "10001", "-1", "+1", "x", ""] {
             let body = format!(
                 "<CompleteMultipartUpload><Part><PartNumber>{number}</PartNumber>\

@@ -116,6 +116,11 @@ const PHRASES: &[(&str, FailureKind)] = &[
     ("broken pipe", FailureKind::Transient),
     ("end-of-file was reached", FailureKind::Transient),
     ("an end of file occurred", FailureKind::Transient),
+    // GCT's front end, of a data node that went away.
+    (
+        "ipc failed while attempting to perform request",
+        FailureKind::Transient,
+    ),
     ("no such file", FailureKind::NotFound),
     ("no such directory", FailureKind::NotFound),
     ("not found", FailureKind::NotFound),

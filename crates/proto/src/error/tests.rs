@@ -148,6 +148,11 @@ fn foreign_replies_are_understood() {
                globus_xio: An end of file occurred\nEnd.",
             FailureKind::Transient,
         ),
+        (
+            500,
+            "Command failed. : IPC failed while attempting to perform request\nEnd.",
+            FailureKind::Transient,
+        ),
         (500, "Command failed", FailureKind::Other),
         (500, "Command not supported.", FailureKind::NotSupported),
         (

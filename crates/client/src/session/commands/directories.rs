@@ -301,7 +301,7 @@ impl Session {
         let said = outcome.reply;
         match outcome.result {
             Ok(()) => {}
-            Err(error) if error.refusal() == Some(FailureKind::NotSupported) => {
+            Err(error) if error.is_unsupported() => {
                 return Ok(ListAttempt::NoSuchWay(error));
             }
             // After CWD the server says in these words that the directory is empty. After some

@@ -206,6 +206,35 @@ impl ControlSession {
         checksum_in(reply, doing)
     }
 
+    /// The same by the first of `algorithms`, or, of an object in a bucket, by the first of which
+    /// its service has a value: it tells those that the object was stored with.
+    pub(crate) async fn first_checksum(
+        &mut self,
+        algorithms: &[ChecksumAlgorithm],
+        offset: u64,
+        length: Option<u64>,
+        path: &FtpPath,
+    ) -> Result<(ChecksumAlgorithm, String)> {
+        let [algorithm, others @ ..] = algorithms else {
+            return Err(Error::MissingFeature {
+                endpoint: self.endpoint.name(),
+                feature: "CKSM".to_owned(),
+                consequence: "checksums cannot be had".to_owned(),
+            });
+        };
+        let refused = match self.checksum(*algorithm, offset, length, path).await {
+            Err(error) if self.endpoint.is_bucket() && error.is_unsupported() => error,
+            value => return Ok((*algorithm, value?)),
+        };
+        for algorithm in others {
+            match self.checksum(*algorithm, offset, length, path).await {
+                Err(error) if error.is_unsupported() => {}
+                value => return Ok((*algorithm, value?)),
+            }
+        }
+        Err(refused)
+    }
+
     /// The server's checksums of the leaves of a region, to be asked only where
     /// [`godwit_proto::feature::Features::leaves`] is said.
     pub(crate) async fn leaves(

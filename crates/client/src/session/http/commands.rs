@@ -486,6 +486,8 @@ fn digest_name(algorithm: ChecksumAlgorithm) -> &'static str {
     match algorithm {
         ChecksumAlgorithm::Adler32 => "adler32",
         ChecksumAlgorithm::Crc32c => "crc32c",
+        ChecksumAlgorithm::Crc64Nvme => "crc64nvme",
+        ChecksumAlgorithm::Crc32 => "crc32",
         ChecksumAlgorithm::Md5 => "md5",
         ChecksumAlgorithm::Sha1 => "sha",
         ChecksumAlgorithm::Sha256 => "sha-256",

@@ -5,6 +5,7 @@
 //! of it.
 
 use std::{
+    iter,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +15,7 @@ use std::{
 
 use godwit_engine::storage::{File, digest::Digest};
 use godwit_http::s3::{
-    requests::{CompletingPart, PartChecksum, XML_BYTES_MAX, read_completing},
+    requests::{CompletingPart, XML_BYTES_MAX, read_completing},
     written::Answer,
 };
 use godwit_proto::{ChecksumAlgorithm, error::StorageFailure};
@@ -37,7 +38,7 @@ use super::{
     XML, completed,
     notes::CRC32C,
     object::{begin, check_name, finish},
-    payload::{Payload, base64_of},
+    payload::{ObjectChecksum, Payload, base64_of},
     place::ObjectPlace,
     refused::{NO_UPLOAD, S3Error},
     uploads::{Upload, find, named, part_name, remove},
@@ -65,17 +66,7 @@ pub(super) async fn complete(
         Err(refused) if refused.code == NO_UPLOAD => Err(refused),
         found => Ok(found?),
     };
-    let mut crc32c = None;
-    for (name, value) in body.take_checksums() {
-        match name {
-            "x-amz-checksum-crc32c" => crc32c = Some(value),
-            _ => {
-                return Err(S3Error::not_implemented(&format!(
-                    "{name} of an object in parts"
-                )));
-            }
-        }
-    }
+    let told = body.take_checksums();
     let body = body.whole(XML_BYTES_MAX).await?;
     let parts = read_completing(&body)?;
     let upload = match (upload, completed::answer_of(id, &place.path, &parts)) {
@@ -108,7 +99,7 @@ pub(super) async fn complete(
         upload,
         parts,
         size,
-        crc32c,
+        told,
     };
     let session = Arc::clone(session);
     let mut joining = Joining(tokio::spawn(
@@ -166,8 +157,8 @@ struct Completion {
     parts: Vec<CompletingPart>,
     /// Of the object, where the client tells it.
     size: Option<u64>,
-    /// The same, in hexadecimal digits.
-    crc32c: Option<String>,
+    /// Checksums of the object that the client tells.
+    told: Vec<ObjectChecksum>,
     is_new: bool,
 }
 
@@ -193,7 +184,12 @@ impl Completion {
         // For all parts: one that waited in the middle could fail, and all before it with it.
         let turn = session.long_calls.turn(CallKind::Change).await?;
         let partial = begin(session, place).await?;
-        let mut digest = Digest::new(ChecksumAlgorithm::Crc32c);
+        let others = self.told.iter().map(|told| told.algorithm);
+        let others = others.filter(|of| *of != ChecksumAlgorithm::Crc32c);
+        let algorithms: Vec<_> = iter::once(ChecksumAlgorithm::Crc32c)
+            .chain(others)
+            .collect();
+        let mut digests: Vec<_> = algorithms.iter().map(|of| Digest::new(*of)).collect();
         let mut offset = 0;
         for CompletingPart { part, checksums } in &self.parts {
             let path = named(&self.upload.directory, &part_name(part.number))?;
@@ -213,10 +209,10 @@ impl Completion {
                     return Ok(None);
                 }
                 append(&*file, metadata.size, &*into, offset, stop, &mut |bytes| {
-                    digest.update(bytes);
+                    digests.iter_mut().for_each(|digest| digest.update(bytes));
                     sums.iter_mut().for_each(|sum| sum.update(bytes));
                 })?;
-                Ok(Some((metadata.size, digest, sums)))
+                Ok(Some((metadata.size, digests, sums)))
             });
             let Some((size, gone_on, sums)) = joined.await? else {
                 let text = format!("part {} is not there, or another one", part.number);
@@ -226,7 +222,7 @@ impl Completion {
                 let text = format!("part {} has another checksum", part.number);
                 return Err(S3Error::new(StatusCode::BAD_REQUEST, "InvalidPart", text));
             }
-            digest = gone_on;
+            digests = gone_on;
             offset += size;
             transfer.moved(usize::try_from(size).unwrap_or(usize::MAX));
         }
@@ -238,14 +234,21 @@ impl Completion {
                 text,
             ));
         }
-        let digest = digest.finish();
-        if self.crc32c.as_ref().is_some_and(|told| *told != digest) {
-            let text = format!("the CRC32C of the parts is {}", base64_of(&digest));
-            return Err(S3Error::new(StatusCode::BAD_REQUEST, "BadDigest", text));
+        let digests = digests.into_iter().map(Digest::finish);
+        let found: Vec<_> = algorithms.into_iter().zip(digests).collect();
+        for told in &self.told {
+            let digest = found.iter().find(|(of, _)| *of == told.algorithm);
+            if digest.is_none_or(|(_, digest)| *digest != told.value) {
+                let text = format!("the parts are not those of {}", told.name);
+                return Err(S3Error::new(StatusCode::BAD_REQUEST, "BadDigest", text));
+            }
         }
-        let crc32c = base64_of(&digest);
+        let crc32c = base64_of(&found[0].1);
+        let mut checksums = vec![(CRC32C, crc32c.clone())];
+        let told = self.told.iter().filter(|told| told.name != CRC32C);
+        checksums.extend(told.map(|told| (told.name, base64_of(&told.value))));
         let notes = self.upload.manifest.notes.clone();
-        let notes = notes.with_checksums(&[(CRC32C, crc32c.clone())]);
+        let notes = notes.with_checksums(&checksums);
         let known = finish(session, place, partial, &notes, self.is_new).await?;
         let mut answer = Answer::new("CompleteMultipartUploadResult");
         answer.field("Location", &place.resource());
@@ -268,47 +271,27 @@ impl Completion {
 struct PartSum {
     /// In base64.
     told: String,
-    running: RunningSum,
-}
-
-enum RunningSum {
-    Crc32(crc32fast::Hasher),
-    Of(Box<Digest>),
+    digest: Digest,
 }
 
 impl PartSum {
-    fn of(crc32c: Option<&str>, checksums: &[(PartChecksum, String)]) -> Vec<Self> {
-        let digest = |algorithm| RunningSum::Of(Box::new(Digest::new(algorithm)));
-        let others = checksums.iter().map(|(kind, told)| {
-            let running = match kind {
-                PartChecksum::Crc32 => RunningSum::Crc32(crc32fast::Hasher::new()),
-                PartChecksum::Sha1 => digest(ChecksumAlgorithm::Sha1),
-                PartChecksum::Sha256 => digest(ChecksumAlgorithm::Sha256),
-            };
-            (told.as_str(), running)
-        });
-        let crc32c = crc32c.map(|told| (told, digest(ChecksumAlgorithm::Crc32c)));
+    fn of(crc32c: Option<&str>, checksums: &[(ChecksumAlgorithm, String)]) -> Vec<Self> {
+        let crc32c = crc32c.map(|told| (ChecksumAlgorithm::Crc32c, told));
+        let others = checksums.iter().map(|(of, told)| (*of, told.as_str()));
         let all = crc32c.into_iter().chain(others);
-        let all = all.map(|(told, running)| Self {
+        let all = all.map(|(algorithm, told)| Self {
             told: told.trim().to_owned(),
-            running,
+            digest: Digest::new(algorithm),
         });
         all.collect()
     }
 
     fn update(&mut self, bytes: &[u8]) {
-        match &mut self.running {
-            RunningSum::Crc32(crc32) => crc32.update(bytes),
-            RunningSum::Of(digest) => digest.update(bytes),
-        }
+        self.digest.update(bytes);
     }
 
     fn holds(self) -> bool {
-        let found = match self.running {
-            RunningSum::Crc32(crc32) => format!("{:08x}", crc32.finalize()),
-            RunningSum::Of(digest) => digest.finish(),
-        };
-        base64_of(&found) == self.told
+        base64_of(&self.digest.finish()) == self.told
     }
 }
 

@@ -50,10 +50,11 @@ const XML: &str = "application/xml";
 
 /// Headers that are here, and others whose meaning nothing is lost without: what they ask for is
 /// what this server does in any case, or no client relies on it.
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 22] = [
     "x-amz-checksum-algorithm",
     "x-amz-checksum-crc32",
     "x-amz-checksum-crc32c",
+    "x-amz-checksum-crc64nvme",
     "x-amz-checksum-mode",
     "x-amz-checksum-sha1",
     "x-amz-checksum-sha256",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use godwit_engine::storage::digest::Digest;
 use godwit_http::s3::{
+    CHECKSUMS,
     chunked::{BadChunk, Chunks, Streaming},
     signing::{UNSIGNED_PAYLOAD, Verified, hex},
 };
@@ -38,31 +39,25 @@ pub(super) struct Payload<'a> {
     length: Option<u64>,
     got: u64,
     told: Vec<ToldChecksum>,
-    /// A running CRC32, where one is told.
-    crc32: Option<crc32fast::Hasher>,
 }
 
 /// A checksum that the client tells.
 struct ToldChecksum {
-    sum: Sum,
+    algorithm: ChecksumAlgorithm,
     /// Header that it came by, or will come by behind the body.
     name: &'static str,
     /// In small hexadecimal digits; `None`: it comes behind the body.
     value: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sum {
-    Crc32,
-    Of(ChecksumAlgorithm),
+/// A checksum of a whole object, as the client tells it.
+pub(super) struct ObjectChecksum {
+    pub(super) algorithm: ChecksumAlgorithm,
+    /// Its header.
+    pub(super) name: &'static str,
+    /// In small hexadecimal digits.
+    pub(super) value: String,
 }
-
-const CHECKSUMS: [(&str, Sum); 4] = [
-    ("x-amz-checksum-crc32", Sum::Crc32),
-    ("x-amz-checksum-crc32c", Sum::Of(ChecksumAlgorithm::Crc32c)),
-    ("x-amz-checksum-sha1", Sum::Of(ChecksumAlgorithm::Sha1)),
-    ("x-amz-checksum-sha256", Sum::Of(ChecksumAlgorithm::Sha256)),
-];
 
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 const CONTENT_MD5: &str = "content-md5";
@@ -102,7 +97,7 @@ impl<'a> Payload<'a> {
                     return Err(S3Error::argument(text));
                 }
                 told.push(ToldChecksum {
-                    sum: Sum::Of(ChecksumAlgorithm::Sha256),
+                    algorithm: ChecksumAlgorithm::Sha256,
                     name: CONTENT_SHA256,
                     value: Some(payload.to_ascii_lowercase()),
                 });
@@ -112,7 +107,6 @@ impl<'a> Payload<'a> {
         if chunks.is_none() && told.iter().any(|told| told.value.is_none()) {
             return Err(S3Error::argument("x-amz-trailer needs a body in chunks"));
         }
-        let has_crc32 = told.iter().any(|told| told.sum == Sum::Crc32);
         Ok(Self {
             body,
             limit,
@@ -121,22 +115,26 @@ impl<'a> Payload<'a> {
             length,
             got: 0,
             told,
-            crc32: has_crc32.then(crc32fast::Hasher::new),
         })
     }
 
     /// Takes the checksums that are told of an object, where that is not the body, from those that
-    /// the body is compared with: names of headers, and values in hexadecimal digits.
-    pub(super) fn take_checksums(&mut self) -> Vec<(&'static str, String)> {
+    /// the body is compared with.
+    pub(super) fn take_checksums(&mut self) -> Vec<ObjectChecksum> {
         let of_object = |told: &ToldChecksum| told.name.starts_with("x-amz-checksum-");
         let (of_object, of_body) = std::mem::take(&mut self.told)
             .into_iter()
             .partition::<Vec<_>, _>(of_object);
         self.told = of_body;
-        self.crc32 = None;
         let known = of_object.into_iter();
         known
-            .filter_map(|told| Some((told.name, told.value?)))
+            .filter_map(|told| {
+                Some(ObjectChecksum {
+                    algorithm: told.algorithm,
+                    name: told.name,
+                    value: told.value?,
+                })
+            })
             .collect()
     }
 
@@ -147,12 +145,7 @@ impl<'a> Payload<'a> {
 
     /// Checksums that have to be computed of its bytes.
     pub(super) fn algorithms(&self) -> Vec<ChecksumAlgorithm> {
-        let of = self.told.iter().map(|told| told.sum);
-        of.filter_map(|sum| match sum {
-            Sum::Crc32 => None,
-            Sum::Of(algorithm) => Some(algorithm),
-        })
-        .collect()
+        self.told.iter().map(|told| told.algorithm).collect()
     }
 
     /// The next bytes. `None`: there are no more, and what has come is of the length that was said.
@@ -184,9 +177,6 @@ impl<'a> Payload<'a> {
             if self.length.is_some_and(|length| self.got > length) {
                 return Err(incomplete());
             }
-            if let Some(crc32) = &mut self.crc32 {
-                crc32.update(&taken);
-            }
             return Ok(Some(taken));
         }
     }
@@ -212,18 +202,10 @@ impl<'a> Payload<'a> {
         &mut self,
         found: &[(ChecksumAlgorithm, String)],
     ) -> Result<Vec<(&'static str, String)>, S3Error> {
-        let crc32 = self
-            .crc32
-            .take()
-            .map(|crc32| format!("{:08x}", crc32.finalize()));
         let mut held = Vec::new();
         for told in &self.told {
-            let found = match told.sum {
-                Sum::Crc32 => crc32.as_ref(),
-                Sum::Of(algorithm) => (found.iter())
-                    .find(|(of, _)| *of == algorithm)
-                    .map(|(_, value)| value),
-            };
+            let found = found.iter().find(|(of, _)| *of == told.algorithm);
+            let found = found.map(|(_, value)| value);
             if found.is_none() || found != told.value.as_ref() {
                 let code = match told.name {
                     CONTENT_SHA256 => "XAmzContentSHA256Mismatch",
@@ -306,16 +288,20 @@ fn told(headers: &HeaderMap) -> Result<Vec<ToldChecksum>, S3Error> {
         let value = value.to_str().ok().and_then(hex_of);
         let value = value.filter(|hex| hex.len() == 32);
         told.push(ToldChecksum {
-            sum: Sum::Of(ChecksumAlgorithm::Md5),
+            algorithm: ChecksumAlgorithm::Md5,
             name: CONTENT_MD5,
             value: Some(value.ok_or_else(|| bad_digest("Content-MD5 is none"))?),
         });
     }
-    for (name, sum) in CHECKSUMS {
+    for (algorithm, name, _) in CHECKSUMS {
         if let Some(value) = headers.get(name) {
             let value = value.to_str().ok().and_then(hex_of);
             let value = Some(value.ok_or_else(|| bad_digest(name))?);
-            told.push(ToldChecksum { sum, name, value });
+            told.push(ToldChecksum {
+                algorithm,
+                name,
+                value,
+            });
         }
     }
     for trailer in headers.get_all("x-amz-trailer") {
@@ -323,15 +309,15 @@ fn told(headers: &HeaderMap) -> Result<Vec<ToldChecksum>, S3Error> {
         for trailer in names.map(str::trim) {
             let known = CHECKSUMS
                 .iter()
-                .find(|(name, _)| name.eq_ignore_ascii_case(trailer));
-            let Some((name, sum)) = known else {
+                .find(|(_, name, _)| name.eq_ignore_ascii_case(trailer));
+            let Some((algorithm, name, _)) = known else {
                 return Err(S3Error::not_implemented(&format!("the trailer {trailer}")));
             };
             if told.iter().any(|told| told.name == *name) {
                 return Err(S3Error::argument("a checksum is told twice"));
             }
             told.push(ToldChecksum {
-                sum: *sum,
+                algorithm: *algorithm,
                 name,
                 value: None,
             });
@@ -348,7 +334,7 @@ fn hex_of(text: &str) -> Option<String> {
 
 /// The header of a checksum that is known here.
 pub(super) fn checksum_header(name: &str) -> Option<&'static str> {
-    let mut headers = CHECKSUMS.iter().map(|(header, _)| *header);
+    let mut headers = CHECKSUMS.iter().map(|(_, header, _)| *header);
     headers.find(|header| *header == name)
 }
 

@@ -86,16 +86,13 @@ fn checksums_are_compared_before_an_object_gets_its_name() {
         "content-md5: eB5eJF1ptWaXm4bijSPyxg==\r\n",
         "x-amz-checksum-crc32c: AAAAAA==\r\n",
         "x-amz-checksum-crc32: AAAAAA==\r\n",
+        "x-amz-checksum-crc64nvme: AAAAAAAAAAA=\r\n",
         "x-amz-checksum-sha256: AAAA\r\n",
     ] {
         refused(put(head), 400, "BadDigest");
     }
     refused(put("content-md5: x\r\n"), 400, "InvalidDigest");
-    refused(
-        put("x-amz-checksum-crc64nvme: AAAAAAAAAAA=\r\n"),
-        501,
-        "NotImplemented",
-    );
+    refused(put("x-amz-checksum-md4: AAAA\r\n"), 501, "NotImplemented");
     let other = Ask {
         payload: hex(&sha256(b"0123456788")),
         ..Ask::new("PUT", "/b/f").body(b"0123456789")
@@ -110,6 +107,9 @@ fn checksums_are_compared_before_an_object_gets_its_name() {
     put("content-md5: eB5eJF1ptWaXm4bijSPyxw==\r\n").is(200);
     let crc = put("x-amz-checksum-crc32: poTHxg==\r\n").is(200);
     assert_eq!(crc.header("x-amz-checksum-crc32"), "poTHxg==");
+    put("x-amz-checksum-crc64nvme: Ffmx7kz9nB0=\r\n").is(200);
+    let told = door.ask("HEAD", "/b/f", "x-amz-checksum-mode: ENABLED\r\n", b"");
+    assert_eq!(told.header("x-amz-checksum-crc64nvme"), "Ffmx7kz9nB0=");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Uploads in parts.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use godwit_engine::storage::digest::Digest;
 use godwit_http::s3::answers::{Made, PartsPage, UploadsPage, completing};
+use godwit_proto::ChecksumAlgorithm;
 use openssl::sha::sha256;
 
 use super::{Door, begun, refused};
@@ -73,12 +75,13 @@ fn parts_become_an_object_when_all_are_there() {
             body.as_bytes(),
         )
     };
-    for element in ["ChecksumCRC32", "ChecksumSHA1", "ChecksumSHA256"] {
+    for kind in ["CRC32", "CRC64NVME", "SHA1", "SHA256"] {
+        let element = &format!("Checksum{kind}");
         refused(told(element, "AAAAAA=="), 400, "InvalidPart");
     }
     let sum = STANDARD.encode(sha256(&content[..600_000]));
     refused(told("ChecksumSHA256", &sum), 400, "InvalidRequest");
-    refused(told("ChecksumCRC64NVME", ""), 400, "MalformedXML");
+    refused(told("ChecksumMD4", ""), 400, "MalformedXML");
     let backwards: Vec<_> = parts.iter().rev().cloned().collect();
     refused(complete(&backwards, ""), 400, "InvalidPartOrder");
     refused(complete(&[], ""), 400, "MalformedXML");
@@ -86,12 +89,23 @@ fn parts_become_an_object_when_all_are_there() {
     refused(complete(&parts, size), 400, "InvalidRequest");
     let sum = "x-amz-checksum-crc32c: AAAAAA==\r\n";
     refused(complete(&parts, sum), 400, "BadDigest");
+    let nvme = |digest: &str| {
+        let bytes = u64::from_str_radix(digest, 16).unwrap().to_be_bytes();
+        let sum = STANDARD.encode(bytes);
+        format!("x-amz-checksum-crc64nvme: {sum}\r\n")
+    };
+    refused(complete(&parts, &nvme("0")), 400, "BadDigest");
     // Nothing of what failed is there.
     eventually("no partial file", || {
         !door.server().path("b/d").exists() || names(&door.site, "b/d").is_empty()
     });
     refused(door.ask("GET", "/b/d/f", "", b""), 404, "NoSuchKey");
-    let answer = complete(&parts, "").is(200).text();
+    let mut digest = Digest::new(ChecksumAlgorithm::Crc64Nvme);
+    digest.update(&content);
+    let sum = nvme(&digest.finish());
+    let answer = complete(&parts, &sum).is(200).text();
+    let head = door.ask("HEAD", "/b/d/f", "x-amz-checksum-mode: ENABLED\r\n", b"");
+    assert!(sum.contains(head.header("x-amz-checksum-crc64nvme")));
     let made = Made::read(answer.as_bytes()).unwrap().unwrap();
     assert!(made.crc32c.is_some());
     assert!(door.server().read("b/d/f") == content);

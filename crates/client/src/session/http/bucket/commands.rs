@@ -462,8 +462,13 @@ impl HttpControl {
                 sums
             }
         };
-        let sum = sums.of(algorithm);
-        Ok(sum.map_or_else(untold, |sum| reply(213, &sum)))
+        let Some(sum) = sums.of(algorithm) else {
+            // Another one is asked for next.
+            let bucket = self.bucket()?;
+            bucket.sums.keep(&bucket.target(path), sums);
+            return Ok(untold());
+        };
+        Ok(reply(213, &sum))
     }
 }
 

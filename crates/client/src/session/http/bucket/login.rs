@@ -6,9 +6,10 @@ use std::{
     time::Instant,
 };
 
+use godwit_http::s3::CHECKSUMS;
 use godwit_http_client::{Method, Request, Scheme, StatusCode};
 use godwit_proto::{
-    ChecksumAlgorithm, Reply, feature::Features, odd_bytes::OddBytes, pi::transfer::ServerState,
+    Reply, feature::Features, odd_bytes::OddBytes, pi::transfer::ServerState,
     security::MinProtection,
 };
 
@@ -236,11 +237,7 @@ fn features() -> Features {
         mdtm: true,
         mlst: true,
         utf8: true,
-        checksums: vec![
-            ChecksumAlgorithm::Crc32c,
-            ChecksumAlgorithm::Sha1,
-            ChecksumAlgorithm::Sha256,
-        ],
+        checksums: CHECKSUMS.map(|(algorithm, ..)| algorithm).to_vec(),
         ..Features::default()
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use godwit_http::s3::CHECKSUMS;
 use godwit_http_client::Answer;
 use godwit_proto::ChecksumAlgorithm;
 use parking_lot::Mutex;
@@ -45,7 +46,7 @@ impl<T> AnswerCache<T> {
 }
 
 /// The checksums of all bytes of an object, as its service computed them.
-pub(in crate::session::http) struct ObjectSums([(ChecksumAlgorithm, Option<Vec<u8>>); 3]);
+pub(in crate::session::http) struct ObjectSums([(ChecksumAlgorithm, Option<Vec<u8>>); 5]);
 
 impl ObjectSums {
     /// What a service has of an object that came in parts may be a checksum of their checksums,
@@ -57,17 +58,12 @@ impl ObjectSums {
             Some(kind) => kind == "FULL_OBJECT",
             None => !tag.contains('-'),
         };
-        let read = |algorithm, name| {
+        Self(CHECKSUMS.map(|(algorithm, name, _)| {
             let value = answer.header(name).filter(|_| is_whole);
             // One of parts ends in their number, and is no base64.
             let value = value.and_then(|value| STANDARD.decode(value).ok());
             (algorithm, value)
-        };
-        Self([
-            read(ChecksumAlgorithm::Crc32c, "x-amz-checksum-crc32c"),
-            read(ChecksumAlgorithm::Sha1, "x-amz-checksum-sha1"),
-            read(ChecksumAlgorithm::Sha256, "x-amz-checksum-sha256"),
-        ])
+        }))
     }
 
     /// In hexadecimal digits.
@@ -79,9 +75,6 @@ impl ObjectSums {
 
     /// Whether services tell such sums at all.
     pub(super) fn may_have(algorithm: ChecksumAlgorithm) -> bool {
-        matches!(
-            algorithm,
-            ChecksumAlgorithm::Crc32c | ChecksumAlgorithm::Sha1 | ChecksumAlgorithm::Sha256
-        )
+        CHECKSUMS.iter().any(|(known, ..)| *known == algorithm)
     }
 }
