@@ -15,6 +15,9 @@ use crate::service_load::{Account, Agent, LoadedService, Tally, job_lines, work}
 /// More units of one file a second than pass.
 const UNITS_RATE_MAX: u64 = 2000;
 
+/// The first results come within it, also on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
 /// Starts agents; they end when the tally says so.
 pub(super) fn start(
     accounts: &[Account],
@@ -58,8 +61,13 @@ pub(super) async fn rate(site: &LoadedService, size: &ServiceSize, bytes: u64) -
     let accounts = site.accounts("agent", count).await?;
     let skip = site.steps(0).len();
     let agents = start(&accounts, site, 16, Duration::ZERO);
-    sleep(Duration::from_secs(1)).await;
     let tally = Arc::clone(&agents.tally);
+    let started = Instant::now();
+    let is_under_way = || Tally::of(&tally.grants) > 0 && Tally::of(&tally.files) > 0;
+    sleep(Duration::from_secs(1)).await;
+    while !is_under_way() && started.elapsed() < START_LIMIT {
+        sleep(Duration::from_millis(50)).await;
+    }
     let counts = || {
         let Tally {
             grants,
