@@ -233,8 +233,8 @@ impl Simulation {
         }
     }
 
-    /// Packets that the socket of a flow takes now: as in Linux, it holds as many that were not sent
-    /// as the congestion window lets be under way.
+    /// Packets that the socket of a flow takes now: as in Linux, it holds as many that were not
+    /// sent as the congestion window lets be under way.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

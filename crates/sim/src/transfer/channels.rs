@@ -1,6 +1,6 @@
 //! The channels of a transfer: flows that join and retire.
 
-use super::{Look, hosts::EndTimes};
+use super::{Look, end_times::EndTimes};
 use crate::{
     FlowConfig, FlowId, Simulation, Supply,
     network::Route,

@@ -13,6 +13,7 @@
 
 mod channels;
 mod chunks;
+mod end_times;
 mod epoch;
 mod hosts;
 mod live;

@@ -79,13 +79,14 @@ pub(in crate::simulate) fn write(text: &mut String, result: &LimitsResult) -> Ve
         let _ = writeln!(text, "- **{}**: {how}.", kind.as_str());
     }
     text.push_str(
-        "\nRate, round trip and queue (5 % to two bandwidth-delay products) are drawn in all cases. \
-         Whatever is not the limit of an end, and a cap in half of the cases, allows 2 to 20 times \
-         as much: as the limit where it is at an end, as the path's rate otherwise. A sending \
-         client sees its own movers and TCP; a receiving one its own movers, and what `godwitd` \
-         reports of its movers and of TCP. Storage reads ahead and writes behind as the page cache \
-         does, so that a mover sleeps in it only where it is too slow. An upload to slow storage is \
-         not among the cases: no server reports its storage to a sender, who sees full windows.\n\n",
+        "\nRate, round trip and queue (5 % to two bandwidth-delay products) are drawn in all \
+         cases. Whatever is not the limit of an end, and a cap in half of the cases, allows 2 \
+         to 20 times as much: as the limit where it is at an end, as the path's rate \
+         otherwise. A sending client sees its own movers and TCP; a receiving one its own \
+         movers, and what `godwitd` reports of its movers and of TCP. Storage reads ahead and \
+         writes behind as the page cache does, so that a mover sleeps in it only where it is \
+         too slow. An upload to slow storage is not among the cases: no server reports its \
+         storage to a sender, who sees full windows.\n\n",
     );
     wrong(text, result);
     Vec::new()
