@@ -9,12 +9,14 @@
 //!   `?`. It describes files by `iscollection` alone, has neither `ETag` nor `Last-Modified`, and
 //!   moves over what is there whatever `Overwrite` says.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::grid::{Grid, OPENSSL, USER};
@@ -132,9 +134,11 @@ fn plugin(name: &str, package: &str) -> Result<(), Missing> {
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct WebdavServer {
-    process: Process,
+    process: Mutex<Process>,
     addr: SocketAddr,
     folder: TempDir,
+    program: OsString,
+    arguments: Vec<OsString>,
 }
 
 impl WebdavServer {
@@ -172,13 +176,36 @@ impl WebdavServer {
             Kind::Xrootd => own.xrootd(addr, grid, issuer)?,
         };
         command.current_dir(folder.path());
+        let program = command.get_program().to_owned();
+        let arguments = command.get_args().map(ToOwned::to_owned).collect();
         let mut process = Process::spawn(command, Options::default())?;
         process.await_listening(addr, Process::log)?;
         Ok(Self {
-            process,
+            process: Mutex::new(process),
             addr,
             folder,
+            program,
+            arguments,
         })
+    }
+
+    /// Starts it again if it has ended by itself; whether it had.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_again_if_ended(&self) -> Result<bool, Error> {
+        let mut process = self.process.lock();
+        if process.is_running()? {
+            return Ok(false);
+        }
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .current_dir(self.folder.path());
+        let mut again = Process::spawn(command, Options::default())?;
+        again.await_listening(self.addr, Process::log)?;
+        *process = again;
+        Ok(true)
     }
 
     /// The URL of a path.
@@ -199,7 +226,7 @@ impl WebdavServer {
 
     /// What it printed so far.
     pub fn log(&self) -> String {
-        self.process.log()
+        self.process.lock().log()
     }
 }
 
