@@ -173,6 +173,20 @@ fn panel(results: &Results, title: String, groups: &[&Group<'_>], heights: &[f64
         }
     }
     for line in &lines {
+        let index = names.iter().position(|name| *name == line.variant);
+        let points = line.groups.iter().filter_map(|group| {
+            let simulated = group.simulated(|run| run.goodput_bps / 1e6)?;
+            Some(Point::at(group.cell.x(axis)?, simulated.median))
+        });
+        let points: Vec<Point> = points.collect();
+        if !points.is_empty() {
+            series.push(Series {
+                label: "simulated".to_owned(),
+                colour: index.filter(|_| colour_by_variant),
+                look: Look::Computed(curves.len()),
+                points,
+            });
+        }
         let first = line.groups[0];
         // Where each method has a panel of its own, shapes have nothing to tell.
         let shape = if by_method { method_number(first) } else { 0 };

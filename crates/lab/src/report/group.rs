@@ -3,7 +3,7 @@
 use godwit_tune::model::analytic::{self, AptModel};
 
 use crate::judge;
-use crate::runner::{Results, Run, RunOutcome};
+use crate::runner::{Results, Run, RunOutcome, Simulated};
 use crate::scenario::{Cell, Facet, Method, Scenario, Theory, Window};
 use crate::stats::{self, Summary};
 
@@ -88,6 +88,12 @@ impl Group<'_> {
         Summary::of(&values)
     }
 
+    /// Of any figure of the same runs in the simulator; `None` where they were not simulated.
+    pub(super) fn simulated(&self, of: impl Fn(&Simulated) -> f64) -> Option<Summary> {
+        let simulated = self.used().filter_map(|outcome| outcome.simulated.as_ref());
+        Summary::of(&simulated.map(of).collect::<Vec<_>>())
+    }
+
     /// Runs whose path was not the one asked for.
     pub(super) fn unfaithful(&self) -> usize {
         self.runs.iter().filter(|run| !run.is_faithful()).count()
@@ -162,6 +168,8 @@ pub(super) fn curves(results: &Results) -> Vec<Curve> {
         .filter_map(|theory| {
             let (label, kind) = match theory {
                 Theory::Response => ("theory".to_owned(), Kind::Response),
+                // It has values where runs are, and nowhere else.
+                Theory::Simulation => return None,
                 Theory::Apt {
                     window: Window::Size(size),
                 } => (

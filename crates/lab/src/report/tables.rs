@@ -9,7 +9,7 @@ use super::verdict::{Met, beside, verdicts};
 use crate::load::Sharing;
 use crate::runner::{Environment, Results, RunOutcome};
 use crate::scenario::Facet;
-use crate::stats;
+use crate::stats::{self, Summary};
 
 /// A table; cells may hold line ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,7 @@ pub(super) fn tables(results: &Results, groups: &[Group<'_>]) -> Vec<Table> {
         paper(results, groups),
         expectations(results, groups),
         judgements(results, groups),
+        simulations(groups),
         measurements(results, groups),
     ];
     all.retain(|table| !table.rows.is_empty());
@@ -144,6 +145,45 @@ pub(super) fn judgements(results: &Results, groups: &[Group<'_>]) -> Table {
         kind: Kind::Figures,
         head,
         rows,
+    }
+}
+
+/// Kernels beside the simulator.
+fn simulations(groups: &[Group<'_>]) -> Table {
+    let facets = varying(groups);
+    let mut head = place_head(&facets);
+    head.extend([
+        "N",
+        "kernel, Mbit/s",
+        "simulator, Mbit/s",
+        "kernel over simulator",
+        "kernel resent, %",
+        "simulator resent, %",
+    ]);
+    let rows = groups.iter().filter_map(|group| {
+        let (here, there) = (group.goodput()?, group.simulated(|run| run.goodput_bps / 1e6)?);
+        let again = group.summary(|run| run.sender.retransmitted() * 100.0)?;
+        let simulated_again = group.simulated(|run| run.retransmitted * 100.0)?;
+        let range = |of: &Summary| {
+            let (median, min, max) = (short(of.median), short(of.min), short(of.max));
+            format!("{median} ({min} – {max})")
+        };
+        let mut row = place(group, &facets);
+        row.extend([
+            group.cell.channels.to_string(),
+            range(&here),
+            range(&there),
+            format!("{:.3}", here.median / there.median),
+            short(again.mean),
+            short(simulated_again.mean),
+        ]);
+        Some(row)
+    });
+    Table {
+        title: "The kernel and the simulator",
+        kind: Kind::Figures,
+        head,
+        rows: rows.collect(),
     }
 }
 

@@ -6,7 +6,10 @@ use super::format::{seconds, short};
 use super::group::{Group, best, curves, varying};
 use super::judged::{Judged, judged};
 use crate::runner::Results;
-use crate::scenario::{Expectation, Facet, PaperValue, Quantity};
+use crate::scenario::{Expectation, Facet, PaperValue, Quantity, Theory};
+
+/// Shares of what is sent again below this one are too rare to be counted in seconds.
+const RARE: f64 = 1e-4;
 
 /// Whether something that was expected came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,7 @@ fn verdict(results: &Results, groups: &[Group<'_>], expect: &Expectation) -> Exp
             of_links(results, &ours, expect),
             linear(&ours, expect),
             near_theory(results, &ours, expect),
+            retransmitted(&ours, expect),
         ];
         let of_method = |judged: &&Judged<'_>| {
             judged.group.method.name == method.name && judged.group.cell.is_at(&expect.at)
@@ -153,27 +157,54 @@ fn near_theory(
 ) -> Option<(bool, String)> {
     let factor = expect.theory_factor?;
     let curves = curves(results);
-    let curve = curves.first()?;
-    let worst = (groups.iter())
-        .filter(|group| !group.method.is_tuned())
-        .filter_map(|group| {
-            let measured = group.goodput()?.median;
+    let theory = |group: &Group<'_>| match results.scenario.theory.first()? {
+        Theory::Simulation => Some(group.simulated(|run| run.goodput_bps / 1e6)?.median),
+        _ => {
             let channels = f64::from(group.cell.channels);
-            let ratio = measured / curve.goodput(&results.scenario, &group.cell, channels);
-            Some((ratio, group))
-        })
-        .max_by(|a, b| a.0.ln().abs().total_cmp(&b.0.ln().abs()))?;
-    let (ratio, group) = worst;
+            let curve = curves.first()?;
+            Some(curve.goodput(&results.scenario, &group.cell, channels))
+        }
+    };
+    let ratios = (groups.iter())
+        .filter(|group| !group.method.is_tuned())
+        .filter_map(|group| Some((group.goodput()?.median / theory(group)?, *group)));
+    within(factor, "theory", ratios)
+}
+
+/// Whether as much is sent again as in the simulator, and the largest factor between them.
+fn retransmitted(groups: &[&Group<'_>], expect: &Expectation) -> Option<(bool, String)> {
+    let factor = expect.retransmitted_factor?;
+    let ratios = (groups.iter()).filter_map(|group| {
+        let here = group.summary(|run| run.sender.retransmitted())?.mean;
+        let simulated = group.simulated(|run| run.retransmitted)?.mean;
+        Some((here.max(RARE) / simulated.max(RARE), *group))
+    });
+    within(factor, "what the simulator sends again", ratios)
+}
+
+/// Whether all ratios lie within a factor, how many do, and the farthest.
+fn within<'a>(
+    factor: f64,
+    of: &str,
+    ratios: impl Iterator<Item = (f64, &'a Group<'a>)>,
+) -> Option<(bool, String)> {
+    let ratios: Vec<_> = ratios.collect();
+    let is_within = |ratio: f64| ratio.ln().abs() <= factor.ln();
+    let count = ratios.iter().filter(|(ratio, _)| is_within(*ratio)).count();
+    let farthest = ratios.iter().max_by(|a, b| a.0.ln().abs().total_cmp(&b.0.ln().abs()));
+    let (ratio, group) = farthest?;
     let cell = &group.cell;
     let text = format!(
-        "farthest is {} of theory ({}, loss {}, RTT {:.0} ms, N = {})",
-        short(ratio),
+        "{count} of {} cells; farthest is {} of {of} ({}, {}, loss {}, RTT {:.0} ms, N = {})",
+        ratios.len(),
+        short(*ratio),
         cell.congestion_control,
+        cell.rate,
         cell.loss,
         cell.rtt_s() * 1e3,
         cell.channels
     );
-    Some((ratio.ln().abs() <= factor.ln(), text))
+    Some((is_within(*ratio), text))
 }
 
 /// What of a judgement an expectation asks for: whether it holds, and what was seen.

@@ -11,6 +11,7 @@ use super::loads::Loads;
 use super::payload::{FileSet, Payload, SourceFile};
 use super::record::{Fidelity, RunOutcome};
 use super::sample::Sample;
+use super::simulated::simulate;
 use super::transfer::Transfer;
 use super::watch::{SenderSeries, Watch};
 use crate::network::{self, Network};
@@ -89,11 +90,13 @@ impl Job<'_> {
             node_ends: scenario.node_ends(self.cell),
             samples,
         };
-        match self.payload {
+        let mut outcome = match self.payload {
             Payload::Endless => run.stream(),
             Payload::File(file) => run.file(file),
             Payload::Files(set) => run.files(set),
-        }
+        }?;
+        outcome.simulated = simulate(scenario, method, self.cell, self.seed)?;
+        Ok(outcome)
     }
 }
 
@@ -376,6 +379,7 @@ impl Measurement<'_> {
             sharing: self.loads.sharing(),
             fidelity,
             evolution: None,
+            simulated: None,
         }
     }
 

@@ -39,6 +39,7 @@ mod payload;
 mod record;
 mod sample;
 mod serving;
+mod simulated;
 mod transfer;
 mod watch;
 
@@ -51,6 +52,7 @@ pub use evolution::{Choice, Course, Evolution};
 pub use output::{RUNS_FILE, Results, SCENARIO_FILE, read};
 pub use record::{Fidelity, Run, RunOutcome, Sender};
 pub use sample::Sample;
+pub use simulated::Simulated;
 
 use crate::file_error::FileError;
 use crate::netns;
@@ -140,6 +142,9 @@ pub enum RunError {
         /// What is wrong.
         reason: String,
     },
+    /// The simulator cannot take the path.
+    #[error("simulate the path: {0}")]
+    Simulation(#[from] godwit_sim::network::InvalidTopology),
     /// The scenario beside results cannot be used.
     #[error(transparent)]
     Scenario(#[from] crate::scenario::ScenarioError),

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::evolution::Evolution;
+use super::simulated::Simulated;
 use crate::emulator::Report;
 use crate::load::Sharing;
 use crate::path::Counters;
@@ -103,6 +104,9 @@ pub struct RunOutcome {
     /// All of it against time, where a method is seen evolving.
     #[serde(default)]
     pub evolution: Option<Evolution>,
+    /// The same run in the packet simulator, where the scenario asks for it.
+    #[serde(default)]
+    pub simulated: Option<Simulated>,
 }
 
 /// What the kernel of the sending host saw of the data connections.

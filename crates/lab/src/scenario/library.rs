@@ -56,5 +56,6 @@ pub const LIBRARY: &[Embedded] = library![
     "striping/scaling",
     "striping/skew",
     "striping/node-loss",
+    "sim/reality",
     "third-party/lan",
 ];

@@ -62,7 +62,7 @@ pub use format::{
 };
 pub use library::{Embedded, LIBRARY};
 pub use network::CLIENT_HOST;
-pub(crate) use network::whole;
+pub(crate) use network::{DATA_ENDS, whole};
 pub use quantity::{QueueLength, Rate, Share, Size, Time};
 pub use striped::node_host;
 

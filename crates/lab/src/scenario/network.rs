@@ -12,7 +12,10 @@ use crate::path::{
     Alteration, CrossTraffic, Discipline, Loss, PathConfig, Queue, QueueLimit, RedConfig,
 };
 
-/// The way of the data, by the names of [`NetworkConfig::sides`].
+/// Sites that data goes between, by the names of [`NetworkConfig::sides`].
+pub(crate) const DATA_ENDS: [&str; 2] = ["left", "right"];
+
+/// The way of the data.
 pub(super) const DATA_LINK: &str = "left>right";
 
 /// The way back.

@@ -188,6 +188,8 @@ mod tests {
             at_s: n as f64 * 0.05,
             bytes: 1000 * n - if n > 60 { 10_000 } else { 0 },
             channels: 1,
+            sent: 0,
+            retransmitted: 0,
         });
         let course = Course {
             looks: looks.collect(),

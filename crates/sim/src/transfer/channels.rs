@@ -181,6 +181,8 @@ impl Sums {
             at_s: self.at_s(),
             bytes: self.bytes,
             channels: self.channels,
+            sent: self.sent,
+            retransmitted: self.retransmitted,
         }
     }
 }

@@ -52,22 +52,39 @@ pub struct Look {
     pub bytes: u64,
     /// Channels that may send.
     pub channels: u32,
+    /// Packets sent until then, retransmissions included.
+    pub sent: u64,
+    /// Packets sent again until then.
+    pub retransmitted: u64,
 }
 
 impl Course {
     /// Goodput between two moments, bit/s, by the looks nearest to them.
     #[allow(clippy::cast_precision_loss, reason = "bytes of a simulation")]
     pub fn goodput_bps(&self, from_s: f64, to_s: f64) -> f64 {
-        let at = |s: f64| {
-            let index = self.looks.partition_point(|look| look.at_s < s - 1e-9);
-            self.looks.get(index).or(self.looks.last())
-        };
-        match (at(from_s), at(to_s)) {
+        match (self.at(from_s), self.at(to_s)) {
             (Some(from), Some(to)) if to.at_s > from.at_s => {
                 to.bytes.saturating_sub(from.bytes) as f64 * 8.0 / (to.at_s - from.at_s)
             }
             _ => 0.0,
         }
+    }
+
+    /// Packets sent again over packets sent between two moments, `0..=1`, by the same looks.
+    #[allow(clippy::cast_precision_loss, reason = "packets of a simulation")]
+    pub fn retransmitted_ratio(&self, from_s: f64, to_s: f64) -> f64 {
+        match (self.at(from_s), self.at(to_s)) {
+            (Some(from), Some(to)) if to.sent > from.sent => {
+                (to.retransmitted - from.retransmitted) as f64 / (to.sent - from.sent) as f64
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// The first look from `s` on, or the last.
+    fn at(&self, s: f64) -> Option<&Look> {
+        let index = self.looks.partition_point(|look| look.at_s < s - 1e-9);
+        self.looks.get(index).or(self.looks.last())
     }
 
     /// Mean number of channels between two moments.

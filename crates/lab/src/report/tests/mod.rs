@@ -66,6 +66,7 @@ fn outcome(goodput_bps: f64) -> RunOutcome {
             ..Fidelity::default()
         },
         evolution: None,
+        simulated: None,
     }
 }
 

@@ -191,9 +191,15 @@ impl Scenario {
             self.check_expectation(index, expectation)?;
         }
         for (index, theory) in self.theory.iter().enumerate() {
+            let field = format!("theory[{index}].kind");
             if matches!(theory, Theory::Apt { .. }) && self.figure.x == X::Method {
-                let field = format!("theory[{index}].kind");
                 return Err(Invalid::new(field, "needs an axis to be drawn over"));
+            }
+            if *theory == Theory::Simulation
+                && let Some(other) = self.not_simulated()
+            {
+                let reason = format!("there is no simulation with {other}");
+                return Err(Invalid::new(field, reason));
             }
         }
         let x = match self.figure.x {
@@ -231,6 +237,25 @@ impl Scenario {
         Ok(())
     }
 
+    /// What the simulator of runs does not have.
+    fn not_simulated(&self) -> Option<&'static str> {
+        let method = |has: fn(&Method) -> bool| self.method.iter().any(has);
+        let sweep = &self.sweep;
+        let others = [
+            ("files", self.work.file.is_some() || self.work.files.is_some()),
+            ("loads", !self.load.is_empty()),
+            ("busy processes", !sweep.compute.is_empty()),
+            ("other transfers", !sweep.traffic.is_empty()),
+            ("data nodes", !sweep.nodes.is_empty()),
+            ("changes of the path", !self.change.is_empty()),
+            ("buffers that are fixed", self.hosts.buffer_default.is_some()),
+            ("buffers of programs", method(|method| method.tcp_buffer.is_some())),
+            ("tuners", method(Method::is_tuned)),
+            ("several transfers", method(|method| method.transfers > 1)),
+        ];
+        others.iter().find(|(_, has)| *has).map(|(what, _)| *what)
+    }
+
     fn check_expectation(&self, index: usize, expect: &Expectation) -> Result<(), Invalid> {
         let field = |name: &str| format!("expect[{index}].{name}");
         let known = |name: &String| self.method.iter().any(|m| m.name == *name);
@@ -244,6 +269,7 @@ impl Scenario {
             expect.links_at_least.is_some(),
             expect.linear.is_some(),
             expect.theory_factor.is_some(),
+            expect.retransmitted_factor.is_some(),
             expect.steady_at_least.is_some(),
             expect.converges_within.is_some(),
             expect.adapts_within.is_some(),
@@ -261,8 +287,17 @@ impl Scenario {
         if expect.theory_factor.is_some() && self.theory.is_empty() {
             return Err(Invalid::new(field("theory_factor"), "there is no theory"));
         }
-        if expect.theory_factor.is_some_and(|factor| factor < 1.0) {
-            return Err(Invalid::new(field("theory_factor"), "must be at least 1"));
+        if expect.retransmitted_factor.is_some() && !self.theory.contains(&Theory::Simulation) {
+            let reason = "there is no theory of kind simulation";
+            return Err(Invalid::new(field("retransmitted_factor"), reason));
+        }
+        for (name, factor) in [
+            ("theory_factor", expect.theory_factor),
+            ("retransmitted_factor", expect.retransmitted_factor),
+        ] {
+            if factor.is_some_and(|factor| factor < 1.0) {
+                return Err(Invalid::new(field(name), "must be at least 1"));
+            }
         }
         Ok(())
     }

@@ -16,6 +16,9 @@ pub enum Theory {
     /// Random loss: Mathis for reno, CUBIC's response function for cubic, the link for bbr;
     /// N times one channel's, at most what the link carries.
     Response,
+    /// What the packet simulator gives on the path of each run: `reno` with selective
+    /// acknowledgements, and `cubic`. Other congestion controls have nothing beside them.
+    Simulation,
 }
 
 /// The window of a channel in a model.
@@ -144,6 +147,10 @@ pub struct Expectation {
     /// The median goodput is at most this factor above or below the first theory.
     #[serde(default)]
     pub theory_factor: Option<f64>,
+    /// The mean share of bytes that are sent again is at most this factor above or below that of
+    /// packets in the simulator; shares below 0.01 % are taken for that.
+    #[serde(default)]
+    pub retransmitted_factor: Option<f64>,
     /// The goodput of a tuner's steady part is at least this share of the best static one.
     #[serde(default)]
     pub steady_at_least: Option<Share>,
