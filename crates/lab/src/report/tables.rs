@@ -161,7 +161,10 @@ fn simulations(groups: &[Group<'_>]) -> Table {
         "simulator resent, %",
     ]);
     let rows = groups.iter().filter_map(|group| {
-        let (here, there) = (group.goodput()?, group.simulated(|run| run.goodput_bps / 1e6)?);
+        let (here, there) = (
+            group.goodput()?,
+            group.simulated(|run| run.goodput_bps / 1e6)?,
+        );
         let again = group.summary(|run| run.sender.retransmitted() * 100.0)?;
         let simulated_again = group.simulated(|run| run.retransmitted * 100.0)?;
         let range = |of: &Summary| {

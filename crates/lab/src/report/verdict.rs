@@ -191,7 +191,9 @@ fn within<'a>(
     let ratios: Vec<_> = ratios.collect();
     let is_within = |ratio: f64| ratio.ln().abs() <= factor.ln();
     let count = ratios.iter().filter(|(ratio, _)| is_within(*ratio)).count();
-    let farthest = ratios.iter().max_by(|a, b| a.0.ln().abs().total_cmp(&b.0.ln().abs()));
+    let farthest = ratios
+        .iter()
+        .max_by(|a, b| a.0.ln().abs().total_cmp(&b.0.ln().abs()));
     let (ratio, group) = farthest?;
     let cell = &group.cell;
     let text = format!(

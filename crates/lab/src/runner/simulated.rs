@@ -3,7 +3,7 @@
 
 use godwit_sim::{
     MS, Simulation,
-    network::{InvalidTopology, LinkConfig, Topology},
+    network::{LinkConfig, Topology},
     tcp::{Algorithm, DelayedAck, ReceiverConfig, SenderConfig},
     transfer::{ChannelConfig, LiveConfig, run_live},
 };
@@ -96,5 +96,44 @@ fn sender(scenario: &Scenario, algorithm: Algorithm) -> SenderConfig {
         payload_bytes,
         header_bytes: mtu.saturating_sub(payload_bytes),
         ..SenderConfig::linux(algorithm, window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::parse;
+
+    fn simulated(control: &str, theory: &str) -> Option<Simulated> {
+        let text = format!(
+            "title = \"t\"\n[path]\nrate = \"20 Mbit/s\"\ndelay = \"5 ms\"\n\
+             queue = \"1 BDP\"\n[hosts]\ncongestion_control = \"{control}\"\n\
+             [run]\nramp = \"1 s\"\nmeasure = \"4 s\"\n{theory}\n\
+             [[method]]\nname = \"g\"\nlabel = \"g\"\nclient = \"godwit\"\n\
+             server = \"godwitd\"\nchannels = 4\n"
+        );
+        let scenario = parse("x", &text).unwrap();
+        let method = &scenario.method[0];
+        simulate(&scenario, method, &scenario.cells(method)[0], 3).unwrap()
+    }
+
+    const WANTED: &str = "[[theory]]\nkind = \"simulation\"";
+
+    #[test]
+    fn channels_fill_the_path_of_the_run() {
+        for control in ["reno", "cubic"] {
+            let simulated = simulated(control, WANTED).unwrap();
+            let payload = 20e6 * 1448.0 / 1500.0;
+            let part = simulated.goodput_bps / payload;
+            assert!((0.97..=1.001).contains(&part), "{control}: {part}");
+            let again = simulated.retransmitted;
+            assert!(again > 0.0 && again < 0.05, "{control}: {again}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_or_not_known_is_not_simulated() {
+        assert_eq!(simulated("bbr", WANTED), None);
+        assert_eq!(simulated("cubic", ""), None);
     }
 }

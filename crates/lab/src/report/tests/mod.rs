@@ -1,7 +1,7 @@
 mod tuned;
 
 use super::*;
-use crate::runner::{Environment, Fidelity, Run, RunOutcome, Sender};
+use crate::runner::{Environment, Fidelity, Run, RunOutcome, Sender, Simulated};
 use crate::scenario::{self, LIBRARY, Rate};
 
 /// Results as a run of the scenario might give them: goodput grows with channels up to the link.
@@ -243,4 +243,36 @@ fn expectations_are_judged() {
         text.contains("NOT AS EXPECTED: 32 channels fill the link"),
         "{text}"
     );
+}
+
+#[test]
+fn runs_stand_beside_the_simulator() {
+    let mut results = results("sim/reality");
+    for run in &mut results.runs {
+        let outcome = run.result.as_mut().expect("did not fail");
+        outcome.sender.bytes_sent = 10_000;
+        outcome.sender.bytes_retransmitted = 10;
+        // One cell of 24 differs: by a quarter, and by three times what is sent again.
+        let cell = &run.cell;
+        let differs = cell.congestion_control == "reno"
+            && cell.channels == 16
+            && cell.rate == Rate(50e6)
+            && cell.delay.0 > 0.01;
+        let (goodput, again) = if differs { (0.8, 3.0) } else { (0.95, 0.7) };
+        outcome.simulated = Some(Simulated {
+            goodput_bps: outcome.goodput_bps * goodput,
+            retransmitted: 0.001 * again,
+        });
+    }
+    let (page, files) = markdown(&results, "x");
+    let place = "(reno, 50 Mbit/s, loss 0 %, RTT 60 ms, N = 16)";
+    for part in [
+        format!("23 of 24 cells; farthest is 1.25 of theory {place}"),
+        format!("23 of 24 cells; farthest is 0.333 of what the simulator sends again {place}"),
+        "## The kernel and the simulator".to_owned(),
+        "| 16 | 48.7 (48.3 – 49.2) | 39.0 (38.6 – 39.4) | 1.250 | 0.10 | 0.30 |".to_owned(),
+    ] {
+        assert!(page.contains(&part), "{part} is missing in:\n{page}");
+    }
+    assert!(files[0].svg.contains("simulated"));
 }

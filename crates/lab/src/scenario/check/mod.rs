@@ -242,14 +242,23 @@ impl Scenario {
         let method = |has: fn(&Method) -> bool| self.method.iter().any(has);
         let sweep = &self.sweep;
         let others = [
-            ("files", self.work.file.is_some() || self.work.files.is_some()),
+            (
+                "files",
+                self.work.file.is_some() || self.work.files.is_some(),
+            ),
             ("loads", !self.load.is_empty()),
             ("busy processes", !sweep.compute.is_empty()),
             ("other transfers", !sweep.traffic.is_empty()),
             ("data nodes", !sweep.nodes.is_empty()),
             ("changes of the path", !self.change.is_empty()),
-            ("buffers that are fixed", self.hosts.buffer_default.is_some()),
-            ("buffers of programs", method(|method| method.tcp_buffer.is_some())),
+            (
+                "buffers that are fixed",
+                self.hosts.buffer_default.is_some(),
+            ),
+            (
+                "buffers of programs",
+                method(|method| method.tcp_buffer.is_some()),
+            ),
             ("tuners", method(Method::is_tuned)),
             ("several transfers", method(|method| method.transfers > 1)),
         ];

@@ -374,6 +374,20 @@ fn malformed_scenarios_name_line_field_and_reason() {
             "method[0].arguments",
             "take more arguments",
         ),
+        (
+            "[[method]]",
+            "[[theory]]\nkind = \"simulation\"\n[[load]]\nkind = \"tcp\"\nflows = 1\n[[method]]",
+            8,
+            "theory[0].kind",
+            "no simulation with loads",
+        ),
+        (
+            "[[method]]",
+            "[[expect]]\nwhat = \"x\"\nretransmitted_factor = 2\n[[method]]",
+            9,
+            "expect[0].retransmitted_factor",
+            "no theory of kind simulation",
+        ),
     ];
     for (part, instead, line, field, reason) in table {
         let text = MINIMAL.replacen(part, instead, 1);
