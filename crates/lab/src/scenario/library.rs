@@ -51,6 +51,8 @@ pub const LIBRARY: &[Embedded] = library![
     "pipelining/lan",
     "pipelining/wan",
     "nordugrid/streams",
+    "nordugrid/streams-free",
+    "nordugrid/many-channels",
     "nordugrid/clients",
     "nordugrid/third-party",
     "striping/scaling",

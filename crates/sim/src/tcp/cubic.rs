@@ -1,6 +1,6 @@
-//! CUBIC's window: RFC 9438 §4, in packets. Without HyStart++: slow start ends with a loss.
+//! CUBIC's window: RFC 9438 §4, in packets.
 
-use super::window::Window;
+use super::{hystart::HyStart, window::Window};
 
 /// RFC 9438 §4.1 and §4.6, packets and seconds.
 const C: f64 = 0.4;
@@ -14,6 +14,8 @@ pub(super) struct Cubic {
     /// cwnd before the last reduction.
     prior: f64,
     epoch: Option<Avoidance>,
+    /// `None`: slow start ends with a loss.
+    hystart: Option<HyStart>,
 }
 
 /// Congestion avoidance since the last reduction.
@@ -28,10 +30,21 @@ struct Avoidance {
 }
 
 impl Cubic {
-    /// `acked` packets left the path. Called with the window before them.
+    pub(super) fn new(hystart: bool) -> Self {
+        Self {
+            hystart: hystart.then(HyStart::default),
+            ..Self::default()
+        }
+    }
+
+    /// `acked` packets left the path, the last of them `rtt` ns after it was sent. Called with the
+    /// window before them.
     #[allow(clippy::cast_precision_loss, reason = "times since a loss, ns")]
-    pub(super) fn grow(&mut self, w: &mut Window, now: u64, acked: f64) {
+    pub(super) fn grow(&mut self, w: &mut Window, now: u64, acked: f64, rtt: u64) {
         if w.cwnd < w.ssthresh {
+            if (self.hystart.as_mut()).is_some_and(|hystart| hystart.ends(w, now, rtt)) {
+                w.ssthresh = w.cwnd;
+            }
             w.grow(acked);
             return;
         }
@@ -71,5 +84,10 @@ impl Cubic {
         };
         self.epoch = None;
         (cwnd * BETA).max(2.0)
+    }
+
+    /// Slow start begins again, after a timeout.
+    pub(super) fn restart(&mut self) {
+        self.hystart.iter_mut().for_each(HyStart::restart);
     }
 }

@@ -6,6 +6,7 @@
 //! | `newreno` | [`Algorithm::NewReno`] | RFC 6582 |
 //! | `sack` | [`Algorithm::Sack`] | RFC 2018, RFC 6675 |
 //! | `cubic` | [`Algorithm::Cubic`] | RFC 9438, over the recovery of `sack` |
+//! | `hystart` | the end of its slow start | Ha and Rhee 2011, Linux |
 //! | `window` | what they share: sequence numbers, timer, counters | |
 //! | `rto` | the retransmission timeout | RFC 6298 |
 //! | `receiver` | acknowledgements | RFC 1122, RFC 2018 |
@@ -14,6 +15,7 @@
 //! Sequence numbers have 32 bits and do not wrap: a flow ends after 4 x 10^9 packets.
 
 mod cubic;
+mod hystart;
 mod newreno;
 mod receiver;
 mod reno;
@@ -90,6 +92,8 @@ pub struct SenderConfig {
     /// Whether the first two duplicate acknowledgements send a new packet each (RFC 3042). Senders
     /// with selective acknowledgements always do.
     pub limited_transmit: bool,
+    /// Whether CUBIC's slow start ends with HyStart; else with a loss.
+    pub hystart: bool,
 }
 
 impl SenderConfig {
@@ -107,6 +111,7 @@ impl SenderConfig {
             min_rto_ns: 200 * MS,
             tick_ns: 10 * MS,
             limited_transmit: true,
+            hystart: false,
         }
     }
 
@@ -123,6 +128,7 @@ impl SenderConfig {
             min_rto_ns: 200 * MS,
             tick_ns: 0,
             limited_transmit: true,
+            hystart: true,
         }
     }
 
@@ -170,7 +176,9 @@ impl Sender {
             Algorithm::Reno => Control::Reno(reno::Reno::default()),
             Algorithm::NewReno => Control::NewReno(newreno::NewReno::default()),
             Algorithm::Sack => Control::Sack(sack::Sack::new(None)),
-            Algorithm::Cubic => Control::Sack(sack::Sack::new(Some(cubic::Cubic::default()))),
+            Algorithm::Cubic => {
+                Control::Sack(sack::Sack::new(Some(cubic::Cubic::new(config.hystart))))
+            }
         };
         Self {
             window: Window::new(config),

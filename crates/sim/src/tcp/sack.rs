@@ -75,7 +75,7 @@ impl Sack {
         } else if news > 0 && !self.in_recovery {
             let acked = f64::from(news);
             match &mut self.cubic {
-                Some(cubic) => cubic.grow(w, now, acked),
+                Some(cubic) => cubic.grow(w, now, acked, now.saturating_sub(ack.sent_at)),
                 None => w.grow(acked),
             }
         }
@@ -85,6 +85,7 @@ impl Sack {
     pub(super) fn on_timeout(&mut self, w: &mut Window) {
         self.cover(w.max);
         w.ssthresh = self.reduced(w);
+        self.cubic.iter_mut().for_each(Cubic::restart);
         w.cwnd = 1.0;
         w.recover = Some(w.max);
         self.in_recovery = false;
