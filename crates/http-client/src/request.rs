@@ -79,6 +79,7 @@ pub fn is_secret(name: &HeaderName) -> bool {
         "set-cookie",
         "copy-header",
         "x-amz-security-token",
+        "x-amz-sso_bearer_token",
     ];
     known.contains(&name) || name.starts_with("transferheader")
 }
@@ -117,6 +118,7 @@ mod tests {
             "cookie",
             "copy-header",
             "x-amz-security-token",
+            "x-amz-sso_bearer_token",
         ] {
             request = request.with(HeaderName::from_static(name), secret());
         }

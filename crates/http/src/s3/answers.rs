@@ -275,7 +275,7 @@ pub fn completing<'a>(parts: impl Iterator<Item = &'a Part>) -> String {
 }
 
 /// The document behind its root, which is to have one of these names.
-fn rooted<'a>(body: &'a [u8], roots: &[&str]) -> Result<Document<'a>, BadXml> {
+pub(super) fn rooted<'a>(body: &'a [u8], roots: &[&str]) -> Result<Document<'a>, BadXml> {
     let mut document = Document::new(body)?;
     match child(&mut document)? {
         Some(name) if roots.contains(&name.as_str()) => Ok(document),
@@ -284,7 +284,7 @@ fn rooted<'a>(body: &'a [u8], roots: &[&str]) -> Result<Document<'a>, BadXml> {
 }
 
 /// The name of the next element inside the one that is open; `None`: that ends.
-fn child(document: &mut Document<'_>) -> Result<Option<String>, BadXml> {
+pub(super) fn child(document: &mut Document<'_>) -> Result<Option<String>, BadXml> {
     loop {
         match document.next()? {
             Some(Node::Open(name)) => return Ok(Some(name.local)),
@@ -295,7 +295,7 @@ fn child(document: &mut Document<'_>) -> Result<Option<String>, BadXml> {
 }
 
 /// The texts of the named elements inside the one that is open, to its end.
-fn fields<const N: usize>(
+pub(super) fn fields<const N: usize>(
     document: &mut Document<'_>,
     names: [&str; N],
 ) -> Result<[Option<String>; N], BadXml> {
@@ -341,7 +341,7 @@ fn continued(is_truncated: Option<bool>, next: Option<String>) -> Result<Option<
     }
 }
 
-fn time(text: &str) -> Option<SystemTime> {
+pub(super) fn time(text: &str) -> Option<SystemTime> {
     let time = text.trim().parse::<jiff::Timestamp>().ok()?;
     let since = u64::try_from(time.as_second()).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(since))

@@ -25,22 +25,38 @@ pub const EXPIRES_MAX: u64 = 7 * 24 * 3600;
 /// Names of headers that a signature may list.
 const SIGNED_HEADERS_MAX: usize = 64;
 
-/// When, and for which region, a request is signed.
+/// The service that buckets are of.
+pub const S3: &str = "s3";
+
+/// When, and for which region and service, a request is signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// As `20130524T000000Z`.
     time: String,
     region: String,
+    service: &'static str,
 }
 
 impl Scope {
-    /// Of a time, in seconds since 1970. `None`: no request can have it.
+    /// Of a time, in seconds since 1970, for S3. `None`: no request can have it.
     pub fn new(seconds: u64, region: &str) -> Option<Self> {
         let time = jiff::Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
         Some(Self {
             time: time.strftime("%Y%m%dT%H%M%SZ").to_string(),
             region: region.to_owned(),
+            service: S3,
         })
+    }
+
+    /// The same for another service of AWS.
+    #[must_use]
+    pub fn for_service(self, service: &'static str) -> Self {
+        Self { service, ..self }
+    }
+
+    /// Its name in signatures.
+    pub fn service(&self) -> &'static str {
+        self.service
     }
 
     /// As it stands in `x-amz-date`.
@@ -54,7 +70,12 @@ impl Scope {
 
     /// As it stands behind the access key.
     pub fn text(&self) -> String {
-        format!("{}/{}/s3/aws4_request", self.day(), self.region)
+        format!(
+            "{}/{}/{}/aws4_request",
+            self.day(),
+            self.region,
+            self.service
+        )
     }
 
     /// Reads both; they have to agree.
@@ -129,7 +150,7 @@ impl SigningKey {
     pub fn new(secret: &str, scope: &Scope) -> Self {
         let first = Zeroizing::new(format!("AWS4{secret}").into_bytes());
         let mut key = Self(mac(&first, scope.day()));
-        for part in [&*scope.region, "s3", "aws4_request"] {
+        for part in [&*scope.region, scope.service, "aws4_request"] {
             key = Self(mac(&key.0, part));
         }
         key
@@ -437,6 +458,17 @@ mod tests {
             ..asked
         };
         assert_eq!(wrong(SECRET, &other), Some(BadSignature::Header));
+    }
+
+    /// "Deriving the signing key" of the reference of IAM.
+    #[test]
+    fn keys_of_other_services_are_those_of_the_reference() {
+        let scope = Scope::new(1_440_938_160, "us-east-1").unwrap();
+        let scope = scope.for_service("iam");
+        assert_eq!(scope.text(), "20150830/us-east-1/iam/aws4_request");
+        let key = SigningKey::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", &scope);
+        let expected = "c4afb1cc5771d871763a393e44b703571b55cc28424d1a5e86da6ed3c154a4b9";
+        assert_eq!(hex(&key.0), expected);
     }
 
     #[test]

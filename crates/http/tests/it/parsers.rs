@@ -15,6 +15,7 @@ use godwit_http::{
         chunked::{Chunks, Streaming},
         requests::{self, Query, check_key, copy_source, read_completing, read_deleting},
         signing::{Asked, Claim},
+        sts::{self, TemporaryKeys},
     },
     target::{Target, encoded},
 };
@@ -113,6 +114,10 @@ fn of_s3(bytes: &[u8]) {
     let _ = (Page::read(bytes), UploadsPage::read(bytes));
     let _ = (Refusal::read(bytes), Made::read(bytes));
     let _ = read_upload_id(bytes);
+    let _ = (
+        TemporaryKeys::read(bytes, "AssumeRole"),
+        sts::read_refusal(bytes),
+    );
     if let Ok(page) = PartsPage::read(bytes) {
         assert!(Page::read(completing(page.parts.iter()).as_bytes()).is_err());
     }
