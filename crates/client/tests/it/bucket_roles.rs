@@ -13,12 +13,12 @@ use crate::{
 };
 
 /// A header of a request, in lower case.
-fn says(heard: &Heard, line: &str) -> bool {
+pub(crate) fn says(heard: &Heard, line: &str) -> bool {
     heard.2.to_ascii_lowercase().contains(line)
 }
 
 /// `cp` of a small file to a bucket without keys of its own.
-fn copy(bucket: &Bucket) -> Command {
+pub(crate) fn copy(bucket: &Bucket) -> Command {
     let from = bucket.here.path().join("f");
     fs::write(&from, "of a role").unwrap();
     let mut command = bucket.command(&["cp", "--retries=1", text(&from), "s3://mine/f"]);

@@ -13,7 +13,7 @@ use std::{
 
 use crate::harness::{Ran, bytes, godwit, text};
 
-/// A request: method, path, headers in lower case, one a line.
+/// A request: method, path, headers in lower case, one a line, and a form as it came.
 pub(crate) type Heard = (String, String, String);
 
 type Answer = fn(&Heard, &mut TcpStream);
@@ -101,7 +101,11 @@ fn read_request(lines: &mut BufReader<TcpStream>, bodies: bool) -> Option<Heard>
         .find_map(|l| l.strip_prefix("content-length: "));
     let length = length.filter(|_| bodies);
     let mut length: usize = length.map_or(0, |text| text.trim().parse().unwrap());
-    std::io::Read::read_exact(lines, &mut vec![0; length]).ok()?;
+    let mut body = vec![0; length];
+    std::io::Read::read_exact(lines, &mut body).ok()?;
+    if headers.contains("application/x-www-form-urlencoded") {
+        headers += &format!("form: {}\n", String::from_utf8_lossy(&body));
+    }
     if bodies && headers.contains("transfer-encoding: chunked") {
         loop {
             let mut line = String::new();

@@ -10,6 +10,7 @@ mod between_many;
 mod between_walls;
 mod bucket_conditions;
 mod bucket_faults;
+mod bucket_keys;
 mod bucket_options;
 mod bucket_roles;
 mod buckets;

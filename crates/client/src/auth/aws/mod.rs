@@ -3,35 +3,48 @@
 //! | | in this order |
 //! |---|---|
 //! | profile | the user of the URL, `AWS_PROFILE`, `default` |
-//! | keys | `AWS_ACCESS_KEY_ID` with `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, unless the URL names a profile; the profile in `~/.aws/credentials`, then in `~/.aws/config` |
-//! | service | `--s3-endpoint`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `endpoint_url` of the profile, AWS |
+//! | keys | `AWS_ACCESS_KEY_ID` with `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, unless the URL names a profile; the profile's role (`role_arn`); a web identity, of `AWS_WEB_IDENTITY_TOKEN_FILE` unless the URL names a profile, or of the profile; its single sign-on; its keys in `~/.aws/credentials`; its `credential_process`; its keys in `~/.aws/config`; where no profile is named, the role of the container or the instance |
+//! | service | `--s3-endpoint`, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `s3.endpoint_url` of the profile's `services`, `endpoint_url` of the profile, AWS |
+//! | STS, SSO | the same with `AWS_ENDPOINT_URL_STS` and `sts.endpoint_url`, `_SSO` and `sso.endpoint_url` |
 //! | region | `--s3-region`, `AWS_REGION`, `AWS_DEFAULT_REGION`, `region` of the profile, `us-east-1` |
-//!
-//! Where no profile is named and there are no keys, the role of the container or the instance is
-//! asked for ([`role`]).
 //!
 //! `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE` name other files. The user `anonymous`
 //! has no keys.
+//!
+//! # Map
+//! - [`source`]: where keys come from, by the variables and the files ([`profiles`])
+//! - [`sts`], [`sso`], [`process`], [`role`]: who issues them; [`issued`] and [`cache`]: what
+//!   they have issued
+//! - [`endpoints`]: where services are; [`mod@ask`]: requests to them; [`signature`]: who asks
 
+mod ask;
+mod cache;
+mod endpoints;
+mod issued;
+mod process;
+mod profiles;
 mod role;
+pub(crate) mod signature;
+mod source;
+mod sso;
+mod sts;
 
-use std::{
-    collections::HashMap,
-    ffi::OsString,
-    fs::File,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, path::PathBuf};
 
-use godwit_http_client::{Origin, Scheme, Url};
+use godwit_gsi::ftps::Authorities;
+use godwit_http_client::Origin;
 use godwit_proto::command::Password;
 use tokio::task::spawn_blocking;
 
-use self::role::RoleSource;
-use super::private_file::read_private;
-
-/// Longest file that is read.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+use self::{
+    cache::KeyCache,
+    endpoints::{AwsService, Endpoints},
+    issued::IssuedKeys,
+    profiles::ProfileFiles,
+    role::RoleSource,
+    source::{AskedKeys, FirstKeys, KeySource, KeyVariables, Sources, no_keys},
+    sts::Sts,
+};
 
 const ANONYMOUS: &str = "anonymous";
 
@@ -40,14 +53,18 @@ const REGION: &str = "us-east-1";
 /// What the environment says.
 #[derive(Clone, Debug, Default)]
 pub struct AwsEnvironment {
-    keys: Option<Keys>,
+    variables: KeyVariables,
     profile: Option<String>,
     region: Option<String>,
-    endpoint: Option<String>,
+    endpoints: Endpoints,
     /// These need not exist.
     credentials: Option<PathBuf>,
     config: Option<PathBuf>,
+    sso_cache: Option<PathBuf>,
     role: RoleSource,
+    /// For services that issue keys.
+    authorities: Authorities,
+    cache: KeyCache,
 }
 
 /// What requests are signed with.
@@ -73,26 +90,6 @@ pub(crate) struct Service {
     pub(crate) keys: Option<Keys>,
 }
 
-/// Why it is not known where a bucket is, or as whom it is asked.
-#[derive(Debug, thiserror::Error)]
-enum NoService {
-    /// No keys were found.
-    #[error(
-        "no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or have profile {0} in \
-         ~/.aws/credentials; s3://anonymous@bucket/key asks without"
-    )]
-    Keys(String),
-    /// What was said is of no use.
-    #[error("{0}")]
-    Unfit(String),
-}
-
-impl From<String> for NoService {
-    fn from(why: String) -> Self {
-        Self::Unfit(why)
-    }
-}
-
 impl AwsEnvironment {
     /// Reads the environment through `variable`.
     pub(super) fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Self {
@@ -108,30 +105,28 @@ impl AwsEnvironment {
             let named = variable(name).filter(|value| !value.is_empty());
             named.map(PathBuf::from).or_else(|| in_home(own))
         };
-        let pair = text("AWS_ACCESS_KEY_ID").zip(text("AWS_SECRET_ACCESS_KEY"));
         Self {
-            keys: pair.map(|(access, secret)| Keys {
-                access,
-                secret: Password::new(secret),
-                token: text("AWS_SESSION_TOKEN").map(Password::new),
-            }),
+            variables: KeyVariables::of_environment(text),
             profile: text("AWS_PROFILE"),
             region: text("AWS_REGION").or_else(|| text("AWS_DEFAULT_REGION")),
-            endpoint: text("AWS_ENDPOINT_URL_S3").or_else(|| text("AWS_ENDPOINT_URL")),
+            endpoints: Endpoints::of_environment(text),
             credentials: file("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
             config: file("AWS_CONFIG_FILE", "config"),
+            sso_cache: in_home("sso/cache"),
             role: RoleSource::of_environment(text),
+            ..Self::default()
         }
     }
 
     /// Keys that were handed over, and nothing else: no file and no variable is looked at.
     pub fn of_keys(access: String, secret: Password, token: Option<Password>) -> Self {
+        let keys = Keys {
+            access,
+            secret,
+            token,
+        };
         Self {
-            keys: Some(Keys {
-                access,
-                secret,
-                token,
-            }),
+            variables: KeyVariables::of_keys(keys),
             ..Self::default()
         }
     }
@@ -140,13 +135,23 @@ impl AwsEnvironment {
     #[must_use]
     pub fn at(self, endpoint: Option<String>, region: Option<String>) -> Self {
         Self {
-            endpoint: endpoint.or(self.endpoint),
+            endpoints: self.endpoints.with_s3(endpoint),
             region: region.or(self.region),
             ..self
         }
     }
 
-    /// The service of `bucket`, as `user` of its URL.
+    /// The same, with whom services that issue keys have to be vouched for by.
+    #[must_use]
+    pub(crate) fn trusting(self, authorities: &Authorities) -> Self {
+        Self {
+            authorities: authorities.clone(),
+            ..self
+        }
+    }
+
+    /// The service of `bucket`, as `user` of its URL, with other keys than `refused`, if there are
+    /// any.
     ///
     /// # Errors
     /// There are no keys, or a file is unfit: a message for the user.
@@ -154,81 +159,84 @@ impl AwsEnvironment {
         &self,
         bucket: &str,
         user: Option<&str>,
+        refused: Option<&Keys>,
     ) -> Result<Service, String> {
-        let told = |error: NoService| error.to_string();
-        let found = self.read_service(bucket, user).await;
-        let is_named = user.is_some() || self.profile.is_some();
-        if matches!(found, Err(NoService::Keys(_)))
-            && !is_named
-            && let Some(keys) = self.role.keys().await?
-        {
-            let with_keys = Self {
-                keys: Some(keys),
-                ..self.clone()
-            };
-            return with_keys.read_service(bucket, user).await.map_err(told);
-        }
-        found.map_err(told)
-    }
-
-    async fn read_service(&self, bucket: &str, user: Option<&str>) -> Result<Service, NoService> {
         let aws = self.clone();
-        let (bucket, user) = (bucket.to_owned(), user.map(str::to_owned));
-        let read = move || aws.service_by_files(&bucket, user.as_deref());
+        let (named_bucket, named_user) = (bucket.to_owned(), user.map(str::to_owned));
+        let read = move || aws.service_by_files(&named_bucket, named_user.as_deref());
         let read = spawn_blocking(read).await;
-        read.unwrap_or_else(|error| Err(format!("read the files of keys: {error}").into()))
+        let (service, asked) =
+            read.unwrap_or_else(|error| Err(format!("read the files of keys: {error}")))?;
+        let Some(asked) = asked else {
+            return Ok(service);
+        };
+        let issue = self.issue(&asked);
+        let keys = self.cache.keys(user, &asked, refused, issue).await?;
+        Ok(Service {
+            keys: Some(keys),
+            ..service
+        })
     }
 
-    /// Blocks.
-    fn service_by_files(&self, bucket: &str, user: Option<&str>) -> Result<Service, NoService> {
-        let credentials = Profiles::read(self.credentials.as_deref(), true)?;
-        let config = Profiles::read(self.config.as_deref(), false)?;
-        self.service_by(bucket, user, &credentials, &config)
+    /// Blocks. Keys that are missing are to be asked for.
+    fn service_by_files(
+        &self,
+        bucket: &str,
+        user: Option<&str>,
+    ) -> Result<(Service, Option<AskedKeys>), String> {
+        let (credentials, config) = (self.credentials.as_deref(), self.config.as_deref());
+        let files = ProfileFiles::read(credentials, config)?;
+        self.service_by(bucket, user, &files)
     }
 
     fn service_by(
         &self,
         bucket: &str,
         user: Option<&str>,
-        credentials: &Profiles,
-        config: &Profiles,
-    ) -> Result<Service, NoService> {
+        files: &ProfileFiles,
+    ) -> Result<(Service, Option<AskedKeys>), String> {
         let named = user.filter(|user| *user != ANONYMOUS);
         let chosen = named.or(self.profile.as_deref());
         let profile = chosen.unwrap_or("default");
-        let of_profile = |key: &str| {
-            let in_config = config.value(&format!("profile {profile}"), key);
-            let in_config = in_config.or_else(|| config.value(profile, key));
-            credentials.value(profile, key).or(in_config)
-        };
-        let keys = match (user, &self.keys, named) {
-            (Some(ANONYMOUS), ..) => None,
-            (_, Some(keys), None) => Some(keys.clone()),
-            _ => Some(keys_of(profile, of_profile)?),
-        };
-        let region = self.region.clone();
-        let region = region.or_else(|| of_profile("region").map(str::to_owned));
-        let region = region.unwrap_or_else(|| REGION.to_owned());
-        let is_name = |text: &str| {
-            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-            !text.is_empty() && text.bytes().all(allowed)
-        };
-        if !is_name(&region) {
+        let region = self.region.as_deref();
+        let region = region.or_else(|| files.value(profile, "region"));
+        let region = region.unwrap_or(REGION).to_owned();
+        if !is_region(&region) {
             let why = format!("{region:?} is no name of a region (--s3-region, AWS_REGION)");
-            return Err(why.into());
+            return Err(why);
         }
-        let services = of_profile("services").map(|name| format!("services {name}"));
-        let of_services = services.and_then(|section| config.value(&section, "s3.endpoint_url"));
-        let endpoint = self.endpoint.as_deref();
-        let endpoint = endpoint
-            .or(of_services)
-            .or_else(|| of_profile("endpoint_url"));
-        let style = of_profile("s3.addressing_style");
-        let (mut origin, is_of_region) = match endpoint {
-            Some(url) => (endpoint_of(url)?, false),
-            None => (of_region(&region), true),
+        let (keys, asked) = match user {
+            Some(ANONYMOUS) => (None, None),
+            _ => {
+                let sources = Sources {
+                    variables: &self.variables,
+                    files,
+                    endpoints: &self.endpoints,
+                    sso_cache: self.sso_cache.as_deref(),
+                    profile,
+                };
+                let source = sources.find(named.is_some(), chosen.is_some())?;
+                match source {
+                    KeySource {
+                        first: FirstKeys::Known(keys),
+                        roles,
+                    } if roles.is_empty() => (Some(keys), None),
+                    source => {
+                        let named = self.endpoints.named(AwsService::Sts, files, profile)?;
+                        let sts = Sts {
+                            origin: named.unwrap_or_else(|| AwsService::Sts.of_region(&region)),
+                            region: region.clone(),
+                            authorities: self.authorities.clone(),
+                        };
+                        (None, Some(AskedKeys { source, sts }))
+                    }
+                }
+            }
         };
-        let is_bucket_in_host = match style {
+        let endpoint = self.endpoints.named(AwsService::S3, files, profile)?;
+        let is_of_region = endpoint.is_none();
+        let mut origin = endpoint.unwrap_or_else(|| AwsService::S3.of_region(&region));
+        let is_bucket_in_host = match files.value(profile, "s3.addressing_style") {
             Some("virtual") => true,
             Some("path") => false,
             _ => is_of_region && fits_host(bucket),
@@ -236,13 +244,32 @@ impl AwsEnvironment {
         if is_bucket_in_host {
             origin.host = format!("{}.{}", bucket.to_ascii_lowercase(), origin.host);
         }
-        Ok(Service {
+        let service = Service {
             origin,
             is_bucket_in_host,
             region,
             is_of_region,
             keys,
-        })
+        };
+        Ok((service, asked))
+    }
+
+    async fn issue(&self, asked: &AskedKeys) -> Result<IssuedKeys, String> {
+        let AskedKeys { source, sts } = asked;
+        let mut issued = match &source.first {
+            FirstKeys::Known(keys) => IssuedKeys::lasting(keys.clone()),
+            FirstKeys::WebIdentity(identity) => sts.assume_with(identity).await?,
+            FirstKeys::Sso(role) => role.keys(&self.authorities).await?,
+            FirstKeys::Process { profile, command } => process::keys_of(profile, command).await?,
+            FirstKeys::Host { profile, host } => {
+                let keys = self.role.keys(*host).await?;
+                keys.ok_or_else(|| no_keys(profile))?
+            }
+        };
+        for role in &source.roles {
+            issued = sts.assume(role, &issued.keys).await?;
+        }
+        Ok(issued)
     }
 }
 
@@ -251,7 +278,7 @@ impl Service {
     pub(crate) fn in_region(&self, bucket: &str, region: &str) -> Self {
         let mut origin = self.origin.clone();
         if self.is_of_region {
-            origin = of_region(region);
+            origin = AwsService::S3.of_region(region);
             if self.is_bucket_in_host {
                 origin.host = format!("{bucket}.{}", origin.host);
             }
@@ -264,28 +291,10 @@ impl Service {
     }
 }
 
-fn of_region(region: &str) -> Origin {
-    let tail = match region.starts_with("cn-") {
-        true => "amazonaws.com.cn",
-        false => "amazonaws.com",
-    };
-    Origin {
-        scheme: Scheme::Https,
-        host: format!("s3.{region}.{tail}"),
-        port: 443,
-    }
-}
-
-fn endpoint_of(url: &str) -> Result<Origin, String> {
-    let shown = url.split('?').next().unwrap_or_default();
-    let parsed =
-        Url::parse(url).map_err(|error| format!("--s3-endpoint or AWS_ENDPOINT_URL: {error}"))?;
-    match parsed.target() {
-        "/" => Ok(parsed.origin),
-        _ => Err(format!(
-            "--s3-endpoint or AWS_ENDPOINT_URL: {shown} has a path, which no service of S3 has"
-        )),
-    }
+/// It is a part of the names of hosts.
+fn is_region(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !text.is_empty() && text.bytes().all(allowed)
 }
 
 /// Certificates for all buckets of a service are for one name more, and names are in lower case.
@@ -294,96 +303,9 @@ fn fits_host(bucket: &str) -> bool {
     (3..=63).contains(&bucket.len()) && bucket.bytes().all(allowed)
 }
 
-fn keys_of<'a>(
-    profile: &str,
-    of_profile: impl Fn(&str) -> Option<&'a str>,
-) -> Result<Keys, NoService> {
-    let pair = of_profile("aws_access_key_id").zip(of_profile("aws_secret_access_key"));
-    if let Some((access, secret)) = pair {
-        return Ok(Keys {
-            access: access.to_owned(),
-            secret: Password::new(secret),
-            token: of_profile("aws_session_token").map(Password::new),
-        });
-    }
-    let others = [
-        "role_arn",
-        "sso_session",
-        "sso_start_url",
-        "credential_process",
-        "web_identity_token_file",
-    ];
-    let other = others.iter().find(|key| of_profile(key).is_some());
-    let other = other.ok_or_else(|| NoService::Keys(profile.to_owned()))?;
-    Err(NoService::Unfit(format!(
-        "profile {profile} gets its keys by {other}, which godwit does not know: run it with those \
-         of `aws configure export-credentials --format env`"
-    )))
-}
-
-/// A file of profiles: sections, and keys in them. Keys below another one have its name and a dot
-/// before theirs.
-#[derive(Debug, Default)]
-struct Profiles(HashMap<(String, String), String>);
-
-impl Profiles {
-    fn read(path: Option<&Path>, is_private: bool) -> Result<Self, String> {
-        let Some(path) = path.filter(|path| path.exists()) else {
-            return Ok(Self::default());
-        };
-        if is_private {
-            let text = read_private(path).map_err(|error| error.to_string())?;
-            return Ok(Self::parse(&text));
-        }
-        let mut text = String::new();
-        let read =
-            File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-        read.map_err(|error| format!("read {}: {error}", path.display()))?;
-        Ok(Self::parse(&text))
-    }
-
-    fn parse(text: &str) -> Self {
-        let mut values = HashMap::new();
-        let (mut section, mut above) = (String::new(), String::new());
-        for line in text.lines() {
-            let is_below = line.starts_with([' ', '\t']);
-            let line = line.trim();
-            if line.is_empty() || line.starts_with(['#', ';']) {
-                continue;
-            }
-            if let Some(name) = line
-                .strip_prefix('[')
-                .and_then(|rest| rest.strip_suffix(']'))
-            {
-                section = name.split_whitespace().collect::<Vec<_>>().join(" ");
-                above.clear();
-                continue;
-            }
-            let Some((key, value)) = line.split_once('=') else {
-                continue;
-            };
-            let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
-            let key = match is_below && !above.is_empty() {
-                true => format!("{above}.{key}"),
-                false => {
-                    above = key.clone();
-                    key
-                }
-            };
-            values.insert((section.clone(), key), value.to_owned());
-        }
-        Self(values)
-    }
-
-    fn value(&self, section: &str, key: &str) -> Option<&str> {
-        let value = self.0.get(&(section.to_owned(), key.to_owned()))?;
-        (!value.is_empty()).then_some(value.as_str())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{profiles::Profiles, *};
 
     const CREDENTIALS: &str = "[default]\naws_access_key_id = A\naws_secret_access_key = S=1\n\
         # no\n[other]\naws_access_key_id=B\naws_secret_access_key=T\naws_session_token=U\n";
@@ -406,9 +328,12 @@ mod tests {
         bucket: &str,
         user: Option<&str>,
     ) -> Result<Service, String> {
-        let (credentials, config) = (Profiles::parse(CREDENTIALS), Profiles::parse(CONFIG));
-        let found = environment(pairs).service_by(bucket, user, &credentials, &config);
-        found.map_err(|error| error.to_string())
+        let files = ProfileFiles {
+            credentials: Profiles::parse(CREDENTIALS),
+            config: Profiles::parse(CONFIG),
+        };
+        let (service, _) = environment(pairs).service_by(bucket, user, &files)?;
+        Ok(service)
     }
 
     const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "E"), ("AWS_SECRET_ACCESS_KEY", "F")];

@@ -13,12 +13,15 @@ use std::{
 };
 
 use godwit_http_client::{
-    Connector, HeaderName, HeaderValue, Limits, Method, Policy, Request, Scheme, StatusCode, Url,
+    Connector, HeaderName, HeaderValue, Limits, Method, Policy, Request, Scheme, Url,
 };
 use godwit_proto::command::Password;
 use serde::Deserialize;
 
-use super::Keys;
+use super::{
+    ask::{ANSWER_BYTES_MAX, KeyAnswer, ask},
+    issued::{IssuedKeys, time},
+};
 
 /// Where containers of ECS ask.
 const CONTAINER_HOST: &str = "http://169.254.170.2";
@@ -33,12 +36,20 @@ const CONTAINER_HOSTS: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
 
-/// Longest answer.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
-
 /// Time for name lookup and for the connection; answers have five times as much. On machines
 /// without such a service, packets to its address are lost without an error.
 const LIMIT: Duration = Duration::from_secs(1);
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RoleHost {
+    /// The host of the container.
+    Container,
+    /// The metadata service of the instance.
+    Instance,
+    /// The first where a container is said to be, else the second.
+    Any,
+}
 
 /// The services that are asked for keys. Default: none.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +67,7 @@ struct RoleKeys {
     access_key_id: String,
     secret_access_key: String,
     token: Option<String>,
+    expiration: Option<String>,
 }
 
 impl RoleSource {
@@ -78,15 +90,19 @@ impl RoleSource {
     ///
     /// # Errors
     /// Who answers has none: a message for the user.
-    pub(super) async fn keys(&self) -> Result<Option<Keys>, String> {
-        match (&self.container, &self.instance) {
+    pub(super) async fn keys(&self, host: RoleHost) -> Result<Option<IssuedKeys>, String> {
+        let container = self.container.as_ref();
+        let container = container.filter(|_| host != RoleHost::Instance);
+        let instance = self.instance.as_ref();
+        let instance = instance.filter(|_| host != RoleHost::Container);
+        match (container, instance) {
             (Some(url), _) => self.of_container(url).await.map(Some),
             (None, Some(host)) => of_instance(host).await,
             (None, None) => Ok(None),
         }
     }
 
-    async fn of_container(&self, url: &str) -> Result<Keys, String> {
+    async fn of_container(&self, url: &str) -> Result<IssuedKeys, String> {
         let failed = |why: String| format!("ask the container's host for keys: {why}");
         let url = Url::parse(url).map_err(|error| failed(error.to_string()))?;
         if url.origin.scheme == Scheme::Https {
@@ -111,7 +127,8 @@ impl RoleSource {
         let near = |_: &_, address: std::net::SocketAddr| {
             address.ip().is_loopback() || CONTAINER_HOSTS.contains(&address.ip())
         };
-        let (status, body) = ask(&url, request, Arc::new(near)).await.map_err(failed)?;
+        let asked = ask_near(&url, request, Arc::new(near)).await;
+        let (status, body) = asked.map_err(failed)?;
         match status.is_success() {
             true => keys_in(&body).map_err(failed),
             false => Err(failed(format!("{} said {status}", url.origin))),
@@ -128,7 +145,7 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Of the role that the instance has.
-async fn of_instance(host: &str) -> Result<Option<Keys>, String> {
+async fn of_instance(host: &str) -> Result<Option<IssuedKeys>, String> {
     const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
     let failed = |why: String| format!("ask the instance's metadata for keys: {why}");
     let any = || Arc::new(|_: &_, _| true);
@@ -141,7 +158,7 @@ async fn of_instance(host: &str) -> Result<Option<Keys>, String> {
     let request = Request::new(Method::PUT, token_url.target());
     let request = request.with(lifetime, HeaderValue::from_static("60"));
     // A machine that is no instance, or one that may not ask.
-    let token = match ask(&token_url, request, any()).await {
+    let token = match ask_near(&token_url, request, any()).await {
         Ok((status, token)) if status.is_success() => token,
         _ => return Ok(None),
     };
@@ -151,7 +168,7 @@ async fn of_instance(host: &str) -> Result<Option<Keys>, String> {
         let url = url(path)?;
         let name = HeaderName::from_static("x-aws-ec2-metadata-token");
         let request = Request::new(Method::GET, url.target()).with(name, token.clone());
-        let (status, body) = ask(&url, request, any()).await.map_err(failed)?;
+        let (status, body) = ask_near(&url, request, any()).await.map_err(failed)?;
         match status.is_success() {
             true => Ok(body),
             false => Err(failed(format!("{host}{path} said {status}"))),
@@ -168,18 +185,17 @@ async fn of_instance(host: &str) -> Result<Option<Keys>, String> {
     keys_in(&keys).map(Some).map_err(failed)
 }
 
-fn keys_in(body: &[u8]) -> Result<Keys, String> {
+fn keys_in(body: &[u8]) -> Result<IssuedKeys, String> {
     // What it says may hold secrets.
     let keys: RoleKeys =
         serde_json::from_slice(body).map_err(|_| "the answer has no keys".to_owned())?;
-    Ok(Keys {
-        access: keys.access_key_id,
-        secret: Password::new(keys.secret_access_key),
-        token: keys.token.map(Password::new),
-    })
+    let token = keys.token.map(Password::new);
+    let secret = Password::new(keys.secret_access_key);
+    let expires = keys.expiration.as_deref().and_then(time);
+    IssuedKeys::new(keys.access_key_id, secret, token, expires)
 }
 
-async fn ask(url: &Url, request: Request, may: Policy) -> Result<(StatusCode, Vec<u8>), String> {
+async fn ask_near(url: &Url, request: Request, may: Policy) -> Result<KeyAnswer, String> {
     let limits = Limits {
         resolve: LIMIT,
         connect: LIMIT,
@@ -187,10 +203,6 @@ async fn ask(url: &Url, request: Request, may: Policy) -> Result<(StatusCode, Ve
         silence: 5 * LIMIT,
         ..Limits::default()
     };
-    let told = |error: godwit_http_client::Error| error.to_string();
-    let connector = Connector::new(None, may, limits);
-    let mut connection = connector.connect(&url.origin).await.map_err(told)?;
-    let mut answer = connection.send(request).await.map_err(told)?;
-    let body = answer.whole(ANSWER_BYTES_MAX).await.map_err(told)?;
-    Ok((answer.status, body))
+    let answer = ask(&Connector::new(None, may, limits), &url.origin, request).await;
+    answer.map_err(|error| error.to_string())
 }

@@ -47,8 +47,9 @@ pub(in crate::session) async fn open(
     let connections = &context.connections;
     let granted = connections.granted.keys(endpoint.host(), endpoint.port());
     let aws = granted.unwrap_or_else(|| connections.secrets.aws.clone());
+    let aws = aws.trusting(&connections.authorities);
     let mut service = aws
-        .service(endpoint.host(), endpoint.user())
+        .service(endpoint.host(), endpoint.user(), None)
         .await
         .map_err(unproven)?;
     let mut is_moved = false;

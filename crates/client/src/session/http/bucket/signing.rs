@@ -1,21 +1,15 @@
-//! Which requests are for a bucket, and the headers that show who asks (AWS SigV4).
+//! Which requests are for a bucket, and the headers that show who asks.
 
 use std::{sync::Arc, time::SystemTime};
 
-use godwit_http::s3::{
-    self,
-    signing::{ALGORITHM, Scope, Signable, SigningKey, UNSIGNED_PAYLOAD, hex},
-};
-use godwit_http_client::{
-    Answer, Body, HeaderName, HeaderValue, Origin, Request, StatusCode, header,
-};
+use godwit_http::s3::{self, signing::S3};
+use godwit_http_client::{Answer, HeaderName, HeaderValue, Origin, Request, StatusCode};
 use godwit_proto::{FtpPath, Reply, timestamp::Timestamp};
-use openssl::sha::sha256;
 use parking_lot::Mutex;
 
 use super::told_sums::{AnswerCache, ObjectSums};
 use crate::{
-    auth::aws::{AwsEnvironment, Keys, Service},
+    auth::aws::{AwsEnvironment, Keys, Service, signature},
     endpoint::{Endpoint, capabilities::Lack},
     report::reporter::Reporter,
     session::http::replies::reply,
@@ -104,6 +98,8 @@ pub(in crate::session::http) struct Bucket {
 struct CurrentKeys {
     keys: Option<Keys>,
     generation: u32,
+    /// The user knows why there are no others.
+    is_told: bool,
 }
 
 impl Bucket {
@@ -122,6 +118,7 @@ impl Bucket {
             keys: Mutex::new(CurrentKeys {
                 keys: service.keys.clone(),
                 generation: 0,
+                is_told: false,
             }),
             aws: aws.clone(),
             options: options.clone(),
@@ -232,12 +229,23 @@ impl Bucket {
     /// The service says that the keys of a request, which were of `generation`, have expired: reads
     /// them again. True if there are others now.
     pub(in crate::session::http) async fn renew_keys(&self, generation: u32) -> bool {
-        if self.keys.lock().generation != generation {
-            return true;
-        }
+        let refused = {
+            let current = self.keys.lock();
+            if current.generation != generation {
+                return true;
+            }
+            current.keys.clone()
+        };
         let (bucket, user) = (self.endpoint.host(), self.endpoint.user());
-        let Ok(Service { keys, .. }) = self.aws.service(bucket, user).await else {
-            return false;
+        let keys = match self.aws.service(bucket, user, refused.as_ref()).await {
+            Ok(service) => service.keys,
+            Err(why) => {
+                if !std::mem::replace(&mut self.keys.lock().is_told, true) {
+                    let name = self.endpoint.name();
+                    self.warn(format!("{name}: the keys have expired: {why}"));
+                }
+                return false;
+            }
         };
         let mut current = self.keys.lock();
         if current.generation == generation {
@@ -245,17 +253,16 @@ impl Bucket {
             if keys.is_none() || current.keys == keys {
                 return false;
             }
-            current.keys = keys;
-            current.generation += 1;
+            *current = CurrentKeys {
+                keys,
+                generation: generation + 1,
+                is_told: false,
+            };
         }
         true
     }
 
-    /// Adds the headers that show who asks ("Signature Calculations for the Authorization Header"
-    /// of the reference of S3). Bodies that are made while they are sent are not signed: what
-    /// protects them is TLS, and their own checksum.
-    ///
-    /// Answers of which generation the keys are.
+    /// Adds the headers that show who asks. Answers of which generation the keys are.
     ///
     /// # Errors
     /// The request cannot be signed: a message.
@@ -271,68 +278,10 @@ impl Bucket {
             return Ok(generation);
         };
         drop(current);
-        let unsigned = |why: &dyn std::fmt::Display| format!("cannot sign the request: {why}");
-        let since = now
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let scope = Scope::new(since.as_secs(), &self.region);
-        let scope = scope.ok_or_else(|| unsigned(&"the clock is far off"))?;
-        let payload = match &request.body {
-            Body::Empty => hex(&sha256(b"")),
-            Body::Bytes(bytes) => hex(&sha256(bytes)),
-            Body::Chunks(_) => UNSIGNED_PAYLOAD.to_owned(),
-        };
-        let token = keys.token.as_ref().map(|token| token.reveal());
-        let added = [
-            ("x-amz-date", Some(scope.time())),
-            ("x-amz-content-sha256", Some(&*payload)),
-            ("x-amz-security-token", token),
-        ];
-        for (name, value) in added {
-            let Some(value) = value else { continue };
-            let value = HeaderValue::try_from(value).map_err(|error| unsigned(&error))?;
-            request.headers.insert(HeaderName::from_static(name), value);
-        }
-        let headers = signed_headers(request, origin);
-        let (path, query) = request
-            .target
-            .split_once('?')
-            .unwrap_or((&request.target, ""));
-        let mut pairs: Vec<_> = query.split('&').collect();
-        pairs.sort_unstable();
-        let query = pairs.join("&");
-        let signable = Signable {
-            method: request.method.as_str(),
-            path,
-            query: &query,
-            headers: &headers,
-            payload: &payload,
-        };
-        let key = SigningKey::new(keys.secret.reveal(), &scope);
-        let signature = key.sign(&signable.text(&scope));
-        let value = format!(
-            "{ALGORITHM} Credential={}/{},SignedHeaders={},Signature={signature}",
-            keys.access,
-            scope.text(),
-            signable.names()
-        );
-        let mut value = HeaderValue::try_from(value).map_err(|error| unsigned(&error))?;
-        value.set_sensitive(true);
-        request.headers.insert(header::AUTHORIZATION, value);
+        let scope = signature::scope(now, &self.region, S3)?;
+        signature::sign(request, origin, &keys, &scope)?;
         Ok(generation)
     }
-}
-
-/// The headers that are signed, in their order.
-fn signed_headers<'a>(request: &'a Request, origin: &Origin) -> Vec<(&'a str, String)> {
-    let own = request.headers.iter().filter_map(|(name, value)| {
-        let name = name.as_str();
-        let value = value.to_str().ok().filter(|_| name.starts_with("x-amz-"))?;
-        Some((name, value.trim().to_owned()))
-    });
-    let mut headers: Vec<_> = own.chain([("host", origin.authority())]).collect();
-    headers.sort_unstable();
-    headers
 }
 
 /// What the code of a refusal means, where its status says less: services say 400 for most, and 200
@@ -360,7 +309,7 @@ pub(in crate::session::http) fn meant(status: StatusCode, code: &str) -> StatusC
 mod tests {
     use std::time::Duration;
 
-    use godwit_http_client::{Method, Scheme};
+    use godwit_http_client::{Method, Scheme, header};
     use godwit_proto::{command::Password, url::Location};
 
     use super::*;
