@@ -316,6 +316,38 @@ fn options_of_objects_reach_the_service() {
 }
 
 #[test]
+fn roles_are_assumed_at_moto_and_its_keys_store_objects() {
+    let Some(site) = Site::start(Kind::Moto) else {
+        return;
+    };
+    write_noise(&site.local.path().join("f"), 1000, 5);
+    let (file, config) = (site.local("f"), site.local("config"));
+    let token = site.local("token");
+    fs::write(&token, "a.web.identity").expect("a file");
+    let profiles = format!(
+        "[profile mover]\nrole_arn = arn:aws:iam::123456789012:role/mover\n\
+         source_profile = base\nduration_seconds = 900\nexternal_id = x\n\
+         [profile base]\nrole_arn = arn:aws:iam::123456789012:role/base\n\
+         credential_source = Environment\n\
+         [profile pod]\nrole_arn = arn:aws:iam::123456789012:role/pod\n\
+         web_identity_token_file = {token}\n"
+    );
+    fs::write(&config, profiles).expect("a file");
+    for profile in ["mover", "pod"] {
+        let there = format!("s3://{profile}@{BUCKET}/{profile}");
+        let variables = [("AWS_CONFIG_FILE", &*config)];
+        let finished = site.try_godwit(&["cp", "-v", &file, &there], &variables);
+        assert!(finished.status.success(), "{}", finished.log());
+        let back = site.local(profile);
+        site.godwit(&["cp", &url(profile), &back]);
+        assert_eq!(
+            fs::read(&back).expect("a file"),
+            fs::read(&file).expect("a file")
+        );
+    }
+}
+
+#[test]
 fn an_object_that_cannot_be_encrypted_is_not_stored() {
     let Some(site) = Site::start(Kind::Versitygw) else {
         return;
