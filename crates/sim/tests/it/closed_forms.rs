@@ -186,3 +186,21 @@ fn packets_of_several_segments_move_as_many_bytes() {
         }
     }
 }
+
+/// 375 packets fill 20 Mbit/s over 150 ms, and 250 fit into the queue: slow start sends twice
+/// what fits before it sees a loss. HyStart ends it before.
+#[test]
+fn hystart_ends_slow_start_before_a_loss() {
+    for (hystart, loses) in [(false, true), (true, false)] {
+        let (mut simulation, route) = simulation(pipe(20_000_000, 75, 250, Loss::None), 1);
+        let sender = SenderConfig {
+            hystart,
+            ..sender(Algorithm::Cubic, 2000)
+        };
+        let flow = open(&mut simulation, &route, sender, 0);
+        let rate = rate(&mut simulation, &[flow], 2, 5);
+        let lost = simulation.stats(flow).sender.retransmitted;
+        assert_eq!(lost > 0, loses, "{hystart}: {lost}");
+        assert!(rate > 0.5 * 2500.0, "{hystart}: {rate}");
+    }
+}
