@@ -17,9 +17,9 @@ const EARLY: Duration = Duration::from_secs(5 * 60);
 /// Keys of each profile that a URL names, and of the one that none names, with how they were asked
 /// for. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KeyCache(Arc<Mutex<HashMap<Option<String>, Entry>>>);
+pub(super) struct KeyCache(Arc<Mutex<HashMap<Option<String>, CachedKeys>>>);
 
-type Entry = (AskedKeys, IssuedKeys);
+type CachedKeys = (AskedKeys, IssuedKeys);
 
 impl KeyCache {
     /// Those that are kept, unless they are `refused`, end soon, or are asked for otherwise now;

@@ -12,7 +12,7 @@ use super::{
     profiles::ProfileFiles,
     role::RoleHost,
     sso::{SsoRole, token_file},
-    sts::{Role, Sts, WebIdentity},
+    sts::{AssumedRole, Sts, WebIdentity},
 };
 
 /// Roles that are assumed one by the other.
@@ -23,7 +23,7 @@ const ROLES_MAX: usize = 8;
 pub(super) struct KeySource {
     pub(super) first: FirstKeys,
     /// Assumed in this order, each with the keys of the one before.
-    pub(super) roles: Vec<Role>,
+    pub(super) roles: Vec<AssumedRole>,
 }
 
 /// Keys that need no others.
@@ -159,7 +159,7 @@ impl<'a> Sources<'a> {
             .is_some()
     }
 
-    fn role(&self, profile: &str) -> Result<Role, String> {
+    fn role(&self, profile: &str) -> Result<AssumedRole, String> {
         let value = |key| self.files.value(profile, key);
         if value("mfa_serial").is_some() {
             return Err(format!(
@@ -174,7 +174,7 @@ impl<'a> Sources<'a> {
             text.parse().map_err(|_| wrong())
         });
         let owned = |key| value(key).map(str::to_owned);
-        Ok(Role {
+        Ok(AssumedRole {
             arn: owned("role_arn").unwrap_or_default(),
             session: owned("role_session_name"),
             external_id: owned("external_id"),

@@ -36,7 +36,7 @@ const PASSING: [&str; 4] = [
 
 /// A role that is assumed with other keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Role {
+pub(super) struct AssumedRole {
     pub(super) arn: String,
     pub(super) session: Option<String>,
     pub(super) external_id: Option<String>,
@@ -65,7 +65,11 @@ impl Sts {
     ///
     /// # Errors
     /// A message for the user.
-    pub(super) async fn assume(&self, role: &Role, keys: &Keys) -> Result<IssuedKeys, String> {
+    pub(super) async fn assume(
+        &self,
+        role: &AssumedRole,
+        keys: &Keys,
+    ) -> Result<IssuedKeys, String> {
         let session = role.session.clone().unwrap_or_else(session_name);
         let seconds = role.seconds.map(|seconds| seconds.to_string());
         let form = form([
