@@ -1,7 +1,7 @@
 //! S3 without I/O: how a key stands in a request, parts of uploads, metadata of files, what
 //! services answer ([`answers`]), keys that STS issues ([`sts`]), and signatures of requests
-//! ([`signing`]). What only a service needs: requests ([`requests`]), bodies whose chunks are signed ([`chunked`]), and how answers
-//! are written ([`written`]).
+//! ([`signing`]). What only a service needs: requests ([`requests`]), bodies whose chunks are
+//! signed ([`chunked`]), and how answers are written ([`written`]).
 //!
 //! Source: Amazon S3 API Reference, version 2006-03-01.
 

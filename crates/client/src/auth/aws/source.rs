@@ -118,8 +118,8 @@ impl<'a> Sources<'a> {
             }
             roles.push(self.role(profile)?);
             match self.source_of(profile)? {
-                RoleKeys::Are(first) => break Some(first),
-                RoleKeys::OfProfile(next) => {
+                SourceKeys::Are(first) => break Some(first),
+                SourceKeys::OfProfile(next) => {
                     let is_own = next == profile && self.has_own_keys(next);
                     if visited.contains(&next) && !is_own {
                         visited.push(next);
@@ -182,7 +182,7 @@ impl<'a> Sources<'a> {
         })
     }
 
-    fn source_of(&self, profile: &str) -> Result<RoleKeys<'a>, String> {
+    fn source_of(&self, profile: &str) -> Result<SourceKeys<'a>, String> {
         let says = |what: String| Err(format!("profile {profile} has role_arn {what}"));
         let files = self.files;
         let value = |key| files.value(profile, key);
@@ -194,7 +194,7 @@ impl<'a> Sources<'a> {
             (Some(next), None) if !files.has(next) => {
                 says(format!("with source_profile {next}, which does not exist"))
             }
-            (Some(next), None) => Ok(RoleKeys::OfProfile(next)),
+            (Some(next), None) => Ok(SourceKeys::OfProfile(next)),
             (None, Some(source)) => {
                 let host = match source {
                     "Environment" => {
@@ -204,7 +204,7 @@ impl<'a> Sources<'a> {
                                  AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
                             )
                         })?;
-                        return Ok(RoleKeys::Are(FirstKeys::Known(keys)));
+                        return Ok(SourceKeys::Are(FirstKeys::Known(keys)));
                     }
                     "Ec2InstanceMetadata" => RoleHost::Instance,
                     "EcsContainer" => RoleHost::Container,
@@ -216,7 +216,7 @@ impl<'a> Sources<'a> {
                     }
                 };
                 let profile = profile.to_owned();
-                Ok(RoleKeys::Are(FirstKeys::Host { profile, host }))
+                Ok(SourceKeys::Are(FirstKeys::Host { profile, host }))
             }
         }
     }
@@ -307,7 +307,7 @@ impl<'a> Sources<'a> {
 }
 
 /// With what a role is assumed.
-enum RoleKeys<'a> {
+enum SourceKeys<'a> {
     Are(FirstKeys),
     OfProfile(&'a str),
 }
