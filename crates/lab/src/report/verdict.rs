@@ -197,7 +197,7 @@ fn within<'a>(
     let (ratio, group) = farthest?;
     let cell = &group.cell;
     let text = format!(
-        "{count} of {} cells; farthest is {} of {of} ({}, {}, loss {}, RTT {:.0} ms, N = {})",
+        "{count} of {} cells, farthest is {} of {of} ({}, {}, loss {}, RTT {:.0} ms, N = {})",
         ratios.len(),
         short(*ratio),
         cell.congestion_control,
