@@ -345,7 +345,7 @@ mod tests {
         [profile left]\nrole_arn = arn:4\nsource_profile = right\n\
         [profile right]\nrole_arn = arn:5\nsource_profile = left\n\
         [profile alone]\nrole_arn = arn:6\nsource_profile = alone\n\
-        [profile gone]\nrole_arn = arn:7\nsource_profile = nobody\n\
+        [profile gone]\nrole_arn = arn:7\nsource_profile = absent\n\
         [profile twice]\nrole_arn = a\nsource_profile = plain\ncredential_source = Environment\n\
         [profile mfa]\nrole_arn = a\nsource_profile = plain\nmfa_serial = arn:mfa\n\
         [profile pod]\nrole_arn = arn:8\nweb_identity_token_file = /t\n\
@@ -444,7 +444,7 @@ mod tests {
         for (profile, said) in [
             ("left", "left, right, left"),
             ("alone", "alone, alone"),
-            ("gone", "source_profile nobody"),
+            ("gone", "source_profile absent"),
             ("twice", "both source_profile and credential_source"),
             ("mfa", "export-credentials --profile mfa"),
             ("odd", "\"Elsewhere\""),
