@@ -268,7 +268,7 @@ fn runs_stand_beside_the_simulator() {
     let place = "(reno, 50 Mbit/s, loss 0 %, RTT 60 ms, N = 16)";
     for part in [
         format!("23 of 24 cells, farthest is 1.25 of theory {place}"),
-        format!("23 of 24 cells, farthest is 0.333 of what the simulator sends again {place}"),
+        format!("23 of 24 cells, farthest is 0.33 of what the simulator sends again {place}"),
         "## The kernel and the simulator".to_owned(),
         "| 16 | 48.7 (48.3 – 49.2) | 39.0 (38.6 – 39.4) | 1.250 | 0.10 | 0.30 |".to_owned(),
     ] {
