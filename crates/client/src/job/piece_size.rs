@@ -15,9 +15,13 @@ const PIECE_BYTES_ALIGN: u64 = 1 << 20;
 /// next costs little.
 const PIECE_SECONDS: f64 = 2.5;
 
-/// Nor should it be shorter than this: the next is asked for one ahead, so that the path would run
-/// dry.
-const PIECE_ROUND_TRIPS: u32 = 4;
+/// Nor should it be shorter than so many round trips, up to [`PIECE_SECONDS`], nor than so many
+/// seconds: the next is asked for one ahead, so that the path would run dry; while it waits no
+/// channel joins or leaves; and the server reports of one piece at a time, some times a second.
+const PIECE_ROUND_TRIPS: f64 = 32.0;
+const PIECE_SECONDS_MIN: f64 = 0.5;
+/// Round trips of a piece however long they are.
+const PIECE_ROUND_TRIPS_MIN: f64 = 4.0;
 
 /// So many may come where their number changes: the first must not hold what they could share.
 const WORKERS_TO_COME: u32 = 8;
@@ -38,7 +42,16 @@ impl SessionRate {
         reason = "casts of floats saturate, and NaN is 0"
     )]
     fn bytes_in(self, seconds: f64) -> u64 {
-        self.rate_bps.map_or(0, |bps| (bps / 8.0 * seconds) as u64)
+        let known = self.rate_bps.filter(|bps| bps.is_finite());
+        known.map_or(0, |bps| (bps / 8.0 * seconds) as u64)
+    }
+
+    /// Shortest useful piece, s.
+    fn least_seconds(self) -> f64 {
+        let round_trip = self.round_trip.as_secs_f64();
+        (PIECE_ROUND_TRIPS * round_trip)
+            .clamp(PIECE_SECONDS_MIN, PIECE_SECONDS)
+            .max(PIECE_ROUND_TRIPS_MIN * round_trip)
     }
 }
 
@@ -93,10 +106,15 @@ impl PieceSizer {
             true => share(self.workers().max(WORKERS_TO_COME)),
             false => share(self.workers()),
         };
-        let far = rate.bytes_in((PIECE_ROUND_TRIPS * rate.round_trip).as_secs_f64());
+        let least = rate.bytes_in(rate.least_seconds());
+        // One that works alone holds nothing that others would move earlier.
+        let tail = match self.workers() {
+            1 => of_job,
+            workers => of_job / (2 * u64::from(workers)),
+        };
         let length = share
             .min(patience)
-            .max(far.min(of_job / (2 * u64::from(self.workers()))))
+            .max(least.min(tail))
             .max(PIECE_BYTES_MIN)
             .next_multiple_of(PIECE_BYTES_ALIGN);
         // What would remain as a crumb goes along.
@@ -142,11 +160,12 @@ mod tests {
             start: 0,
             end: 100 << 20,
         };
-        assert_eq!(sizer.piece(small, at(1e9, 0)).len(), PIECE_BYTES_MIN);
-        // 1 Gbit/s x 60 ms x 4 = 30 MB.
-        let far = sizer.piece(small, at(1e9, 60)).len();
-        assert!((30_000_000..32_000_000).contains(&far), "{far}");
-        assert_eq!(sizer.piece(small, at(1e9, 600)).len(), 50 << 20);
+        // 100 Mbit/s for half a second, or for 32 x 30 ms; 4 x 2 s is more than there is.
+        let near = sizer.piece(small, at(1e8, 0)).len();
+        assert!((6_250_000..PIECE_BYTES_MIN + 1).contains(&near), "{near}");
+        let far = sizer.piece(small, at(1e8, 30)).len();
+        assert!((12_000_000..14_000_000).contains(&far), "{far}");
+        assert_eq!(sizer.piece(small, at(1e8, 2000)), small, "alone");
         let more = &sizer.counters.bytes_found;
         more.store(10 << 30, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(sizer.piece(small, at(1e9, 0)), small, "there are others");
@@ -199,10 +218,14 @@ mod tests {
             free.piece(left, SessionRate::default()).len(),
             PIECE_BYTES_MIN
         );
-        assert_eq!(free.piece(left, at(f64::NAN, 0)).len(), PIECE_BYTES_MIN);
+        for unknown in [f64::NAN, f64::INFINITY] {
+            let piece = free.piece(left, at(unknown, 0));
+            assert_eq!(piece.len(), PIECE_BYTES_MIN, "{unknown}");
+        }
         let second = free.piece(left, at(8e8, 0)).len();
         assert!((250_000_000..252_000_000).contains(&second), "{second}");
-        assert_eq!(free.piece(left, at(f64::INFINITY, 0)).len(), 1 << 30);
+        // A share of what is left, where that lasts less.
+        assert_eq!(free.piece(left, at(8e9, 0)).len(), 1 << 30);
         // What can be ended early lasts as long as others may still come for their share.
         assert_eq!(free.long_piece(left, at(8e8, 0)).len(), 1 << 30);
         assert_eq!(free.long_piece(left, SessionRate::default()).len(), 1 << 30);

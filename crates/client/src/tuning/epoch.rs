@@ -129,6 +129,9 @@ struct Measuring {
     /// Start of the current sample: `counted`, bytes.
     sample: (f64, u64),
     rates_bps: Vec<f64>,
+    /// Round trips when they were last known, and the least: a server reports of one transfer after
+    /// the other, and not at once.
+    round_trips: Option<(Duration, Duration)>,
 }
 
 impl Epoch {
@@ -159,6 +162,7 @@ impl Epoch {
             self.maybe_start(&look);
             return None;
         };
+        measuring.look(&look);
         measuring.sample(self.counted, look.totals.bytes);
         let moved = look
             .totals
@@ -228,10 +232,9 @@ impl Epoch {
         }
         let (from, to) = (&measuring.base.totals, &last.totals);
         let seen = to.since(from);
-        let tcp = to.tcp.filter(|tcp| !tcp.rtt.is_zero());
         let least = Duration::from_secs_f64(last.round_trip);
-        let (rtt, rtt_min) = match tcp {
-            Some(tcp) => (Some(tcp.rtt), Some(tcp.rtt_min)),
+        let (rtt, rtt_min) = match measuring.round_trips {
+            Some((rtt, rtt_min)) => (Some(rtt), Some(rtt_min)),
             // A pausing sender makes them longer, too, so they count only with a queue.
             None => {
                 let queue = to
@@ -280,10 +283,20 @@ impl Epoch {
 
 impl Measuring {
     fn from(look: &Totals) -> Self {
-        Self {
+        let mut measuring = Self {
             base: *look,
             sample: (0.0, look.totals.bytes),
             rates_bps: Vec::new(),
+            round_trips: None,
+        };
+        measuring.look(look);
+        measuring
+    }
+
+    fn look(&mut self, look: &Totals) {
+        let tcp = look.totals.tcp.filter(|tcp| !tcp.rtt.is_zero());
+        if let Some(tcp) = tcp {
+            self.round_trips = Some((tcp.rtt, tcp.rtt_min));
         }
     }
 
@@ -326,6 +339,8 @@ fn standard_error(samples: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use godwit_engine::data::TcpTotals;
+
     use super::*;
 
     fn plan(concurrency: u32, parallelism: u32, seconds: f64) -> EpochPlan {
@@ -423,6 +438,39 @@ mod tests {
             });
         }
         at
+    }
+
+    #[test]
+    fn round_trips_are_the_last_that_a_server_told() {
+        let mut epoch = Epoch::new(plan(1, 1, 1.0));
+        let told = |ms| TcpTotals {
+            rtt: Duration::from_millis(ms),
+            rtt_min: Duration::from_millis(60),
+            ..TcpTotals::default()
+        };
+        let mut outcome = None;
+        // The next transfer, of which nothing is known yet, begins in the middle of the epoch.
+        for step in 0..40 {
+            let totals = Sample {
+                bytes: 50 * u64::from(step),
+                channels: 1,
+                tcp: (step < 12).then(|| told(70 + u64::from(step))),
+                ..Sample::default()
+            };
+            let look = Totals {
+                at: 0.05 * f64::from(step),
+                totals,
+                running: true,
+                ..Totals::default()
+            };
+            outcome = outcome.or(epoch.observe(look));
+        }
+        let Some(EpochOutcome::Measured(seen)) = outcome else {
+            panic!("{outcome:?}")
+        };
+        let seen = (seen.observation.rtt, seen.observation.rtt_min);
+        let ms = Duration::from_millis;
+        assert_eq!(seen, (Some(ms(81)), Some(ms(60))));
     }
 
     #[test]
