@@ -331,7 +331,10 @@ impl ControlSession {
         let asked = Instant::now();
         let outcome = tokio::select! {
             outcome = self.control.call(command) => {
-                self.round_trip = self.round_trip.min(asked.elapsed());
+                // A session of HTTP answers some by itself.
+                if matches!(self.control, Control::Ftp(_)) {
+                    self.round_trip = self.round_trip.min(asked.elapsed());
+                }
                 outcome
             }
             () = stop.cancelled() => {
