@@ -32,7 +32,10 @@ pub(super) fn write(
     );
     all(text, "All paths", result, &paths);
     type Is = fn(&PathResult) -> bool;
-    let groups: [(&str, Is); 8] = [
+    let groups: [(&str, Is); 9] = [
+        ("Not beside TCP flows of others", |p| {
+            !matches!(p.path.traffic, Traffic::Flows(_))
+        }),
         ("Round trips below 20 ms", |p| p.path.rtt_s < 0.02),
         ("Round trips of 20 to 100 ms", |p| {
             (0.02..0.1).contains(&p.path.rtt_s)
