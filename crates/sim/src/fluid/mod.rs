@@ -249,7 +249,8 @@ impl Fluid {
             }
             let mut ended = Vec::new();
             let until = (self.now_s + NOW_S).to_bits();
-            while let Some((_, id)) = self.due.first().copied().filter(|(bits, _)| *bits <= until) {
+            let is_due = |(bits, _): &(u64, FluidId)| *bits <= until;
+            while let Some((_, id)) = self.due.first().copied().filter(is_due) {
                 self.due.pop_first();
                 let Some(flow) = self.flows.get_mut(&id) else {
                     continue;

@@ -17,7 +17,7 @@ use super::{
 
 /// What a change reaches.
 #[derive(Default)]
-struct Part {
+struct Reach {
     flows: BTreeSet<FluidId>,
     /// All flows of these links belong to it.
     links: BTreeSet<usize>,
@@ -33,7 +33,7 @@ impl Fluid {
     }
 
     fn refresh_part(&mut self) {
-        let mut part = Part {
+        let mut part = Reach {
             flows: BTreeSet::new(),
             links: std::mem::take(&mut self.left_links),
         };
@@ -57,7 +57,7 @@ impl Fluid {
     }
 
     /// Adds flows, and what full links tie to them.
-    fn extend(&self, part: &mut Part, mut more: Vec<FluidId>) {
+    fn extend(&self, part: &mut Reach, mut more: Vec<FluidId>) {
         while let Some(id) = more.pop() {
             let Some(flow) = self.flows.get(&id) else {
                 continue;
@@ -75,7 +75,7 @@ impl Fluid {
 
     /// What each flow of a part gets, first were all weights those of one full link, and with the
     /// weights of several; and the links that would be full with flows of others on them.
-    fn shares_of(&self, part: &Part) -> (Vec<(Got, Got)>, BTreeSet<usize>) {
+    fn shares_of(&self, part: &Reach) -> (Vec<(Got, Got)>, BTreeSet<usize>) {
         let flows: Vec<_> = part.flows.iter().map(|id| &self.flows[id]).collect();
         // What others leave of the links.
         let mut first_left = vec![0.0; self.links.len()];
@@ -124,7 +124,7 @@ impl Fluid {
         (first.into_iter().zip(got).collect(), overrun)
     }
 
-    fn apply(&mut self, part: &Part, got: &[(Got, Got)]) {
+    fn apply(&mut self, part: &Reach, got: &[(Got, Got)]) {
         let (flows, links, now_s) = (&mut self.flows, &mut self.links, self.now_s);
         for id in &part.flows {
             let flow = &flows[id];
