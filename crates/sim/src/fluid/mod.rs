@@ -130,8 +130,8 @@ pub struct Fluid {
     flows: BTreeMap<FluidId, OpenFlow>,
     opened: u64,
     now_s: f64,
-    /// Flows whose rate may not be what it should be, and links of which others may get more or less
-    /// since some have left.
+    /// Flows whose rate may not be what it should be, and links of which others may get more or
+    /// less since some have left.
     changed: BTreeSet<FluidId>,
     left_links: BTreeSet<usize>,
     /// When flows end or their slow start doubles: the bits of times that are not negative have
