@@ -450,7 +450,7 @@ mod tests {
         };
         let mut outcome = None;
         // The next transfer, of which nothing is known yet, begins in the middle of the epoch.
-        for step in 0..40 {
+        for step in 0..40_u32 {
             let totals = Sample {
                 bytes: 50 * u64::from(step),
                 channels: 1,

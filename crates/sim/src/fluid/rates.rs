@@ -186,6 +186,10 @@ mod tests {
         usize::try_from(random.next_u64() % count as u64).unwrap()
     }
 
+    fn connections(random: &mut Random) -> u32 {
+        u32::try_from(1 + below(64, random)).unwrap()
+    }
+
     /// Of each flow, bit/s.
     fn rates(fluid: &mut Fluid) -> Vec<(FluidId, f64)> {
         fluid.refresh();
@@ -215,7 +219,7 @@ mod tests {
                         open.push(fluid.open(FluidFlow {
                             links,
                             back_s: 0.01,
-                            connections: 1 + below(32, &mut random) as u32,
+                            connections: connections(&mut random),
                             window_bytes: 1e5 + 4e6 * random.unit(),
                             under_way_bytes: None,
                             bytes: 1e9 * random.unit(),
@@ -223,7 +227,7 @@ mod tests {
                     }
                     2 if !open.is_empty() => {
                         let id = open[below(open.len(), &mut random)];
-                        fluid.set_connections(id, 1 + below(64, &mut random) as u32);
+                        fluid.set_connections(id, connections(&mut random));
                     }
                     _ if !open.is_empty() => {
                         fluid.close(open.swap_remove(below(open.len(), &mut random)));
