@@ -28,13 +28,17 @@ use crate::{
 /// Whether an address of a server may be connected to.
 pub type Policy = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
 
+/// Sets options of a socket that is connected, and answers how many bytes may wait in either
+/// direction, 16 KiB at least.
+pub type Prepare = Arc<dyn Fn(&TcpStream) -> usize + Send + Sync>;
+
 /// Connects to servers.
 #[derive(Clone)]
 pub struct Connector {
     tls: Option<HttpsClient>,
     policy: Policy,
     limits: Limits,
-    prepare: fn(&TcpStream) -> usize,
+    prepare: Prepare,
 }
 
 impl Connector {
@@ -45,14 +49,13 @@ impl Connector {
             tls,
             policy,
             limits,
-            prepare: |_| BUFFER_BYTES,
+            prepare: Arc::new(|_| BUFFER_BYTES),
         }
     }
 
-    /// `prepare` sets options of each socket once it is connected. It answers how many bytes may
-    /// wait in either direction, 16 KiB at least.
+    /// Each socket is prepared so.
     #[must_use]
-    pub fn preparing(self, prepare: fn(&TcpStream) -> usize) -> Self {
+    pub fn preparing(self, prepare: Prepare) -> Self {
         Self { prepare, ..self }
     }
 

@@ -38,7 +38,7 @@ mod wire;
 pub use body::Body;
 pub use buffers::{Buffer, Buffers};
 pub use connection::{Answer, Connection, HEAD_BYTES_MAX, HEADERS_MAX};
-pub use connector::{Connector, Policy};
+pub use connector::{Connector, Policy, Prepare};
 pub use error::{Cause, Error, Step};
 pub use hyper::{
     HeaderMap, Method, StatusCode,

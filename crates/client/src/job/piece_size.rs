@@ -11,13 +11,13 @@ use crate::{report::progress::Counters, setting_target::Target, transfer::PIECE_
 const PIECE_BYTES_ALIGN: u64 = 1 << 20;
 
 /// A piece of a get cannot be cut short, so it should not last longer than this, seconds: then a
-/// session that is wanted no more leaves soon. Ten round trips of 200 ms, so that asking for the
+/// session that is wanted no more leaves soon. Twelve round trips of 200 ms, so that asking for the
 /// next costs little.
 const PIECE_SECONDS: f64 = 2.5;
 
 /// Nor should it be shorter than so many round trips, up to [`PIECE_SECONDS`], nor than so many
-/// seconds: the next is asked for one ahead, so that the path would run dry; while it waits no
-/// channel joins or leaves; and the server reports of one piece at a time, some times a second.
+/// seconds: the next is asked for one ahead, else the path would run dry; while it waits no channel
+/// joins or leaves; and the server reports of one piece at a time, a few times a second.
 const PIECE_ROUND_TRIPS: f64 = 32.0;
 const PIECE_SECONDS_MIN: f64 = 0.5;
 /// Round trips of a piece however long they are.
@@ -106,7 +106,7 @@ impl PieceSizer {
             true => share(self.workers().max(WORKERS_TO_COME)),
             false => share(self.workers()),
         };
-        let least = rate.bytes_in(rate.least_seconds());
+        let least = rate.bytes_in(rate.least_seconds()).min(u64::MAX >> 1);
         // One that works alone holds nothing that others would move earlier.
         let tail = match self.workers() {
             1 => of_job,
@@ -160,12 +160,12 @@ mod tests {
             start: 0,
             end: 100 << 20,
         };
-        // 100 Mbit/s for half a second, or for 32 x 30 ms; 4 x 2 s is more than there is.
-        let near = sizer.piece(small, at(1e8, 0)).len();
-        assert!((6_250_000..PIECE_BYTES_MIN + 1).contains(&near), "{near}");
-        let far = sizer.piece(small, at(1e8, 30)).len();
-        assert!((12_000_000..14_000_000).contains(&far), "{far}");
-        assert_eq!(sizer.piece(small, at(1e8, 2000)), small, "alone");
+        // 200 Mbit/s for half a second, or for 32 x 30 ms; 4 x 2 s is more than there is.
+        let near = sizer.piece(small, at(2e8, 0)).len();
+        assert!((12_500_000..14_000_000).contains(&near), "{near}");
+        let far = sizer.piece(small, at(2e8, 30)).len();
+        assert!((24_000_000..26_000_000).contains(&far), "{far}");
+        assert_eq!(sizer.piece(small, at(2e8, 2000)), small, "alone");
         let more = &sizer.counters.bytes_found;
         more.store(10 << 30, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(sizer.piece(small, at(1e9, 0)), small, "there are others");

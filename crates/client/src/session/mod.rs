@@ -331,7 +331,7 @@ impl ControlSession {
         let asked = Instant::now();
         let outcome = tokio::select! {
             outcome = self.control.call(command) => {
-                // A session of HTTP answers some by itself.
+                // A session of HTTP answers some by itself, and has that of its connections.
                 if matches!(self.control, Control::Ftp(_)) {
                     self.round_trip = self.round_trip.min(asked.elapsed());
                 }

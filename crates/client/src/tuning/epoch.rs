@@ -175,7 +175,9 @@ impl Epoch {
         if over && self.plan.settles && self.restarts < RESTARTS_MAX && measuring.still_ramping() {
             self.restarts += 1;
             self.counted = 0.0;
-            self.measuring = Some(Measuring::from(&look));
+            let told = measuring.round_trips;
+            *measuring = Measuring::from(&look);
+            measuring.round_trips = measuring.round_trips.or(told);
             return None;
         }
         if over {

@@ -53,7 +53,6 @@ impl OpenLink {
         self.flows.insert(id);
         self.connections += flow.connections;
         self.round_trips_s += f64::from(flow.connections) * flow.rtt_s;
-        self.used.connections_max = self.used.connections_max.max(self.connections);
         self.measure();
     }
 
@@ -77,6 +76,11 @@ impl OpenLink {
         self.capacity_bps = self.link.rate_bps * SEGMENT_BYTES / PACKET_BYTES * (1.0 - unused);
     }
 
+    /// The connections of now are in force.
+    pub(super) fn note_connections(&mut self) {
+        self.used.connections_max = self.used.connections_max.max(self.connections);
+    }
+
     /// Fewer connections leave more of it unused: what it carries may be too much.
     pub(super) fn is_overrun(&self) -> bool {
         self.sent_bps.max(self.first_bps) > self.capacity_bps
@@ -98,8 +102,13 @@ impl OpenLink {
         self.count(now_s);
         self.add(flow, at, -1.0);
         if self.flows.len() <= 1 {
-            (self.sent_bps, self.first_bps, self.lost_bps) = (0.0, 0.0, 0.0);
+            self.carry_nothing();
         }
+    }
+
+    /// None of its flows is part of it, whatever sums of floats have left over.
+    pub(super) fn carry_nothing(&mut self) {
+        (self.sent_bps, self.first_bps, self.lost_bps) = (0.0, 0.0, 0.0);
     }
 
     /// The flow's rate is part of it from now on.

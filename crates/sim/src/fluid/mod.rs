@@ -265,6 +265,7 @@ impl Fluid {
                 }
             }
             if !ended.is_empty() {
+                ended.sort_unstable();
                 return ended;
             }
         }

@@ -132,6 +132,9 @@ impl Fluid {
                 links[*at].take_away(flow, *at, now_s);
             }
         }
+        for at in &part.links {
+            links[*at].carry_nothing();
+        }
         let full = || got.iter().flat_map(|(first, got)| [first.link, got.link]);
         for at in part.links.iter().copied().chain(full().flatten()) {
             let link = &mut links[at];
@@ -170,6 +173,7 @@ impl Fluid {
             }
             for at in &flow.links {
                 links[*at].carry(flow, *at);
+                links[*at].note_connections();
             }
         }
     }

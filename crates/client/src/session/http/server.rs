@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,7 +24,7 @@ use godwit_gsi::{
 use godwit_http::{conditions::parse_date, multistatus::Hrefs, s3::answers::Refusal, target};
 use godwit_http_client::{
     Answer, BadUrl, Body, Connection, Connector, HeaderValue, Limits, Method, Origin, Policy,
-    Request, Scheme, StatusCode, Step, Url, header, is_secret,
+    Prepare, Request, Scheme, StatusCode, Step, Url, header, is_secret,
     redirect::{BadRedirect, Redirects},
 };
 use godwit_proto::FtpPath;
@@ -185,6 +185,8 @@ pub(super) struct HttpServer {
     pub(super) takes_open_parts: AtomicBool,
     /// It encodes no paths in bodies and headers, and decodes none in headers.
     is_literal: AtomicBool,
+    /// Of all connections so far, microseconds.
+    shortest_round_trip: Arc<AtomicU64>,
     log: Option<ProtocolTrace>,
     pub(super) limits: Limits,
     /// It is a service of S3, and this is what it is asked for.
@@ -220,9 +222,12 @@ impl HttpServer {
                 false => scope.allows(address.ip()),
             }
         });
+        let shortest_round_trip = Arc::new(AtomicU64::new(u64::MAX));
+        let shortest = Arc::clone(&shortest_round_trip);
+        let prepare: Prepare = Arc::new(move |socket| prepare(socket, &shortest));
         let connector = |tls| {
             let connector = Connector::new(tls, Arc::clone(&policy), limits);
-            connector.preparing(prepare)
+            connector.preparing(Arc::clone(&prepare))
         };
         let connectors_of = |credential: Option<&Credential>| {
             if origin.scheme == Scheme::Http {
@@ -255,6 +260,7 @@ impl HttpServer {
             takes_parts: AtomicBool::new(false),
             takes_open_parts: AtomicBool::new(false),
             is_literal: AtomicBool::new(false),
+            shortest_round_trip,
             log,
             limits,
             bucket,
@@ -268,6 +274,12 @@ impl HttpServer {
             scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "))
         };
         self.authorization.as_ref().filter(is_bearer)
+    }
+
+    /// The shortest that a connection has seen; `None` where the kernel tells none.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        let us = self.shortest_round_trip.load(Ordering::Relaxed);
+        (us < u64::MAX).then(|| Duration::from_micros(us))
     }
 
     /// Requests carry a password or a token.
@@ -367,12 +379,15 @@ impl HttpServer {
     }
 }
 
-fn prepare(socket: &TcpStream) -> usize {
+fn prepare(socket: &TcpStream, shortest_round_trip: &AtomicU64) -> usize {
     // Between the parts of a file nothing is sent.
     pace_by_window(socket);
     // A server may work for minutes before it answers. Without it the end is noticed later.
     drop(keep_alive(socket));
-    let is_far = round_trip(socket).is_some_and(|time| time > FAR_ROUND_TRIP);
+    let time = round_trip(socket);
+    let us = time.and_then(|time| u64::try_from(time.as_micros()).ok());
+    shortest_round_trip.fetch_min(us.unwrap_or(u64::MAX), Ordering::Relaxed);
+    let is_far = time.is_some_and(|time| time > FAR_ROUND_TRIP);
     let held = if is_far { FAR } else { NEAR };
     bound_unsent(socket, held.unsent);
     held.waiting

@@ -64,10 +64,11 @@ pub(in crate::session) async fn open(
         let began = Instant::now();
         let asked = ask(&mut wire).await;
         let asked = asked.map_err(|error| error.of_opening(endpoint))?;
-        let round_trip = match service.origin.scheme {
+        let known = wire.server.round_trip();
+        let round_trip = known.unwrap_or(match service.origin.scheme {
             Scheme::Https => began.elapsed() / 3,
             Scheme::Http => began.elapsed() / 2,
-        };
+        });
         let elsewhere = asked.region.filter(|region| *region != service.region);
         if let Some(region) = elsewhere.filter(|_| !is_moved) {
             is_moved = true;
