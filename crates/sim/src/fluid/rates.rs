@@ -16,7 +16,6 @@ use super::{
 };
 
 /// What a change reaches.
-#[derive(Default)]
 struct Reach {
     flows: BTreeSet<FluidId>,
     /// All flows of these links belong to it.
