@@ -122,6 +122,9 @@ pub(crate) struct Epoch {
     measuring: Option<Measuring>,
     /// Number of restarts of the measurement.
     restarts: u32,
+    /// Round trips when they were last known, and the least: a server reports of one transfer after
+    /// the other, and not at once.
+    round_trips: Option<(Duration, Duration)>,
 }
 
 struct Measuring {
@@ -129,9 +132,6 @@ struct Measuring {
     /// Start of the current sample: `counted`, bytes.
     sample: (f64, u64),
     rates_bps: Vec<f64>,
-    /// Round trips when they were last known, and the least: a server reports of one transfer after
-    /// the other, and not at once.
-    round_trips: Option<(Duration, Duration)>,
 }
 
 impl Epoch {
@@ -144,11 +144,15 @@ impl Epoch {
             settling: Vec::new(),
             measuring: None,
             restarts: 0,
+            round_trips: None,
         }
     }
 
     /// Takes a later sample. Returns the end once.
     pub(crate) fn observe(&mut self, look: Totals) -> Option<EpochOutcome> {
+        if let Some(tcp) = look.totals.tcp.filter(|tcp| !tcp.rtt.is_zero()) {
+            self.round_trips = Some((tcp.rtt, tcp.rtt_min));
+        }
         let Some(last) = self.last.replace(look) else {
             self.maybe_start(&look);
             return None;
@@ -162,7 +166,6 @@ impl Epoch {
             self.maybe_start(&look);
             return None;
         };
-        measuring.look(&look);
         measuring.sample(self.counted, look.totals.bytes);
         let moved = look
             .totals
@@ -175,9 +178,7 @@ impl Epoch {
         if over && self.plan.settles && self.restarts < RESTARTS_MAX && measuring.still_ramping() {
             self.restarts += 1;
             self.counted = 0.0;
-            let told = measuring.round_trips;
             *measuring = Measuring::from(&look);
-            measuring.round_trips = measuring.round_trips.or(told);
             return None;
         }
         if over {
@@ -196,7 +197,7 @@ impl Epoch {
         if self.complete_at.is_none() && look.totals.channels == self.plan.channels {
             self.complete_at = Some(self.counted);
         }
-        let rtt = look.totals.tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64());
+        let rtt = self.round_trips.map_or(0.0, |(rtt, _)| rtt.as_secs_f64());
         let rtt = rtt.max(look.round_trip);
         if self.plan.leaps && self.complete_at.is_some() {
             self.settling.push((self.counted, look.totals.bytes));
@@ -235,7 +236,7 @@ impl Epoch {
         let (from, to) = (&measuring.base.totals, &last.totals);
         let seen = to.since(from);
         let least = Duration::from_secs_f64(last.round_trip);
-        let (rtt, rtt_min) = match measuring.round_trips {
+        let (rtt, rtt_min) = match self.round_trips {
             Some((rtt, rtt_min)) => (Some(rtt), Some(rtt_min)),
             // A pausing sender makes them longer, too, so they count only with a queue.
             None => {
@@ -285,20 +286,10 @@ impl Epoch {
 
 impl Measuring {
     fn from(look: &Totals) -> Self {
-        let mut measuring = Self {
+        Self {
             base: *look,
             sample: (0.0, look.totals.bytes),
             rates_bps: Vec::new(),
-            round_trips: None,
-        };
-        measuring.look(look);
-        measuring
-    }
-
-    fn look(&mut self, look: &Totals) {
-        let tcp = look.totals.tcp.filter(|tcp| !tcp.rtt.is_zero());
-        if let Some(tcp) = tcp {
-            self.round_trips = Some((tcp.rtt, tcp.rtt_min));
         }
     }
 
@@ -452,11 +443,11 @@ mod tests {
         };
         let mut outcome = None;
         // The next transfer, of which nothing is known yet, begins in the middle of the epoch.
-        for step in 0..40_u32 {
+        for step in 0..80_u32 {
             let totals = Sample {
                 bytes: 50 * u64::from(step),
                 channels: 1,
-                tcp: (step < 12).then(|| told(70 + u64::from(step))),
+                tcp: (step < 30).then(|| told(60 + u64::from(step))),
                 ..Sample::default()
             };
             let look = Totals {
@@ -472,7 +463,7 @@ mod tests {
         };
         let seen = (seen.observation.rtt, seen.observation.rtt_min);
         let ms = Duration::from_millis;
-        assert_eq!(seen, (Some(ms(81)), Some(ms(60))));
+        assert_eq!(seen, (Some(ms(89)), Some(ms(60))));
     }
 
     #[test]
