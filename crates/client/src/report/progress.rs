@@ -408,7 +408,7 @@ impl Drop for RunningTransfer {
                         rtt: Duration::ZERO,
                         ..tcp
                     }),
-                receive_rtt: None,
+                receiving: None,
                 ..sample
             };
             totals::add(&mut transfers.over, &last);

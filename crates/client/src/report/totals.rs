@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godwit_engine::data::{MoverTotals, Sample, TcpTotals};
+use godwit_engine::data::{MoverTotals, ReceivingTcp, Sample, TcpTotals};
 
 /// The totals of a job: of transfers that are over and of those that run. `bytes` are those that
 /// the receiver has, as far as anybody knows.
@@ -14,8 +14,8 @@ pub(crate) fn add(job: &mut Sample, transfer: &Sample) {
             add_tcp(sum, job.channels, tcp, transfer.channels)
         }));
     }
-    job.receive_rtt = match (job.receive_rtt, transfer.receive_rtt) {
-        (Some(a), Some(b)) => Some(mean_by_channels(a, job.channels, b, transfer.channels)),
+    job.receiving = match (job.receiving, transfer.receiving) {
+        (Some(a), Some(b)) => Some(receiving_of_both(a, job.channels, b, transfer.channels)),
         (a, b) => a.or(b),
     };
     job.channels += transfer.channels;
@@ -30,6 +30,20 @@ fn add_movers(movers: &mut MoverTotals, more: &MoverTotals) {
     movers.running_us += more.running_us;
     movers.runnable_us += more.runnable_us;
     movers.elapsed_us += more.elapsed_us;
+}
+
+fn receiving_of_both(
+    a: ReceivingTcp,
+    a_channels: u32,
+    b: ReceivingTcp,
+    b_channels: u32,
+) -> ReceivingTcp {
+    let (a_count, b_count) = (u64::from(a_channels), u64::from(b_channels));
+    let windows = a.window_bytes * a_count + b.window_bytes * b_count;
+    ReceivingTcp {
+        rtt: mean_by_channels(a.rtt, a_channels, b.rtt, b_channels),
+        window_bytes: windows.checked_div(a_count + b_count).unwrap_or_default(),
+    }
 }
 
 fn mean_by_channels(a: Duration, a_channels: u32, b: Duration, b_channels: u32) -> Duration {

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use godwit_engine::data::Sample;
+use godwit_engine::data::{ReceivingTcp, Sample};
 use godwit_tune::{Observation, Setting, bottleneck};
 
 use crate::passing::{Side, WindowLooks};
@@ -47,6 +47,10 @@ const SETTLE_MAX: f64 = 2.0;
 const SETTLE_EPOCHS_MAX: f64 = 10.0;
 /// Length of the samples whose spread gives the error of the epoch's goodput, seconds.
 const SAMPLE_SECONDS: f64 = 0.1;
+
+/// Share of a receiver's window that is under way where the window is the limit: one that does not
+/// bind is twice what is under way, since Linux lets it grow to that.
+const FULL_WINDOW: f64 = 0.75;
 
 /// Lengths of an epoch after which a slow chunk is cut off.
 const CHUNK_LENGTHS_MAX: f64 = 3.0;
@@ -236,14 +240,17 @@ impl Epoch {
         let (from, to) = (&measuring.base.totals, &last.totals);
         let seen = to.since(from);
         let least = Duration::from_secs_f64(last.round_trip);
+        #[allow(clippy::cast_precision_loss)] // a rate needs no more than 53 bits
+        let each = seen.bytes as f64 / self.counted / f64::from(from.channels.max(to.channels));
+        let window_is_full =
+            (to.receiving).is_some_and(|receiving| is_window_full(receiving, least, each));
         let (rtt, rtt_min) = match self.round_trips {
             Some((rtt, rtt_min)) => (Some(rtt), Some(rtt_min)),
-            // A pausing sender makes them longer, too, so they count only with a queue.
+            // Without a queue or full windows they may be those of a sender that pauses.
             None => {
-                let queue = to
-                    .receive_rtt
-                    .filter(|rtt| bottleneck::is_queue(*rtt, least));
-                (queue, queue.map(|_| least))
+                let tells = |rtt: &Duration| window_is_full || bottleneck::is_queue(*rtt, least);
+                let rtt = (to.receiving.map(|receiving| receiving.rtt)).filter(tells);
+                (rtt, rtt.map(|_| least))
             }
         };
         let observation = Observation {
@@ -251,7 +258,8 @@ impl Epoch {
             rtt,
             rtt_min: rtt_min.filter(|rtt| !rtt.is_zero()),
             goodput_error_bps: standard_error(&measuring.rates_bps),
-            receive_window_limited: seen.receive_window_limited,
+            receive_window_limited: (seen.receive_window_limited)
+                .or_else(|| window_is_full.then_some(1.0)),
             send_buffer_limited: seen.send_buffer_limited,
             sender_idle: seen.sender_idle,
             cpu_wait: seen.cpu_wait,
@@ -312,6 +320,21 @@ impl Measuring {
     }
 }
 
+/// Whether connections that receive so many bytes a second each have as much under way as this
+/// kernel offers. A sender that pauses looks farther away than it is: where round trips are much
+/// longer than the `least`, those count.
+#[allow(clippy::cast_precision_loss)] // a window needs no more than 53 bits
+fn is_window_full(receiving: ReceivingTcp, least: Duration, bytes_per_second: f64) -> bool {
+    let rtt = match bottleneck::is_queue(receiving.rtt, least) {
+        true => least,
+        false => receiving.rtt,
+    };
+    let under_way = bytes_per_second * rtt.as_secs_f64();
+    !least.is_zero()
+        && receiving.window_bytes > 0
+        && under_way >= FULL_WINDOW * receiving.window_bytes as f64
+}
+
 /// Between two looks, of `counted` and bytes.
 #[allow(clippy::cast_precision_loss)] // 53 bits of bytes are enough for a rate
 fn rate_bps(from: (f64, u64), to: (f64, u64)) -> f64 {
@@ -333,6 +356,7 @@ fn standard_error(samples: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use godwit_engine::data::TcpTotals;
+    use godwit_tune::Bottleneck;
 
     use super::*;
 
@@ -464,6 +488,43 @@ mod tests {
         let seen = (seen.observation.rtt, seen.observation.rtt_min);
         let ms = Duration::from_millis;
         assert_eq!(seen, (Some(ms(89)), Some(ms(60))));
+    }
+
+    #[test]
+    fn a_receiver_sees_that_its_windows_are_full() {
+        // 10 MB a second over four channels and 60 ms: 150 kB of each are under way.
+        for (rtt, window_bytes, limit) in [
+            (61, 160_000, Some(Bottleneck::ReceiveWindow)),
+            (61, 300_000, None),
+            (61, 0, None),
+            // A queue, or a sender that pauses.
+            (90, 300_000, Some(Bottleneck::PathCapacity)),
+        ] {
+            let mut epoch = Epoch::new(plan(1, 4, 1.0));
+            let rtt = Duration::from_millis(rtt);
+            let receiving = Some(ReceivingTcp { rtt, window_bytes });
+            let outcome = (0..60_u32).find_map(|step| {
+                let totals = Sample {
+                    bytes: 500_000 * u64::from(step),
+                    channels: 4,
+                    receiving,
+                    ..Sample::default()
+                };
+                epoch.observe(Totals {
+                    at: 0.05 * f64::from(step),
+                    totals,
+                    round_trip: 0.06,
+                    running: true,
+                    ..Totals::default()
+                })
+            });
+            let Some(EpochOutcome::Measured(seen)) = outcome else {
+                panic!("{outcome:?}")
+            };
+            let seen = seen.observation;
+            assert_eq!(bottleneck::classify(&seen), limit);
+            assert_eq!(seen.rtt, limit.map(|_| rtt));
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub use self::{
     sampling::{
         cpu_time::MoverClock,
         kernel_sampler::KernelSampler,
-        sample::{Interval, MoverTotals, Progress, Sample, StorageTotals, TcpTotals},
+        sample::{Interval, MoverTotals, Progress, ReceivingTcp, Sample, StorageTotals, TcpTotals},
     },
     security::{ChannelSecurity, GsiSecurity},
     set::{

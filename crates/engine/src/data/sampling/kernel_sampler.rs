@@ -150,7 +150,7 @@ impl KernelSampler {
                 }
                 sample.tcp = (seen.looked).and_then(|(at, _)| seen.tcp.totals(at));
             } else if !seen.closed {
-                sample.receive_rtt = seen.tcp.receive_rtt();
+                sample.receiving = seen.tcp.receiving();
             }
         }
         sample.movers = seen.movers.totals();

@@ -20,7 +20,7 @@ impl From<Sample> for LiveReport {
             channels,
             tcp,
             // The client receives.
-            receive_rtt: _,
+            receiving: _,
             sender_movers: _,
             movers,
             storage,
@@ -74,7 +74,7 @@ impl From<LiveReport> for Sample {
             age: Duration::ZERO,
             channels: report.channels,
             tcp,
-            receive_rtt: None,
+            receiving: None,
             sender_movers: MoverTotals::default(),
             movers: MoverTotals {
                 threads: report
@@ -139,7 +139,7 @@ mod tests {
             acknowledged: Some(2),
             age: Duration::ZERO,
             channels: 3,
-            receive_rtt: None,
+            receiving: None,
             tcp: Some(TcpTotals {
                 segments_sent: 4,
                 segments_retransmitted: 5,

@@ -27,15 +27,25 @@ pub struct Sample {
     pub channels: u32,
     /// Senders: what TCP knows. `None` for receipts and where the kernel does not tell.
     pub tcp: Option<TcpTotals>,
-    /// Receivers, while they receive: round trips as their kernel sees them, mean over the
-    /// connections. `None` for the others, and where it does not tell.
-    pub receive_rtt: Option<Duration>,
+    /// Receivers, while they receive: what their kernel sees, means over the connections. `None`
+    /// for the others, and where it does not tell.
+    pub receiving: Option<ReceivingTcp>,
     /// The threads that serve it.
     pub movers: MoverTotals,
     /// Receivers: the threads of the sender, where it reports them. They wait for the source.
     pub sender_movers: MoverTotals,
     /// Its files.
     pub storage: StorageTotals,
+}
+
+/// Means over the open connections that have received anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceivingTcp {
+    /// From an acknowledgement to what the sender then sends: a round trip, or longer where the
+    /// sender pauses.
+    pub rtt: Duration,
+    /// The most that the kernel offers to have under way, bytes; 0 where it does not tell.
+    pub window_bytes: u64,
 }
 
 /// Sums over the data connections of a transfer, closed ones included. Connections that were kept
@@ -206,7 +216,7 @@ mod tests {
             acknowledged: Some(400),
             age: Duration::ZERO,
             channels: 2,
-            receive_rtt: None,
+            receiving: None,
             tcp: Some(TcpTotals {
                 segments_sent: 100,
                 segments_retransmitted: 10,
@@ -299,7 +309,7 @@ mod tests {
                 acknowledged: Some(n[1]),
                 age: Duration::ZERO,
                 channels: 1,
-                receive_rtt: None,
+                receiving: None,
                 tcp: Some(TcpTotals {
                     segments_sent: n[2],
                     segments_retransmitted: n[3],

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    data::sampling::sample::TcpTotals,
+    data::sampling::sample::{ReceivingTcp, TcpTotals},
     host::tcp_diag::{AddressPair, TcpConnection},
 };
 
@@ -98,16 +98,19 @@ impl TcpTally {
         self.known
     }
 
-    /// Round trips as the receiving end sees them, mean over the open connections that received
-    /// anything.
-    pub(crate) fn receive_rtt(&self) -> Option<Duration> {
+    /// What the receiving end sees; `None` before anything came.
+    pub(crate) fn receiving(&self) -> Option<ReceivingTcp> {
         let open = self.connections.iter().filter_map(|w| w.last);
-        let seen: Vec<_> = open
-            .map(|c| c.receive_rtt_us)
-            .filter(|us| *us > 0)
-            .collect();
-        let sum: Duration = seen.iter().copied().map(micros_of).sum();
-        sum.checked_div(u32::try_from(seen.len()).ok()?)
+        let (mut count, mut rtt, mut window) = (0_u32, Duration::ZERO, 0_u64);
+        for connection in open.filter(|c| c.receive_rtt_us > 0) {
+            count += 1;
+            rtt += micros_of(connection.receive_rtt_us);
+            window += u64::from(connection.receive_window_max);
+        }
+        Some(ReceivingTcp {
+            rtt: rtt.checked_div(count)?,
+            window_bytes: window.checked_div(count.into())?,
+        })
     }
 
     /// `None` where the kernel does not answer.
@@ -194,6 +197,7 @@ mod tests {
             bytes_queued: queued,
             rtt_us: 2000,
             receive_rtt_us: segments % 1000 * 10,
+            receive_window_max: segments % 1000 * 400,
             rtt_min_us: 1100 + segments % 1000,
             ..TcpConnection::default()
         })
@@ -218,7 +222,15 @@ mod tests {
         assert_eq!(totals.rtt, Duration::from_millis(2));
         assert_eq!(totals.rtt_min, Duration::from_micros(1100));
         assert_eq!(account.queued(), Some(1200));
-        assert_eq!(account.receive_rtt(), Some(Duration::from_millis(1)));
+        let receiving = ReceivingTcp {
+            rtt: Duration::from_millis(1),
+            window_bytes: 40_000,
+        };
+        assert_eq!(
+            account.receiving(),
+            Some(receiving),
+            "the other has nothing"
+        );
 
         // One leaves with bytes under way, and is gone at the look after the next.
         account.left(addresses(1), at(20));

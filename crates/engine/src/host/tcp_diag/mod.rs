@@ -59,6 +59,9 @@ pub struct TcpConnection {
     /// Time from an acknowledgement of ours to what the sender then sends, smoothed, us; 0 before
     /// anything came.
     pub receive_rtt_us: u32,
+    /// The most that this end offers to have under way, bytes (`rcv_ssthresh`): it grows as long as
+    /// what comes would fill it, up to what the socket's buffer holds.
+    pub receive_window_max: u32,
     /// Congestion window, segments.
     pub congestion_window: u32,
     /// Bytes per second that were lately acknowledged.

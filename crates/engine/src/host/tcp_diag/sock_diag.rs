@@ -153,6 +153,7 @@ pub(super) fn connection(body: &[u8]) -> Option<TcpConnection> {
                 // Of struct tcp_info.
                 segment_bytes: u32_at(info, 16),
                 unacked: u32_at(info, 24),
+                receive_window_max: u32_at(info, 64),
                 rtt_us: u32_at(info, 68),
                 congestion_window: u32_at(info, 80),
                 receive_rtt_us: u32_at(info, 92),
