@@ -119,7 +119,9 @@ impl S3Server {
                 let mut command = VERSITYGW.command()?;
                 let [access, secret] = KEYS;
                 command.args(["--access", access, "--secret", secret, "--port"]);
-                command.arg(addr.to_string()).args(["posix", "--sidecar"]);
+                command.arg(addr.to_string());
+                // As other services do: by itself it closes after each answer.
+                command.args(["--keep-alive", "posix", "--sidecar"]);
                 command.arg(attributes).arg(root);
                 command
             }
