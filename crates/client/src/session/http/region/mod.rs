@@ -157,15 +157,19 @@ impl Region {
             state.shorten();
         }
         let is_over = state.failure.is_some() || state.is_stopped || !state.has_work();
+        let spares = state.spares().min(state.waiting());
         let missing = match is_over {
             true => 0,
-            false => wanted.saturating_sub(state.running.len()),
+            false => (wanted + spares)
+                .min(most)
+                .saturating_sub(state.running.len()),
         };
         let free: Vec<_> = (0..)
             .filter(|lane| !state.running.contains(lane))
             .take(missing)
             .collect();
         state.running.extend(&free);
+        self.count(&state);
         drop(state);
         self.lanes.notify_waiters();
         free
@@ -370,10 +374,14 @@ impl Region {
         let leaves = is_long && state.is_one_too_many(lane);
         let is_late = state.can_cut && at < end && state.is_late(lane);
         if at == start || !(leaves || is_late) {
+            let waits = at == end && state.spares() > 0;
             let has_window = state.window < u64::MAX;
             drop(state);
-            if has_window {
+            if has_window || waits {
                 self.lanes.notify_waiters();
+            }
+            if waits {
+                self.watcher.notify_one();
             }
             return end;
         }
@@ -498,7 +506,7 @@ impl Region {
     /// A lane is a channel once its connection carries bytes: before that it costs round trips of
     /// handshakes, in which goodput does not tell of it.
     fn count(&self, state: &State) {
-        let lanes = u32::try_from(state.moving.len()).unwrap_or(u32::MAX);
+        let lanes = u32::try_from(state.channels()).unwrap_or(u32::MAX);
         self.totals.channels.store(lanes, Ordering::Relaxed);
     }
 }

@@ -9,6 +9,10 @@ use godwit_proto::RangeSet;
 
 use super::{Failure, Piece, Validator};
 
+/// One lane more for so many of those that send pieces which cannot end early: while one waits for
+/// its answer, a round trip and what the server has to do, another sends.
+const LANES_OF_A_SPARE: usize = 4;
+
 /// Bytes of a piece.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
 
@@ -191,7 +195,8 @@ impl State {
     /// More lanes run than are wanted, and this is one of the slowest: the others have found their
     /// windows.
     pub(super) fn is_one_too_many(&self, lane: usize) -> bool {
-        let more = self.staying().count().saturating_sub(self.wanted);
+        let most = self.wanted + self.spares();
+        let more = self.staying().count().saturating_sub(most);
         if more == 0 || !self.can_cut {
             return more > 0;
         }
@@ -199,6 +204,29 @@ impl State {
         let rate = |of: usize| (self.rate_now(of).unwrap_or(0.0), usize::MAX - of);
         let own = rate(lane);
         self.staying().filter(|of| rate(*of) < own).count() < more
+    }
+
+    /// Lanes that may run beside those that are wanted, while others wait for answers. One that
+    /// shall be alone is.
+    pub(super) fn spares(&self) -> usize {
+        match self.is_sent && !self.can_cut && self.wanted > 1 {
+            true => self.wanted.div_ceil(LANES_OF_A_SPARE),
+            false => 0,
+        }
+    }
+
+    /// Lanes that have sent all of their pieces and wait for the answers.
+    pub(super) fn waiting(&self) -> usize {
+        self.active.iter().filter(|own| own.left() == 0).count()
+    }
+
+    /// Lanes that carry bytes, as the tuner counts them: a spare one takes the place of another.
+    pub(super) fn channels(&self) -> usize {
+        let moving = self.moving.len();
+        match self.spares() {
+            spares @ 1.. if moving <= self.wanted + spares => moving.min(self.wanted),
+            _ => moving,
+        }
     }
 
     /// Lanes that run, but for those that are about to end.
@@ -226,6 +254,9 @@ impl State {
     /// got on.
     pub(super) fn hand_out(&mut self, lane: usize) -> Option<Piece> {
         if !self.is_begun && !self.active.is_empty() {
+            return None;
+        }
+        if self.spares() > 0 && self.active.len() - self.waiting() >= self.wanted {
             return None;
         }
         let piece = self.piece_for(lane)?;

@@ -245,6 +245,29 @@ async fn an_open_part_ends_where_its_lane_is_one_too_many_or_is_late() {
 }
 
 #[tokio::test]
+async fn while_one_lane_waits_for_its_answer_another_sends() {
+    let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, false).in_grains(8 * MIB);
+    assert_eq!(region.want(4), [0, 1, 2, 3]);
+    for lane in 0..4 {
+        let piece = region.take(lane).await.unwrap();
+        region.sent(lane, piece.start + MIB, CHUNK);
+    }
+    assert_eq!(region.want(4), [0; 0], "all of them send");
+    let end = region.end_of(0).unwrap();
+    assert_eq!(region.sent(0, end, CHUNK), end);
+    assert_eq!(region.want(4), [4]);
+    let spare = region.take(4).await.unwrap();
+    region.sent(4, spare.start + MIB, CHUNK);
+    let channels = || region.totals.channels.load(Ordering::Relaxed);
+    assert_eq!(channels(), 4, "one of five waits");
+    region.confirmed(0);
+    assert_eq!(region.state.lock().hand_out(0), None, "four send");
+    assert!(!region.state.lock().is_one_too_many(0));
+    region.want(2);
+    assert!(region.state.lock().is_one_too_many(0));
+}
+
+#[tokio::test]
 async fn nothing_is_sent_behind_what_could_not_be_read() {
     let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, false);
     region.want(2);
