@@ -5,7 +5,7 @@
 //! confirmed; it may have others. Where it takes open parts, a piece ends where the region says
 //! when the lane gets there, and the answer is compared with that.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use godwit_engine::{data::RateLimit, storage::FileRef};
 use godwit_http::{
@@ -35,7 +35,7 @@ use crate::{
         capabilities::Lack,
         uploads::{PartedUpload, crc32c_text},
     },
-    report::reporter::Reporter,
+    report::{progress::RequestTotals, reporter::Reporter},
 };
 
 /// A transfer to the server, in pieces.
@@ -133,11 +133,11 @@ pub(super) async fn run(wire: &mut Wire, job: &Arc<PartsJob>, lane: usize) -> Op
         let sent = tokio::select! {
             biased;
             () = job.cancel.cancelled() => return None,
+            () = job.region.is_outrun(lane) => Ok(()),
             sent = send(wire, job, (lane, piece), is_first, &buffers) => sent,
         };
-        match sent {
-            Ok(()) => job.region.confirmed(lane),
-            Err(failure) => return Some(failure),
+        if let Err(failure) = sent {
+            return Some(failure);
         }
         is_first = false;
     }
@@ -170,7 +170,11 @@ async fn send(
     // trip to ask. What can be read once would be gone if one more connection is too many.
     let must_ask = !job.region.has_some() || job.file.read_once_within().is_some();
     let asks_first = is_first && must_ask;
-    let totals = Arc::clone(&job.region.totals);
+    // Its bytes count where another lane sends them, until this one has sent them sooner.
+    let totals = match piece.is_again {
+        true => Arc::new(RequestTotals::new(true)),
+        false => Arc::clone(&job.region.totals),
+    };
     let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals, buffers));
     let mut unconfirmed = Unconfirmed(Some(Arc::clone(&outflow)));
     let request = |target: &str| {
@@ -237,7 +241,13 @@ async fn send(
                 return Err(Failure::lost(text));
             }
         }
-        unconfirmed.0 = None;
+        if job.region.confirmed(lane) {
+            unconfirmed.0 = None;
+            if piece.is_again {
+                let bytes = &job.region.totals.bytes;
+                bytes.fetch_add(end - start, Ordering::Relaxed);
+            }
+        }
         wire.done(exchange).await;
         return Ok(());
     }

@@ -89,6 +89,8 @@ pub(super) struct Piece {
     pub(super) is_first: bool,
     /// Nothing of the region lies behind it.
     pub(super) is_rest: bool,
+    /// Another lane sends the same, and is slow.
+    pub(super) is_again: bool,
 }
 
 /// What became of a transfer.
@@ -189,7 +191,7 @@ impl Region {
                 if state.failure.is_some()
                     || state.is_stopped
                     || state.leaving.contains(&lane)
-                    || !state.has_work()
+                    || !(state.has_work() || state.may_repeat())
                 {
                     return None;
                 }
@@ -335,22 +337,39 @@ impl Region {
         }
     }
 
-    /// The server has all of the lane's piece.
-    pub(super) fn confirmed(&self, lane: usize) {
+    /// The server has all of the lane's piece. `false`: another lane has sent that before.
+    pub(super) fn confirmed(&self, lane: usize) -> bool {
         let mut state = self.state.lock();
-        let own = state.position(lane);
-        let own = own.map(|own| state.active.swap_remove(own));
-        if let Some(Active { start, end, .. }) = own {
-            state.safe.insert(ByteRange { start, end });
-            if let Some(pace) = state.paces.get_mut(&lane) {
-                pace.done(end - start);
-            }
+        let Some(own) = state.position(lane) else {
+            return false;
+        };
+        let own = state.active.swap_remove(own);
+        if let Some(twin) = state.twin(&own) {
+            let twin = state.active.swap_remove(twin);
+            state.outrun.push(twin.lane);
+        }
+        let Active { start, end, .. } = own;
+        state.safe.insert(ByteRange { start, end });
+        if let Some(pace) = state.paces.get_mut(&lane) {
+            pace.done(end - start);
         }
         drop(state);
-        if let Some(Active { start, end, .. }) = own {
-            self.record(start, end);
-        }
+        self.record(start, end);
         self.lanes.notify_waiters();
+        true
+    }
+
+    /// Waits until another lane has sent what the lane is sending.
+    pub(super) async fn is_outrun(&self, lane: usize) {
+        loop {
+            let change = self.lanes.notified();
+            tokio::pin!(change);
+            change.as_mut().enable();
+            if self.state.lock().outrun.contains(&lane) {
+                return;
+            }
+            change.await;
+        }
     }
 
     /// The bytes of the lane's piece before `at` are on their way, and it reads as many as `next`
@@ -411,10 +430,15 @@ impl Region {
     }
 
     /// The lane ends; `failure`: why it could not do its piece.
-    pub(super) fn left(&self, lane: usize, failure: Option<Failure>) {
+    pub(super) fn left(&self, lane: usize, mut failure: Option<Failure>) {
         let mut state = self.state.lock();
         let own = state.position(lane);
         let own = own.map(|own| state.active.swap_remove(own));
+        if let Some(twin) = own.and_then(|own| state.twin(&own)) {
+            // The other one goes on, and says by itself if it fails too.
+            state.active[twin].is_twice = false;
+            failure = None;
+        }
         state.running.retain(|of| *of != lane);
         state.moving.retain(|of| *of != lane);
         state.leaving.retain(|of| *of != lane);

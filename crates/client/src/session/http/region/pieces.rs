@@ -13,6 +13,10 @@ use super::{Failure, Piece, Validator};
 /// its answer, a round trip and what the server has to do, another sends.
 const LANES_OF_A_SPARE: usize = 4;
 
+/// A part of a bucket is sent again by a lane that has nothing to do, where that takes a fraction of
+/// the time that its own lane needs for the rest: a connection that has met losses holds up all.
+const AGAIN: f64 = 2.0;
+
 /// Bytes of a piece.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
 
@@ -68,6 +72,8 @@ pub(super) struct State {
     pub(super) moving: Vec<usize>,
     /// Of those that run, the ones that are about to end, as there was one too many.
     pub(super) leaving: Vec<usize>,
+    /// Whose pieces others have sent again, and faster.
+    pub(super) outrun: Vec<usize>,
     /// The first answer has come.
     pub(super) is_begun: bool,
     /// Parts can be asked for.
@@ -101,6 +107,8 @@ pub(super) struct Active {
     pub(super) end: u64,
     /// Bytes that it may move before it looks whether others have taken some: they leave it these.
     pub(super) chunk: u64,
+    /// Another lane moves the same.
+    pub(super) is_twice: bool,
 }
 
 impl Active {
@@ -138,6 +146,7 @@ impl State {
             running: Vec::new(),
             moving: Vec::new(),
             leaving: Vec::new(),
+            outrun: Vec::new(),
             is_begun: false,
             has_parts: false,
             is_alone: false,
@@ -344,6 +353,7 @@ impl State {
                 end: Some(cut),
                 is_first,
                 is_rest: Some(cut) == self.end,
+                is_again: false,
             });
         }
         let start = self.next;
@@ -355,8 +365,12 @@ impl State {
                 end: None,
                 is_first,
                 is_rest: true,
+                is_again: false,
             });
         };
+        if self.may_repeat() {
+            return self.repeat(lane);
+        }
         let bytes = self.bytes_for(lane, end - start);
         // A lane alone writes in order.
         let is_far = start + bytes > self.floor().saturating_add(self.window);
@@ -370,6 +384,7 @@ impl State {
             end: Some(self.next),
             is_first,
             is_rest: self.next == end,
+            is_again: false,
         })
     }
 
@@ -378,13 +393,61 @@ impl State {
     }
 
     fn begin(&mut self, lane: usize, start: u64, end: u64) {
+        self.outrun.retain(|of| *of != lane);
         self.active.push(Active {
             lane,
             start,
             at: start,
             end,
             chunk: HALF_BYTES_MIN,
+            is_twice: false,
         });
+    }
+
+    /// Whether parts that are sent now may be sent again: nothing else is left to send, and a
+    /// bucket takes the same part twice. What passes through this machine is there once.
+    pub(super) fn may_repeat(&self) -> bool {
+        let is_last = self.returned.is_empty() && self.end.is_some_and(|end| self.next >= end);
+        is_last && self.grain.is_some() && self.window == u64::MAX && self.single().next().is_some()
+    }
+
+    /// Pieces of which bytes are left that one lane sends.
+    fn single(&self) -> impl Iterator<Item = usize> {
+        (0..self.active.len())
+            .filter(|at| !self.active[*at].is_twice && self.active[*at].left() > 0)
+    }
+
+    /// The part that is waited for longest, where this lane sends all of it sooner.
+    fn repeat(&mut self, lane: usize) -> Option<Piece> {
+        let rate = self.paces.get(&lane)?.rate?;
+        let known = self
+            .single()
+            .map(|at| (at, self.time_left(&self.active[at])));
+        let known = known.filter(|(_, time)| time.is_finite());
+        let (slow, time) = known.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        let Active { start, end, .. } = self.active[slow];
+        let again = (end - start) as f64 / rate + self.round_trip.as_secs_f64();
+        if time < AGAIN * again {
+            return None;
+        }
+        self.active[slow].is_twice = true;
+        self.begin(lane, start, end);
+        if let Some(own) = self.active.last_mut() {
+            own.is_twice = true;
+        }
+        Some(Piece {
+            start,
+            end: Some(end),
+            is_first: false,
+            is_rest: Some(end) == self.end,
+            is_again: true,
+        })
+    }
+
+    /// The other lane's piece of one that is sent twice.
+    pub(super) fn twin(&self, of: &Active) -> Option<usize> {
+        let twin = |other: &Active| of.is_twice && other.start == of.start;
+        self.active.iter().position(twin)
     }
 
     /// Whether others may take of a lane's piece.
@@ -443,6 +506,7 @@ impl State {
             end: Some(end),
             is_first: false,
             is_rest: Some(end) == self.end,
+            is_again: false,
         })
     }
 

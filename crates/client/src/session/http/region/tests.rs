@@ -267,6 +267,60 @@ async fn while_one_lane_waits_for_its_answer_another_sends() {
     assert!(region.state.lock().is_one_too_many(0));
 }
 
+/// Two parts of which lane 0 has sent one, and lane 1 a little of the other.
+async fn with_a_slow_part() -> (Region, Piece) {
+    let region = Region::of_parts(16 * MIB, u64::MAX, ROUND_TRIP, false).in_grains(8 * MIB);
+    region.want(2);
+    let [first, second] = [0, 1].map(|lane| region.take(lane));
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    region.sent(1, second.start + CHUNK, CHUNK);
+    tokio::time::sleep(ROUND_TRIP * 3).await;
+    region.sent(0, first.start, CHUNK);
+    assert!(region.confirmed(0));
+    let again = region.take(0).await.unwrap();
+    assert_eq!((again.start, again.end), (second.start, second.end));
+    assert!(again.is_again);
+    assert_eq!(region.state.lock().hand_out(2), None, "no more than twice");
+    (region, again)
+}
+
+#[tokio::test]
+async fn a_part_that_all_wait_for_is_sent_again_and_counts_once() {
+    let (region, again) = with_a_slow_part().await;
+    assert!(region.confirmed(0));
+    region.is_outrun(1).await;
+    assert!(!region.confirmed(1), "its answer came too late");
+    assert_eq!(region.take(0).await, None);
+    assert_eq!(bytes_of(&region.finish().safe), again.end.unwrap());
+
+    let (region, again) = with_a_slow_part().await;
+    assert!(region.confirmed(1));
+    region.is_outrun(0).await;
+    assert_eq!(bytes_of(&region.finish().safe), again.end.unwrap());
+}
+
+#[tokio::test]
+async fn of_a_part_that_is_sent_twice_one_may_fail() {
+    for (fails, goes_on) in [(0, 1), (1, 0)] {
+        let (region, again) = with_a_slow_part().await;
+        region.left(fails, Some(Failure::lost("the connection has ended")));
+        assert!(!region.has_failed());
+        assert!(region.confirmed(goes_on));
+        assert_eq!(bytes_of(&region.finish().safe), again.end.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_once_is_not_sent_again() {
+    let region = Region::of_parts(16 * MIB, 64 * MIB, ROUND_TRIP, false).in_grains(8 * MIB);
+    region.want(2);
+    for lane in [0, 1] {
+        region.take(lane).await.unwrap();
+    }
+    region.confirmed(0);
+    assert_eq!(region.take(0).await, None);
+}
+
 #[tokio::test]
 async fn nothing_is_sent_behind_what_could_not_be_read() {
     let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, false);
