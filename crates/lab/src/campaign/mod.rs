@@ -29,7 +29,7 @@ use crate::{
     report::{self, FigureFile},
     runner::{self, Continued, Run, RunError},
     scenario::{self, Loaded, ScenarioError},
-    simulate::{self, LoadedSimulation},
+    simulate::{self, LoadedSimulation, Workers},
 };
 
 /// Simulations at the same time.
@@ -314,7 +314,7 @@ fn simulated(
     }
     *left -= 1;
     fs::create_dir_all(folder).map_err(io_error(folder))?;
-    let outcome = simulate::run(&loaded.scenario, options.quick, THREADS);
+    let outcome = simulate::run(&loaded.scenario, options.quick, Workers::silent(THREADS));
     let name = loaded.name.replace('/', "-");
     let quick = if options.quick { " --quick" } else { "" };
     let command = format!("godwit-lab simulate {}{quick} --out DIR", loaded.name);

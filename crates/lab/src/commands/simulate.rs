@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{IsTerminal, Write},
     path::{Path, PathBuf},
 };
 
@@ -11,7 +11,7 @@ use clap::Args;
 use crate::{
     file_error::{FileError, io_error},
     scenario::ScenarioError,
-    simulate::{self, SIMULATIONS},
+    simulate::{self, SIMULATIONS, Workers},
 };
 
 /// Processors of a run: each simulation is on one, so the outcome does not depend on it.
@@ -69,7 +69,18 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), SimulateError> 
     };
     let loaded = simulate::load(name)?;
     fs::create_dir_all(folder).map_err(io_error(folder))?;
-    let outcome = simulate::run(&loaded.scenario, options.quick, options.threads);
+    let progress = |done: usize, of: usize| {
+        let end = if done == of { "\n" } else { "" };
+        eprint!("\r{done} of {of} simulations{end}");
+    };
+    let workers = Workers {
+        threads: options.threads,
+        progress: match std::io::stderr().is_terminal() {
+            true => &progress,
+            false => &|_, _| {},
+        },
+    };
+    let outcome = simulate::run(&loaded.scenario, options.quick, workers);
     let file = loaded.name.replace('/', "-");
     let quick = if options.quick { " --quick" } else { "" };
     let command = format!("godwit-lab simulate {name}{quick} --out DIR");

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{
     format::{Assumption, ChunkStudy, SimScenario, StaticStudy, build},
-    parallel,
+    parallel::Workers,
 };
 use crate::stats;
 
@@ -90,9 +90,9 @@ impl VariantResult {
     }
 }
 
-pub(super) fn run(scenario: &SimScenario, quick: bool, threads: usize) -> ChannelsResult {
+pub(super) fn run(scenario: &SimScenario, quick: bool, workers: Workers<'_>) -> ChannelsResult {
     let all = assumptions(scenario, quick);
-    let variants = parallel::map(all.len(), threads, |index| {
+    let variants = workers.map(all.len(), |index| {
         let assumed = &all[index];
         let (topology, channel) = build(scenario, assumed).expect("checked when it was read");
         let study = scenario

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{
     drawn::{Drawn, PAYLOAD_BYTES, SEGMENT_BYTES, Traffic, WINDOW_BYTES, segments},
     format::LimitStudy,
-    parallel,
+    parallel::Workers,
 };
 
 /// Channels that the tuner may use.
@@ -140,12 +140,12 @@ pub struct LimitsResult {
     pub runs: Vec<LimitRun>,
 }
 
-pub(super) fn run(study: &LimitStudy, quick: bool, threads: usize) -> LimitsResult {
+pub(super) fn run(study: &LimitStudy, quick: bool, workers: Workers<'_>) -> LimitsResult {
     let of_each = match quick {
         true => study.of_each.min(QUICK_OF_EACH),
         false => study.of_each,
     } as usize;
-    let runs = parallel::map(Kind::ALL.len() * of_each, threads, |index| {
+    let runs = workers.map(Kind::ALL.len() * of_each, |index| {
         let (kind, n) = (Kind::ALL[index / of_each], (index % of_each) as u64);
         on(study, LimitCase::of(study, kind, study.seed + n))
     });
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_limit_is_named_on_any_number_of_threads() {
-        let result = run(&study(3), false, 2);
+        let result = run(&study(3), false, Workers::silent(2));
         for kind in Kind::ALL {
             let of = || result.runs.iter().filter(|run| run.case.kind == kind);
             let right = of().filter(|run| run.is_right).count();
@@ -365,7 +365,10 @@ mod tests {
             assert!(right >= 2, "{kind:?}: {names:?}");
         }
         let first = (result.runs.into_iter()).filter(|run| run.case.seed == 1);
-        assert_eq!(first.collect::<Vec<_>>(), run(&study(1), false, 1).runs);
+        assert_eq!(
+            first.collect::<Vec<_>>(),
+            run(&study(1), false, Workers::silent(1)).runs
+        );
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub use channels::{ChannelsResult, ChunkRun, StaticPoint, Variant, VariantResult
 pub use format::SimScenario;
 pub use limits::{Kind, LimitCase, LimitRun, LimitsResult};
 pub use page::page;
+pub use parallel::Workers;
 pub use research::{
     DayResult, LinkResult, MapLink, MapSite, ResearchResult, ResearchStudy, ServiceSpec,
     SharingWay, Sizes,
@@ -115,15 +116,15 @@ pub fn load(name_or_path: &str) -> Result<LoadedSimulation, ScenarioError> {
 
 /// Runs a scenario; equal scenarios give equal outcomes. `quick` runs the ends of what varies, or
 /// the first few paths.
-pub fn run(scenario: &SimScenario, quick: bool, threads: usize) -> SimOutcome {
+pub fn run(scenario: &SimScenario, quick: bool, workers: Workers<'_>) -> SimOutcome {
     if let Some(study) = &scenario.research {
-        return SimOutcome::Research(research::run(study, quick, threads));
+        return SimOutcome::Research(research::run(study, quick, workers));
     }
     if let Some(study) = &scenario.limits {
-        return SimOutcome::Limits(limits::run(study, quick, threads));
+        return SimOutcome::Limits(limits::run(study, quick, workers));
     }
     match &scenario.tuners {
-        Some(study) => SimOutcome::Tuners(tuners::run(study, quick, threads)),
-        None => SimOutcome::Channels(channels::run(scenario, quick, threads)),
+        Some(study) => SimOutcome::Tuners(tuners::run(study, quick, workers)),
+        None => SimOutcome::Channels(channels::run(scenario, quick, workers)),
     }
 }

@@ -8,7 +8,7 @@ use super::{
     channels::ratio,
     drawn::{Drawn, Traffic},
     format::TunerStudy,
-    parallel,
+    parallel::Workers,
 };
 
 const BOUNDS: Bounds = Bounds::up_to(128);
@@ -65,7 +65,7 @@ pub struct TunersResult {
     pub(super) paths: Vec<PathResult>,
 }
 
-pub(super) fn run(study: &TunerStudy, quick: bool, threads: usize) -> TunersResult {
+pub(super) fn run(study: &TunerStudy, quick: bool, workers: Workers<'_>) -> TunersResult {
     let paths = if quick {
         study.paths.min(QUICK_PATHS)
     } else {
@@ -73,7 +73,7 @@ pub(super) fn run(study: &TunerStudy, quick: bool, threads: usize) -> TunersResu
     };
     TunersResult {
         methods: study.methods.clone(),
-        paths: parallel::map(paths as usize, threads, |index| {
+        paths: workers.map(paths as usize, |index| {
             on(study, Drawn::of(study, index as u64 + 1))
         }),
     }
@@ -211,8 +211,8 @@ mod tests {
         // Few packets: tests are not optimised.
         study.packets_per_second = 500;
         study.packets_per_second_max = 2000;
-        let one = run(&study, false, 1);
-        assert_eq!(one, run(&study, false, 2));
+        let one = run(&study, false, Workers::silent(1));
+        assert_eq!(one, run(&study, false, Workers::silent(2)));
         assert_eq!(one.paths.len(), 3);
         assert!(one.paths.iter().all(|path| path.best_bps > 0.0));
     }

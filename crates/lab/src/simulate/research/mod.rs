@@ -20,7 +20,7 @@ pub use outcome::{DayResult, LinkResult};
 pub use scenario::{MapLink, MapSite, ResearchStudy, ServiceSpec, Sizes};
 use serde::Serialize;
 
-use super::parallel;
+use super::parallel::Workers;
 use scenario::Map;
 
 /// Of a quick run: days, and the part of the hours and of the transfers.
@@ -64,7 +64,7 @@ pub struct ResearchResult {
     pub(super) days: Vec<(usize, f64)>,
 }
 
-pub(super) fn run(study: &ResearchStudy, quick: bool, threads: usize) -> ResearchResult {
+pub(super) fn run(study: &ResearchStudy, quick: bool, workers: Workers<'_>) -> ResearchResult {
     let mut study = study.clone();
     if quick {
         study.seeds = study.seeds.min(QUICK_SEEDS);
@@ -79,7 +79,7 @@ pub(super) fn run(study: &ResearchStudy, quick: bool, threads: usize) -> Researc
         .collect();
     let ways = SharingWay::ALL.len();
     // The longest first.
-    let mut results: Vec<DayResult> = parallel::map(ways * seeds, threads, |index| {
+    let mut results: Vec<DayResult> = workers.map(ways * seeds, |index| {
         let (sharing, transfers) = (
             SharingWay::ALL[ways - 1 - index / seeds],
             &days[index % seeds],

@@ -19,7 +19,7 @@ fn small() -> ResearchStudy {
 #[test]
 fn every_transfer_ends_under_each_way_and_equal_seeds_give_equal_results() {
     let study = small();
-    let result = run(&study, false, 2);
+    let result = run(&study, false, Workers::silent(2));
     assert_eq!(result.days[0].0, 60);
     for (sharing, days) in &result.ways {
         let day = &days[0];
@@ -29,7 +29,7 @@ fn every_transfer_ends_under_each_way_and_equal_seeds_give_equal_results() {
         let classes: usize = day.classes.iter().map(|(.., count)| count).sum();
         assert_eq!(classes, 60);
     }
-    assert_eq!(result, run(&study, false, 1));
+    assert_eq!(result, run(&study, false, Workers::silent(1)));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_transfer_alone_takes_its_login_and_what_its_slowest_link_takes() {
         sigma: 0.0,
         max: Size(100_000_000_000),
     };
-    let result = run(&study, false, 1);
+    let result = run(&study, false, Workers::silent(1));
     let alone = result.ways[0].1[0].of_alone.1;
     // Slow start, headers, and what a shallow queue leaves unused.
     assert!((0.7..0.97).contains(&alone), "{alone}");
