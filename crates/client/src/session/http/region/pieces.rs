@@ -201,18 +201,31 @@ impl State {
         saturating_bytes(each).clamp(HALF_BYTES_MIN, LANE_BYTES_MIN)
     }
 
-    /// More lanes run than are wanted, and this is one of the slowest: the others have found their
-    /// windows.
+    /// More lanes run than are wanted, and this is one of the slowest.
     pub(super) fn is_one_too_many(&self, lane: usize) -> bool {
+        self.surplus().contains(&lane)
+    }
+
+    /// Lanes of which there are too many: the slowest, since the others have found their windows.
+    fn surplus(&self) -> Vec<usize> {
         let most = self.wanted + self.spares();
         let more = self.staying().count().saturating_sub(most);
-        if more == 0 || !self.can_cut {
-            return more > 0;
+        if more == 0 {
+            return Vec::new();
         }
+        let rate = |lane| (self.rate_now(lane).unwrap_or(0.0), lane);
+        let mut staying: Vec<_> = self.staying().map(rate).collect();
         // Of two that are new, the one that came later.
-        let rate = |of: usize| (self.rate_now(of).unwrap_or(0.0), usize::MAX - of);
-        let own = rate(lane);
-        self.staying().filter(|of| rate(*of) < own).count() < more
+        staying.sort_by(|(one, a), (other, b)| one.total_cmp(other).then(b.cmp(a)));
+        staying.truncate(more);
+        staying.into_iter().map(|(_, lane)| lane).collect()
+    }
+
+    /// Lanes that send now, but for those of which there are too many: these end with their parts.
+    fn sending(&self) -> usize {
+        let surplus = self.surplus();
+        let sends = |own: &&Active| own.left() > 0 && !surplus.contains(&own.lane);
+        self.active.iter().filter(sends).count()
     }
 
     /// Lanes that may run beside those that are wanted, while others wait for answers. One that
@@ -265,7 +278,7 @@ impl State {
         if !self.is_begun && !self.active.is_empty() {
             return None;
         }
-        if self.spares() > 0 && self.active.len() - self.waiting() >= self.wanted {
+        if self.spares() > 0 && self.sending() >= self.wanted {
             return None;
         }
         let piece = self.piece_for(lane)?;
