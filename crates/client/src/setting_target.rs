@@ -35,6 +35,8 @@ pub(crate) struct SettingTarget {
     limit: OnceLock<SettingLimit>,
     /// Data channels in all, which those of stripes keep to; none: no transfer has stripes.
     channels_max: OnceLock<u32>,
+    /// Connections in all, where a transfer may have more than its channels; none: it may not.
+    connections_max: OnceLock<u32>,
     /// Stripes of the transfers that have most: each has the parallelism of the setting.
     stripes: AtomicU32,
     /// Small files in flight on a session, as last reported.
@@ -51,6 +53,7 @@ impl SettingTarget {
             reporter,
             limit: OnceLock::new(),
             channels_max: OnceLock::new(),
+            connections_max: OnceLock::new(),
             stripes: AtomicU32::new(1),
             pipelining: AtomicU32::new(1),
             depth_reported: Mutex::default(),
@@ -141,6 +144,20 @@ impl SettingTarget {
     pub(crate) fn allow_stripes(&self, channels_max: u32) {
         // It is set once: here.
         let _ = self.channels_max.set(channels_max);
+    }
+
+    /// A transfer may have connections beside its channels from now on, and all together so many.
+    /// Before anything is opened.
+    pub(crate) fn allow_spares(&self, connections_max: u32) {
+        // It is set once: here.
+        let _ = self.connections_max.set(connections_max);
+    }
+
+    /// Connections that each transfer may have; 0: as many as channels.
+    pub(crate) fn connections_allowed(&self) -> u32 {
+        let all = self.connections_max.get().copied().unwrap_or(0);
+        let each = all / self.now().setting.concurrency.max(1);
+        each.min(self.limit().parallelism)
     }
 
     /// The limit of the job.

@@ -161,9 +161,12 @@ impl PartedUpload {
             return Some(listed);
         };
         let bare = |tag: &str| tag.trim_matches('"').to_owned();
-        let differs = |(listed, sent): (&String, &String)| listed != sent;
-        let of_other = listed.crc32c.as_ref().zip(sent.crc32c.as_ref());
-        if bare(&listed.tag) != bare(&sent.tag) || of_other.is_some_and(differs) {
+        // Where it was sent twice, the one that came later may have another tag.
+        let is_same = match listed.crc32c.as_ref().zip(sent.crc32c.as_ref()) {
+            Some((listed, sent)) => listed == sent,
+            None => bare(&listed.tag) == bare(&sent.tag),
+        };
+        if !is_same {
             return None;
         }
         let crc32c = listed.crc32c.or_else(|| sent.crc32c.clone());

@@ -164,6 +164,9 @@ async fn run_observed(
     if spec.striping {
         context.target.allow_stripes(spec.tuner.bounds.channels_max);
     }
+    if spec.tuner.bounds.parallelism.is_none() {
+        context.target.allow_spares(spec.tuner.bounds.channels_max);
+    }
     controller.data_ends_here(!spec.is_between_servers());
     controller.begin(&context);
     context.local.durability.set_level(spec.durability);

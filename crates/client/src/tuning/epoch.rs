@@ -240,8 +240,10 @@ impl Epoch {
         let (from, to) = (&measuring.base.totals, &last.totals);
         let seen = to.since(from);
         let least = Duration::from_secs_f64(last.round_trip);
+        // Between two files none of them moves.
+        let channels = from.channels.max(to.channels).max(self.plan.channels);
         #[allow(clippy::cast_precision_loss)] // a rate needs no more than 53 bits
-        let each = seen.bytes as f64 / self.counted / f64::from(from.channels.max(to.channels));
+        let each = seen.bytes as f64 / self.counted / f64::from(channels.max(1));
         let window_is_full =
             (to.receiving).is_some_and(|receiving| is_window_full(receiving, least, each));
         let (rtt, rtt_min) = match self.round_trips {
@@ -493,12 +495,14 @@ mod tests {
     #[test]
     fn a_receiver_sees_that_its_windows_are_full() {
         // 10 MB a second over four channels and 60 ms: 150 kB of each are under way.
-        for (rtt, window_bytes, limit) in [
-            (61, 160_000, Some(Bottleneck::ReceiveWindow)),
-            (61, 300_000, None),
-            (61, 0, None),
+        for (rtt, window_bytes, open_at_its_ends, limit) in [
+            (61, 160_000, 4, Some(Bottleneck::ReceiveWindow)),
+            (61, 300_000, 4, None),
+            (61, 300_000, 0, None),
+            (61, 300_000, 1, None),
+            (61, 0, 4, None),
             // A queue, or a sender that pauses.
-            (90, 300_000, Some(Bottleneck::PathCapacity)),
+            (90, 300_000, 4, Some(Bottleneck::PathCapacity)),
         ] {
             let mut epoch = Epoch::new(plan(1, 4, 1.0));
             let rtt = Duration::from_millis(rtt);
@@ -506,7 +510,7 @@ mod tests {
             let outcome = (0..60_u32).find_map(|step| {
                 let totals = Sample {
                     bytes: 500_000 * u64::from(step),
-                    channels: 4,
+                    channels: if step == 0 { 4 } else { open_at_its_ends },
                     receiving,
                     ..Sample::default()
                 };

@@ -87,27 +87,11 @@ impl PartsJob {
         )))
     }
 
-    /// A bucket has stored a part: what it is asked for when the upload is completed.
-    fn stored(
-        &self,
-        number: u32,
-        size: u64,
-        sent: Option<u32>,
-        exchange: &Exchange,
-    ) -> Result<(), Failure> {
-        let crc32c = confirmed(exchange, sent)?;
-        let tag = exchange.header(header::ETAG);
-        let tag = tag.ok_or_else(|| Failure::lost("the service names no ETag of a part"))?;
-        let part = Part {
-            number,
-            size,
-            tag: tag.to_owned(),
-            crc32c: crc32c.map(crc32c_text),
-        };
-        if let Some((temp_path, upload)) = &self.upload {
+    /// A bucket has stored a part: it is asked for when the upload is completed.
+    fn stored(&self, part: Option<Part>) {
+        if let Some(((temp_path, upload), part)) = self.upload.as_ref().zip(part) {
             self.endpoint.uploads.add(temp_path, &upload.id, part);
         }
-        Ok(())
     }
 
     fn fail(&self, failure: Failure) {
@@ -123,6 +107,24 @@ impl PartsJob {
             size: Some(self.size),
         }
     }
+}
+
+/// A part of an upload to a bucket, as the answer to it says. `sent`: its CRC32C.
+fn part_of(
+    exchange: &Exchange,
+    number: u32,
+    size: u64,
+    sent: Option<u32>,
+) -> Result<Part, Failure> {
+    let crc32c = confirmed(exchange, sent)?;
+    let tag = exchange.header(header::ETAG);
+    let tag = tag.ok_or_else(|| Failure::lost("the service names no ETag of a part"))?;
+    Ok(Part {
+        number,
+        size,
+        tag: tag.to_owned(),
+        crc32c: crc32c.map(crc32c_text),
+    })
 }
 
 /// Sends pieces until none is left. Why it has ended early.
@@ -158,14 +160,17 @@ async fn send(
         sleep(FILE_PAUSE).await;
     }
     let numbered = job.numbered(start)?;
-    let sum = match &numbered {
-        Some(_) => {
-            let end = job.region.end_of(lane).unwrap_or(start);
-            checksum(&job.file, job.base + start, end - start)
-                .map_err(|failure| Failure::Transfer(TransferFailure::Storage(failure)))?
-        }
-        None => None,
+    // Of one that says its length, others take nothing.
+    let closed_end = piece.end.filter(|_| !job.are_open);
+    let sum = match (&numbered, closed_end) {
+        (Some(_), Some(end)) => checksum(&job.file, job.base + start, end - start)
+            .map_err(|failure| Failure::Transfer(TransferFailure::Storage(failure)))?,
+        _ => None,
     };
+    if job.region.end_of(lane).is_none() {
+        // Another lane has sent it meanwhile.
+        return Ok(());
+    }
     // What refuses one part refuses the next: where the server has taken one, no lane waits a round
     // trip to ask. What can be read once would be gone if one more connection is too many.
     let must_ask = !job.region.has_some() || job.file.read_once_within().is_some();
@@ -178,18 +183,23 @@ async fn send(
     let outflow = Arc::new(Outflow::new(Arc::clone(&job.rate), totals, buffers));
     let mut unconfirmed = Unconfirmed(Some(Arc::clone(&outflow)));
     let request = |target: &str| {
-        // Others may have taken of it since an earlier attempt.
-        let end = job.region.sent(lane, start, HALF_BYTES_MIN);
+        // Others may have taken of it since an earlier attempt, or sent all of it.
+        let own_end = job.region.sent(lane, start, (start, HALF_BYTES_MIN));
+        let end = closed_end.or(own_end).unwrap_or(start);
         let (sender, body) = channel((!job.are_open).then_some(end - start));
         let is_gone = job.has_gone(&outflow);
         outflow.take_back();
         let turn = outflow.turn();
         let own = (Arc::clone(job), Arc::clone(&outflow));
-        match is_gone {
-            true => job.fail(Failure::lost(
+        match (is_gone, own_end) {
+            (true, _) => job.fail(Failure::lost(
                 "the connection was closed in the middle of a part",
             )),
-            false => drop(tokio::spawn(feed(own, (lane, start), end, sender, turn))),
+            // Without its bytes it is no request.
+            (false, None) => drop(sender),
+            (false, Some(_)) => {
+                drop(tokio::spawn(feed(own, (lane, start), end, sender, turn)));
+            }
         }
         let mut request = Request::new(Method::PUT, target)
             .with_body(body)
@@ -220,15 +230,19 @@ async fn send(
     })?;
     let status = exchange.answer.status;
     if status.is_success() {
-        let end = job.region.end_of(lane).unwrap_or(start);
+        let Some(end) = job.region.end_of(lane) else {
+            return Ok(());
+        };
         let sent = job.range(start, end);
         if start + outflow.sent() != end {
             let text = format!("the server answers {status} before it can have {sent}");
             return Err(Failure::lost(text));
         }
-        if let Some((number, _)) = &numbered {
-            job.stored(*number, end - start, sum, &exchange)?;
-        }
+        let part = numbered.as_ref().map(|(number, _)| {
+            let size = end - start;
+            part_of(&exchange, *number, size, sum)
+        });
+        let part = part.transpose()?;
         match exchange.answer.header(STORED_HEADER) {
             _ if !job.are_open => {}
             None => {
@@ -242,6 +256,7 @@ async fn send(
             }
         }
         if job.region.confirmed(lane) {
+            job.stored(part);
             unconfirmed.0 = None;
             if piece.is_again {
                 let bytes = &job.region.totals.bytes;
@@ -294,6 +309,8 @@ struct Unconfirmed(Option<Arc<Outflow>>);
 impl Drop for Unconfirmed {
     fn drop(&mut self) {
         if let Some(outflow) = &self.0 {
+            // What still reads for it belongs to no piece of the lane any more.
+            outflow.stop();
             outflow.take_back();
         }
     }
@@ -311,7 +328,10 @@ async fn feed(
         return;
     }
     let at = job.base + start;
-    let on_sent = |bytes, next| job.region.sent(lane, start + bytes, next) - start;
+    let on_sent = |bytes, next| {
+        let end = job.region.sent(lane, start, (start + bytes, next));
+        end.map_or(bytes, |end| end - start)
+    };
     let turn = (turn, job.region.pace(lane));
     let fed = outflow.file(&job.file, at, end - start, &sender, turn, on_sent);
     if let Err(failure) = fed.await {

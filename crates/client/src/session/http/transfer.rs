@@ -268,12 +268,20 @@ impl Session {
         ended
     }
 
+    /// Connections that a transfer may have, spare ones included.
+    fn connections_allowed(&self) -> usize {
+        let allowed = self.context.target.connections_allowed();
+        let allowed = self.endpoint.capabilities.fit_channels(allowed);
+        usize::try_from(allowed).unwrap_or(usize::MAX)
+    }
+
     /// Sends lanes to a transfer until so many carry it, and ends those that are one too many.
     fn send_lanes(&mut self, region: &Region, wanted: usize, work: &Work) -> Result<()> {
         let Some(server) = self.http().map(|control| Arc::clone(control.server())) else {
             return Ok(());
         };
         let mut opened = 0;
+        region.allow(self.connections_allowed());
         for lane in region.want(wanted) {
             opened += u32::from(self.data.lanes.start(&server, lane, work)?);
         }

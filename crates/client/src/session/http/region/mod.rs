@@ -143,6 +143,11 @@ impl Region {
         self
     }
 
+    /// So many lanes may carry it at most, spare ones included.
+    pub(super) fn allow(&self, lanes: usize) {
+        self.state.lock().allowed = lanes;
+    }
+
     /// So many lanes are wanted from now on. Which of them are to be sent here that are not.
     pub(super) fn want(&self, lanes: usize) -> Vec<usize> {
         let mut state = self.state.lock();
@@ -162,9 +167,7 @@ impl Region {
         let spares = state.spares().min(state.waiting());
         let missing = match is_over {
             true => 0,
-            false => (wanted + spares)
-                .min(most)
-                .saturating_sub(state.running.len()),
+            false => (wanted + spares).saturating_sub(state.running.len()),
         };
         let free: Vec<_> = (0..)
             .filter(|lane| !state.running.contains(lane))
@@ -372,17 +375,18 @@ impl Region {
         }
     }
 
-    /// The bytes of the lane's piece before `at` are on their way, and it reads as many as `next`
-    /// before it asks again. Where it ends now: others may have taken of it, and it ends here if
-    /// the rest is for others.
-    pub(super) fn sent(&self, lane: usize, at: u64, next: u64) -> u64 {
+    /// The bytes before `at` of the lane's piece that begins at `start` are on their way, and it
+    /// reads as many as `next` before it asks again. Where it ends now: others may have taken of
+    /// it, and it ends here if the rest is for others. `None`: it is not the lane's any more.
+    pub(super) fn sent(&self, lane: usize, start: u64, (at, next): (u64, u64)) -> Option<u64> {
         let mut state = self.state.lock();
-        let Some(own) = state.position(lane) else {
-            return at;
-        };
+        let own = state.position(lane)?;
+        if state.active[own].start != start {
+            return None;
+        }
         state.active[own].at = at;
         state.active[own].chunk = next;
-        let Active { start, end, .. } = state.active[own];
+        let end = state.active[own].end;
         if at > start {
             self.has_moved(&mut state, lane);
         } else if let Some(pace) = state.paces.get_mut(&lane) {
@@ -402,14 +406,14 @@ impl Region {
             if waits {
                 self.watcher.notify_one();
             }
-            return end;
+            return Some(end);
         }
         state.active[own].end = at;
         state.returned.push((at, end));
         state.leaving.extend(leaves.then_some(lane));
         drop(state);
         self.lanes.notify_waiters();
-        at
+        Some(at)
     }
 
     /// The lane has all of its piece. `ends`: it was the last, of a file of unknown length.
@@ -434,18 +438,32 @@ impl Region {
         let mut state = self.state.lock();
         let own = state.position(lane);
         let own = own.map(|own| state.active.swap_remove(own));
-        if let Some(twin) = own.and_then(|own| state.twin(&own)) {
-            // The other one goes on, and says by itself if it fails too.
+        let twin = own.and_then(|own| state.twin(&own));
+        if let Some(twin) = twin {
             state.active[twin].is_twice = false;
+        }
+        let is_lost = matches!(
+            failure,
+            Some(Failure::Crowded(_) | Failure::Transfer(TransferFailure::ConnectionLost(_)))
+        );
+        // Of two that send the same the other goes on, or was faster: then the server may refuse
+        // what came behind.
+        if is_lost && twin.is_some() || state.outrun.contains(&lane) {
             failure = None;
         }
+        state.outrun.retain(|of| *of != lane);
         state.running.retain(|of| *of != lane);
         state.moving.retain(|of| *of != lane);
         state.leaving.retain(|of| *of != lane);
         match failure {
             Some(Failure::Crowded(_)) if !state.running.is_empty() => {
-                state.crowded = Some(state.running.len());
-                state.wanted = state.running.len();
+                state.has_no_spares = true;
+                let running = state.running.len();
+                // Or it was one of the spare ones.
+                if running < state.wanted {
+                    state.crowded = Some(running);
+                    state.wanted = running;
+                }
                 let own = own.map(|own| match state.is_sent {
                     // Nothing of it is confirmed.
                     true => (own.start, own.end),

@@ -89,6 +89,10 @@ pub(super) struct State {
     pub(super) validator: Option<Validator>,
     pub(super) safe: RangeSet,
     pub(super) failure: Option<Failure>,
+    /// Lanes that there may be, spare ones included.
+    pub(super) allowed: usize,
+    /// The server has turned a lane away.
+    pub(super) has_no_spares: bool,
     /// The server had no room for more lanes than these.
     pub(super) crowded: Option<usize>,
     pub(super) is_stopped: bool,
@@ -156,6 +160,8 @@ impl State {
             validator: None,
             safe: RangeSet::new(),
             failure: None,
+            allowed: 0,
+            has_no_spares: false,
             crowded: None,
             is_stopped: false,
             window: room,
@@ -231,10 +237,11 @@ impl State {
     /// Lanes that may run beside those that are wanted, while others wait for answers. One that
     /// shall be alone is.
     pub(super) fn spares(&self) -> usize {
-        match self.is_sent && !self.can_cut && self.wanted > 1 {
-            true => self.wanted.div_ceil(LANES_OF_A_SPARE),
-            false => 0,
+        if !self.is_sent || self.can_cut || self.wanted <= 1 || self.has_no_spares {
+            return 0;
         }
+        let room = self.allowed.saturating_sub(self.wanted);
+        self.wanted.div_ceil(LANES_OF_A_SPARE).min(room)
     }
 
     /// Lanes that have sent all of their pieces and wait for the answers.

@@ -27,6 +27,14 @@ fn bytes_of(ranges: &RangeSet) -> u64 {
     ranges.iter().map(|range| range.len()).sum()
 }
 
+/// So many bytes of the lane's piece are on their way; where it ends.
+fn sent(region: &Region, lane: usize, at: u64, next: u64) -> u64 {
+    let state = region.state.lock();
+    let start = state.active[state.position(lane).unwrap()].start;
+    drop(state);
+    region.sent(lane, start, (at, next)).unwrap()
+}
+
 #[tokio::test]
 async fn a_slow_lane_loses_the_later_half_of_its_piece_to_one_that_waits() {
     let region = begun(ROOM).await;
@@ -173,18 +181,18 @@ async fn of_an_open_part_a_lane_that_waits_sends_the_later_half() {
     region.want(2);
     let slow = region.take(0).await.unwrap();
     region.take(1).await.unwrap();
-    assert_eq!(region.sent(0, 1 << 20, CHUNK), slow.end.unwrap());
-    assert_eq!(region.sent(1, 8 << 20, CHUNK), 8 << 20);
+    assert_eq!(sent(&region, 0, 1 << 20, CHUNK), slow.end.unwrap());
+    assert_eq!(sent(&region, 1, 8 << 20, CHUNK), 8 << 20);
     region.confirmed(1);
     let half = region.take(1).await.unwrap();
     let cut = half.start;
     assert_eq!(half.end, slow.end);
     // Of what was not sent yet.
     assert_eq!(cut, (1 << 20) + (3 << 20) / 2);
-    assert_eq!(region.sent(0, 2 << 20, CHUNK), cut);
+    assert_eq!(sent(&region, 0, 2 << 20, CHUNK), cut);
     // A connection that was closed before the request came: what others have is not sent again.
-    assert_eq!(region.sent(0, 0, CHUNK), cut);
-    assert_eq!(region.sent(0, cut, CHUNK), cut);
+    assert_eq!(sent(&region, 0, 0, CHUNK), cut);
+    assert_eq!(sent(&region, 0, cut, CHUNK), cut);
     region.confirmed(0);
     assert_eq!(bytes_of(&region.finish().safe), cut + (4 << 20));
 }
@@ -195,18 +203,18 @@ async fn of_a_slow_lane_all_is_taken_but_the_little_that_it_reads_next() {
     region.want(2);
     let slow = region.take(0).await.unwrap();
     let other = region.take(1).await.unwrap();
-    region.sent(1, other.end.unwrap(), CHUNK);
+    sent(&region, 1, other.end.unwrap(), CHUNK);
     region.confirmed(1);
     let (end, chunk) = (slow.end.unwrap(), 32 << 10);
     let left = 6 * chunk;
-    region.sent(0, end - left, CHUNK);
+    sent(&region, 0, end - left, CHUNK);
     assert_eq!(region.state.lock().divide(1), None, "it may read all of it");
     region.state.lock().paces.get_mut(&0).unwrap().began -= Duration::from_secs(9);
-    assert_eq!(region.sent(0, end - left, chunk), end);
+    assert_eq!(sent(&region, 0, end - left, chunk), end);
     let taken = region.take(1).await.unwrap();
     assert!(taken.start >= end - left + chunk, "{taken:?}");
     assert_eq!(
-        (taken.end, region.sent(0, end - left, chunk)),
+        (taken.end, sent(&region, 0, end - left, chunk)),
         (slow.end, taken.start)
     );
 }
@@ -218,12 +226,12 @@ async fn an_open_part_ends_where_its_lane_is_one_too_many_or_is_late() {
     let first = region.take(0).await.unwrap();
     let second = region.take(1).await.unwrap();
     let (start, end) = (second.start, second.end.unwrap());
-    assert_eq!(region.sent(1, start + MIB, CHUNK), end);
+    assert_eq!(sent(&region, 1, start + MIB, CHUNK), end);
     region.want(1);
-    assert_eq!(region.sent(1, start, CHUNK), end, "a part has bytes");
-    assert_eq!(region.sent(1, start + 2 * MIB, CHUNK), start + 2 * MIB);
+    assert_eq!(sent(&region, 1, start, CHUNK), end, "a part has bytes");
+    assert_eq!(sent(&region, 1, start + 2 * MIB, CHUNK), start + 2 * MIB);
     assert_eq!(
-        region.sent(0, MIB, CHUNK),
+        sent(&region, 0, MIB, CHUNK),
         first.end.unwrap(),
         "one of them stays"
     );
@@ -233,12 +241,12 @@ async fn an_open_part_ends_where_its_lane_is_one_too_many_or_is_late() {
     region.confirmed(0);
     let rest = region.take(0).await.unwrap();
     assert_eq!((rest.start, rest.end), (start + 2 * MIB, Some(end)));
-    region.sent(0, end, CHUNK);
+    sent(&region, 0, end, CHUNK);
     region.confirmed(0);
     let long = region.take(0).await.unwrap();
     region.state.lock().paces.get_mut(&0).unwrap().began -= Duration::from_secs(11);
     let cut = long.start + MIB;
-    assert_eq!(region.sent(0, cut, CHUNK), cut);
+    assert_eq!(sent(&region, 0, cut, CHUNK), cut);
     region.confirmed(0);
     assert_eq!(region.take(0).await.unwrap().start, cut);
     assert_eq!(bytes_of(&region.finish().safe), cut);
@@ -247,17 +255,18 @@ async fn an_open_part_ends_where_its_lane_is_one_too_many_or_is_late() {
 #[tokio::test]
 async fn while_one_lane_waits_for_its_answer_another_sends() {
     let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, false).in_grains(8 * MIB);
+    region.allow(16);
     assert_eq!(region.want(4), [0, 1, 2, 3]);
     for lane in 0..4 {
         let piece = region.take(lane).await.unwrap();
-        region.sent(lane, piece.start + MIB, CHUNK);
+        sent(&region, lane, piece.start + MIB, CHUNK);
     }
     assert_eq!(region.want(4), [0; 0], "all of them send");
     let end = region.end_of(0).unwrap();
-    assert_eq!(region.sent(0, end, CHUNK), end);
+    assert_eq!(sent(&region, 0, end, CHUNK), end);
     assert_eq!(region.want(4), [4]);
     let spare = region.take(4).await.unwrap();
-    region.sent(4, spare.start + MIB, CHUNK);
+    sent(&region, 4, spare.start + MIB, CHUNK);
     let channels = || region.totals.channels.load(Ordering::Relaxed);
     assert_eq!(channels(), 4, "one of five waits");
     region.confirmed(0);
@@ -268,28 +277,59 @@ async fn while_one_lane_waits_for_its_answer_another_sends() {
     assert_eq!(slow, [3, 4], "the one that has sent a part goes on");
 }
 
+#[tokio::test]
+async fn there_are_no_more_spares_than_are_allowed_and_none_where_one_was_refused() {
+    let waits = |allowed: usize| async move {
+        let region = Region::of_parts(1 << 30, u64::MAX, ROUND_TRIP, false).in_grains(8 * MIB);
+        region.allow(allowed);
+        region.want(8);
+        for lane in 0..8 {
+            let end = region.take(lane).await.unwrap().end.unwrap();
+            sent(&region, lane, end, CHUNK);
+        }
+        region
+    };
+    for (allowed, spares) in [(0, 0), (8, 0), (9, 1), (64, 2)] {
+        assert_eq!(waits(allowed).await.want(8).len(), spares, "{allowed}");
+    }
+    let region = waits(64).await;
+    assert_eq!(region.want(8), [8, 9]);
+    let crowded = || Some(Failure::Crowded(Box::new(Failure::lost("no room"))));
+    region.left(9, crowded());
+    assert_eq!((region.crowded(), region.want(8)), (None, vec![]));
+    region.left(8, crowded());
+    region.left(7, crowded());
+    assert_eq!((region.crowded(), region.want(8)), (Some(7), vec![]));
+}
+
 /// Two parts of which lane 0 has sent one, and lane 1 a little of the other.
 async fn with_a_slow_part() -> (Region, Piece) {
     let region = Region::of_parts(16 * MIB, u64::MAX, ROUND_TRIP, false).in_grains(8 * MIB);
     region.want(2);
     let [first, second] = [0, 1].map(|lane| region.take(lane));
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
-    region.sent(1, second.start + CHUNK, CHUNK);
+    sent(&region, 1, second.start + CHUNK, CHUNK);
     tokio::time::sleep(ROUND_TRIP * 3).await;
-    region.sent(0, first.start, CHUNK);
+    sent(&region, 0, first.start, CHUNK);
     assert!(region.confirmed(0));
     let again = region.take(0).await.unwrap();
     assert_eq!((again.start, again.end), (second.start, second.end));
     assert!(again.is_again);
-    assert_eq!(region.state.lock().hand_out(2), None, "no more than twice");
     (region, again)
 }
 
 #[tokio::test]
 async fn a_part_that_all_wait_for_is_sent_again_and_counts_once() {
     let (region, again) = with_a_slow_part().await;
+    {
+        let mut state = region.state.lock();
+        assert!(!state.may_repeat(), "no more than twice");
+        state.wanted = 3;
+        assert_eq!(state.hand_out(0), None);
+    }
     assert!(region.confirmed(0));
     region.is_outrun(1).await;
+    assert_eq!(region.sent(1, again.start, (again.start, CHUNK)), None);
     assert!(!region.confirmed(1), "its answer came too late");
     assert_eq!(region.take(0).await, None);
     assert_eq!(bytes_of(&region.finish().safe), again.end.unwrap());
@@ -308,7 +348,22 @@ async fn of_a_part_that_is_sent_twice_one_may_fail() {
         assert!(!region.has_failed());
         assert!(region.confirmed(goes_on));
         assert_eq!(bytes_of(&region.finish().safe), again.end.unwrap());
+
+        // What came behind was refused.
+        let (region, _) = with_a_slow_part().await;
+        assert!(region.confirmed(goes_on));
+        region.left(fails, Some(Failure::Refused(refusal(), true)));
+        assert!(!region.has_failed());
+
+        // A refusal holds for both.
+        let (region, _) = with_a_slow_part().await;
+        region.left(fails, Some(Failure::Refused(refusal(), true)));
+        assert!(region.has_failed());
     }
+}
+
+fn refusal() -> Reply {
+    super::super::replies::reply(550, "no such upload")
 }
 
 #[tokio::test]
@@ -386,15 +441,15 @@ async fn a_part_that_waits_for_its_answer_holds_no_window_back() {
     let region = Region::of_parts(1 << 40, 8 * MIB, ROUND_TRIP, true);
     region.want(2);
     let end = region.take(0).await.unwrap().end.unwrap();
-    region.sent(0, end, CHUNK);
-    let mut sent = end;
+    sent(&region, 0, end, CHUNK);
+    let mut next = end;
     // Far beyond what the window has room for behind the first byte of the first part.
-    while sent <= 32 * MIB {
-        let next = tokio::time::timeout(Duration::from_secs(9), region.take(1)).await;
-        let piece = next.unwrap().unwrap();
-        assert_eq!(piece.start, sent);
-        sent = piece.end.unwrap();
-        region.sent(1, sent, CHUNK);
+    while next <= 32 * MIB {
+        let taken = tokio::time::timeout(Duration::from_secs(9), region.take(1)).await;
+        let piece = taken.unwrap().unwrap();
+        assert_eq!(piece.start, next);
+        next = piece.end.unwrap();
+        sent(&region, 1, next, CHUNK);
         region.confirmed(1);
     }
 }
@@ -435,9 +490,9 @@ async fn a_lane_is_a_channel_once_it_has_moved_bytes() {
     assert_eq!(region.want(2), [0, 1]);
     for lane in 0..2 {
         let start = region.take(lane).await.unwrap().start;
-        region.sent(lane, start, CHUNK);
+        sent(&region, lane, start, CHUNK);
         assert_eq!(channels(&region), u32::try_from(lane).unwrap());
-        region.sent(lane, start + CHUNK, CHUNK);
+        sent(&region, lane, start + CHUNK, CHUNK);
     }
     assert_eq!(channels(&region), 2);
 }
