@@ -71,7 +71,8 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), SimulateError> 
     fs::create_dir_all(folder).map_err(io_error(folder))?;
     let progress = |done: usize, of: usize| {
         let end = if done == of { "\n" } else { "" };
-        eprint!("\r{done} of {of} simulations{end}");
+        // Progress that cannot be shown is no failure.
+        let _ = write!(std::io::stderr(), "\r{done} of {of} simulations{end}");
     };
     let workers = Workers {
         threads: options.threads,

@@ -13,8 +13,8 @@ use super::{Failure, Piece, Validator};
 /// its answer, a round trip and what the server has to do, another sends.
 const LANES_OF_A_SPARE: usize = 4;
 
-/// A part of a bucket is sent again by a lane that has nothing to do, where that takes a fraction of
-/// the time that its own lane needs for the rest: a connection that has met losses holds up all.
+/// A part of a bucket is sent again by a lane that has nothing to do, where its own lane needs this
+/// many times as long for the rest: a connection that has met losses holds up all.
 const AGAIN: f64 = 2.0;
 
 /// Bytes of a piece.
