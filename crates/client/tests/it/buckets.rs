@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const MIB: usize = 1 << 20;
 
 /// Bytes of a part of the files below.
-pub(crate) const PART: usize = 8 * MIB;
+pub(crate) const PART: usize = 5 * MIB;
 
 const SECRET: &str = "s3cretKey";
 

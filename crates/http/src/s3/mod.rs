@@ -66,9 +66,10 @@ pub const PARTS_MAX: u64 = 10_000;
 pub const PART_BYTES_MAX: u64 = 5 << 30;
 
 /// Parts that we make have whole MiB, and so many bytes where the bounds of services leave a
-/// choice: a part costs a round trip in which its connection rests, and is what a break costs.
+/// choice. The least that services take: a connection that has lost packets needs seconds for one,
+/// and at the end all wait for it.
 const MIB: u64 = 1 << 20;
-const PART_BYTES_SMALL: u64 = 8 * MIB;
+const PART_BYTES_SMALL: u64 = 5 * MIB;
 const PART_BYTES_LARGE: u64 = 64 * MIB;
 
 /// Parts of an object that is between these: enough that all connections end together.
@@ -133,7 +134,8 @@ mod tests {
     #[test]
     fn parts_keep_to_the_bounds_of_services() {
         for (size, bytes) in [
-            (1, 8 << 20),
+            (1, 5 << 20),
+            (1 << 30, 5 << 20),
             (4 << 30, 8 << 20),
             (10 << 30, 20 << 20),
             (50 << 30, 64 << 20),

@@ -11,11 +11,11 @@ use super::{Failure, Piece, Validator};
 
 /// One lane more for so many of those that send pieces which cannot end early: while one waits for
 /// its answer, a round trip and what the server has to do, another sends.
-const LANES_OF_A_SPARE: usize = 4;
+const LANES_OF_A_SPARE: usize = 2;
 
 /// A part of a bucket is sent again by a lane that has nothing to do, where its own lane needs this
 /// many times as long for the rest: a connection that has met losses holds up all.
-const AGAIN: f64 = 2.0;
+const AGAIN: f64 = 1.5;
 
 /// Bytes of a piece.
 const PIECE_BYTES_MIN: u64 = 1 << 20;

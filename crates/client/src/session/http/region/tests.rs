@@ -289,15 +289,16 @@ async fn there_are_no_more_spares_than_are_allowed_and_none_where_one_was_refuse
         }
         region
     };
-    for (allowed, spares) in [(0, 0), (8, 0), (9, 1), (64, 2)] {
+    for (allowed, spares) in [(0, 0), (8, 0), (9, 1), (64, 4)] {
         assert_eq!(waits(allowed).await.want(8).len(), spares, "{allowed}");
     }
     let region = waits(64).await;
-    assert_eq!(region.want(8), [8, 9]);
+    assert_eq!(region.want(8), [8, 9, 10, 11]);
     let crowded = || Some(Failure::Crowded(Box::new(Failure::lost("no room"))));
-    region.left(9, crowded());
-    assert_eq!((region.crowded(), region.want(8)), (None, vec![]));
-    region.left(8, crowded());
+    for lane in (8..12).rev() {
+        region.left(lane, crowded());
+        assert_eq!((region.crowded(), region.want(8)), (None, vec![]), "{lane}");
+    }
     region.left(7, crowded());
     assert_eq!((region.crowded(), region.want(8)), (Some(7), vec![]));
 }
