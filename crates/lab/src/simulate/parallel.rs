@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-/// Threads, and who is told how far they are: runs that are done, of how many.
+/// Threads, and a function that receives their progress: runs that are done, and of how many.
 #[derive(Clone, Copy)]
 pub struct Workers<'a> {
     /// At least one runs.
@@ -15,7 +15,7 @@ pub struct Workers<'a> {
 }
 
 impl Workers<'_> {
-    /// That many, of which nobody is told.
+    /// So many threads, without progress.
     pub fn silent(threads: usize) -> Self {
         Self {
             threads,
