@@ -1,9 +1,9 @@
 //! Buckets whose service fails, lies and is slow; tests of `crates/lab` have real ones.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     path::Path,
     sync::{
         Arc, Mutex,
@@ -727,4 +727,47 @@ fn the_time_that_is_kept_with_an_object_tells_which_file_is_newer() {
         ran.expect(0, &[]);
         assert_eq!(bucket.server.heard("PUT").len(), sent, "{kept} {changed:?}");
     }
+}
+
+#[test]
+fn times_of_many_objects_are_asked_for_over_the_same_connections() {
+    // More than two times as many as are asked for together, by eight.
+    const FILES: usize = 600;
+    let asked = Arc::<Mutex<BTreeSet<SocketAddr>>>::default();
+    let askers = Arc::clone(&asked);
+    let bucket = Bucket::start(move |heard, _, stream| {
+        match heard.0.as_str() {
+            "GET" => {
+                let mut body = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
+                for file in 0..FILES {
+                    body += &format!(
+                        "<Contents><Key>d/{file}</Key><Size>3</Size>\
+                         <LastModified>2010-01-02T03:04:05.000Z</LastModified></Contents>"
+                    );
+                }
+                body += "</ListBucketResult>";
+                send(stream, "200 OK", "", body.as_bytes());
+            }
+            "HEAD" if heard.1.starts_with("/mine/d/") => {
+                askers.lock().unwrap().insert(stream.peer_addr().unwrap());
+                let told = "ETag: \"x\"\r\nx-amz-meta-mtime: 4000000000\r\n";
+                send(stream, "200 OK", told, b"");
+            }
+            "HEAD" if heard.1 == "/mine/d" => send(stream, "404 Not Found", "", b""),
+            _ => return false,
+        }
+        true
+    });
+    let from = bucket.here.path().join("from");
+    fs::create_dir(&from).unwrap();
+    for file in 0..FILES {
+        fs::write(from.join(file.to_string()), "one").unwrap();
+    }
+    let from = format!("{}/", text(&from));
+    let ran = bucket.run(&["sync", "--retries=1", &from, "s3://mine/d"]);
+    ran.expect(0, &[]);
+    assert_eq!(bucket.server.heard("PUT").len(), 0);
+    assert!(bucket.server.heard("HEAD").len() >= FILES);
+    let connections = asked.lock().unwrap().len();
+    assert!((2..=8).contains(&connections), "{connections}");
 }

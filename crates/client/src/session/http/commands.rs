@@ -23,8 +23,11 @@ use godwit_proto::{
 };
 
 use super::{
+    error::HttpError,
+    exchange::Exchange,
     replies::{Failed, not_offered, refusal, reply},
-    server::{Dav, Exchange, HttpError, HttpServer, Wire, dav_method},
+    server::{Dav, HttpServer},
+    wire::{Wire, dav_method},
 };
 
 /// Bytes of a PROPFIND's answer for one resource.
@@ -50,6 +53,8 @@ pub(crate) struct HttpControl {
     next: u64,
     /// The RNFR that was agreed to.
     pub(super) from: Option<FtpPath>,
+    /// Further connections, for requests that are sent at the same time: the next such use them.
+    pub(super) more_wires: Vec<Wire>,
 }
 
 /// What is at a path, or the refusal to tell.
@@ -63,6 +68,7 @@ impl HttpControl {
             queue: VecDeque::new(),
             next: 0,
             from: None,
+            more_wires: Vec::new(),
         }
     }
 

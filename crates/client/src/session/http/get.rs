@@ -20,9 +20,11 @@ use super::{
         told_sums::{self, ObjectSums},
     },
     commands::IDENTITY,
+    error::HttpError,
+    exchange::Exchange,
     region::{Failure, Piece, Region, Validator},
     replies::{Failed, refusal, reply},
-    server::{Exchange, HttpError, Wire},
+    wire::Wire,
 };
 
 /// Time until a file is asked again that others must first read or write.

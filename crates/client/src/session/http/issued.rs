@@ -80,7 +80,7 @@ impl Session {
             if body.is_some() {
                 control.wire.done(exchange).await;
             }
-            Ok::<_, super::server::HttpError>((status, body.unwrap_or_default()))
+            Ok::<_, super::error::HttpError>((status, body.unwrap_or_default()))
         };
         // What was lost on its way may come the next time.
         let (status, body) = asked.await.ok()?;

@@ -11,7 +11,8 @@ use super::{
     parts::{self, PartsJob},
     put::{self, PutJob},
     region::Failure,
-    server::{HttpServer, Wire},
+    server::HttpServer,
+    wire::Wire,
 };
 use crate::{
     error::{Error, Result},

@@ -10,8 +10,9 @@ use godwit_proto::{
 use super::{
     HttpControl,
     commands::{LISTING_BYTES_MAX, decoded, facts, senseless, without_slash},
+    error::HttpError,
     replies::{Failed, reply},
-    server::{Dav, HttpError},
+    server::Dav,
 };
 
 impl HttpControl {

@@ -18,8 +18,10 @@ use godwit_proto::{ChecksumAlgorithm, feature::Features, pi::transfer::ServerSta
 use super::{
     bucket,
     commands::HttpControl,
+    error::HttpError,
     replies::{Failed, refusal},
-    server::{Dav, HttpError, HttpServer, Wire},
+    server::{Dav, HttpServer},
+    wire::Wire,
 };
 use crate::{
     auth::{identity, secrets::check_audience},

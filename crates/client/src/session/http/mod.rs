@@ -8,7 +8,9 @@
 //! HTTP, too. What a server lacks is said by the features of the session, and by replies.
 //!
 //! # Map
-//! - [`login`]: credentials, and what the server can do; [`server`]: connections and redirects
+//! - [`login`]: credentials, and what the server can do; [`server`]: what its connections share
+//! - [`wire`]: requests, kept connections and redirects; [`exchange`]: answers;
+//!   [`mod@error`]: why there is none
 //! - [`commands`]: requests for commands; [`replies`]: statuses as replies; [`listing`]: PROPFIND
 //! - [`transfer`]: one transfer; [`lanes`]: the threads that carry it; [`region`]: who fetches what
 //! - [`get`], [`put`], [`parts`]: what a lane does
@@ -17,6 +19,8 @@
 
 mod bucket;
 mod commands;
+mod error;
+mod exchange;
 mod get;
 mod issued;
 mod lanes;
@@ -29,6 +33,7 @@ mod replies;
 mod server;
 mod third_party;
 mod transfer;
+mod wire;
 
 pub(super) use self::commands::HttpControl;
 pub(crate) use self::{lanes::Lanes, region::LANE_BYTES_MIN};

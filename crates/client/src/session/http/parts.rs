@@ -23,11 +23,12 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    exchange::Exchange,
     get::{FILE_PAUSE, unreached},
     put::{Outflow, WORK_FACTOR, checksum, checksum_headers, confirmed},
     region::{Failure, HALF_BYTES_MIN, Piece, Region},
     replies::{Failed, refusal},
-    server::{Exchange, Wire},
+    wire::Wire,
 };
 use crate::{
     endpoint::{

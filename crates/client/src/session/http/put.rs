@@ -29,10 +29,11 @@ use super::{
         told_sums,
         uploads::MARK_HEADER,
     },
+    exchange::Exchange,
     get::{FILE_PAUSE, unreached},
     region::{Failure, HALF_BYTES_MIN},
     replies::{Failed, refusal},
-    server::{CHECKSUM_HEADER, Exchange, Wire},
+    wire::{CHECKSUM_HEADER, Wire},
 };
 use crate::{
     endpoint::uploads::{crc32c_of, crc32c_text},

@@ -16,9 +16,12 @@ use godwit_proto::{Command, FtpPath, RangeSet, Reply, error::TransferFailure};
 use tokio::time::Instant;
 
 use super::{
+    error::HttpError,
+    exchange::Exchange,
     issued::Lent,
     replies::{Failed, not_offered, refusal, reply},
-    server::{Exchange, HttpError, HttpServer, dav_method},
+    server::HttpServer,
+    wire::dav_method,
 };
 use crate::{
     endpoint::capabilities::Lack,

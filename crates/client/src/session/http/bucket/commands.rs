@@ -27,8 +27,8 @@ use crate::{
     local::{attributes::FileAttributes, files},
     session::http::{
         commands::{HttpControl, Looked, described, senseless, timestamp},
+        error::HttpError,
         replies::{Failed, not_offered, refusal, reply},
-        server::HttpError,
     },
 };
 

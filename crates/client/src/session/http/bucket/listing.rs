@@ -14,9 +14,9 @@ use super::commands::{directory, prefix_of};
 use crate::session::http::{
     HttpControl,
     commands::{facts, senseless},
+    error::HttpError,
     region::Failure,
     replies::{Failed, refusal},
-    server::HttpError,
 };
 
 impl HttpControl {

@@ -28,8 +28,10 @@ use crate::{
         control::Control,
         http::{
             commands::HttpControl,
+            error::HttpError,
             replies::{Failed, refusal},
-            server::{HttpError, HttpServer, Wire},
+            server::HttpServer,
+            wire::Wire,
         },
         protocol_trace,
     },

@@ -7,11 +7,13 @@
 //! - [`commands`]: requests for commands; [`listing`]: pages of names; [`uploads`]: what is sent
 //!   in parts; [`open_uploads`]: what is left of others; [`told_sums`]: checksums;
 //!   [`times`]: of files
+//! - [`remedies`]: what helps a request that is refused
 
 mod commands;
 mod listing;
 pub(super) mod login;
 mod open_uploads;
+pub(super) mod remedies;
 pub(super) mod signing;
 pub(super) mod times;
 pub(super) mod told_sums;

@@ -17,8 +17,8 @@ use crate::{
         control::Control,
         http::{
             commands::{HttpControl, senseless},
+            error::HttpError,
             replies::not_offered,
-            server::HttpError,
         },
     },
 };

@@ -1,17 +1,12 @@
 //! Times of files, which their objects have as metadata: an answer about one object tells that of
 //! one, and a listing none.
 
-use std::sync::Arc;
-
 use godwit_http::s3;
 use godwit_http_client::{Answer, Method, Request};
 use godwit_proto::{FtpPath, timestamp::Timestamp};
 use tokio::task::JoinSet;
 
-use crate::session::http::{
-    commands::HttpControl,
-    server::{HttpServer, Wire},
-};
+use crate::session::http::{commands::HttpControl, wire::Wire};
 
 /// Objects that are asked for at the same time.
 const TOGETHER: usize = 8;
@@ -44,10 +39,14 @@ impl HttpControl {
         let share = waiting.len().div_ceil(TOGETHER).max(1);
         let mut asking = JoinSet::new();
         for share in waiting.chunks(share) {
-            asking.spawn(ask(Arc::clone(self.server()), share.to_vec()));
+            let kept = self.more_wires.pop();
+            let wire = kept.unwrap_or_else(|| Wire::new(self.server().clone()));
+            asking.spawn(ask(wire, share.to_vec()));
         }
         while let Some(asked) = asking.join_next().await {
-            for (at, time) in asked.unwrap_or_default() {
+            let Ok((wire, asked)) = asked else { continue };
+            self.more_wires.push(wire);
+            for (at, time) in asked {
                 times[at] = time;
             }
         }
@@ -57,10 +56,9 @@ impl HttpControl {
 
 /// Asks for one after the other.
 async fn ask(
-    server: Arc<HttpServer>,
+    mut wire: Wire,
     targets: Vec<(usize, String)>,
-) -> Vec<(usize, Option<Timestamp>)> {
-    let mut wire = Wire::new(server);
+) -> (Wire, Vec<(usize, Option<Timestamp>)>) {
     let mut times = Vec::with_capacity(targets.len());
     for (at, target) in targets {
         let request = |target: &str| Request::new(Method::HEAD, target);
@@ -73,5 +71,5 @@ async fn ask(
         }
         times.push((at, time));
     }
-    times
+    (wire, times)
 }

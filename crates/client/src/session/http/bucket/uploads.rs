@@ -31,8 +31,8 @@ use crate::{
     local::{attributes::FileAttributes, files},
     session::http::{
         commands::{HttpControl, Looked, senseless},
+        error::HttpError,
         replies::{Failed, reply},
-        server::HttpError,
     },
 };
 
