@@ -52,6 +52,14 @@ impl CopyPath {
         }
     }
 
+    /// Where it is, if that is in a bucket.
+    pub(super) fn in_bucket(&self) -> Option<&RemotePath> {
+        match self {
+            Self::There(at) if at.endpoint.is_bucket() => Some(at),
+            Self::There(_) | Self::Here(_) => None,
+        }
+    }
+
     pub(super) fn path_there(&self) -> Option<FtpPath> {
         match self {
             Self::Here(_) => None,

@@ -433,6 +433,73 @@ fn an_object_is_compared_by_a_checksum_that_its_service_has() {
     }
 }
 
+/// So does `sync --checksum`: each object may have another one.
+#[test]
+fn a_sync_compares_each_object_by_a_checksum_that_its_service_has() {
+    const CONTENT: &[u8] = b"9 bytes o";
+    let sum = |algorithm, bytes: usize| {
+        let mut digest = Digest::new(algorithm);
+        digest.update(CONTENT);
+        let value = u64::from_str_radix(&digest.finish(), 16).unwrap();
+        STANDARD.encode(&value.to_be_bytes()[8 - bytes..])
+    };
+    let headers = [
+        format!(
+            "x-amz-checksum-crc64nvme: {}\r\n",
+            sum(ChecksumAlgorithm::Crc64Nvme, 8)
+        ),
+        format!(
+            "x-amz-checksum-crc32: {}\r\n",
+            sum(ChecksumAlgorithm::Crc32, 4)
+        ),
+        "x-amz-checksum-crc32: AAAAAA==\r\n".to_owned(),
+        String::new(),
+    ];
+    let bucket = Bucket::start(move |heard, _, stream| {
+        let of: Option<usize> = heard
+            .1
+            .strip_prefix("/mine/d/")
+            .and_then(|key| key.parse().ok());
+        match (heard.0.as_str(), of) {
+            ("GET", _) => {
+                let objects = (0..headers.len()).map(|key| {
+                    format!(
+                        "<Contents><Key>d/{key}</Key><Size>9</Size>\
+                         <LastModified>2010-01-02T03:04:05.000Z</LastModified></Contents>"
+                    )
+                });
+                let body = format!(
+                    "<ListBucketResult><IsTruncated>false</IsTruncated>{}</ListBucketResult>",
+                    objects.collect::<String>()
+                );
+                send(stream, "200 OK", "", body.as_bytes());
+            }
+            ("HEAD", Some(key)) => {
+                let told = format!(
+                    "ETag: \"x\"\r\nx-amz-checksum-type: FULL_OBJECT\r\n{}",
+                    headers[key]
+                );
+                send(stream, "200 OK", &told, b"");
+            }
+            ("HEAD", None) if heard.1 == "/mine/d" => send(stream, "404 Not Found", "", b""),
+            _ => return false,
+        }
+        true
+    });
+    let from = bucket.here.path().join("from");
+    fs::create_dir(&from).unwrap();
+    for key in 0..4 {
+        fs::write(from.join(key.to_string()), CONTENT).unwrap();
+    }
+    let from = format!("{}/", text(&from));
+    let ran = bucket.run(&["sync", "--checksum", "--retries=1", &from, "s3://mine/d"]);
+    // Of the last it tells none.
+    ran.expect(1, &["d/3", "tells no CRC32C"]);
+    let sent = bucket.server.heard("PUT");
+    let sent: Vec<_> = sent.iter().map(|heard| &*heard.1).collect();
+    assert_eq!(sent, ["/mine/d/2"]);
+}
+
 /// A service whose clock is an hour ahead, and says so.
 fn an_hour_ahead(heard: &Heard, _: &mut State, stream: &mut TcpStream) -> bool {
     let theirs = Timestamp::now() + SignedDuration::from_hours(1);

@@ -4,7 +4,10 @@ use std::sync::{Arc, atomic::Ordering};
 
 use godwit_proto::{ChecksumAlgorithm, facts::Facts};
 
-use super::{FilePair, SyncPlanner, policy::compare_attributes};
+use super::{
+    FilePair, SyncPlanner,
+    policy::{Comparison, compare_attributes},
+};
 use crate::{
     error::{Error, Result},
     plan::{
@@ -23,8 +26,9 @@ pub(super) struct UndecidedFile {
 }
 
 impl SyncPlanner<'_> {
-    /// The cheapest algorithm that each server has, or the one that the user chose for copies.
-    pub(super) async fn choose_algorithm(&mut self, ends: [&CopyPath; 2]) -> Result<()> {
+    /// The cheapest algorithm that each server has, or the one that the user chose for copies. What
+    /// a bucket has may differ by object.
+    pub(super) async fn choose_algorithms(&mut self, ends: [&CopyPath; 2]) -> Result<()> {
         if self.spec.level != Level::Checksum {
             return Ok(());
         }
@@ -45,7 +49,10 @@ impl SyncPlanner<'_> {
                 });
             }
         }
-        self.algorithm = candidates.first().copied();
+        if !ends.into_iter().any(|end| end.in_bucket().is_some()) {
+            candidates.truncate(1);
+        }
+        self.algorithms = candidates;
         Ok(())
     }
 
@@ -62,47 +69,108 @@ impl SyncPlanner<'_> {
     pub(super) async fn check_pending(&mut self) {
         let undecided = std::mem::take(&mut self.undecided);
         self.undecided_bytes = 0;
-        let Some(algorithm) = self.algorithm.filter(|_| !undecided.is_empty()) else {
+        let algorithms = self.algorithms.clone();
+        let [algorithm, further @ ..] = &*algorithms else {
             return;
         };
-        if self.planner.context.stop.is_cancelled() {
+        if undecided.is_empty() || self.planner.context.stop.is_cancelled() {
             return;
         }
         let counters = Arc::clone(&self.planner.context.counters);
         let count = undecided.len() as u64;
         counters.verifying.fetch_add(count, Ordering::Relaxed);
-        let sources = undecided
-            .iter()
-            .map(|check_later| &check_later.pair_of.source);
-        let targets = undecided
-            .iter()
-            .map(|check_later| &check_later.pair_of.target);
+        let sources = undecided.iter().map(|file| &file.pair_of.source);
+        let targets = undecided.iter().map(|file| &file.pair_of.target);
         let (ours, theirs) = tokio::join!(
-            checksums(&mut self.other, algorithm, sources.collect()),
-            checksums(&mut self.planner.retrying, algorithm, targets.collect()),
+            checksums(&mut self.other, *algorithm, sources.collect()),
+            checksums(&mut self.planner.retrying, *algorithm, targets.collect()),
         );
+        let mut untold = Vec::new();
+        for (file, both) in undecided.into_iter().zip(ours.into_iter().zip(theirs)) {
+            untold.extend(self.settle_by(*algorithm, file, both).await);
+        }
+        for algorithm in further {
+            untold = self.check_further(*algorithm, untold).await;
+        }
         counters.verifying.fetch_sub(count, Ordering::Relaxed);
-        for (check_later, (ours, theirs)) in undecided.into_iter().zip(ours.into_iter().zip(theirs))
-        {
-            let shown = check_later.pair_of.source.to_string();
-            let UndecidedFile {
-                pair_of,
-                source,
-                target,
-            } = check_later;
-            let settled = match (ours, theirs) {
-                (Ok(ours), Ok(theirs)) => {
-                    let comparison = match verify::agree("", algorithm, ours, theirs) {
-                        Ok(_) => compare_attributes(self.keeps_times, &source, &target),
-                        Err(_) => crate::plan::sync::policy::Comparison::Differs("checksum"),
-                    };
-                    self.act(pair_of, &source, comparison).await
-                }
-                (Err(error), _) | (_, Err(error)) => Err(error),
-            };
-            if let Err(error) = settled {
-                self.planner.fail(shown, error).await;
+        for (file, refusal) in untold {
+            let shown = file.pair_of.source.to_string();
+            self.planner.fail(shown, refusal).await;
+        }
+    }
+
+    /// Compares by another algorithm what could not be compared by those before, with the reason.
+    /// The bucket is asked first, which has told all that it knows: the other end computes no more.
+    async fn check_further(
+        &mut self,
+        algorithm: ChecksumAlgorithm,
+        undecided: Vec<(UndecidedFile, Error)>,
+    ) -> Vec<(UndecidedFile, Error)> {
+        let mut files = undecided.iter();
+        if files.len() == 0 || self.planner.context.stop.is_cancelled() {
+            return undecided;
+        }
+        let is_source = files.all(|(file, _)| file.pair_of.source.in_bucket().is_some());
+        let (bucket, other) = match is_source {
+            true => (&mut self.other, &mut self.planner.retrying),
+            false => (&mut self.planner.retrying, &mut self.other),
+        };
+        let place = |file: &UndecidedFile, of_source| match of_source {
+            true => file.pair_of.source.clone(),
+            false => file.pair_of.target.clone(),
+        };
+        let places: Vec<_> = undecided
+            .iter()
+            .map(|(file, _)| place(file, is_source))
+            .collect();
+        let sums = checksums(bucket, algorithm, places.iter().collect()).await;
+        let (mut told, mut untold) = (Vec::new(), Vec::new());
+        for ((file, refusal), sum) in undecided.into_iter().zip(sums) {
+            match sum {
+                Err(error) if error.is_unsupported() => untold.push((file, refusal)),
+                sum => told.push((file, refusal, sum)),
             }
         }
+        let places: Vec<_> = told
+            .iter()
+            .map(|(file, ..)| place(file, !is_source))
+            .collect();
+        let computed = checksums(other, algorithm, places.iter().collect()).await;
+        for ((file, refusal, sum), computed) in told.into_iter().zip(computed) {
+            let left = self.settle_by(algorithm, file, (sum, computed)).await;
+            untold.extend(left.map(|(file, _)| (file, refusal)));
+        }
+        untold
+    }
+
+    /// Does what the checksums of both ends tell. It is left, and why, where one end does not have
+    /// the algorithm.
+    async fn settle_by(
+        &mut self,
+        algorithm: ChecksumAlgorithm,
+        file: UndecidedFile,
+        both: (Result<String>, Result<String>),
+    ) -> Option<(UndecidedFile, Error)> {
+        let shown = file.pair_of.source.to_string();
+        let settled = match both {
+            (Ok(ours), Ok(theirs)) => {
+                let UndecidedFile {
+                    pair_of,
+                    source,
+                    target,
+                } = file;
+                let comparison = match verify::agree("", algorithm, ours, theirs) {
+                    Ok(_) => compare_attributes(self.keeps_times, &source, &target),
+                    Err(_) => Comparison::Differs("checksum"),
+                };
+                self.act(pair_of, &source, comparison).await
+            }
+            (Err(error), _) | (_, Err(error)) if !error.is_unsupported() => Err(error),
+            (Err(refusal), _) | (_, Err(refusal)) => return Some((file, refusal)),
+        };
+        if let Err(error) = settled {
+            self.planner.fail(shown, error).await;
+        }
+        None
     }
 }

@@ -129,7 +129,7 @@ impl Planner {
             other: RetryingSession::new(Arc::clone(&self.retrying.pool)),
             planner: self,
             keeps_times,
-            algorithm: None,
+            algorithms: Vec::new(),
             undecided: Vec::new(),
             untimed: Vec::new(),
             undecided_bytes: 0,
@@ -139,7 +139,7 @@ impl Planner {
             changes: 0,
             spec,
         };
-        syncing.choose_algorithm([&place, &target]).await?;
+        syncing.choose_algorithms([&place, &target]).await?;
         let planned = match seen {
             PathKind::Missing => Err(Error::Missing {
                 what: source.to_string(),
@@ -235,8 +235,9 @@ struct SyncPlanner<'a> {
     keeps_times: bool,
     /// For a session with the source; the planner has one with the destination.
     other: RetryingSession,
-    /// For the comparison of checksums.
-    algorithm: Option<ChecksumAlgorithm>,
+    /// For the comparison of checksums, the cheapest first: a further one is for files of which an
+    /// end does not have those before.
+    algorithms: Vec<ChecksumAlgorithm>,
     undecided: Vec<UndecidedFile>,
     /// Whose times in buckets are to be asked for.
     untimed: Vec<UndecidedFile>,

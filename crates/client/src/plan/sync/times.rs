@@ -15,7 +15,6 @@ use crate::{
         retry::{Operation, RetryingSession},
     },
     spec::Level,
-    transfer::source_file::RemotePath,
 };
 
 /// Files that are asked for together.
@@ -30,7 +29,7 @@ impl SyncPlanner<'_> {
         files: [&Facts; 2],
         ends: [&CopyPath; 2],
     ) -> bool {
-        let is_object = |end: &&CopyPath| bucket_of(end).is_some();
+        let is_object = |end: &&CopyPath| end.in_bucket().is_some();
         let decides = match comparison {
             Comparison::Differs("mtime" | "older") => true,
             Comparison::Same => {
@@ -85,16 +84,12 @@ impl SyncPlanner<'_> {
     }
 }
 
-fn bucket_of(place: &CopyPath) -> Option<&RemotePath> {
-    match place {
-        CopyPath::There(at) if at.endpoint.is_bucket() => Some(at),
-        CopyPath::There(_) | CopyPath::Here(_) => None,
-    }
-}
-
 /// Those that a bucket has, of files of one end.
 async fn times(retrying: &mut RetryingSession, places: &[&CopyPath]) -> Vec<Option<Timestamp>> {
-    let objects: Vec<_> = places.iter().filter_map(|place| bucket_of(place)).collect();
+    let objects: Vec<_> = places
+        .iter()
+        .filter_map(|place| place.in_bucket())
+        .collect();
     let unknown = vec![None; places.len()];
     let Some(first) = objects.first().filter(|_| objects.len() == places.len()) else {
         return unknown;
