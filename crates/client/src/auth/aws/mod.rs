@@ -312,6 +312,7 @@ mod tests {
 
     const CONFIG: &str = "[default]\nregion = eu-west-1\n[profile other]\n\
         endpoint_url = http://127.0.0.1:9000/\ns3 =\n  addressing_style = virtual\n\
+        [profile \"of the lab\"]\nregion = eu-north-1\n\
         [profile mapped]\nservices = local\nrole_arn = arn:x\n\
         [services local]\ns3 =\n  endpoint_url = https://s3.example:8443\n";
 
@@ -383,6 +384,8 @@ mod tests {
         let mapped = [("AWS_PROFILE", "mapped"), KEYS[0], KEYS[1]];
         let mapped = service(&mapped, "abc", None).unwrap();
         assert_eq!(mapped.origin.to_string(), "https://s3.example:8443");
+        let quoted = [("AWS_PROFILE", "of the lab"), KEYS[0], KEYS[1]];
+        assert_eq!(service(&quoted, "abc", None).unwrap().region, "eu-north-1");
         let moved = service(&[], "abc", None)
             .unwrap()
             .in_region("abc", "cn-north-1");

@@ -79,7 +79,7 @@ impl Profiles {
                 .strip_prefix('[')
                 .and_then(|rest| rest.strip_suffix(']'))
             {
-                section = name.split_whitespace().collect::<Vec<_>>().join(" ");
+                section = section_of(name);
                 above.clear();
                 continue;
             }
@@ -107,4 +107,15 @@ impl Profiles {
     pub(super) fn has(&self, section: &str) -> bool {
         self.0.keys().any(|(name, _)| name == section)
     }
+}
+
+/// A name between brackets, whose second word may be quoted: `[profile "a b"]`.
+fn section_of(text: &str) -> String {
+    let kind = text.split_whitespace().next();
+    let words = match kind {
+        Some("profile" | "sso-session" | "services") => shlex::split(text),
+        _ => None,
+    };
+    let words = words.unwrap_or_else(|| text.split_whitespace().map(str::to_owned).collect());
+    words.join(" ")
 }
