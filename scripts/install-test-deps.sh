@@ -43,6 +43,8 @@ aria2                        fetches a file over many connections of HTTP
 litmus                       tests whether a server keeps to WebDAV
 curl                         an ordinary client of FTP and HTTP
 lftp                         an ordinary FTP client that lists, mirrors and fetches in parts
+ncftp                        an ordinary FTP client
+tnftp                        the ftp of BSD systems
 rclone                       copies directories, over FTP among others
 rsync                        what patterns of sync mean
 netcat-openbsd               one TCP connection without a protocol, for tar at both ends

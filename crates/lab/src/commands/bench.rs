@@ -5,6 +5,7 @@
 //! median stands the ratio **within the same round**, median and range. Every run is written to a
 //! file of JSON lines; the page in docs/results is made from such files alone.
 
+mod buckets;
 mod encrypted;
 mod files;
 mod https;
@@ -32,7 +33,7 @@ use clap::{Args, value_parser};
 use self::{files::Files, record::Line, testbed::Testbed};
 use crate::file_error::{FileError, io_error};
 use crate::{
-    peers::{Error, gct, godwit, http, iperf3, plain_ftp, service::ServiceError, ssh, xrootd},
+    peers::{Error, gct, godwit, http, iperf3, plain_ftp, s3, service::ServiceError, ssh, xrootd},
     runner::Environment,
     service_load::LoadError,
     state::RunDir,
@@ -72,9 +73,9 @@ pub struct Options {
     #[arg(long)]
     pub no_peers: bool,
     /// Only cells with one of these names, or below it: memory/P, file/P, channels,
-    /// guarded/memory/..., guarded/file/..., https/get, https/put, peers/clear, peers/encrypted,
-    /// logins/KEYS/..., scale, strangers, small/get/..., small/put/..., service/DATABASE/...,
-    /// service/cost/...
+    /// guarded/memory/..., guarded/file/..., https/get, https/put, s3/get, s3/put, peers/clear,
+    /// peers/encrypted, logins/KEYS/..., scale, strangers, small/get/..., small/put/...,
+    /// service/DATABASE/..., service/cost/...
     #[arg(long, value_delimiter = ',', value_name = "CELL")]
     pub only: Vec<String>,
     /// Not the cells with one of these names, or below it
@@ -167,6 +168,9 @@ fn measure(options: &Options, out: &mut dyn Write) -> Result<Vec<Line>, BenchErr
     if testbed.may_ask_for("https") {
         https::run(&mut testbed, &mut files, folder.path())?;
     }
+    if testbed.may_ask_for("s3") && !options.no_peers {
+        buckets::run(&mut testbed, &mut files, folder.path())?;
+    }
     if testbed.may_ask_for("peers") {
         other_protocols::run(&mut testbed, &mut files, folder.path())?;
     }
@@ -219,6 +223,7 @@ fn machine(options: &Options) -> Environment {
         ("rclone", plain_ftp::RCLONE.available()),
         ("aria2", http::ARIA2.available()),
         ("nginx", http::NGINX.available()),
+        ("versitygw", s3::Kind::Versitygw.available()),
         ("xrdcp", xrootd::XRDCP.available()),
         ("ssh", ssh::SSH.available()),
     ];

@@ -1,6 +1,6 @@
-//! Ordinary FTP clients, which know nothing of GridFTP: `curl`, `lftp` and `rclone`.
+//! Ordinary FTP clients, which know nothing of GridFTP: `curl`, `ftp`, `ncftp`, `lftp`, `rclone`.
 //!
-//! Both start in the login directory, so `ftp://host/path` is relative to it. An absolute path is
+//! They start in the login directory, so `ftp://host/path` is relative to it. An absolute path is
 //! written `ftp://host/%2Fpath`; [`absolute_url`] does.
 //!
 //! `curl` sets up the data channel before it sends `TYPE I`, which the reference server takes for
@@ -21,6 +21,12 @@ pub const CURL: Tool = Tool::new("curl", "curl");
 
 /// `lftp`; anonymous without options.
 pub const LFTP: Tool = Tool::new("lftp", "lftp");
+
+/// `ftp` of the BSD systems; anonymous where a URL names nobody.
+pub const TNFTP: Tool = Tool::new("tnftp", "tnftp");
+
+/// Fetches one file as `ncftp` does; anonymous without options.
+pub const NCFTPGET: Tool = Tool::new("ncftpget", "ncftp");
 
 /// `rclone`; [`rclone_remote`] says how it logs in anonymously.
 pub const RCLONE: Tool = Tool::new("rclone", "rclone");

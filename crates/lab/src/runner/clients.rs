@@ -1,6 +1,10 @@
 //! The clients of a method: how each is started, and which arguments select what it moves.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use super::{
     payload::Payload,
@@ -10,7 +14,7 @@ use crate::{
     peers::{
         self, Missing, gct, godwit, grid, http, iperf3, plain_ftp,
         s3::{self, S3Server},
-        tar,
+        ssh, tar,
     },
     scenario::{Client, Direction, Method, Server},
 };
@@ -34,6 +38,7 @@ pub(super) fn available(method: &Method) -> Result<(), Missing> {
         Server::Godwitd => godwit::binary("godwitd").map(drop)?,
         Server::GlobusGridftpServer => gct::SERVER.available().map(drop)?,
         Server::Versitygw => s3::Kind::Versitygw.available().map(drop)?,
+        Server::Sshd => ssh::SSHD.available().map(drop)?,
         Server::Iperf3 => iperf3::IPERF3.available().map(drop)?,
         Server::Tar => tar::available()?,
     }
@@ -42,6 +47,9 @@ pub(super) fn available(method: &Method) -> Result<(), Missing> {
         Client::GlobusUrlCopy => gct::URL_COPY.available().map(drop),
         Client::Iperf3 => iperf3::IPERF3.available().map(drop),
         Client::Curl => plain_ftp::CURL.available().map(drop),
+        Client::Tnftp => plain_ftp::TNFTP.available().map(drop),
+        Client::Ncftp => plain_ftp::NCFTPGET.available().map(drop),
+        Client::Scp => ssh::SCP.available().map(drop),
         Client::Lftp => plain_ftp::LFTP.available().map(drop),
         Client::Rclone => plain_ftp::RCLONE.available().map(drop),
         Client::Davix => http::DAVIX_GET.available().map(drop),
@@ -95,7 +103,11 @@ pub(super) fn commands(
         Client::Rclone | Client::Boto3 if let Some(server) = ends.buckets() => {
             Ok(vec![of_buckets(method, server, task)?])
         }
-        Client::Davix | Client::Aria2 => Err(misused("it speaks HTTPS only")),
+        Client::Aria2 => {
+            let from = of_ftp(ends, task)?;
+            Ok(vec![aria2(&from, None, task)?])
+        }
+        Client::Davix => Err(misused("it speaks HTTPS only")),
         Client::Boto3 => Err(misused("it speaks S3 only")),
         Client::Curl => {
             let serving = ends.server()?;
@@ -106,12 +118,17 @@ pub(super) fn commands(
             }
             command
                 .args(["--output", &argument(&target(task.payload), task.payload)])
-                .arg(plain_ftp::absolute_url(
-                    serving.address(),
-                    &argument(&source(task.payload), task.payload),
-                ));
+                .arg(of_ftp(ends, task)?);
             Ok(vec![command])
         }
+        Client::Tnftp => {
+            let mut command = plain_ftp::TNFTP.command()?;
+            command.args(["-V", "-o"]).arg(target(task.payload));
+            command.arg(of_ftp(ends, task)?);
+            Ok(vec![command])
+        }
+        Client::Ncftp => Ok(vec![ncftp(ends, task)?]),
+        Client::Scp => Ok(vec![scp(ends, task)?]),
         Client::Lftp => Ok(vec![lftp(ends, task)?]),
         Client::Rclone => {
             let mut command = plain_ftp::RCLONE.command()?;
@@ -273,11 +290,7 @@ pub(super) fn of_https(
     task: Task<'_>,
 ) -> Result<Command, peers::Error> {
     let from = door.url(&argument(&source(task.payload), task.payload));
-    // aria2 keeps a file of its own beside what it fetches.
-    let to = match task.payload {
-        Payload::File(file) if method.client == Client::Aria2 => file.target().to_owned(),
-        payload => target(payload),
-    };
+    let to = target(task.payload);
     let channels = task.channels.to_string();
     let is_one = !matches!(task.payload, Payload::Files(_));
     let mut command;
@@ -307,33 +320,7 @@ pub(super) fn of_https(
             };
             command.arg(to);
         }
-        Client::Aria2 => {
-            command = http::ARIA2.command()?;
-            command
-                .args(["--quiet", "--no-conf", "--allow-overwrite=true"])
-                .args(["--file-allocation=none", "--auto-file-renaming=false"])
-                .args(["--min-split-size=1M", "--split", &channels])
-                .args(["--max-connection-per-server", &channels])
-                .arg("--ca-certificate")
-                .arg(&door.authority);
-            match task.payload {
-                // It lists no directories.
-                Payload::Files(set) => {
-                    let urls = set.names().map(|name| format!("{from}/{name}\n"));
-                    let list = set.side().join("urls");
-                    let written = fs::write(&list, urls.collect::<String>());
-                    written.map_err(peers::Error::os("write a list for aria2"))?;
-                    command.arg("--dir").arg(to).arg("--input-file").arg(list);
-                    command.args(["--max-concurrent-downloads", &channels]);
-                }
-                _ => {
-                    let folder = to.parent().unwrap_or(Path::new("/"));
-                    let name = to.file_name().unwrap_or_default();
-                    command.arg("--dir").arg(folder).arg("--out").arg(name);
-                    command.arg(from);
-                }
-            }
-        }
+        Client::Aria2 => return aria2(&from, Some(&door.authority), task),
         _ => {
             command = plain_ftp::CURL.command()?;
             command
@@ -353,12 +340,88 @@ pub(super) fn of_https(
     Ok(command)
 }
 
+/// As [`target`], for clients that cannot write to `/dev/null`.
+fn target_file(payload: &Payload) -> PathBuf {
+    match payload {
+        Payload::File(file) => file.target().to_owned(),
+        Payload::Files(_) | Payload::Endless => target(payload),
+    }
+}
+
+/// What is fetched, for clients that start in the login directory.
+fn of_ftp(ends: Ends<'_>, task: Task<'_>) -> Result<String, peers::Error> {
+    let path = argument(&source(task.payload), task.payload);
+    Ok(plain_ftp::absolute_url(ends.server()?.address(), &path))
+}
+
+/// `from`: a file, or a directory, whose files are named one by one, since it lists none.
+/// `authority`: the CA, over HTTPS.
+fn aria2(from: &str, authority: Option<&Path>, task: Task<'_>) -> Result<Command, peers::Error> {
+    let channels = task.channels.to_string();
+    let mut command = http::ARIA2.command()?;
+    command
+        .args(["--quiet", "--no-conf", "--allow-overwrite=true"])
+        .args(["--file-allocation=none", "--auto-file-renaming=false"])
+        .args(["--min-split-size=1M", "--split", &channels])
+        .args(["--max-connection-per-server", &channels]);
+    if let Some(authority) = authority {
+        command.arg("--ca-certificate").arg(authority);
+    }
+    match task.payload {
+        Payload::Files(set) => {
+            let from = from.trim_end_matches('/');
+            let urls = set.names().map(|name| format!("{from}/{name}\n"));
+            let list = set.side().join("urls");
+            let written = fs::write(&list, urls.collect::<String>());
+            written.map_err(peers::Error::os("write a list for aria2"))?;
+            command
+                .arg("--dir")
+                .arg(set.target())
+                .arg("--input-file")
+                .arg(list);
+            command.args(["--max-concurrent-downloads", &channels]);
+        }
+        payload => {
+            // It keeps a file of its own beside what it fetches.
+            let to = target_file(payload);
+            let folder = to.parent().unwrap_or(Path::new("/"));
+            let name = to.file_name().unwrap_or_default();
+            command.arg("--dir").arg(folder).arg("--out").arg(name);
+            command.arg(from);
+        }
+    }
+    Ok(command)
+}
+
+fn ncftp(ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Error> {
+    let server = ends.server()?.address();
+    let mut command = plain_ftp::NCFTPGET.command()?;
+    command
+        // It would go on with what an earlier run has left.
+        .args(["-V", "-Z", "-P", &server.port().to_string(), "-C"])
+        .arg(server.ip().to_string())
+        .arg(source(task.payload))
+        .arg(target_file(task.payload));
+    Ok(command)
+}
+
+fn scp(ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Error> {
+    let Serving::Sshd(server) = ends.server()? else {
+        return Err(misused("it speaks to sshd only"));
+    };
+    let from = source(task.payload);
+    let mut command = ssh::SCP.command()?;
+    command.arg("-q").arg("-F").arg(server.client_config());
+    command.arg(format!("{}:{}", server.addr().ip(), from.display()));
+    command.arg(target_file(task.payload));
+    Ok(command)
+}
+
 pub(super) fn lftp(ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Error> {
-    let (verb, target) = match (task.payload, task.channels) {
-        (Payload::Files(set), files) => (format!("mirror --parallel={files}"), set.target()),
-        (Payload::File(file), 1) => ("get".to_owned(), file.target().to_owned()),
-        (Payload::File(file), parts) => (format!("pget -n {parts}"), file.target().to_owned()),
-        (Payload::Endless, _) => ("get".to_owned(), target(task.payload)),
+    let verb = match (task.payload, task.channels) {
+        (Payload::Files(_), files) => format!("mirror --parallel={files}"),
+        (Payload::File(_), 1) | (Payload::Endless, _) => "get".to_owned(),
+        (Payload::File(_), parts) => format!("pget -n {parts}"),
     };
     let to = match task.payload {
         Payload::Files(_) => "",
@@ -369,7 +432,7 @@ pub(super) fn lftp(ends: Ends<'_>, task: Task<'_>) -> Result<Command, peers::Err
          set cmd:fail-exit yes; set xfer:clobber yes; open ftp://{}; {verb} \"{}\" {to}\"{}\"",
         ends.server()?.address(),
         source(task.payload).display(),
-        target.display(),
+        target_file(task.payload).display(),
     );
     let mut command = plain_ftp::LFTP.command()?;
     command.args(["--norc", "-c", &script]);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{Missing, gct, godwit, http, iperf3, plain_ftp, s3, tar};
+use crate::peers::{Missing, gct, godwit, http, iperf3, plain_ftp, s3, ssh, tar};
 use crate::scenario::{Client, Scenario, Server};
 
 /// Kept beside the results, `environment.json`.
@@ -116,6 +116,7 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
             Server::Godwitd | Server::GodwitdHttps => ("godwitd", godwit::binary("godwitd")),
             Server::GlobusGridftpServer => ("globus-gridftp-server", gct::SERVER.available()),
             Server::Versitygw => ("versitygw", s3::Kind::Versitygw.available()),
+            Server::Sshd => ("ssh", ssh::SSH.available()),
             Server::Iperf3 => ("iperf3", iperf3::IPERF3.available()),
             Server::Tar => ("tar", tar::TAR.available()),
         };
@@ -124,6 +125,9 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
             Client::GlobusUrlCopy => ("globus-url-copy", gct::URL_COPY.available()),
             Client::Iperf3 => ("iperf3", iperf3::IPERF3.available()),
             Client::Curl => ("curl", plain_ftp::CURL.available()),
+            Client::Tnftp => ("tnftp", plain_ftp::TNFTP.available()),
+            Client::Ncftp => ("ncftpget", plain_ftp::NCFTPGET.available()),
+            Client::Scp => ("ssh", ssh::SSH.available()),
             Client::Lftp => ("lftp", plain_ftp::LFTP.available()),
             Client::Rclone => ("rclone", plain_ftp::RCLONE.available()),
             Client::Davix => ("davix-get", http::DAVIX_GET.available()),
@@ -145,14 +149,19 @@ fn programs(scenario: &Scenario) -> Vec<(String, String)> {
 
 /// What a program says of its version, its first line.
 fn version_of(name: &str, path: &Path) -> String {
-    let asked = match name {
-        "ssh" => "-V",
-        "nginx" => "-v",
-        _ if name.starts_with("globus") => "-version",
-        _ => "--version",
+    let mut command = Command::new(path);
+    match name {
+        "ssh" => command.arg("-V"),
+        "nginx" => command.arg("-v"),
+        // It does not say it.
+        "tnftp" => {
+            command = Command::new("dpkg-query");
+            command.args(["--show", "--showformat=${Version}", name])
+        }
+        _ if name.starts_with("globus") => command.arg("-version"),
+        _ => command.arg("--version"),
     };
-    let output = Command::new(path).arg(asked).output();
-    output.map_or_else(
+    command.output().map_or_else(
         |error| error.to_string(),
         |output| {
             // GCT's programs say it on standard error.

@@ -15,6 +15,7 @@ use crate::peers::grid::Grid;
 use crate::peers::iperf3::Iperf3Server;
 use crate::peers::process::{Options, Process};
 use crate::peers::s3::S3Server;
+use crate::peers::ssh::SshServer;
 use crate::peers::striped::StripedGodwitd;
 use crate::peers::tar::TarServer;
 use crate::peers::{self, Usage};
@@ -62,6 +63,7 @@ pub(super) enum Serving {
     Striped(StripedGodwitd),
     GodwitdHttps(HttpsDoor),
     Buckets(S3Server),
+    Sshd(SshServer),
     Iperf3(Iperf3Server),
     Tar(TarServer),
 }
@@ -153,6 +155,7 @@ impl Serving {
                 let root = root.parent().unwrap_or(Path::new("/"));
                 S3Server::gateway(root, ip).map(Serving::Buckets)
             }
+            Server::Sshd => SshServer::start(ip).map(Serving::Sshd),
             Server::Iperf3 => Iperf3Server::start(ip).map(Serving::Iperf3),
             Server::Tar => TarServer::start(&source(payload), ip).map(Serving::Tar),
         })?;
@@ -166,6 +169,7 @@ impl Serving {
             Serving::Striped(server) => server.usage(),
             Serving::GodwitdHttps(door) => door.server.usage(),
             Serving::Buckets(server) => server.usage(),
+            Serving::Sshd(server) => server.usage(),
             Serving::Iperf3(server) => server.process().usage(),
             Serving::Tar(server) => server.process().usage(),
         }
@@ -210,7 +214,7 @@ impl Serving {
             Serving::Striped(server) => server.front().url(path),
             Serving::GodwitdHttps(door) => door.url(path),
             Serving::Buckets(server) => server.url(path),
-            Serving::Iperf3(_) | Serving::Tar(_) => String::new(),
+            Serving::Sshd(_) | Serving::Iperf3(_) | Serving::Tar(_) => String::new(),
         }
     }
 
@@ -221,6 +225,7 @@ impl Serving {
             Serving::Striped(server) => server.front().addr(),
             Serving::GodwitdHttps(door) => door.address,
             Serving::Buckets(server) => server.addr(),
+            Serving::Sshd(server) => server.addr(),
             Serving::Iperf3(server) => server.addr(),
             Serving::Tar(server) => server.addr(),
         }
@@ -258,7 +263,7 @@ pub(super) fn source(payload: &Payload) -> PathBuf {
     }
 }
 
-/// Where it goes to. A file goes nowhere, but for clients that cannot write there.
+/// Where it goes to. A file goes nowhere, unless its client cannot write there.
 pub(super) fn target(payload: &Payload) -> PathBuf {
     match payload {
         Payload::Endless | Payload::File(_) => PathBuf::from("/dev/null"),

@@ -47,6 +47,7 @@ pub const LIBRARY: &[Embedded] = library![
     "http/small-files",
     "s3/parts",
     "s3/small-objects",
+    "s3/large-object",
     "loss/matrix",
     "pipelining/lan",
     "pipelining/wan",

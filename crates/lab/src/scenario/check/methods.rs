@@ -45,14 +45,19 @@ impl Scenario {
         let most = (method.channels).or_else(|| self.sweep.channels.iter().copied().max());
         let most = most.unwrap_or(1);
         match method.client {
-            Client::Curl | Client::Tar if most > 1 => Err(Invalid::new(
-                field("channels"),
-                "curl and tar have one channel: set channels = 1",
-            )),
+            Client::Curl | Client::Tnftp | Client::Ncftp | Client::Scp | Client::Tar
+                if most > 1 =>
+            {
+                let reason = "this client has one channel: set channels = 1";
+                Err(Invalid::new(field("channels"), reason))
+            }
             Client::Iperf3 if most > 128 => {
                 Err(Invalid::new(field("channels"), "iperf3 has at most 128"))
             }
             Client::Curl
+            | Client::Tnftp
+            | Client::Ncftp
+            | Client::Scp
             | Client::Lftp
             | Client::Rclone
             | Client::Davix

@@ -56,6 +56,7 @@ impl Scenario {
         let refusal = match method.client {
             Client::Iperf3 if file || files => Some("iperf3 moves no files"),
             Client::Curl if files => Some("curl moves no directories"),
+            Client::Tnftp | Client::Ncftp | Client::Scp if !file => Some("needs work.file"),
             Client::Lftp if !file && !files => Some("lftp needs work.file or work.files"),
             Client::Rclone | Client::Tar if !files => Some("needs work.files"),
             Client::Davix | Client::Aria2 if !file && !files => {
@@ -73,6 +74,7 @@ impl Scenario {
                 "iperf3 speaks to iperf3 only",
             ),
             (Client::Tar, Server::Tar, "tar speaks to tar only"),
+            (Client::Scp, Server::Sshd, "scp speaks to sshd only"),
         ] {
             if (method.client == client) != (method.server == server) {
                 return Err(Invalid::new(field("server"), reason));
@@ -81,10 +83,19 @@ impl Scenario {
         let has_buckets = method.server == Server::Versitygw;
         let is_https = method.server == Server::GodwitdHttps;
         let refusal = match method.client {
-            Client::Davix | Client::Aria2 if !is_https => Some("davix and aria2 speak HTTPS only"),
+            Client::Davix if !is_https => Some("davix speaks HTTPS only"),
             Client::Boto3 if !has_buckets => Some("boto3 speaks S3 only"),
-            Client::GlobusUrlCopy | Client::Lftp if is_https => Some("it speaks no WebDAV"),
-            Client::GlobusUrlCopy | Client::Lftp | Client::Curl if has_buckets => {
+            Client::GlobusUrlCopy | Client::Lftp | Client::Tnftp | Client::Ncftp if is_https => {
+                Some("it speaks no WebDAV")
+            }
+            Client::GlobusUrlCopy
+            | Client::Lftp
+            | Client::Tnftp
+            | Client::Ncftp
+            | Client::Curl
+            | Client::Aria2
+                if has_buckets =>
+            {
                 Some("it speaks no S3")
             }
             _ if has_buckets && !files => Some("buckets are directories: use work.files"),

@@ -169,13 +169,19 @@ pub enum Client {
     Iperf3,
     /// One channel in stream mode.
     Curl,
+    /// BSD's `ftp`: one channel in stream mode.
+    Tnftp,
+    /// One channel in stream mode.
+    Ncftp,
+    /// No FTP: one connection of ssh.
+    Scp,
     /// One or more control connections, each with one channel in stream mode.
     Lftp,
     /// The same, over FTP or WebDAV.
     Rclone,
     /// One connection of HTTP for each file.
     Davix,
-    /// Some connections of HTTP for one file.
+    /// Some connections of HTTP for one file, or sessions of FTP.
     Aria2,
     /// The transfer manager of Python's library for buckets.
     Boto3,
@@ -195,6 +201,8 @@ pub enum Server {
     GlobusGridftpServer,
     /// Buckets, which are the directories of [`super::Work::files`].
     Versitygw,
+    /// For `scp` only.
+    Sshd,
     /// For the client of that name only.
     Iperf3,
     /// For the client of that name only.
