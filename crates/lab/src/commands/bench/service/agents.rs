@@ -79,6 +79,11 @@ pub(super) async fn rate(site: &LoadedService, size: &ServiceSize, bytes: u64) -
     };
     let (before, began, cpu) = (counts(), Instant::now(), site.cpu());
     sleep(rate_time(size)).await;
+    // Beside others a short while may pass in which nothing is done.
+    let is_done = |now: [u64; 3]| now[0] > before[0] && now[1] > before[1];
+    while !is_done(counts()) && began.elapsed() < START_LIMIT {
+        sleep(Duration::from_millis(50)).await;
+    }
     let (now, seconds) = (counts(), began.elapsed().as_secs_f64());
     let cpu = (site.cpu() - cpu).as_secs_f64() / seconds;
     let [grants, files, polls] =
