@@ -22,7 +22,7 @@ pub const CURL: Tool = Tool::new("curl", "curl");
 /// `lftp`; anonymous without options.
 pub const LFTP: Tool = Tool::new("lftp", "lftp");
 
-/// `ftp` of the BSD systems; anonymous where a URL names nobody.
+/// BSD's `ftp`; logs in as anonymous if the URL has no user.
 pub const TNFTP: Tool = Tool::new("tnftp", "tnftp");
 
 /// Fetches one file as `ncftp` does; anonymous without options.

@@ -93,6 +93,10 @@ impl SyncPlanner<'_> {
             untold = self.check_further(*algorithm, untold).await;
         }
         counters.verifying.fetch_sub(count, Ordering::Relaxed);
+        if self.planner.context.stop.is_cancelled() {
+            // What was not asked for is no failure.
+            return;
+        }
         for (file, refusal) in untold {
             let shown = file.pair_of.source.to_string();
             self.planner.fail(shown, refusal).await;
