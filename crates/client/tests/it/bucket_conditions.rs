@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    buckets::{Bucket, INTERNAL, MIB, State, answer, is_completion, is_part},
+    fake_bucket::{Bucket, INTERNAL, MIB, State, answer, is_completion, is_part},
     harness::{Ran, bytes, text},
     hostile_http::{FakeHttp, Heard, send},
 };

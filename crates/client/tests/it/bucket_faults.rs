@@ -22,7 +22,7 @@ use godwit_proto::ChecksumAlgorithm;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    buckets::{
+    fake_bucket::{
         Bucket, INTERNAL, MIB, PART, SLOW_DOWN, State, answer, head, is_completion, is_gone,
         is_part, lists_parts, value,
     },

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     bucket_roles::{copy, says},
-    buckets::Bucket,
+    fake_bucket::Bucket,
     harness::{Ran, text},
     hostile_http::{FakeHttp, Heard, send},
 };

@@ -4,7 +4,7 @@
 use std::{fs, io::Write as _, net::TcpStream};
 
 use crate::{
-    buckets::{Bucket, State, head, is_part, object, value},
+    fake_bucket::{Bucket, State, head, is_part, object, value},
     harness::{Ran, bytes, text},
     hostile_http::{Heard, send},
 };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    buckets::Bucket,
+    fake_bucket::Bucket,
     harness::{Ran, text},
     hostile_http::{FakeHttp, Heard, send},
 };

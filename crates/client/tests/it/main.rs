@@ -23,6 +23,7 @@ mod direct_io;
 mod errors;
 mod existing;
 mod fake;
+mod fake_bucket;
 mod filters;
 mod following;
 mod gsi;

@@ -12,7 +12,7 @@ use super::{
     files::{Files, check_and_remove, run_with_room},
     godwit_cp, io_error,
     record::RunResult,
-    testbed::{Testbed, goodput_cell, of_transfer},
+    testbed::{Installable, Testbed, goodput_cell, of_transfer},
 };
 use crate::peers::{
     Error, Missing,
@@ -50,7 +50,7 @@ const PUT: [BucketPair; 3] = [
     BucketPair::Boto3,
 ];
 
-impl BucketPair {
+impl Installable for BucketPair {
     fn name(self) -> &'static str {
         match self {
             Self::Godwit => "godwit, versitygw",
@@ -99,19 +99,9 @@ pub(super) fn run(
             bytes as f64 / 1e9
         );
         let cell = goodput_cell(name.into(), title, BucketPair::Godwit.name());
-        let (mut there, mut missing) = (Vec::new(), Vec::new());
-        for who in all {
-            match who.available() {
-                Ok(()) => there.push((*who, who.name().to_owned())),
-                Err(why) => missing.push((who.name(), why.to_string())),
-            }
-        }
-        testbed.compare(cell, &there, |who| {
+        testbed.compare_installed(cell, all, |who| {
             servers.measure(*who, name == "s3/put", bytes)
         })?;
-        for (who, why) in missing {
-            testbed.leave_out(name, who, &why)?;
-        }
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::{
     files::{Files, check_and_remove, run_with_room},
     godwit_cp, io_error,
     record::RunResult,
-    testbed::{Testbed, goodput_cell, of_transfer},
+    testbed::{Installable, Testbed, goodput_cell, of_transfer},
 };
 use crate::peers::{
     self, Error, Missing, encode_path,
@@ -54,7 +54,7 @@ const PUT: [HttpsPair; 5] = [
     HttpsPair::Rclone,
 ];
 
-impl HttpsPair {
+impl Installable for HttpsPair {
     fn name(self) -> &'static str {
         match self {
             Self::Godwit => "godwit, godwitd",
@@ -104,20 +104,9 @@ pub(super) fn run(
             bytes as f64 / 1e9
         );
         let cell = goodput_cell(name.into(), title, HttpsPair::Godwit.name());
-        let (mut there, mut missing) = (Vec::new(), Vec::new());
-        for who in all {
-            match who.available() {
-                _ if testbed.options.no_peers && !who.name().starts_with("godwit") => {}
-                Ok(()) => there.push((*who, who.name().to_owned())),
-                Err(why) => missing.push((who.name(), why.to_string())),
-            }
-        }
-        testbed.compare(cell, &there, |who| {
+        testbed.compare_installed(cell, all, |who| {
             servers.measure(*who, name == "https/put", &source, &target, bytes)
         })?;
-        for (who, why) in missing {
-            testbed.leave_out(name, who, &why)?;
-        }
     }
     Ok(())
 }

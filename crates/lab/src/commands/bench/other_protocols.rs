@@ -16,7 +16,7 @@ use super::{
     files::{Files, check_and_remove, run_with_room},
     io_error,
     record::RunResult,
-    testbed::{Testbed, goodput_cell, of_transfer},
+    testbed::{Installable, Testbed, goodput_cell, of_transfer},
 };
 use crate::peers::{
     Error, Missing, Usage,
@@ -65,7 +65,7 @@ const ENCRYPTED: [ForeignTool; 3] = [
     ForeignTool::RcloneSftp,
 ];
 
-impl ForeignTool {
+impl Installable for ForeignTool {
     fn name(self) -> &'static str {
         match self {
             Self::Godwit => "godwit <- godwitd",
@@ -145,21 +145,9 @@ pub(super) fn run(
             bytes as f64 / 1e9
         );
         let cell = goodput_cell(name.into(), title, ours.map_or("", |who| who.name()));
-        let mut there = Vec::new();
-        let mut missing = Vec::new();
-        for who in all {
-            match who.available() {
-                _ if testbed.options.no_peers && Some(who) != ours => {}
-                Ok(()) => there.push((*who, who.name().to_owned())),
-                Err(why) => missing.push((who.name(), why.to_string())),
-            }
-        }
-        testbed.compare(cell, &there, |who| {
+        testbed.compare_installed(cell, all, |who| {
             servers.measure(*who, &source, &target, bytes)
         })?;
-        for (who, why) in missing {
-            testbed.leave_out(name, who, &why)?;
-        }
     }
     Ok(())
 }

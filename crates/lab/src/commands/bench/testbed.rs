@@ -6,7 +6,18 @@ use super::{
     BenchError, Options, io_error,
     record::{BenchCell, BenchRun, Comparison, Line, RunResult, Unit},
 };
-use crate::{peers::Usage, runner::Environment};
+use crate::{
+    peers::{Missing, Usage},
+    runner::Environment,
+};
+
+/// A program that takes part in a cell, with its server.
+pub(super) trait Installable: Copy {
+    fn name(self) -> &'static str;
+
+    /// Whether what it needs is installed.
+    fn available(self) -> Result<(), Missing>;
+}
 
 /// Where all cells are measured.
 pub(super) struct Testbed<'a> {
@@ -134,6 +145,30 @@ impl<'a> Testbed<'a> {
             }
         }
         self.show(&name)
+    }
+
+    /// The same of those that are installed, and of ours alone where no peers are asked for. Of the
+    /// others the output says why.
+    pub(super) fn compare_installed<C: Installable>(
+        &mut self,
+        cell: BenchCell,
+        all: &[C],
+        measure: impl FnMut(&C) -> Result<RunResult, BenchError>,
+    ) -> Result<(), BenchError> {
+        let (name, without_peers) = (cell.name.clone(), self.options.no_peers);
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for who in all {
+            match who.available() {
+                _ if without_peers && !who.name().starts_with("godwit") => {}
+                Ok(()) => there.push((*who, who.name().to_owned())),
+                Err(why) => missing.push((who.name(), why.to_string())),
+            }
+        }
+        self.compare(cell, &there, measure)?;
+        for (who, why) in missing {
+            self.leave_out(&name, who, &why)?;
+        }
+        Ok(())
     }
 
     /// Notes that a contender has no part in a cell.
