@@ -203,6 +203,12 @@ pub enum Error {
         /// URL or path.
         what: String,
     },
+    /// A service has ended an upload to a bucket of which several jobs send parts.
+    #[error("{what}: the service has ended the upload in parts")]
+    UploadEnded {
+        /// URL of the object, or of the temporary file.
+        what: String,
+    },
     /// A source cannot be copied to its destination because of its type or name: a file onto a
     /// directory, a name with a line end.
     #[error("{what}: {why}")]
@@ -538,6 +544,7 @@ impl Error {
             | Self::LowPort { .. }
             | Self::HostileName { .. }
             | Self::Listing { .. }
+            | Self::UploadEnded { .. }
             | Self::Mangled { .. } => WhoActs::Server,
             Self::Local(failure) if is_name(failure) => WhoActs::User,
             Self::Local(_) | Self::System { .. } => WhoActs::ThisMachine,
@@ -579,6 +586,7 @@ impl Error {
             Self::Collides { .. } => "collision",
             Self::DiskFull { .. } => "no_space",
             Self::Changed { .. } => "changed",
+            Self::UploadEnded { .. } => "upload_ended",
             Self::Exists { .. } => "exists",
             Self::Missing { .. } => "not_found",
             Self::Local(failure) => storage_code(failure),

@@ -136,7 +136,10 @@ fn without_default_port(authority: &str) -> &str {
 }
 
 /// Decodes percent-encoding once.
-pub(crate) fn decoded(segment: &[u8]) -> Result<Vec<u8>, BadTarget> {
+///
+/// # Errors
+/// [`BadTarget::Encoding`], [`BadTarget::Control`].
+pub fn decoded(segment: &[u8]) -> Result<Vec<u8>, BadTarget> {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.iter();
     while let Some(byte) = rest.next() {

@@ -83,6 +83,9 @@ pub struct AgentDescription {
     pub endpoints: Vec<String>,
     /// Units at a time.
     pub slots: u32,
+    /// It sends ranges of a file to an upload in parts that another agent has begun.
+    #[serde(default)]
+    pub joins_uploads: bool,
 }
 
 /// Code of the error of a unit that an agent's process died with, time after time.
@@ -209,6 +212,19 @@ pub struct Division {
     pub size: u64,
     /// When the source was last changed; agents compare it and nothing else reads it.
     pub changed: i64,
+    /// Where the destination is a bucket: the upload in parts that the temporary file is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<DividedUpload>,
+}
+
+/// An upload in parts to a bucket, which several units send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DividedUpload {
+    /// What agents know it by; nothing else reads it.
+    pub known_as: String,
+    /// Bytes of each part but the last: ranges begin at multiples of it.
+    pub part_bytes: u64,
 }
 
 /// An entry that a listing found.
@@ -329,6 +345,9 @@ pub struct Removal {
     pub id: i64,
     /// Where it is.
     pub url: String,
+    /// As [`DividedUpload::known_as`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<String>,
     /// Where its name may lead the agent to.
     #[serde(default)]
     pub addresses: AddressScope,
@@ -448,6 +467,9 @@ pub struct FilePart {
     /// Copies the bytes from the first number up to the second. `None`: all ranges are copied, and
     /// the unit compares the file and gives it its name.
     pub range: Option<(u64, u64)>,
+    /// As [`DividedUpload::known_as`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<String>,
 }
 
 /// The part of a job's options that agents need.
@@ -465,6 +487,9 @@ pub struct GrantOptions {
     /// Files of more bytes are not copied where their ends allow that several units copy them.
     #[serde(default)]
     pub divide_above: Option<u64>,
+    /// Those to buckets, too.
+    #[serde(default)]
+    pub divides_uploads: bool,
 }
 
 /// A credential for one endpoint.

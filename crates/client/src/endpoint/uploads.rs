@@ -7,7 +7,7 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use godwit_http::s3::answers::Part;
+use godwit_http::{s3::answers::Part, target};
 use godwit_proto::{ByteRange, FtpPath, RangeSet};
 use parking_lot::Mutex;
 
@@ -104,6 +104,17 @@ impl Uploads {
         });
     }
 
+    /// One that several jobs send, as the job that has begun it names it
+    /// ([`PartedUpload::known_as`]). Where its object will be; `None`: that is no name of one.
+    pub(crate) fn join(&self, temp_path: &FtpPath, known_as: &str) -> Option<FtpPath> {
+        let (name, version) = known_as.split_once(' ')?;
+        let name = target::decoded(name.as_bytes()).ok()?;
+        let is_plain = !matches!(&name[..], b"." | b"..") && !name.contains(&b'/');
+        let to = temp_path.sibling(&name).filter(|_| is_plain)?;
+        self.adopt(temp_path, &to, version);
+        Some(to).filter(|to| self.parts_of(temp_path).is_some_and(|own| own.to == *to))
+    }
+
     /// The service has stored a part of the upload with this id.
     pub(crate) fn add(&self, temp_path: &FtpPath, id: &str, part: Part) {
         if let Some(PendingObject::Parts(upload)) = self.0.lock().get_mut(temp_path)
@@ -142,6 +153,12 @@ impl PartedUpload {
             "{} {} {} {}",
             self.part_bytes, self.size, self.mark, self.id
         )
+    }
+
+    /// For other jobs that send parts of it: the name of its object, and [`Self::version`].
+    pub(crate) fn known_as(&self) -> Option<String> {
+        let name = target::encoded(self.to.file_name()?);
+        Some(format!("{name} {}", self.version()))
     }
 
     /// Bytes of the part with a number; `None`: the object has none.

@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 
 use super::piece_size::{PieceSizer, SessionRate};
 use crate::{
-    endpoint::Endpoint,
+    endpoint::{Endpoint, uploads::PartedUpload},
     error::{Error, Result},
-    report::events::{Division, Event},
+    report::events::{DividedUpload, Division, Event},
     session::{NextTransfer, Session, SessionPair, retry::Operation},
     spec::JobSpec,
     transfer::{
@@ -88,12 +88,28 @@ impl FileTask {
         Ok(file)
     }
 
-    /// How several jobs may copy it, or why they may not; `None`: this one does.
-    pub(crate) fn division(
+    /// Begins the upload to a bucket that several jobs are to send. `None`: the destination is no
+    /// bucket, or they may not.
+    pub(crate) async fn begin_divided(
         &self,
+        session: &mut SessionPair,
+        spec: &JobSpec,
+    ) -> Result<Option<PartedUpload>> {
+        let may = matches!(self.division(session, spec, None), Some(Ok(_)));
+        match may && session.endpoint.is_bucket() {
+            true => self.transfer.begin_divided(session).await.map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// How several jobs may copy it, or why they may not; `None`: this one does. `upload`: what it
+    /// is sent to in a bucket.
+    pub(crate) fn division<'a>(
+        &'a self,
         session: &SessionPair,
         spec: &JobSpec,
-    ) -> Option<std::result::Result<Division<'_>, String>> {
+        upload: Option<DividedUpload<'a>>,
+    ) -> Option<std::result::Result<Division<'a>, String>> {
         let size = self.source_file.size?;
         if self.source_file.begun.is_some() || !spec.divides(Some(size)) {
             return None;
@@ -109,6 +125,7 @@ impl FileTask {
             .names()
             .and_then(|(temporary, _)| temporary.file_name());
         let is_plain = |name: &&[u8]| name.iter().all(u8::is_ascii_graphic);
+        let is_bucket = session.endpoint.is_bucket();
         Some(
             match (
                 &session.sender,
@@ -118,15 +135,25 @@ impl FileTask {
                 _ if self.source_file.direction() == Direction::Get => {
                     Err("the destination is no server".to_owned())
                 }
-                _ if !session.server.features.esto => lacks(session, "ESTO"),
-                (Some(source), ..) if !source.server.features.eret => lacks(source, "ERET"),
-                _ if !self.transfer.can_split(session) => Err("the source is no file".to_owned()),
+                (Some(source), ..) if is_bucket && !source.server.features.rest_stream => {
+                    lacks(source, "REST")
+                }
+                _ if !is_bucket && !session.server.features.esto => lacks(session, "ESTO"),
+                (Some(source), ..) if !is_bucket && !source.server.features.eret => {
+                    lacks(source, "ERET")
+                }
+                _ if self.transfer.is_stream()
+                    || !is_bucket && !self.transfer.can_split(session) =>
+                {
+                    Err("the source is no file".to_owned())
+                }
                 (_, None, _) => Err("the server takes no temporary name for it".to_owned()),
                 (.., None) => Err("nothing tells when the source was changed".to_owned()),
                 (_, Some(temporary), Some(changed)) => Ok(Division {
                     temporary,
                     size,
                     changed,
+                    upload,
                 }),
             },
         )

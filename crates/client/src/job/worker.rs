@@ -16,11 +16,11 @@ use super::{
     small_files::SmallFiles,
 };
 use crate::{
-    endpoint::{Endpoint, capabilities::Observed},
+    endpoint::{Endpoint, capabilities::Observed, uploads::PartedUpload},
     error::{Error, Result},
     panics::{caught, caught_now, test_point},
     plan::PlanEntry,
-    report::events::{Event, FileEnd},
+    report::events::{DividedUpload, Event, FileEnd},
     session::{
         Session, SessionPair,
         retry::{AttemptError, Operation, RetryingSession},
@@ -192,7 +192,14 @@ impl Worker {
             let changed = Arc::clone(job.queue.changed());
             let file = FileTask::begin(session, source_file.clone(), &job.spec, changed).await?;
             let observer = job.context.reporter.observer();
-            match file.division(session, &job.spec) {
+            let upload = file.begin_divided(session, &job.spec).await?;
+            let known_as = upload.as_ref().and_then(PartedUpload::known_as);
+            let divided = upload.as_ref().zip(known_as.as_deref());
+            let divided = divided.map(|(upload, known_as)| DividedUpload {
+                known_as,
+                part_bytes: upload.part_bytes,
+            });
+            match file.division(session, &job.spec, divided) {
                 Some(Ok(division)) => {
                     observer.on_file(&path, &FileEnd::Divisible(division));
                     return Ok(None);

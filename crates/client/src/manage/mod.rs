@@ -131,18 +131,20 @@ pub async fn find(
     found
 }
 
-/// Removes a file at a server; one that is not there is as good as removed.
+/// Removes a file at a server; one that is not there is as good as removed. `upload`: it is an
+/// upload to a bucket, as [`crate::spec::NamePair::upload`].
 ///
 /// # Errors
 /// It cannot be removed.
 pub async fn remove(
     url: RemoteUrl,
+    upload: Option<&str>,
     connections: Connections,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) -> Result<()> {
     let mut manager = Manager::new(connections, observer, stop);
-    let removed = manager.remove(&url, false).await;
+    let removed = manager.remove_known(&url, upload).await;
     manager.end().await;
     match removed {
         Err(error) if !error.is_absent() => Err(error),

@@ -12,6 +12,24 @@ use crate::{
 };
 
 impl Manager {
+    /// A file, or an upload to a bucket by what it is known as: there is nothing else that tells
+    /// where it is.
+    pub(super) async fn remove_known(
+        &mut self,
+        url: &RemoteUrl,
+        upload: Option<&str>,
+    ) -> Result<()> {
+        let Some(known_as) = upload else {
+            return self.remove(url, false).await;
+        };
+        let path = sought_at(url)?;
+        let endpoint = self.context.endpoints.of(url);
+        let odd = || Error::Usage(format!("{url}: no upload in parts is known by that"));
+        endpoint.uploads.join(&path, known_as).ok_or_else(odd)?;
+        // Who looks at it first finds the object of one that is complete, and that stays.
+        self.command(url, "remove", Command::Dele(path)).await
+    }
+
     pub(super) async fn remove(&mut self, url: &RemoteUrl, recursive: bool) -> Result<()> {
         let path = sought_at(url)?;
         if !matches!(self.find(url).await?, Found::Directory(_)) {

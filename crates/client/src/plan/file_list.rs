@@ -69,6 +69,8 @@ struct Name {
     changed: Option<i64>,
     /// Where other jobs have put all of it, beside the destination.
     assembled: Option<Vec<u8>>,
+    /// What the upload to a bucket is known by that other jobs send, too.
+    upload: Option<String>,
 }
 
 impl Name {
@@ -82,6 +84,7 @@ impl Name {
             checksum: None,
             changed: None,
             assembled: None,
+            upload: None,
         })
     }
 
@@ -93,6 +96,7 @@ impl Name {
             checksum: pair.checksum.clone().map(Arc::new),
             changed: pair.changed,
             assembled: pair.assembled.clone(),
+            upload: pair.upload.clone(),
         })
     }
 
@@ -111,6 +115,7 @@ impl Name {
             _ => {}
         }
         file.expected = self.checksum.clone();
+        file.upload = self.upload.clone();
         if let Some(name) = &self.assembled {
             let at = file
                 .remote

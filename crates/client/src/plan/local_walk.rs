@@ -363,5 +363,6 @@ pub(super) fn put(
         pipeline_failures: 0,
         name_refused: None,
         is_assembled: false,
+        upload: None,
     }
 }

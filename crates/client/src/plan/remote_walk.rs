@@ -564,6 +564,7 @@ fn file(endpoint: Arc<Endpoint>, remote: FtpPath, other: Peer, facts: &Facts) ->
         pipeline_failures: 0,
         name_refused: None,
         is_assembled: false,
+        upload: None,
     }
 }
 

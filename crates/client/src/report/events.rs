@@ -306,6 +306,17 @@ pub struct Division<'a> {
     pub size: u64,
     /// When it was last changed, as [`crate::spec::NamePair::changed`].
     pub changed: i64,
+    /// Where the destination is a bucket: the upload that the temporary file is.
+    pub upload: Option<DividedUpload<'a>>,
+}
+
+/// An upload in parts to a bucket, which several jobs send.
+#[derive(Clone, Copy, Debug)]
+pub struct DividedUpload<'a> {
+    /// As [`crate::spec::NamePair::upload`].
+    pub known_as: &'a str,
+    /// Bytes of each part but the last: what a job sends begins at a multiple of it.
+    pub part_bytes: u64,
 }
 
 /// Receives events. Called from the job's own thread, in order; must not block for long.

@@ -50,9 +50,11 @@ use crate::{
     endpoint::{
         Endpoint,
         capabilities::{Lack, Observed},
+        uploads::PartedUpload,
     },
     error::{Error, Result},
     kept_sessions::{KeptPair, KeptSession, LoggedIn},
+    local::attributes::FileAttributes,
     passing::Side,
     report::events::{ChannelState, Event},
     setting_target::WorkerSlot,
@@ -315,6 +317,28 @@ impl ControlSession {
                 () = stop.cancelled() => vec![None; paths.len()],
             },
             Control::Ftp(_) => vec![None; paths.len()],
+        }
+    }
+
+    /// Begins an upload in parts to a bucket, under a temporary name of the object `to`.
+    pub(crate) async fn begin_upload(
+        &mut self,
+        temp_path: &FtpPath,
+        (to, attributes): (&FtpPath, FileAttributes),
+        size: u64,
+    ) -> Result<PartedUpload> {
+        let doing = format!("put {}", self.endpoint.url(to));
+        let Control::Http(control) = &mut self.control else {
+            return Err(Error::MissingFeature {
+                endpoint: self.endpoint.name(),
+                feature: "uploads in parts".to_owned(),
+                consequence: format!("several jobs cannot {doing}"),
+            });
+        };
+        match control.begin_divided(temp_path, to, attributes, size).await {
+            Ok(Ok(upload)) => Ok(upload),
+            Ok(Err(refusal)) => Err(Error::refused(doing, refusal)),
+            Err(error) => Err(Error::Control { doing, error }),
         }
     }
 

@@ -409,6 +409,9 @@ pub struct NamePair {
     /// Other jobs have put all bytes into this file, beside the destination at a server. What
     /// remains is to compare it and to give it its name. A failure does not remove it.
     pub assembled: Option<Vec<u8>>,
+    /// What the upload to a bucket is known by that the temporary file is: the one of `assembled`,
+    /// or the destination of a part.
+    pub upload: Option<String>,
 }
 
 /// The root or the home that a path begins at, as `files_from` wants the ends of a copy, and the

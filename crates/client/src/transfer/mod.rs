@@ -37,7 +37,7 @@ use self::{
 };
 use crate::{
     context::RunContext,
-    endpoint::{Endpoint, naming::NameRefused},
+    endpoint::{Endpoint, naming::NameRefused, uploads::PartedUpload},
     error::{Error, Result},
     local::durability::LocalDurability,
     session::{NextTransfer, SessionPair},
@@ -119,6 +119,15 @@ pub(crate) trait FileTransfer: Send + Sync {
     /// Whether [`Self::steal_range`] finds something now or may once a session has begun.
     fn has_stealable_range(&self, _least: u64) -> bool {
         false
+    }
+
+    /// Begins an upload to a bucket that several jobs send.
+    fn begin_divided<'a>(
+        &'a self,
+        _: &'a mut SessionPair,
+    ) -> LocalFuture<'a, Result<PartedUpload>> {
+        let no_bucket = Error::Usage(format!("{}: not to a bucket", self.remote()));
+        Box::pin(async move { Err(no_bucket) })
     }
 
     /// Which bytes of the whole file are not at the destination; `None` where nothing tells.

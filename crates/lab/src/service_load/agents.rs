@@ -148,6 +148,7 @@ impl Agent {
             labels: Vec::new(),
             endpoints: vec!["*".to_owned()],
             slots,
+            joins_uploads: true,
         };
         Agent {
             http,

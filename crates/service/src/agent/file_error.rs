@@ -22,7 +22,10 @@ pub(super) fn file_error(error: &Error) -> FileError {
         },
         may_pass: error.may_pass()
             || is_full
-            || matches!(error, Error::Interrupted | Error::Changed { .. }),
+            || matches!(
+                error,
+                Error::Interrupted | Error::Changed { .. } | Error::UploadEnded { .. }
+            ),
     }
 }
 

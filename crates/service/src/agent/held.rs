@@ -596,6 +596,7 @@ mod tests {
                 preserve_times: options.preserve_times,
                 class: options.class,
                 divide_above: None,
+                divides_uploads: false,
             },
             again: false,
             addresses: AddressScope::Public,

@@ -287,6 +287,7 @@ impl Agent {
                 labels: config.labels,
                 endpoints: config.endpoints,
                 slots,
+                joins_uploads: true,
             },
             drain: config.drain,
             held: UnitTable::new(

@@ -224,6 +224,8 @@ impl Group {
             None => PartRound::End,
         });
         let is_range = matches!(part, Some(PartRound::Range(_)));
+        let is_bucket = matches!(&destination, Location::Remote(url) if url.scheme == Scheme::S3);
+        let may_divide = part.is_none() && (!is_bucket || grant.options.divides_uploads);
         let syncs_at_end = matches!(destination, Location::Local(_));
         Ok(Round {
             spec: JobSpec {
@@ -248,7 +250,7 @@ impl Group {
                     None => JournalSpec::File(journal.clone()),
                 },
                 durability: Durability::Batch,
-                divide_above: grant.options.divide_above.filter(|_| part.is_none()),
+                divide_above: grant.options.divide_above.filter(|_| may_divide),
                 part: match part {
                     Some(PartRound::Range(part)) => Some(part),
                     Some(PartRound::End) | None => None,
@@ -352,6 +354,7 @@ fn placed(file: &UnitFile, settings: &UnitSettings) -> Result<Placed, FileError>
         let name = beside.ok_or_else(odd)?.to_vec();
         names.bytes = Some(part.size);
         names.changed = Some(part.changed);
+        names.upload = part.upload.clone();
         match part.range {
             Some(_) => (names.destination, names.checksum) = (temporary, None),
             None => names.assembled = Some(name),

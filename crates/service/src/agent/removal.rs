@@ -60,6 +60,12 @@ async fn remove(removal: &Removal, settings: &UnitSettings) -> Result<(), FileEr
     if !name.is_some_and(is_temporary) {
         return Err(unfit("not a temporary file"));
     }
-    let removed = manage::remove(url, connections, Arc::new(Silent), CancellationToken::new());
+    let removed = manage::remove(
+        url,
+        removal.upload.as_deref(),
+        connections,
+        Arc::new(Silent),
+        CancellationToken::new(),
+    );
     removed.await.map_err(|error| file_error(&error))
 }

@@ -28,8 +28,8 @@ use godwit_client::{
 };
 use godwit_service_api::{
     agent::{
-        Division, FileEnd, FileOutcome, FoundFile, Grant, Lease, MAX_UNIT_FILES, Share, StopReason,
-        Undivided, Work,
+        DividedUpload, Division, FileEnd, FileOutcome, FoundFile, Grant, Lease, MAX_UNIT_FILES,
+        Share, StopReason, Undivided, Work,
     },
     job::{FileError, WhoActs},
 };
@@ -597,6 +597,10 @@ impl Observer for Watch {
                     temporary: String::from_utf8_lossy(division.temporary).into_owned(),
                     size: division.size,
                     changed: division.changed,
+                    upload: division.upload.map(|upload| DividedUpload {
+                        known_as: upload.known_as.to_owned(),
+                        part_bytes: upload.part_bytes,
+                    }),
                 }),
             ),
             events::FileEnd::Failed(error) => (0, FileEnd::Failed(file_error(error))),

@@ -187,9 +187,11 @@ impl Gateway {
         let is_large = |unit: &GrantedUnit| is_to_divide(&unit.work, above);
         // One agent alone copies a file as fast as a whole, and resumes it.
         let divides = undelivered.iter().any(is_large) && self.store.agents_alive().await? > 1;
+        let divides_uploads = divides && self.store.agents_join_uploads().await?;
         let mut grants = Vec::with_capacity(undelivered.len());
         for mut unit in undelivered {
             unit.options.divide_above = (divides && is_large(&unit)).then_some(above);
+            unit.options.divides_uploads = divides_uploads;
             grants.push(self.grant(unit).await);
         }
         let mut removals = Vec::with_capacity(remove.len());
@@ -240,6 +242,7 @@ impl Gateway {
             addresses: self.addresses,
             credentials: self.credentials(&leftover.owner, &endpoints).await,
             url: leftover.url,
+            upload: leftover.upload,
         }
     }
 

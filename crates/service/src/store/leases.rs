@@ -430,7 +430,7 @@ async fn read_granted(
     }
     let text = format!(
         "SELECT {UNIT}, agent.name, job.id, job.owner, job.options,
-        divided.temporary, divided.size, divided.changed, job.trace
+        divided.temporary, divided.size, divided.changed, divided.upload, job.trace
         FROM unit JOIN agent ON agent.number = unit.agent
         JOIN job ON job.number = unit.job
         JOIN segment ON segment.job = unit.job AND segment.seq = unit.segment
@@ -486,11 +486,12 @@ async fn read_granted(
                     preserve_times: options.preserve_times,
                     class: options.class,
                     divide_above: None,
+                    divides_uploads: false,
                 },
                 again: unit.is_again(),
                 results: unit.results,
                 share: unit.share,
-                trace: row.maybe_text(column(7))?,
+                trace: row.maybe_text(column(8))?,
             })
         })
         .collect()

@@ -254,6 +254,8 @@ pub struct Leftover {
     pub owner: String,
     /// Where it is.
     pub url: String,
+    /// What agents know it by, where it is an upload to a bucket.
+    pub upload: Option<String>,
 }
 
 /// The right to write as the leader.

@@ -53,19 +53,20 @@ pub const DIVIDE_ABOVE: u64 = 4 << 30;
 const RANGES_MAX: u64 = 1000;
 
 /// Ranges of a file of more than `above` bytes: 64, where that makes them neither short nor long.
-/// Agents without work take the next range, so there are more ranges than agents.
-pub fn ranges(size: u64, above: u64) -> Vec<Range<u64>> {
+/// Agents without work take the next range, so there are more ranges than agents. They begin at
+/// multiples of `unit` where the destination wants that.
+pub fn ranges(size: u64, above: u64, unit: Option<u64>) -> Vec<Range<u64>> {
     let usual = (size / 64).clamp(above / 8, above.max(1));
     let length = usual
         .max(size.div_ceil(RANGES_MAX))
-        .next_multiple_of(RANGE_UNIT);
+        .next_multiple_of(unit.unwrap_or(RANGE_UNIT).max(1));
     let starts = (0..size.div_ceil(length)).map(|number| number * length);
     starts
         .map(|start| start..size.min(start + length))
         .collect()
 }
 
-/// Ranges begin at multiples of this.
+/// Ranges begin at multiples of this, where the destination wants nothing else.
 const RANGE_UNIT: u64 = 1 << 20;
 
 /// How long a file waits after so many attempts that failed: 5 s, doubled each time, at most 10
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn ranges_cover_the_file_and_are_neither_short_nor_many() {
         let lengths = |size, above| -> Vec<u64> {
-            let ranges = ranges(size, above);
+            let ranges = ranges(size, above, None);
             let ends = ranges.windows(2).all(|pair| pair[0].end == pair[1].start);
             assert!(ends && ranges[0].start == 0 && ranges[ranges.len() - 1].end == size);
             ranges.iter().map(|range| range.end - range.start).collect()
@@ -150,6 +151,9 @@ mod tests {
         assert_eq!(lengths(1 << 40, 4 * gib), [4 * gib; 256]);
         assert_eq!(lengths((3 << 20) + 1, 2 * mib), [mib, mib, mib, 1]);
         assert!(lengths(1 << 50, 4 * gib).len() <= 1000);
+        let of_parts = ranges(5 * gib, 4 * gib, Some(7_000_000));
+        assert!(of_parts.iter().all(|range| range.start % 7_000_000 == 0));
+        assert_eq!(of_parts.last().map(|range| range.end), Some(5 * gib));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use godwit_service_api::{
-    agent::{HANDED_BACK, Lease, POISON, PollRequest, Share, Stop, StopReason, UnitResult},
+    agent::{
+        AgentDescription, HANDED_BACK, Lease, POISON, PollRequest, Share, Stop, StopReason,
+        UnitResult,
+    },
     event::JobEventKind,
     job::JobState,
 };
@@ -21,7 +24,7 @@ use super::{
 /// Most temporary files that an agent is asked to remove at once.
 const TOGETHER: i64 = 20;
 
-/// Agents are asked so often, a lease apart.
+/// Agents are asked so often, each time a lease later than before.
 const REMOVALS_MAX: i64 = 20;
 
 impl Store {
@@ -91,6 +94,23 @@ impl Store {
         let text = "SELECT COUNT(*) FROM agent WHERE lease_until >= {now} AND draining = 0";
         let query = self.database.query(text);
         query.fetch_one(self.database.reader()).await?.count(0)
+    }
+
+    /// Whether each of them sends ranges to uploads of others.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn agents_join_uploads(&self) -> Result<bool, StoreError> {
+        let text = "SELECT description FROM agent WHERE lease_until >= {now} AND draining = 0";
+        let query = self.database.query(text);
+        let rows = query.fetch_all(self.database.reader()).await?;
+        for row in &rows {
+            let description: AgentDescription = row.json(0)?;
+            if !description.joins_uploads {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Renews the lease of an agent, or makes it known.
@@ -368,7 +388,7 @@ async fn leftovers(
         query.execute(work.connection()).await?;
     }
     // After a lease all agents that wrote it have stopped, whatever became of them.
-    let text = "SELECT id, owner, url FROM leftover WHERE since < {now} - $1
+    let text = "SELECT id, owner, url, upload FROM leftover WHERE since < {now} - $1
         ORDER BY since LIMIT $2";
     let query = work.query(text).bind(lease).bind(TOGETHER);
     let rows = query.fetch_all(work.connection()).await?;
@@ -377,19 +397,26 @@ async fn leftovers(
         let url = row.text(2)?;
         let endpoint = endpoint_of(&url).unwrap_or_default();
         let patterns = &poll.description.endpoints;
-        if patterns
-            .iter()
-            .any(|pattern| godwit_scheduler::matches(pattern, &endpoint))
+        let upload = row.maybe_text(3)?;
+        if (upload.is_none() || poll.description.joins_uploads)
+            && patterns
+                .iter()
+                .any(|pattern| godwit_scheduler::matches(pattern, &endpoint))
         {
-            let (id, owner) = (row.int(0)?, row.text(1)?);
-            found.push(Leftover { id, owner, url });
+            found.push(Leftover {
+                id: row.int(0)?,
+                owner: row.text(1)?,
+                url,
+                upload,
+            });
         }
     }
     let ids: Vec<i64> = found.iter().map(|leftover| leftover.id).collect();
     if !ids.is_empty() {
-        let text = "UPDATE leftover SET since = {now}, attempts = attempts + 1
+        // Keys that are stored anew within hours still remove it.
+        let text = "UPDATE leftover SET since = {now} + attempts * $2, attempts = attempts + 1
             WHERE id IN {list}";
-        let query = work.query(text).bind(json(&ids)?);
+        let query = work.query(text).bind(json(&ids)?).bind(lease);
         query.execute(work.connection()).await?;
         let query = work.query("DELETE FROM leftover WHERE attempts > $1");
         query.bind(REMOVALS_MAX).execute(work.connection()).await?;

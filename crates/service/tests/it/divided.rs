@@ -11,13 +11,13 @@ use uuid::Uuid;
 
 use crate::harness::{DIVIDE_ABOVE, Served, Service, bytes, file, slow};
 
-async fn events(service: &Service, job: Uuid) -> Vec<JobEventKind> {
+pub(crate) async fn events(service: &Service, job: Uuid) -> Vec<JobEventKind> {
     let events = service.store.events(job, 0, 1000).await.unwrap();
     events.into_iter().map(|(_, event)| event.what).collect()
 }
 
 /// Agents that took something of a job.
-async fn workers(service: &Service, job: Uuid) -> BTreeSet<String> {
+pub(crate) async fn workers(service: &Service, job: Uuid) -> BTreeSet<String> {
     let events = events(service, job).await.into_iter();
     let agents = events.filter_map(|event| match event {
         JobEventKind::Started { agent, .. } => Some(agent),
@@ -34,7 +34,7 @@ fn temporary(folder: &Path) -> Vec<String> {
 }
 
 /// With a single agent nothing is divided.
-async fn both_poll(service: &Service) {
+pub(crate) async fn both_poll(service: &Service) {
     while service.store.agents_alive().await.unwrap() < 2 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

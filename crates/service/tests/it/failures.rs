@@ -143,27 +143,34 @@ impl<'a> Puppet<'a> {
         self.grant().await.lease
     }
 
-    /// Reports that the only file of the unit has so many bytes.
-    async fn report(&mut self, lease: Lease, size: u64) -> (Vec<(Lease, u64)>, Vec<StopReason>) {
-        self.poll.sequence += 1;
+    /// Reports what became of the only file of the unit, `None`: that it goes back. It takes no
+    /// more then.
+    pub(crate) async fn tell(&mut self, lease: Lease, end: Option<FileEnd>) -> PollResponse {
+        let outcome = |end| FileOutcome {
+            index: 0,
+            bytes: 0,
+            end,
+        };
         self.poll.free_slots = 0;
         self.poll.results = vec![UnitResult {
             lease,
             sequence: 0,
-            files: vec![FileOutcome {
-                index: 0,
-                bytes: size,
-                end: FileEnd::Finished {
-                    size,
-                    checksum: None,
-                },
-            }],
+            files: end.map(outcome).into_iter().collect(),
             found: Vec::new(),
             last: true,
             undivided: Vec::new(),
             error: None,
         }];
-        let answer = self.service.poll(&self.token, &self.poll).await;
+        let answer = self.ask().await;
+        self.poll.results.clear();
+        answer
+    }
+
+    /// Reports that the only file of the unit has so many bytes.
+    async fn report(&mut self, lease: Lease, size: u64) -> (Vec<(Lease, u64)>, Vec<StopReason>) {
+        let checksum = None;
+        let end = FileEnd::Finished { size, checksum };
+        let answer = self.tell(lease, Some(end)).await;
         let stops = answer.stop.iter().map(|stop| stop.why).collect();
         (answer.acknowledged, stops)
     }

@@ -170,6 +170,7 @@ pub(crate) async fn poll(
             labels: vec![EVIL.to_owned(), "\"onmouseover=alert(1)".to_owned()],
             endpoints: vec!["*".to_owned()],
             slots: 4,
+            joins_uploads: true,
         },
         free_slots: 4,
         units: Vec::new(),

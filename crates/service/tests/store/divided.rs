@@ -5,7 +5,9 @@ use godwit_service::store::{
     model::{GrantedUnit, Leadership},
 };
 use godwit_service_api::{
-    agent::{Division, FileEnd, FileOutcome, FilePart, StopReason, UnitResult, Work},
+    agent::{
+        DividedUpload, Division, FileEnd, FileOutcome, FilePart, StopReason, UnitResult, Work,
+    },
     event::JobEventKind,
     job::{FileState, JobOptions, JobState},
 };
@@ -18,6 +20,9 @@ const MIB: u64 = 1 << 20;
 /// Name of a temporary file, as the client makes it.
 const TEMPORARY: &str = ".godwit-0123456789abcdef.part";
 
+/// What agents know an upload to a bucket by.
+const UPLOAD: &str = "f0 1572864 4194304 mark id";
+
 fn outcome(index: u64, end: FileEnd) -> FileOutcome {
     FileOutcome {
         index,
@@ -27,10 +32,25 @@ fn outcome(index: u64, end: FileEnd) -> FileOutcome {
 }
 
 fn divided(unit: &GrantedUnit, temporary: &str) -> UnitResult {
+    division(unit, temporary, None)
+}
+
+/// The same for a bucket.
+fn upload(unit: &GrantedUnit, known_as: &str, part_bytes: u64) -> UnitResult {
+    let known_as = known_as.to_owned();
+    let upload = DividedUpload {
+        known_as,
+        part_bytes,
+    };
+    division(unit, TEMPORARY, Some(upload))
+}
+
+fn division(unit: &GrantedUnit, temporary: &str, upload: Option<DividedUpload>) -> UnitResult {
     let end = FileEnd::Divided(Division {
         temporary: temporary.to_owned(),
         size: 4 * MIB,
         changed: 17,
+        upload,
     });
     result(unit.lease, 0, vec![outcome(0, end)])
 }
@@ -78,7 +98,8 @@ async fn ranges_are_units_and_the_last_one_makes_a_unit_for_the_end(fixture) {
     let url = format!("gsiftp://b.example.org/copy/{TEMPORARY}");
     for (number, unit) in (0..).zip(&ranges) {
         let range = Some((number * MIB, (number + 1) * MIB));
-        let part = FilePart { temporary: url.clone(), size: 4 * MIB, changed: 17, range };
+        let temporary = url.clone();
+        let part = FilePart { temporary, size: 4 * MIB, changed: 17, range, upload: None };
         assert_eq!((part_of(unit), unit.bytes), (part, MIB));
     }
     let job = store.job(id).await.unwrap();
@@ -192,14 +213,88 @@ async fn the_range_of_a_lost_agent_goes_to_another(fixture) {
     assert_eq!(store.job(id).await.unwrap().bytes_done, 4 * MIB);
 }
 
-async fn a_name_that_is_no_temporary_file_divides_nothing(fixture) {
+async fn ranges_of_an_upload_begin_where_its_parts_do_and_it_is_aborted_by_its_id(fixture) {
     let store = &small_ranges(&fixture.store);
     let id = submit(store, 1).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    let part_bytes = 3 * MIB / 2;
+    agent.poll(store, &[], vec![upload(&unit, UPLOAD, part_bytes)]).await;
+    let parts: Vec<_> = agent.take(store, leader, 9).await.iter().map(part_of).collect();
+    let ranges: Vec<_> = parts.iter().filter_map(|part| part.range).collect();
+    let ends = [(0, part_bytes), (part_bytes, 2 * part_bytes), (2 * part_bytes, 4 * MIB)];
+    assert_eq!(ranges, ends);
+    assert!(parts.iter().all(|part| part.upload.as_deref() == Some(UPLOAD)));
+    store.cancel(id, "by alice").await.unwrap();
+    fixture.execute("UPDATE leftover SET since = 0").await;
+    let mut request = agent.request(&[], Vec::new());
+    request.description.joins_uploads = false;
+    assert!(store.poll(&request).await.unwrap().remove.is_empty(), "it knows no uploads");
+    let polled = agent.poll(store, &[], Vec::new()).await;
+    assert_eq!(polled.remove[0].upload.as_deref(), Some(UPLOAD));
+}
+
+async fn an_upload_that_the_service_has_ended_is_begun_again(fixture) {
+    let store = &small_ranges(&fixture.store);
+    let (id, leader, mut agent, ranges) = in_four(store, &JobOptions::default()).await;
+    let ended = result(ranges[0].lease, 0, vec![failed(0, error("upload_ended", true))]);
+    agent.poll(store, &[], vec![ended]).await;
+    fixture.execute("UPDATE unit SET not_before = 0").await;
+    let again = agent.take(store, leader, 9).await;
+    assert!(matches!(&again[..], [unit] if matches!(&unit.work,
+        Work::Copy(files) if files[0].part.is_none())));
+    assert_eq!(store.job(id).await.unwrap().files.failed, 0);
+}
+
+async fn an_upload_that_cannot_be_divides_nothing_and_counts_as_a_failure(fixture) {
+    let store = &small_ranges(&fixture.store);
+    let options = JobOptions { attempts: 9, ..JobOptions::default() };
+    let id = submit_with(store, vec![file(0)], &options).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let odd = [
+        ("f0 0 4194304 mark id", 0),
+        ("f0 419 4194304 mark id", 419),
+        ("f0 1048576 4194304 mark id", 2 * MIB),
+        ("f0 1048576 4194305 mark id", MIB),
+        ("f0 1048576 4194304 mark i\nd", MIB),
+        ("", MIB),
+    ];
+    for (known_as, part_bytes) in odd {
+        let unit = agent.take(store, leader, 1).await.remove(0);
+        agent.poll(store, &[], vec![upload(&unit, known_as, part_bytes)]).await;
+        fixture.execute("UPDATE unit SET not_before = 0").await;
+    }
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM divided_file").await, 0);
+    let events = store.events(id, 0, 100).await.unwrap();
+    let is_failed = |kind: &JobEventKind| matches!(kind, JobEventKind::FileFailed { .. });
+    let failures = events.iter().filter(|(_, event)| is_failed(&event.what)).count();
+    assert_eq!(failures, odd.len());
+}
+
+async fn what_is_begun_while_a_job_is_canceled_is_removed(fixture) {
+    let store = &small_ranges(&fixture.store);
+    let id = submit(store, 1).await;
+    let leader = lead(store).await;
+    let mut agent = Agent::new("dtn1");
+    let unit = agent.take(store, leader, 1).await.remove(0);
+    store.cancel(id, "by alice").await.unwrap();
+    agent.poll(store, &[unit.lease], vec![upload(&unit, UPLOAD, 3 * MIB / 2)]).await;
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM divided_file").await, 0);
+    assert_eq!(fixture.number("SELECT COUNT(*) FROM leftover WHERE upload IS NOT NULL").await, 1);
+}
+
+async fn a_name_that_is_no_temporary_file_divides_nothing(fixture) {
+    let store = &small_ranges(&fixture.store);
+    let options = JobOptions { attempts: 9, ..JobOptions::default() };
+    let id = submit_with(store, vec![file(0)], &options).await;
     let leader = lead(store).await;
     let mut agent = Agent::new("dtn1");
     for name in ["../../etc/passwd", "f0", "", ".godwit-0123456789abcdef.part/x"] {
         let unit = agent.take(store, leader, 1).await.remove(0);
         agent.poll(store, &[], vec![divided(&unit, name)]).await;
+        fixture.execute("UPDATE unit SET not_before = 0").await;
     }
     assert_eq!(fixture.number("SELECT COUNT(*) FROM divided_file").await, 0);
     let events = store.events(id, 0, 100).await.unwrap();

@@ -325,7 +325,7 @@ async fn a_database_of_another_version_is_refused_not_changed() {
         Err(StoreError::Schema(_))
     ));
     let store = Store::migrate(&url).await.unwrap();
-    assert_eq!(store.schema_version().await.unwrap(), 17);
+    assert_eq!(store.schema_version().await.unwrap(), 18);
     store.close().await;
     Store::open(&url).await.unwrap();
     assert!(matches!(

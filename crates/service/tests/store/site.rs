@@ -147,7 +147,7 @@ async fn tables_of_version_1_are_upgraded_with_their_rows(fixture) {
     let refused = Store::open(&fixture.url).await;
     assert!(matches!(refused, Err(StoreError::Schema(_))));
     let upgraded = Store::migrate(&fixture.url).await.unwrap();
-    assert_eq!(upgraded.schema_version().await.unwrap(), 17);
+    assert_eq!(upgraded.schema_version().await.unwrap(), 18);
     assert_eq!(upgraded.principal("alice").await.unwrap().max_jobs, None);
     let leader = lead(&upgraded).await;
     let mut agent = Agent::new("dtn1");

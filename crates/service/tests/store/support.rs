@@ -139,6 +139,7 @@ impl Agent {
             sequence: self.sequence,
             description: AgentDescription {
                 slots: 4,
+                joins_uploads: true,
                 endpoints: vec!["*".into()],
                 ..AgentDescription::default()
             },

@@ -415,7 +415,8 @@ impl Session {
         file: &FileRef,
         length: u64,
     ) -> bool {
-        let goes_on = restart_of(plan) > 0 || self.endpoint.uploads.parts_of(path).is_some();
+        let is_known = self.endpoint.uploads.parts_of(path).is_some();
+        let goes_on = restart_of(plan) > 0 || is_known || plan.is_divided();
         let part_bytes = s3::part_bytes(length).unwrap_or(u64::MAX);
         let room = file.read_once_within().unwrap_or(u64::MAX);
         let has_room = room / 2 >= part_bytes || length > s3::PUT_BYTES_MAX;
@@ -454,7 +455,16 @@ impl Session {
         are_open: bool,
     ) -> Ended {
         let remote = restart_of(plan);
-        let size = plan.safe.map_or(remote + length, |safe| safe.size());
+        let size = match plan.safe {
+            Some(safe) => safe.size(),
+            // Others send other parts of the same upload.
+            None if plan.is_divided() => match self.endpoint.uploads.parts_of(path) {
+                Some(upload) => upload.size,
+                // The next attempt finds out whether it has.
+                None => return Ended::refused(reply(450, "the service has ended the upload")),
+            },
+            None => remote + length,
+        };
         let Some(control) = self.http() else {
             return Ended::refused(not_offered("STOR"));
         };

@@ -103,6 +103,12 @@ impl<'a> TransferPlan<'a> {
         self.counts && !self.feeds
     }
 
+    /// It sends parts of an upload to a bucket of which other jobs send others.
+    pub(crate) fn is_divided(&self) -> bool {
+        let is_part = matches!(self.ahead, Some(Command::Rest(_)));
+        is_part && self.safe.is_none() && self.stored_as.is_some()
+    }
+
     /// Of names in a directory, which are few and are not counted.
     pub(crate) fn listing(command: Command, doing: &'a str) -> Self {
         Self {

@@ -59,6 +59,38 @@ impl Upload {
         Ok(Some(Vec::from_iter(left.filter(|left| !left.is_empty()))))
     }
 
+    /// Of an upload that other jobs send, too, the parts of this one that are not there.
+    pub(super) async fn missing_of_divided(
+        &self,
+        session: &mut SessionPair,
+        range: Option<ByteRange>,
+    ) -> Result<Option<Vec<ByteRange>>> {
+        let Some(region) = self.region(range) else {
+            return Ok(None);
+        };
+        if let SizeReply::Refused(reply) = session.ask_size(&self.temp_path).await?
+            && failure_kind(&reply) == Some(FailureKind::Transient)
+        {
+            let doing = format!("ask what there is of {}", self.url);
+            return Err(Error::refused(doing, reply));
+        }
+        let uploads = &session.endpoint.uploads;
+        let ended = || Error::UploadEnded {
+            what: self.url.clone(),
+        };
+        let upload = uploads.parts_of(&self.temp_path).ok_or_else(ended)?;
+        let of_object = ByteRange {
+            start: self.offset + region.start,
+            end: self.offset + region.end,
+        };
+        let missing = upload.ranges().gaps(of_object);
+        let of_part = |range: ByteRange| ByteRange {
+            start: range.start - self.offset,
+            end: range.end - self.offset,
+        };
+        Ok(Some(missing.into_iter().map(of_part).collect()))
+    }
+
     /// The server refuses to go on with what it has: by the command after which there is another,
     /// which is found out here.
     pub(crate) fn can_go_on_otherwise(
@@ -108,6 +140,7 @@ impl Upload {
         let part = range.filter(|range| Some(*range) != self.region(None));
         match (&self.safe, part) {
             (Some(safe), Some(part)) => safe.gaps(part).is_empty(),
+            (None, Some(part)) => self.divided.is_some() && part.is_empty(),
             _ => false,
         }
     }

@@ -42,6 +42,7 @@ use crate::{
         Endpoint,
         capabilities::Lack,
         naming::{NameRefused, Naming},
+        uploads::PartedUpload,
     },
     error::{Error, Result},
     local::{
@@ -69,6 +70,8 @@ pub(crate) struct Upload {
     resumes_part: bool,
     /// Other jobs have sent it, and a failure does not remove it.
     is_assembled: bool,
+    /// Other jobs send other parts of the same upload to a bucket: where its object will be.
+    divided: Option<FtpPath>,
     offset: u64,
     length: Option<u64>,
     from: UploadSource,
@@ -202,7 +205,23 @@ impl Upload {
         };
         // What lies at a server of HTTP may have gaps that the journal alone knows.
         let needs_account = in_order || session.endpoint.is_http();
-        let is_usable = || !needs_account || in_order && is_of_version();
+        let is_usable =
+            || source_file.is_assembled || !needs_account || in_order && is_of_version();
+        let divided = match (&source_file.upload, session.endpoint.is_bucket()) {
+            (Some(known_as), true) => {
+                let begun = partial_beside(source_file);
+                let at = begun.as_ref().unwrap_or(&source_file.remote);
+                let uploads = &session.endpoint.uploads;
+                let odd = || Error::Usage(format!("{url}: no upload in parts is known by that"));
+                let to = uploads.join(at, known_as).ok_or_else(odd)?;
+                if source_file.is_assembled {
+                    // A job before may have asked, and the service be at it.
+                    uploads.set_asked(at);
+                }
+                Some(to)
+            }
+            _ => None,
+        };
         if let (true, Some(there)) = (session.endpoint.is_bucket(), partial_beside(source_file))
             && let Some(version) = journal.and_then(|journal| journal.version_of(&url))
         {
@@ -242,6 +261,7 @@ impl Upload {
             is_part: part.is_some(),
             resumes_part,
             is_assembled: source_file.is_assembled,
+            divided: divided.filter(|_| part.is_some()),
             offset,
             length,
             from,
@@ -265,6 +285,9 @@ impl Upload {
     ) -> Result<Option<Vec<ByteRange>>> {
         if self.in_order {
             return Box::pin(self.missing_in_order(session)).await;
+        }
+        if self.divided.is_some() {
+            return Box::pin(self.missing_of_divided(session, range)).await;
         }
         let from = match &self.from {
             UploadSource::File(file) => Replica::Local(file),
@@ -420,9 +443,9 @@ impl FileTransfer for Upload {
         self.safe.is_some()
     }
 
-    /// What another server sends cannot be stolen from.
+    /// What another server sends cannot be stolen from. Parts of an upload begin where its own do.
     fn piece_size(&self) -> PieceSize {
-        match self.is_relayed() {
+        match self.is_relayed() && self.divided.is_none() {
             true => PieceSize::Long,
             false => PieceSize::All,
         }
@@ -469,6 +492,20 @@ impl FileTransfer for Upload {
 
     fn has_stealable_range(&self, least: u64) -> bool {
         self.stealable.may_have(least)
+    }
+
+    fn begin_divided<'a>(
+        &'a self,
+        session: &'a mut SessionPair,
+    ) -> LocalFuture<'a, Result<PartedUpload>> {
+        Box::pin(async move {
+            let no_bucket = || Error::Usage(format!("{}: not in a bucket", self.url));
+            let (to, attributes) = self.stored_as(session).ok_or_else(no_bucket)?;
+            let size = self.length.unwrap_or(0);
+            session
+                .begin_upload(&self.temp_path, (&to, attributes), size)
+                .await
+        })
     }
 
     fn missing<'a>(
@@ -574,6 +611,16 @@ impl FileTransfer for Upload {
                 return Ok(agreed);
             }
             self.check_source(session).await?;
+            if self.is_assembled && session.endpoint.is_bucket() {
+                // What others have sent, and its checksums.
+                let asked = session.size(&self.temp_path).await;
+                asked.map_err(|error| match error.is_absent() {
+                    true => Error::UploadEnded {
+                        what: self.url.clone(),
+                    },
+                    false => error,
+                })?;
+            }
             if !is_device(&self.temp_path) {
                 let checked = session.check_arrived(&self.temp_path).await;
                 checked.map_err(|error| match error {

@@ -100,13 +100,7 @@ impl Upload {
             Err(error) => return TransferOutcome::never_began(error),
         };
         let goes_on = self.goes_on_in_order(range);
-        // APPE begins where the file ends.
-        let from = range.filter(|_| goes_on && !matches!(command, Command::Appe(_)));
-        let ahead = from.map(|range| Command::Rest(RestartPoint::Offset(range.start)));
-        let ahead = match goes_on {
-            true => ahead,
-            false => self.allo_command(session, range),
-        };
+        let ahead = self.ahead(session, range, &command);
         let began = |monitor: Option<&Monitor>| {
             if let UploadSource::Stream(input) = &self.from {
                 input.open();
@@ -146,12 +140,29 @@ impl Upload {
         outcome
     }
 
+    /// What goes before the command that stores a range: where it begins, or room for it.
+    pub(super) fn ahead(
+        &self,
+        session: &SessionPair,
+        range: Option<ByteRange>,
+        command: &Command,
+    ) -> Option<Command> {
+        if self.divided.is_some() {
+            let from = self.offset + range.map_or(0, |range| range.start);
+            return Some(Command::Rest(RestartPoint::Offset(from)));
+        }
+        if !self.goes_on_in_order(range) {
+            return self.allo_command(session, range);
+        }
+        // APPE begins where the file ends.
+        let from = range.filter(|_| !matches!(command, Command::Appe(_)));
+        from.map(|range| Command::Rest(RestartPoint::Offset(range.start)))
+    }
+
     /// The final name and what is known of the file, for a bucket: that wants them first.
     pub(super) fn stored_as(&self, session: &SessionPair) -> Option<(FtpPath, FileAttributes)> {
-        let to = self
-            .rename_to
-            .as_ref()
-            .filter(|_| session.endpoint.is_bucket())?;
+        let to = self.divided.as_ref().or(self.rename_to.as_ref());
+        let to = to.filter(|_| session.endpoint.is_bucket())?;
         let changed = match &self.from {
             UploadSource::File(file) => {
                 let modified = file.metadata().ok()?.modified;
@@ -182,6 +193,9 @@ impl Upload {
                 false => Command::Stor(path),
                 true => Command::Appe(path),
             });
+        }
+        if self.divided.is_some() {
+            return Ok(Command::Stor(self.temp_path.clone()));
         }
         // Onto a device every part is as good as the whole.
         let device = is_device(&self.temp_path);

@@ -106,7 +106,7 @@ impl Upload {
     /// Parts that passed through this machine, each in a transfer of its own, are of the version
     /// that was planned.
     pub(super) async fn check_source(&self, session: &mut SessionPair) -> Result<()> {
-        let may_mix = self.is_relayed_in_parts.load(Ordering::Relaxed);
+        let may_mix = self.is_assembled || self.is_relayed_in_parts.load(Ordering::Relaxed);
         if !may_mix || !session.is_through_client() {
             return Ok(());
         }
@@ -145,19 +145,17 @@ impl Upload {
         if way.cut.is_some() && !session.is_through_client() {
             return Err(source.lacks(sender, "ERET"));
         }
+        let store = self.store(session, range)?;
         Ok(ThirdPartyPlan {
             storing,
             retrieving,
             stream: way.stream,
             may_be_cut: range.is_some() && self.can_be_cut(session),
             long: self.is_large(),
-            ahead: match range.filter(|_| self.goes_on_in_order(range)) {
-                Some(range) => Some(Command::Rest(RestartPoint::Offset(range.start))),
-                None => self.allo_command(session, range),
-            },
+            ahead: self.ahead(session, range, &store),
             safe: self.safe.clone(),
             stored_as: self.stored_as(session),
-            store: self.store(session, range)?,
+            store,
             restart: way.rest.map(|n| Command::Rest(RestartPoint::Offset(n))),
             retrieve: way.command,
             passed: PassedRegion {

@@ -8,7 +8,7 @@
 
 use godwit_proto::temporary::is_temporary;
 use godwit_service_api::{
-    agent::{Division, FileEnd, FileOutcome, FilePart},
+    agent::{DividedUpload, Division, FileEnd, FileOutcome, FilePart},
     event::JobEventKind,
     job::{FileError, MAX_FILE_BYTES},
 };
@@ -25,6 +25,21 @@ use crate::store::{
     database::{Columns as _, Work},
     manifest, policy,
 };
+
+/// Bytes of what agents know an upload in parts by: its id, its object's name, and some numbers.
+const UPLOAD_NAME_MAX: usize = 8 << 10;
+
+/// Parts of an upload to a bucket.
+const PARTS_MAX: u64 = 10_000;
+
+/// What became of a division that an agent reports.
+pub(super) enum Divided {
+    InRanges,
+    /// What it says makes no sense.
+    Odd,
+    /// The job is over, and an agent removes what was begun.
+    Late,
+}
 
 /// A range of a divided file, or the end of it.
 pub(super) struct Part {
@@ -48,7 +63,7 @@ impl Part {
         }
     }
 
-    /// Cuts the file into ranges. False: what the agent says makes no sense.
+    /// Cuts the file into ranges.
     pub(super) async fn divide(
         &self,
         work: &mut Work,
@@ -56,13 +71,18 @@ impl Part {
         division: &Division,
         above: u64,
         changes: &mut Changes,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Divided, StoreError> {
         let name = &division.temporary;
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
         let is_plain = name.len() < 100 && name.bytes().all(is_of_name);
         let is_sized = (1..=MAX_FILE_BYTES).contains(&division.size);
-        if !is_plain || !is_sized || !is_temporary(name.as_bytes()) {
-            return Ok(false);
+        let upload = division.upload.as_ref();
+        if !is_plain
+            || !is_sized
+            || !is_temporary(name.as_bytes())
+            || !upload.is_none_or(|upload| is_upload(upload, division.size))
+        {
+            return Ok(Divided::Odd);
         }
         let text = "SELECT manifest FROM segment WHERE job = $1 AND seq = $2";
         let query = work.query(text).bind(self.job).bind(self.segment);
@@ -70,21 +90,29 @@ impl Part {
         let mut files = manifest::decode(&row.bytes(0)?)?.into_iter();
         let file = files.nth(self.place as usize).unwrap_or_default();
         let Some((directory, _)) = file.destination.rsplit_once('/') else {
-            return Ok(false);
+            return Ok(Divided::Odd);
         };
-        let ranges = policy::ranges(division.size, above);
-        let text = "INSERT INTO divided_file (job, number, temporary, size, changed, waiting)
-            VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (job, number) DO NOTHING";
+        let temporary = format!("{directory}/{name}");
+        let known_as = upload.map(|own| own.known_as.clone());
+        if job_row::is_final(work, self.job).await? {
+            leftovers::leave(work, self.job, &[(temporary, known_as)]).await?;
+            return Ok(Divided::Late);
+        }
+        let ranges = policy::ranges(division.size, above, upload.map(|own| own.part_bytes));
+        let text = "INSERT INTO divided_file
+            (job, number, temporary, size, changed, waiting, upload)
+            VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (job, number) DO NOTHING";
         let query = work
             .query(text)
             .bind(self.job)
             .bind(self.index)
-            .bind(format!("{directory}/{name}"))
+            .bind(temporary)
             .bind(division.size as i64)
             .bind(division.changed)
-            .bind(ranges.len() as i64);
+            .bind(ranges.len() as i64)
+            .bind(known_as);
         if query.execute(work.connection()).await?.rows_affected() == 0 {
-            return Ok(false);
+            return Ok(Divided::Odd);
         }
         let places = [self.place];
         for range in &ranges {
@@ -100,7 +128,7 @@ impl Part {
         };
         changes.event(self.job, event);
         changes.more_work(self.job);
-        Ok(true)
+        Ok(Divided::InRanges)
     }
 
     /// Takes in what an agent says of a range.
@@ -163,7 +191,7 @@ impl Part {
         changes: &mut Changes,
     ) -> Result<(), StoreError> {
         let attempts = unit.attempts + 1;
-        if error.may_pass && attempts < most && !is_of_source(error) {
+        if error.may_pass && attempts < most && !ends_division(error) {
             let event = JobEventKind::FileFailed {
                 index: self.index as u64,
                 attempts,
@@ -186,7 +214,7 @@ impl Part {
             index: self.index,
             agent,
             error,
-            most: if is_of_source(error) { most } else { 0 },
+            most: if ends_division(error) { most } else { 0 },
         };
         if let Some(attempts) = failures::fail(work, unit, &failure, changes).await? {
             changes.more_work(self.job);
@@ -204,19 +232,27 @@ impl Part {
         self.end(work, changes).await.map(|_| ())
     }
 
-    /// After a failure of its end: the next attempt is made of the same temporary file, unless the
-    /// source is another one or there is none.
-    pub(super) async fn end_failed(
+    /// After a failure of the file, or of its end: the next attempt is made of the same temporary
+    /// file, unless the source is another one or there is none. `Some`: after so many attempts.
+    pub(super) async fn failed(
         &self,
         work: &mut Work,
-        error: &FileError,
-        again: bool,
+        unit: &UnitRow,
+        (agent, error): (&str, &FileError),
+        most: u32,
         changes: &mut Changes,
-    ) -> Result<(), StoreError> {
-        match again && !is_of_source(error) {
-            true => Ok(()),
-            false => self.give_up(work, changes).await,
+    ) -> Result<Option<u32>, StoreError> {
+        let failure = Failure {
+            index: self.index,
+            agent,
+            error,
+            most,
+        };
+        let attempts = failures::fail(work, unit, &failure, changes).await?;
+        if attempts.is_none() || ends_division(error) {
+            self.give_up(work, changes).await?;
         }
+        Ok(attempts)
     }
 
     /// Ends the division with all its units. An agent removes the temporary file when no other can
@@ -226,7 +262,7 @@ impl Part {
         work: &mut Work,
         changes: &mut Changes,
     ) -> Result<(), StoreError> {
-        let Some(temporary) = self.end(work, changes).await? else {
+        let Some(file) = self.end(work, changes).await? else {
             return Ok(());
         };
         let text = "DELETE FROM unit WHERE job = $1 AND segment = $2 AND first = $3
@@ -235,35 +271,49 @@ impl Part {
         let query = query.bind(i64::from(self.place));
         query.execute(work.connection()).await?;
         changes.job(self.job).requeued = true;
-        leftovers::leave(work, self.job, &[temporary]).await
+        leftovers::leave(work, self.job, &[file]).await
     }
 
-    /// URL of the temporary file, where the file is divided.
+    /// URL of the temporary file, and what it is known by if it is an upload, where the file is
+    /// divided.
     async fn end(
         &self,
         work: &mut Work,
         changes: &mut Changes,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> Result<Option<(String, Option<String>)>, StoreError> {
         if !self.is_alone {
             return Ok(None);
         }
         let text = "DELETE FROM divided_file WHERE job = $1 AND number = $2
-            RETURNING temporary, copied";
+            RETURNING temporary, upload, copied";
         let query = work.query(text).bind(self.job).bind(self.index);
         let Some(row) = query.fetch_optional(work.connection()).await? else {
             return Ok(None);
         };
-        changes.add_bytes_done(self.job, -row.int(1)?);
-        Ok(Some(row.text(0)?))
+        changes.add_bytes_done(self.job, -row.int(2)?);
+        Ok(Some((row.text(0)?, row.maybe_text(1)?)))
     }
 }
 
-/// The source is not what it was when it was divided.
-fn is_of_source(error: &FileError) -> bool {
-    error.code == "changed"
+/// Whether what an agent says of an upload in parts can be: name of the object, bytes of a part and
+/// of the object, and what agents know besides.
+fn is_upload(upload: &DividedUpload, size: u64) -> bool {
+    let is_shown = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    let known_as = &upload.known_as;
+    let is_plain = known_as.len() <= UPLOAD_NAME_MAX && known_as.bytes().all(is_shown);
+    let mut words = known_as.split(' ').skip(1);
+    let is_same = |word: Option<&str>, number: u64| word == Some(&*number.to_string());
+    let agrees = is_same(words.next(), upload.part_bytes) && is_same(words.next(), size);
+    let parts = size.checked_div(upload.part_bytes);
+    is_plain && agrees && parts.is_some_and(|parts| parts < PARTS_MAX)
 }
 
-/// What a unit does of a divided file, from columns `temporary, size, changed`.
+/// The source is not what it was when it was divided, or what agents have sent of it is gone.
+fn ends_division(error: &FileError) -> bool {
+    matches!(&*error.code, "changed" | "upload_ended")
+}
+
+/// What a unit does of a divided file, from columns `temporary, size, changed, upload`.
 pub(in crate::store) fn part_of(
     unit: &UnitRow,
     row: &sqlx::any::AnyRow,
@@ -275,6 +325,7 @@ pub(in crate::store) fn part_of(
             size: row.count(column + 1)?,
             changed: row.int(column + 2)?,
             range: unit.range,
+            upload: row.maybe_text(column + 3)?,
         }),
         _ => None,
     })

@@ -7,13 +7,13 @@ use crate::store::{
 
 /// Ends all divisions of a job that is final.
 pub(super) async fn give_up_all(work: &mut Work, job: i64) -> Result<(), StoreError> {
-    let text = "DELETE FROM divided_file WHERE job = $1 RETURNING temporary, copied";
+    let text = "DELETE FROM divided_file WHERE job = $1 RETURNING temporary, upload, copied";
     let query = work.query(text).bind(job);
     let rows = query.fetch_all(work.connection()).await?;
     let (mut temporary, mut copied) = (Vec::new(), 0_i64);
     for row in &rows {
-        temporary.push(row.text(0)?);
-        copied = copied.saturating_add(row.int(1)?);
+        temporary.push((row.text(0)?, row.maybe_text(1)?));
+        copied = copied.saturating_add(row.int(2)?);
     }
     if temporary.is_empty() {
         return Ok(());
@@ -24,12 +24,17 @@ pub(super) async fn give_up_all(work: &mut Work, job: i64) -> Result<(), StoreEr
     leave(work, job, &temporary).await
 }
 
-/// Notes temporary files that an agent is to remove.
-pub(super) async fn leave(work: &mut Work, job: i64, urls: &[String]) -> Result<(), StoreError> {
-    for url in urls {
-        let text = "INSERT INTO leftover (owner, url, since)
-            SELECT owner, $2, {now} FROM job WHERE number = $1";
+/// Notes temporary files that an agent is to remove: URL, and what an upload is known by.
+pub(super) async fn leave(
+    work: &mut Work,
+    job: i64,
+    files: &[(String, Option<String>)],
+) -> Result<(), StoreError> {
+    for (url, upload) in files {
+        let text = "INSERT INTO leftover (owner, url, upload, since)
+            SELECT owner, $2, $3, {now} FROM job WHERE number = $1";
         let query = work.query(text).bind(job).bind(url.clone());
+        let query = query.bind(upload.clone());
         query.execute(work.connection()).await?;
     }
     Ok(())

@@ -1,15 +1,18 @@
 //! What agents say of files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use godwit_service_api::{
     agent::{FileEnd, FileOutcome},
-    job::MAX_FILE_BYTES,
+    job::{FileError, MAX_FILE_BYTES, WhoActs},
 };
 
 use super::{
-    divided::Part,
-    failures::{self, Failure},
+    divided::{Divided, Part},
+    failures,
     job_row::Changes,
     queue::{self, End, PickedUnit},
     row::UnitRow,
@@ -82,8 +85,8 @@ pub(in crate::store) async fn take_results(
             .take_range(work, unit, (agent, files), end, changes)
             .await;
     }
-    let (mut retries, mut ended) = (Retries::new(), BTreeSet::new());
-    let attempts = attempts_of(work, unit.job, files, end).await?;
+    let mut ended = BTreeSet::new();
+    let mut failed = Vec::<(Part, u32, Cow<'_, FileError>)>::new();
     let open = unit.open(&segment.outcomes);
     for file in files {
         let place = i64::try_from(file.index)
@@ -126,28 +129,14 @@ pub(in crate::store) async fn take_results(
             }
             FileEnd::Divided(division) => {
                 match part.divide(work, unit, division, above, changes).await? {
-                    true => segment.set(place, Outcome::Odd),
+                    Divided::InRanges => segment.set(place, Outcome::Odd),
                     // It stays open, as if nothing was said of it.
-                    false => drop(ended.remove(&place)),
+                    Divided::Late => drop(ended.remove(&place)),
+                    Divided::Odd => failed.push((part, place, Cow::Owned(odd_division()))),
                 }
             }
             FileEnd::Copied => drop(ended.remove(&place)),
-            FileEnd::Failed(error) => {
-                segment.set(place, Outcome::Odd);
-                let index = segment.base + i64::from(place);
-                let failure = Failure {
-                    index,
-                    agent,
-                    error,
-                    most: attempts,
-                };
-                let attempts = failures::fail(work, unit, &failure, changes).await?;
-                part.end_failed(work, error, attempts.is_some(), changes)
-                    .await?;
-                if let Some(attempts) = attempts {
-                    retries.entry(attempts).or_default().push(place);
-                }
-            }
+            FileEnd::Failed(error) => failed.push((part, place, Cow::Borrowed(error))),
         }
     }
     if let Some(End {
@@ -155,28 +144,27 @@ pub(in crate::store) async fn take_results(
     }) = end
     {
         if unit.directories {
+            let attempts = failures::attempts_of_job(work, unit.job).await?;
             return failures::fail_listing(work, unit, segment, agent, error, attempts, changes)
                 .await;
         }
         for place in unit.open(&segment.outcomes) {
-            if !ended.insert(place) {
-                continue;
+            if ended.insert(place) {
+                let part = Part::new(unit, segment.base, place);
+                failed.push((part, place, Cow::Borrowed(error)));
             }
-            segment.set(place, Outcome::Odd);
-            let index = segment.base + i64::from(place);
-            let failure = Failure {
-                index,
-                agent,
-                error,
-                most: attempts,
-            };
-            let attempts = failures::fail(work, unit, &failure, changes).await?;
-            let part = Part::new(unit, segment.base, place);
-            part.end_failed(work, error, attempts.is_some(), changes)
-                .await?;
-            if let Some(attempts) = attempts {
-                retries.entry(attempts).or_default().push(place);
-            }
+        }
+    }
+    let most = match failed.is_empty() {
+        true => 0,
+        false => failures::attempts_of_job(work, unit.job).await?,
+    };
+    let mut retries = Retries::new();
+    for (part, place, error) in failed {
+        segment.set(place, Outcome::Odd);
+        let by = (agent, &*error);
+        if let Some(attempts) = part.failed(work, unit, by, most, changes).await? {
+            retries.entry(attempts).or_default().push(place);
         }
     }
     let mut open = unit.open(&segment.outcomes);
@@ -203,16 +191,12 @@ pub(in crate::store) async fn take_results(
     }
 }
 
-/// Attempts that the job allows, where something failed.
-async fn attempts_of(
-    work: &mut Work,
-    job: i64,
-    files: &[FileOutcome],
-    end: Option<End<'_>>,
-) -> Result<u32, StoreError> {
-    let failed = |file: &FileOutcome| matches!(file.end, FileEnd::Failed(_));
-    if !files.iter().any(failed) && end.is_none_or(|end| end.error.is_none()) {
-        return Ok(0);
+/// An agent reports a division that cannot be.
+fn odd_division() -> FileError {
+    FileError {
+        code: "protocol".to_owned(),
+        message: "the agent divides the file in a way that makes no sense".to_owned(),
+        who: WhoActs::Operator,
+        may_pass: true,
     }
-    failures::attempts_of_job(work, job).await
 }

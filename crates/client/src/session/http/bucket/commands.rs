@@ -451,16 +451,10 @@ impl HttpControl {
         let bucket = self.bucket()?;
         let sums = match bucket.sums.take(&bucket.target(path)) {
             Some(sums) => sums,
-            None => {
-                let (name, value) = told_sums::MODE;
-                let exchange = self.head(path, &[(name, value.to_owned())]).await?;
-                if !exchange.answer.status.is_success() {
-                    return Ok(self.refused(exchange, Failed::Status).await);
-                }
-                let sums = ObjectSums::read(&exchange.answer);
-                self.wire.done(exchange).await;
-                sums
-            }
+            None => match self.sums_in_bucket(path).await? {
+                Ok(sums) => sums,
+                Err(refused) => return Ok(refused),
+            },
         };
         let Some(sum) = sums.of(algorithm) else {
             // Another one is asked for next.
@@ -469,6 +463,21 @@ impl HttpControl {
             return Ok(untold());
         };
         Ok(reply(213, &sum))
+    }
+
+    /// The checksums that the service has of an object.
+    pub(super) async fn sums_in_bucket(
+        &mut self,
+        path: &FtpPath,
+    ) -> Result<Result<ObjectSums, Reply>, HttpError> {
+        let (name, value) = told_sums::MODE;
+        let exchange = self.head(path, &[(name, value.to_owned())]).await?;
+        if !exchange.answer.status.is_success() {
+            return Ok(Err(self.refused(exchange, Failed::Status).await));
+        }
+        let sums = ObjectSums::read(&exchange.answer);
+        self.wire.done(exchange).await;
+        Ok(Ok(sums))
     }
 }
 

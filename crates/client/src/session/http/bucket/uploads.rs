@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use godwit_engine::control::ControlError;
 use godwit_http::{
     multistatus::Resource,
     s3::{
@@ -15,7 +16,7 @@ use godwit_http::{
 };
 use godwit_http_client::{Body, Bytes, HeaderName, HeaderValue, Method, Step, header};
 use godwit_proto::{
-    FtpPath, Reply,
+    ChecksumAlgorithm, FtpPath, Reply,
     error::{FailureKind, failure_kind},
 };
 
@@ -191,6 +192,18 @@ impl HttpControl {
         }
     }
 
+    /// The same for a session.
+    pub(in crate::session) async fn begin_divided(
+        &mut self,
+        temp_path: &FtpPath,
+        to: &FtpPath,
+        attributes: FileAttributes,
+        size: u64,
+    ) -> Result<Result<PartedUpload, Reply>, ControlError> {
+        let begun = self.begin_upload(temp_path, to, attributes, size).await;
+        begun.map_err(|error| error.of_control(&self.peer()))
+    }
+
     /// The id of a new upload, and what the service says of its encryption.
     async fn create_upload(
         &mut self,
@@ -317,19 +330,27 @@ impl HttpControl {
         };
         let is_due = |_: &Reply| true;
         let found = self.object_within(limit, upload, is_due).await?;
-        let uploads = &self.bucket()?.endpoint.uploads;
         match found {
             Ok(tag) => {
+                let mut crc32c = upload.crc32c();
+                if crc32c.is_none()
+                    && let Ok(sums) = self.sums_in_bucket(&upload.to).await?
+                {
+                    // What another run has sent.
+                    let sum = sums.of(ChecksumAlgorithm::Crc32c);
+                    crc32c = sum.and_then(|sum| u32::from_str_radix(&sum, 16).ok());
+                }
                 let stored = StoredObject {
                     at: upload.to.clone(),
                     size: upload.size,
                     tag,
-                    crc32c: upload.crc32c(),
+                    crc32c,
                 };
+                let uploads = &self.bucket()?.endpoint.uploads;
                 uploads.insert(temp_path, PendingObject::Stored(stored));
             }
             Err(refused) if failure_kind(&refused) == Some(FailureKind::Transient) => {}
-            Err(_) => uploads.forget(temp_path),
+            Err(_) => self.bucket()?.endpoint.uploads.forget(temp_path),
         }
         Ok(())
     }
