@@ -62,6 +62,8 @@ pub(crate) enum Lack {
     OpenParts,
     /// Objects that are stored only where there is none (`If-None-Match`), of a bucket.
     Conditions,
+    /// Copies of objects of other buckets of the service (UploadPartCopy), of a bucket.
+    ServiceCopies,
 }
 
 /// What a server was observed to do.

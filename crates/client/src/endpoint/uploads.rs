@@ -112,7 +112,11 @@ impl Uploads {
         let is_plain = !matches!(&name[..], b"." | b"..") && !name.contains(&b'/');
         let to = temp_path.sibling(&name).filter(|_| is_plain)?;
         self.adopt(temp_path, &to, version);
-        Some(to).filter(|to| self.parts_of(temp_path).is_some_and(|own| own.to == *to))
+        let known = match self.of(temp_path)? {
+            PendingObject::Parts(upload) => upload.to,
+            PendingObject::Stored(stored) => stored.at,
+        };
+        Some(to).filter(|to| *to == known)
     }
 
     /// The service has stored a part of the upload with this id.
@@ -188,6 +192,15 @@ impl PartedUpload {
         }
         let crc32c = listed.crc32c.or_else(|| sent.crc32c.clone());
         Some(Part { crc32c, ..listed })
+    }
+
+    /// Where each part of it lies.
+    pub(crate) fn all_parts(&self) -> impl Iterator<Item = ByteRange> + use<> {
+        let (size, bytes) = (self.size, self.part_bytes.max(1));
+        (0..size.div_ceil(bytes)).map(move |number| ByteRange {
+            start: number * bytes,
+            end: size.min((number + 1).saturating_mul(bytes)),
+        })
     }
 
     /// The part that begins at a byte; `None`: none does.

@@ -38,7 +38,7 @@ use crate::{
     panics::{caught_now, test_point},
     report::events::FileEnd,
     session::{Found, Session, retry::Operation},
-    spec::{ExistingFiles, FilesFrom, NamePair, Verify, place_of},
+    spec::{ExistingFiles, FilesFrom, NamePair, SharedUpload, Verify, place_of},
     transfer::{
         source_file::{LocalEnd, Origin, Peer, RemotePath, SourceFile},
         verify,
@@ -69,8 +69,8 @@ struct Name {
     changed: Option<i64>,
     /// Where other jobs have put all of it, beside the destination.
     assembled: Option<Vec<u8>>,
-    /// What the upload to a bucket is known by that other jobs send, too.
-    upload: Option<String>,
+    /// The upload to a bucket that other jobs send, too.
+    upload: Option<SharedUpload>,
 }
 
 impl Name {

@@ -313,7 +313,8 @@ pub struct Division<'a> {
 /// An upload in parts to a bucket, which several jobs send.
 #[derive(Clone, Copy, Debug)]
 pub struct DividedUpload<'a> {
-    /// As [`crate::spec::NamePair::upload`].
+    /// For [`crate::spec::SharedUpload::known_as`]: name of the object, bytes of a part and of the
+    /// object, and what the service and the object know it by.
     pub known_as: &'a str,
     /// Bytes of each part but the last: what a job sends begins at a multiple of it.
     pub part_bytes: u64,

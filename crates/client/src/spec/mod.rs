@@ -409,9 +409,18 @@ pub struct NamePair {
     /// Other jobs have put all bytes into this file, beside the destination at a server. What
     /// remains is to compare it and to give it its name. A failure does not remove it.
     pub assembled: Option<Vec<u8>>,
-    /// What the upload to a bucket is known by that the temporary file is: the one of `assembled`,
-    /// or the destination of a part.
-    pub upload: Option<String>,
+    /// The upload to a bucket that the temporary file is: the one of `assembled`, or the
+    /// destination of a part.
+    pub upload: Option<SharedUpload>,
+}
+
+/// An upload in parts to a bucket, which several jobs send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedUpload {
+    /// As the job that has begun it named it: [`crate::report::events::DividedUpload::known_as`].
+    pub known_as: String,
+    /// A job before may have completed it.
+    pub may_be_complete: bool,
 }
 
 /// The root or the home that a path begins at, as `files_from` wants the ends of a copy, and the

@@ -13,7 +13,7 @@ use crate::{
         journal::{CompletedFile, RESUME_BYTES_MIN},
     },
     report::events::{ByteSource, Computed},
-    spec::Part,
+    spec::{Part, SharedUpload},
 };
 
 /// One file to be copied.
@@ -37,8 +37,8 @@ pub(crate) struct SourceFile {
     pub(crate) begun: Option<Vec<u8>>,
     /// That copy has all bytes, and other jobs may still look at it.
     pub(crate) is_assembled: bool,
-    /// What the upload to a bucket is known by that this copy is, or that it sends a part of.
-    pub(crate) upload: Option<String>,
+    /// The upload to a bucket that this copy is, or that it sends a part of.
+    pub(crate) upload: Option<SharedUpload>,
     /// How often it was in flight among others when its session was given up.
     pub(crate) pipeline_failures: u8,
     /// A name under which a put was begun, and which the server refused.

@@ -9,6 +9,7 @@ mod between;
 mod between_many;
 mod between_walls;
 mod bucket_conditions;
+mod bucket_copies;
 mod bucket_faults;
 mod bucket_keys;
 mod bucket_options;

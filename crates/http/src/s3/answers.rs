@@ -21,7 +21,10 @@ const MADE_ROOTS: &[&str] = &[
     "CompleteMultipartUploadResult",
     "CompleteMultipartUploadResponse",
     "CopyObjectResult",
+    COPIED_PART_ROOT,
 ];
+
+const COPIED_PART_ROOT: &str = "CopyPartResult";
 
 /// A page of a listing (ListObjectsV2).
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -96,12 +99,12 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// What a service made of the parts of an upload, or of an object that it copied.
+/// What a service made of the parts of an upload, or of an object or a part that it copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Made {
     /// With quotes.
     pub tag: String,
-    /// CRC32C in base64, of the whole object alone.
+    /// CRC32C in base64, of the whole object, or of the part, alone.
     pub crc32c: Option<String>,
 }
 
@@ -234,8 +237,8 @@ pub fn read_upload_id(body: &[u8]) -> Result<String, BadXml> {
 }
 
 impl Made {
-    /// The answer to CompleteMultipartUpload or CopyObject: with status 200 it may be an error,
-    /// too.
+    /// The answer to CompleteMultipartUpload, CopyObject or UploadPartCopy: with status 200 it may
+    /// be an error, too.
     ///
     /// # Errors
     /// It is neither.
@@ -246,7 +249,9 @@ impl Made {
         let mut document = rooted(body, MADE_ROOTS)?;
         let wanted = ["ETag", "ChecksumCRC32C", "ChecksumType"];
         let [tag, crc32c, kind] = fields(&mut document, wanted)?;
-        let is_whole = kind.as_deref() == Some("FULL_OBJECT");
+        // That of a part is of all its bytes, and says no type.
+        let is_part = rooted(body, &[COPIED_PART_ROOT]).is_ok();
+        let is_whole = is_part || kind.as_deref() == Some("FULL_OBJECT");
         Ok(Ok(Self {
             tag: tag.ok_or(BadXml::Undescribed)?,
             crc32c: crc32c.filter(|_| is_whole),

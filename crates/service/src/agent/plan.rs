@@ -12,7 +12,7 @@ use godwit_client::auth::{
 };
 use godwit_client::spec::{
     CongestionChoice, Connections, Durability, EpochMode, ExistingFiles, FilesFrom, JobSpec,
-    JournalSpec, NamePair, Part, Preserve, Rates, SettingLimit, TunerSpec, Verify,
+    JournalSpec, NamePair, Part, Preserve, Rates, SettingLimit, SharedUpload, TunerSpec, Verify,
     addresses::AddressScope, top_and_name,
 };
 use godwit_gsi::cert::Credential;
@@ -224,6 +224,10 @@ impl Group {
             None => PartRound::End,
         });
         let is_range = matches!(part, Some(PartRound::Range(_)));
+        let mut names = self.names;
+        for upload in names.iter_mut().filter_map(|pair| pair.upload.as_mut()) {
+            upload.may_be_complete = grant.again && !is_range;
+        }
         let is_bucket = matches!(&destination, Location::Remote(url) if url.scheme == Scheme::S3);
         let may_divide = part.is_none() && (!is_bucket || grant.options.divides_uploads);
         let syncs_at_end = matches!(destination, Location::Local(_));
@@ -234,7 +238,7 @@ impl Group {
                 recursive: false,
                 shallow: false,
                 dotted: false,
-                files_from: Some(FilesFrom::Pairs(self.names.into())),
+                files_from: Some(FilesFrom::Pairs(names.into())),
                 existing: match is_range {
                     true => ExistingFiles::Replace,
                     false => existing(&grant.options, grant.again || journal.exists()),
@@ -354,7 +358,10 @@ fn placed(file: &UnitFile, settings: &UnitSettings) -> Result<Placed, FileError>
         let name = beside.ok_or_else(odd)?.to_vec();
         names.bytes = Some(part.size);
         names.changed = Some(part.changed);
-        names.upload = part.upload.clone();
+        names.upload = part.upload.clone().map(|known_as| SharedUpload {
+            known_as,
+            may_be_complete: false,
+        });
         match part.range {
             Some(_) => (names.destination, names.checksum) = (temporary, None),
             None => names.assembled = Some(name),

@@ -94,18 +94,21 @@ impl Store {
     ) -> Result<Vec<GrantedUnit>, StoreError> {
         let mut work = self.database.begin().await?;
         check_leader(&mut work, leader).await?;
-        let mut agents: BTreeMap<&str, Option<i64>> = BTreeMap::new();
+        let mut agents: BTreeMap<&str, Option<(i64, bool)>> = BTreeMap::new();
         let mut queues: BTreeMap<QueueKey, Vec<Order>> = BTreeMap::new();
         for order in orders {
-            let number = match agents.get(order.agent.as_str()) {
-                Some(number) => *number,
+            let agent = match agents.get(order.agent.as_str()) {
+                Some(agent) => *agent,
                 None => {
-                    let number = agent_that_takes_work(&mut work, order).await?;
-                    agents.insert(&order.agent, number);
-                    number
+                    let agent = agent_that_takes_work(&mut work, order).await?;
+                    agents.insert(&order.agent, agent);
+                    agent
                 }
             };
-            if let Some(number) = number {
+            if let Some((number, joins_uploads)) = agent {
+                if !joins_uploads && has_shared_uploads(&mut work, order.queue.job).await? {
+                    continue;
+                }
                 let Share {
                     concurrency,
                     parallelism,
@@ -322,11 +325,12 @@ pub(super) async fn check_leader(work: &mut Work, leader: Leadership) -> Result<
     }
 }
 
-/// The number of the agent of an order, where it takes work: one that ends has no slots.
+/// The number of the agent of an order, where it takes work: one that ends has no slots. And
+/// whether it sends ranges to uploads of others.
 async fn agent_that_takes_work(
     work: &mut Work,
     order: &GrantOrder,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<(i64, bool)>, StoreError> {
     let text = "SELECT number, description FROM agent WHERE name = $1 AND incarnation = $2
         AND draining = 0 AND lease_until >= {now}";
     let query = work.query(text).bind(order.agent.clone());
@@ -335,7 +339,16 @@ async fn agent_that_takes_work(
         return Ok(None);
     };
     let description: AgentDescription = row.json(1)?;
-    Ok((description.slots > 0).then_some(row.int(0)?))
+    let agent = (row.int(0)?, description.joins_uploads);
+    Ok((description.slots > 0).then_some(agent))
+}
+
+/// Whether several agents send an object of a job. Others, of an older version, would fail at it.
+async fn has_shared_uploads(work: &mut Work, job: i64) -> Result<bool, StoreError> {
+    let text = "SELECT 1 FROM divided_file WHERE job = $1 AND upload IS NOT NULL LIMIT 1";
+    let query = work.query(text).bind(job);
+    let row = query.fetch_optional(work.connection()).await?;
+    Ok(row.is_some())
 }
 
 /// Jobs become active; each grant is an event.

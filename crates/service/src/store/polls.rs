@@ -22,7 +22,10 @@ use super::{
 };
 
 /// Most temporary files that an agent is asked to remove at once.
-const TOGETHER: i64 = 20;
+const TOGETHER: usize = 20;
+
+/// Of so many, as the agent may not reach all.
+const LOOKED_AT: i64 = 200;
 
 /// Agents are asked so often, each time a lease later than before.
 const REMOVALS_MAX: i64 = 20;
@@ -389,16 +392,16 @@ async fn leftovers(
     }
     // After a lease all agents that wrote it have stopped, whatever became of them.
     let text = "SELECT id, owner, url, upload FROM leftover WHERE since < {now} - $1
-        ORDER BY since LIMIT $2";
-    let query = work.query(text).bind(lease).bind(TOGETHER);
+        AND (upload IS NULL OR $3 = 1) ORDER BY since LIMIT $2";
+    let query = work.query(text).bind(lease).bind(LOOKED_AT);
+    let query = query.bind(i64::from(poll.description.joins_uploads));
     let rows = query.fetch_all(work.connection()).await?;
     let mut found = Vec::new();
     for row in &rows {
         let url = row.text(2)?;
         let endpoint = endpoint_of(&url).unwrap_or_default();
         let patterns = &poll.description.endpoints;
-        let upload = row.maybe_text(3)?;
-        if (upload.is_none() || poll.description.joins_uploads)
+        if found.len() < TOGETHER
             && patterns
                 .iter()
                 .any(|pattern| godwit_scheduler::matches(pattern, &endpoint))
@@ -407,7 +410,7 @@ async fn leftovers(
                 id: row.int(0)?,
                 owner: row.text(1)?,
                 url,
-                upload,
+                upload: row.maybe_text(3)?,
             });
         }
     }

@@ -316,6 +316,59 @@ async fn an_object_that_came_of_an_upload_is_found_by_it_and_stays() {
     assert!(fs::read(lake.served.path("lake/copy")).unwrap() == content);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_the_bucket_has_ended_is_begun_again() {
+    let lake = Lake::start();
+    let service = Service::start().await;
+    lake.open_to_alice(&service).await;
+    let local = tempfile::tempdir().unwrap();
+    let large = local.path().join("large");
+    let content = bytes(LARGE, 5);
+    fs::write(&large, &content).unwrap();
+    let changed = fs::metadata(&large).unwrap().modified().unwrap();
+    let changed = changed.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let mut puppet = Puppet::of(&service, "puppet").await;
+    puppet.poll.description.joins_uploads = true;
+    for (verify, name) in [(Verify::Size, "by-size"), (Verify::Checksum, "by-checksum")] {
+        let here = format!("file://{}", large.display());
+        let files = vec![file(here, format!("s3://lake/{name}"))];
+        let options = JobOptions {
+            verify,
+            ..JobOptions::default()
+        };
+        let job = service.submit(files, options).await;
+        let (lease, _) = next(&mut puppet).await;
+        let divided = Division {
+            temporary: ".godwit-0123456789abcdef.part".to_owned(),
+            size: LARGE as u64,
+            changed: i64::try_from(changed.as_nanos()).unwrap(),
+            upload: Some(DividedUpload {
+                known_as: format!("{name} {LARGE} {LARGE} mark none"),
+                part_bytes: LARGE as u64,
+            }),
+        };
+        puppet.tell(lease, Some(FileEnd::Divided(divided))).await;
+        let (lease, _) = next(&mut puppet).await;
+        puppet.tell(lease, Some(FileEnd::Copied)).await;
+        let agent = service.agent(name, |config: &mut Config| {
+            config.local = vec![local.path().to_owned()];
+            config.connections.authorities = lake.authorities();
+        });
+        let agent = agent.await;
+        let record = service.ended(job).await;
+        let events = events(&service, job).await;
+        let codes = events.iter().filter_map(|kind| match kind {
+            JobEventKind::FileFailed { error, .. } => Some(&*error.code),
+            _ => None,
+        });
+        let codes: Vec<&str> = codes.collect();
+        assert_eq!(codes, ["upload_ended"], "{events:?}");
+        assert_eq!(record.state, JobState::Finished, "{events:?}");
+        assert!(fs::read(lake.served.path(&format!("lake/{name}"))).unwrap() == content);
+        drop(agent);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_for_buckets_and_for_services_that_users_may_go_to() {
     let site = Site::start(&[]).await;

@@ -221,6 +221,11 @@ async fn ranges_of_an_upload_begin_where_its_parts_do_and_it_is_aborted_by_its_i
     let unit = agent.take(store, leader, 1).await.remove(0);
     let part_bytes = 3 * MIB / 2;
     agent.poll(store, &[], vec![upload(&unit, UPLOAD, part_bytes)]).await;
+    let mut old = Agent::new("old");
+    let mut request = old.request(&[], Vec::new());
+    request.description.joins_uploads = false;
+    store.poll(&request).await.unwrap();
+    assert!(old.granted(store, leader, 9).await.is_empty(), "it knows no uploads");
     let parts: Vec<_> = agent.take(store, leader, 9).await.iter().map(part_of).collect();
     let ranges: Vec<_> = parts.iter().filter_map(|part| part.range).collect();
     let ends = [(0, part_bytes), (part_bytes, 2 * part_bytes), (2 * part_bytes, 4 * MIB)];

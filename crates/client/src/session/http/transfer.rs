@@ -29,7 +29,7 @@ use super::{
     lanes::Work,
     parts::PartsJob,
     put::{LaneSource, PutJob},
-    region::{Failure, Region},
+    region::{Failure, PARTED_BYTES_MIN, Region},
     replies::{not_offered, reply},
     server::HttpServer,
 };
@@ -45,9 +45,6 @@ use crate::{
     },
     session::{Session, TransferOutcome, TransferPlan, control::Control},
 };
-
-/// A file of more bytes is sent in parts: they cost round trips, but not all is lost with one.
-const PARTED_BYTES_MIN: u64 = 8 << 20;
 
 impl Session {
     /// Runs a transfer of a session with a server of HTTP.
@@ -119,7 +116,7 @@ impl Session {
         })
     }
 
-    fn http(&mut self) -> Option<&mut HttpControl> {
+    pub(super) fn http(&mut self) -> Option<&mut HttpControl> {
         match &mut self.commands.control {
             Control::Http(control) => Some(control),
             Control::Ftp(_) => None,

@@ -121,8 +121,8 @@ struct ThirdPartyCommands {
 }
 
 impl SessionPair {
-    /// Runs a transfer from the sender to the receiver: from one to the other where they can, else
-    /// by way of this machine.
+    /// Runs a transfer from the sender to the receiver: from one to the other, or within their
+    /// service, where they can, else by way of this machine.
     pub(crate) async fn relay(&mut self, plan: ThirdPartyPlan<'_>) -> ThirdPartyOutcome {
         let Self { receiver, sender } = self;
         let Some(sender) = sender else {
@@ -132,7 +132,8 @@ impl SessionPair {
         let direct = match (is_like, receiver.endpoint.is_http()) {
             (true, true) => receiver.relay_by_copy(sender, &plan).await,
             (true, false) => Some(receiver.relay_from(sender, &plan).await),
-            (false, _) => None,
+            (false, true) => receiver.relay_within_service(sender, &plan).await,
+            (false, false) => None,
         };
         match direct {
             Some(outcome) => outcome,

@@ -59,6 +59,26 @@ impl Upload {
         Ok(Some(Vec::from_iter(left.filter(|left| !left.is_empty()))))
     }
 
+    /// Asks what there is of an upload that other jobs send, too: parts, or the object.
+    pub(super) async fn ask_upload(&self, session: &mut SessionPair) -> Result<()> {
+        if let SizeReply::Refused(reply) = session.ask_size(&self.temp_path).await?
+            && failure_kind(&reply) == Some(FailureKind::Transient)
+        {
+            let doing = format!("ask what there is of {}", self.url);
+            return Err(Error::refused(doing, reply));
+        }
+        match session.endpoint.uploads.of(&self.temp_path) {
+            Some(_) => Ok(()),
+            None => Err(self.upload_ended()),
+        }
+    }
+
+    fn upload_ended(&self) -> Error {
+        Error::UploadEnded {
+            what: self.url.clone(),
+        }
+    }
+
     /// Of an upload that other jobs send, too, the parts of this one that are not there.
     pub(super) async fn missing_of_divided(
         &self,
@@ -68,17 +88,10 @@ impl Upload {
         let Some(region) = self.region(range) else {
             return Ok(None);
         };
-        if let SizeReply::Refused(reply) = session.ask_size(&self.temp_path).await?
-            && failure_kind(&reply) == Some(FailureKind::Transient)
-        {
-            let doing = format!("ask what there is of {}", self.url);
-            return Err(Error::refused(doing, reply));
-        }
+        self.ask_upload(session).await?;
         let uploads = &session.endpoint.uploads;
-        let ended = || Error::UploadEnded {
-            what: self.url.clone(),
-        };
-        let upload = uploads.parts_of(&self.temp_path).ok_or_else(ended)?;
+        let upload = uploads.parts_of(&self.temp_path);
+        let upload = upload.ok_or_else(|| self.upload_ended())?;
         let of_object = ByteRange {
             start: self.offset + region.start,
             end: self.offset + region.end,

@@ -208,14 +208,14 @@ impl Upload {
         let is_usable =
             || source_file.is_assembled || !needs_account || in_order && is_of_version();
         let divided = match (&source_file.upload, session.endpoint.is_bucket()) {
-            (Some(known_as), true) => {
+            (Some(upload), true) => {
                 let begun = partial_beside(source_file);
                 let at = begun.as_ref().unwrap_or(&source_file.remote);
                 let uploads = &session.endpoint.uploads;
                 let odd = || Error::Usage(format!("{url}: no upload in parts is known by that"));
-                let to = uploads.join(at, known_as).ok_or_else(odd)?;
-                if source_file.is_assembled {
-                    // A job before may have asked, and the service be at it.
+                let to = uploads.join(at, &upload.known_as).ok_or_else(odd)?;
+                if upload.may_be_complete {
+                    // The service may still put it together.
                     uploads.set_asked(at);
                 }
                 Some(to)
@@ -613,13 +613,7 @@ impl FileTransfer for Upload {
             self.check_source(session).await?;
             if self.is_assembled && session.endpoint.is_bucket() {
                 // What others have sent, and its checksums.
-                let asked = session.size(&self.temp_path).await;
-                asked.map_err(|error| match error.is_absent() {
-                    true => Error::UploadEnded {
-                        what: self.url.clone(),
-                    },
-                    false => error,
-                })?;
+                self.ask_upload(session).await?;
             }
             if !is_device(&self.temp_path) {
                 let checked = session.check_arrived(&self.temp_path).await;

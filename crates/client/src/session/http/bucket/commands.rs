@@ -5,10 +5,7 @@ use std::time::Duration;
 use godwit_http::{
     conditions::parse_date,
     multistatus::Resource,
-    s3::{
-        answers::{Made, Page},
-        encoded_path,
-    },
+    s3::answers::{Made, Page},
 };
 use godwit_http_client::{
     Body, HeaderName, HeaderValue, Method, Request, StatusCode, header, printable,
@@ -341,29 +338,11 @@ impl HttpControl {
         if let Err(refused) = encrypts.await? {
             return Ok(refused);
         }
-        let bucket = self.bucket()?;
-        let target = bucket.target(to);
-        let key = encoded_path(from.as_bytes());
-        let mut headers = bucket.object_headers();
+        let mut headers = self.bucket()?.object_headers();
         // A copy would have those of the service.
         headers.extend(source.options.kept_beside(&headers));
-        let encryption = headers.iter().find(|(name, _)| *name == ENCRYPTION_HEADER);
-        let encryption = encryption.map(|(_, method)| method.clone());
-        let path = format!("/{}{key}", bucket.endpoint.host());
-        headers.push(("x-amz-copy-source", path));
-        headers.push(("x-amz-copy-source-if-match", source.tag.clone()));
-        let copied = self.ask_bucket_to_make(Method::PUT, &target, &headers, Body::default);
-        let (copied, told) = copied.await?.map_or_else(
-            |refused| (Err(refused), None),
-            |(body, encryption)| (Ok(body), encryption),
-        );
-        let made = match made_of(copied)? {
-            Ok(made) => made,
-            Err(refused) => return Ok(refused),
-        };
-        if let Some(method) = encryption
-            && let Some(refused) = self.check_copy(to, &made.tag, &method, told).await?
-        {
+        let copied = self.copy_within_bucket((from, &source.tag), to, headers);
+        if let Err(refused) = copied.await? {
             return Ok(refused);
         }
         match self.object_at(from).await? {
@@ -376,7 +355,7 @@ impl HttpControl {
 
     /// Why a copy is not encrypted with `method`, as it should be: then it is removed. `told` is
     /// what the answer to the request that made it says of its encryption.
-    async fn check_copy(
+    pub(super) async fn check_copy(
         &mut self,
         to: &FtpPath,
         tag: &str,

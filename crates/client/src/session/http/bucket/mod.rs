@@ -4,12 +4,14 @@
 //! # Map
 //! - [`signing`]: targets of requests, and who asks; [`login`]: which service, and whether it has
 //!   the bucket
+//! - [`copies`]: between buckets of one service
 //! - [`commands`]: requests for commands; [`listing`]: pages of names; [`uploads`]: what is sent
 //!   in parts; [`open_uploads`]: what is left of others; [`told_sums`]: checksums;
 //!   [`times`]: of files
 //! - [`remedies`]: what helps a request that is refused
 
 mod commands;
+mod copies;
 mod listing;
 pub(super) mod login;
 mod open_uploads;

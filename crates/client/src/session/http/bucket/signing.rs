@@ -152,6 +152,22 @@ impl Bucket {
         format!("{base}{}", s3::query(query))
     }
 
+    /// The service at whose `origin` the bucket is asked, and whose keys ask.
+    pub(super) fn service_and_access(&self, origin: &Origin) -> (Origin, Option<String>) {
+        let mut origin = origin.clone();
+        if self.base.is_empty() {
+            let own = format!("{}.", self.endpoint.host());
+            if let Some(service) = origin.host.strip_prefix(&own) {
+                origin.host = service.to_owned();
+            }
+        }
+        let current = self.keys.lock();
+        (
+            origin,
+            current.keys.as_ref().map(|keys| keys.access.clone()),
+        )
+    }
+
     /// What is said of each object that is made, beside what is known of its file.
     pub(in crate::session::http) fn object_headers(&self) -> Vec<(&'static str, String)> {
         let class = self.options.storage_class.clone();

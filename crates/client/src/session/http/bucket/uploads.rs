@@ -59,7 +59,7 @@ const PAGES_MAX: usize = 100;
 pub(in crate::session::http) const MARK_HEADER: &str = "x-amz-meta-godwit-upload";
 
 /// How long a service may take to put an object of so many bytes together, and to show it.
-fn assembly(size: u64) -> Duration {
+pub(super) fn assembly(size: u64) -> Duration {
     let copied_in = Duration::from_secs(size / ASSEMBLED_A_SECOND);
     SHOWN_IN + copied_in.min(ASSEMBLY_MAX)
 }
@@ -328,16 +328,20 @@ impl HttpControl {
             Some(asked_at) => assembly(upload.size).saturating_sub(asked_at.elapsed()),
             None => Duration::ZERO,
         };
-        let is_due = |_: &Reply| true;
+        let is_due = |refused: &Reply| failure_kind(refused) != Some(FailureKind::PermissionDenied);
         let found = self.object_within(limit, upload, is_due).await?;
         match found {
             Ok(tag) => {
                 let mut crc32c = upload.crc32c();
-                if crc32c.is_none()
-                    && let Ok(sums) = self.sums_in_bucket(&upload.to).await?
-                {
+                if crc32c.is_none() {
                     // What another run has sent.
-                    let sum = sums.of(ChecksumAlgorithm::Crc32c);
+                    let sum = match self.sums_in_bucket(&upload.to).await? {
+                        Ok(sums) => sums.of(ChecksumAlgorithm::Crc32c),
+                        Err(refused) if failure_kind(&refused) == Some(FailureKind::Transient) => {
+                            return Ok(());
+                        }
+                        Err(_) => None,
+                    };
                     crc32c = sum.and_then(|sum| u32::from_str_radix(&sum, 16).ok());
                 }
                 let stored = StoredObject {

@@ -22,6 +22,9 @@ pub(crate) use self::pieces::LANE_BYTES_MIN;
 use self::pieces::{Active, State};
 use crate::{local::journal::SafeRanges, report::progress::RequestTotals};
 
+/// A file of more bytes is sent in parts: they cost round trips, but not all is lost with one.
+pub(super) const PARTED_BYTES_MIN: u64 = 8 << 20;
+
 /// Time until a lane that waits looks again whether another has become slow.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
