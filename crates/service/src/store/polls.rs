@@ -416,7 +416,7 @@ async fn leftovers(
     }
     let ids: Vec<i64> = found.iter().map(|leftover| leftover.id).collect();
     if !ids.is_empty() {
-        // Keys that are stored anew within hours still remove it.
+        // The owner may have to store valid keys first, which takes hours.
         let text = "UPDATE leftover SET since = {now} + attempts * $2, attempts = attempts + 1
             WHERE id IN {list}";
         let query = work.query(text).bind(json(&ids)?).bind(lease);
