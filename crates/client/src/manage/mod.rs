@@ -132,7 +132,7 @@ pub async fn find(
 }
 
 /// Removes a file at a server; one that is not there is as good as removed. `upload`: it is an
-/// upload to a bucket, as [`crate::spec::NamePair::upload`].
+/// upload to a bucket, by [`crate::spec::SharedUpload::known_as`].
 ///
 /// # Errors
 /// It cannot be removed.

@@ -41,6 +41,7 @@ use crate::{
         third_party::{ThirdPartyOutcome, ThirdPartyPlan},
     },
 };
+
 /// Most parts that are copied at the same time.
 const TOGETHER_MAX: u32 = 32;
 
