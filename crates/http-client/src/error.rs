@@ -77,6 +77,12 @@ impl Error {
         self.step != Step::Resolve
             && matches!(self.cause, Cause::Timeout(_) | Cause::Closed | Cause::Io(_))
     }
+
+    /// The server has got the request, and has said nothing within the limit.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        self.step == Step::Request && matches!(self.cause, Cause::Timeout(_))
+    }
 }
 
 impl fmt::Display for Error {

@@ -17,7 +17,7 @@
 //!
 //! A connection lives in a task of the tokio runtime that `connect` was called in.
 //!
-//! - *Time*: each wait has a limit, see [`Limits`].
+//! - *Time*: each wait has a limit, see [`Limits`], and [`Patience`] for what is asked again.
 //! - *Memory*: a head of [`HEAD_BYTES_MAX`] bytes and [`HEADERS_MAX`] headers, a chunk or two of
 //!   each body.
 //! - *Secrets*: no error and no `Debug` has what a request carries in `Authorization` and headers
@@ -29,6 +29,7 @@ mod connection;
 mod connector;
 mod error;
 mod limits;
+mod patience;
 pub mod redirect;
 mod request;
 mod text;
@@ -46,6 +47,7 @@ pub use hyper::{
     header::{self, HeaderName, HeaderValue},
 };
 pub use limits::Limits;
+pub use patience::Patience;
 pub use request::{Request, is_secret};
 pub use text::printable;
 pub use url::{BadUrl, Origin, Scheme, Url};

@@ -293,7 +293,7 @@ impl Fake {
         format!("https://{}/f", self.address)
     }
 
-    fn heads(&self) -> Vec<String> {
+    pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
 }
@@ -323,7 +323,7 @@ pub(crate) fn ok(stream: &mut Stream, headers: &str, body: &str) -> bool {
 }
 
 /// Adler-32 of `abcdef`.
-const ABCDEF: &str = "Digest: adler32=081e0256\r\n";
+pub(crate) const ABCDEF: &str = "Digest: adler32=081e0256\r\n";
 
 #[test]
 fn sources_that_lie_are_found_out() {

@@ -6,7 +6,7 @@ use std::{
     net::Ipv6Addr,
     sync::{
         Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -16,7 +16,8 @@ use crate::{
     harness::{eventually, pattern},
     https::{KIM, ask, bearer, connect, names},
     https_copies::{
-        DONE, Fake, THEIRS, active, active_with, copy, ending, fails, ok, passive, pull, say, url,
+        ABCDEF, DONE, Fake, THEIRS, active, active_with, copy, ending, fails, ok, passive, pull,
+        say, url,
     },
     storage_failures::SmallDisk,
 };
@@ -195,6 +196,30 @@ fn a_source_that_answers_a_range_beyond_its_end_senselessly_is_asked_for_the_who
     let several = "X-Number-Of-Streams: 2\r\n";
     assert_eq!(ending(pull(&active, "/f", &fake.url(), several)), DONE);
     assert_eq!(active.server.read("f"), b"abc");
+}
+
+#[test]
+fn a_source_that_loses_an_answer_is_asked_again_over_another_connection() {
+    let passive = passive();
+    let active = active(&passive);
+    let asked = AtomicUsize::new(0);
+    let fake = Fake::new(&passive, move |head, stream| {
+        if !head.starts_with("HEAD") {
+            return ok(stream, "", "abcdef");
+        }
+        if asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            // As XRootD 5.5 does now and then when it has made a checksum.
+            return true;
+        }
+        let headers = format!("Content-Length: 6\r\n{ABCDEF}");
+        say(stream, &format!("HTTP/1.1 200 OK\r\n{headers}\r\n"))
+    });
+    let verified = "RequireChecksumVerification: true\r\n";
+    assert_eq!(ending(pull(&active, "/f", &fake.url(), verified)), DONE);
+    assert_eq!(active.server.read("f"), b"abcdef");
+    let heads = fake.heads();
+    let asked = heads.iter().filter(|head| head.starts_with("HEAD"));
+    assert_eq!(asked.count(), 2);
 }
 
 #[test]

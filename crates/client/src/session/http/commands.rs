@@ -12,7 +12,7 @@ use godwit_http::{
     digest::Form,
     multistatus::{self, Hrefs, Resource},
 };
-use godwit_http_client::{Body, Bytes, HeaderValue, Method, Request, StatusCode, header};
+use godwit_http_client::{Body, Bytes, HeaderValue, Method, Patience, Request, StatusCode, header};
 use godwit_proto::{
     ChecksumAlgorithm, Command, FtpPath, Reply,
     error::{FailureKind, failure_kind},
@@ -222,19 +222,24 @@ impl HttpControl {
         headers: &[(&'static str, String)],
     ) -> Result<Exchange, HttpError> {
         let target = self.server().target_of(path, false);
-        let limit = self.work_limit();
-        let request = |target: &str| {
-            let mut request = Request::new(Method::HEAD, target)
-                .with(header::ACCEPT_ENCODING, HeaderValue::from_static(IDENTITY))
-                .answered_within(limit);
-            for (name, value) in headers {
-                if let Ok(value) = HeaderValue::try_from(value) {
-                    request = request.with(header::HeaderName::from_static(name), value);
+        let mut patience = Patience::new(None, self.work_limit());
+        loop {
+            let request = |target: &str| {
+                let mut request = Request::new(Method::HEAD, target)
+                    .with(header::ACCEPT_ENCODING, HeaderValue::from_static(IDENTITY))
+                    .answered_within(patience.limit());
+                for (name, value) in headers {
+                    if let Ok(value) = HeaderValue::try_from(value) {
+                        request = request.with(header::HeaderName::from_static(name), value);
+                    }
                 }
+                request
+            };
+            match self.wire.send(&target, request).await {
+                Err(HttpError::Connection(error)) if patience.asks_again(&error) => {}
+                answered => return answered,
             }
-            request
-        };
-        self.wire.send(&target, request).await
+        }
     }
 
     /// What HEAD tells. A path that is redirected to the same with a slash is a directory.

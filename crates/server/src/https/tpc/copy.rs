@@ -264,14 +264,14 @@ impl Copy {
             false => begun.finish(&self.place).await?.0,
             true if is_small => {
                 let (found, kept) = begun.finish(&self.place).await?;
-                let asking = self.remote.tell(kept, validator.as_ref());
+                let asking = self.remote.tell(kept, validator.as_ref(), size);
                 told = self.told(self.patiently(asking).await)?;
                 found
             }
             true => {
                 let found;
                 (found, told) = self
-                    .finish_while_asking(begun.finish(&self.place), validator)
+                    .finish_while_asking(begun.finish(&self.place), validator, size)
                     .await?;
                 found
             }
@@ -295,9 +295,10 @@ impl Copy {
         &self,
         moving: impl Future<Output = Result<(Vec<Checksum>, Option<Connection>), Failed>>,
         validator: Option<Validator>,
+        size: Option<u64>,
     ) -> Result<(Vec<Checksum>, Told), Failed> {
         let (mut moving, mut told) = (pin!(moving), None);
-        let mut asking = pin!(self.remote.tell(None, validator.as_ref()));
+        let mut asking = pin!(self.remote.tell(None, validator.as_ref(), size));
         let (found, _) = loop {
             tokio::select! {
                 moved = &mut moving => break moved?,
@@ -362,7 +363,8 @@ impl Copy {
         if validators(&now).tag != validators(metadata).tag {
             return Err(Failed::changed());
         }
-        let asked = self.patiently(self.remote.tell(kept, None)).await;
+        let asking = self.remote.tell(kept, None, Some(metadata.size));
+        let asked = self.patiently(asking).await;
         let told = self.told(asked)?;
         if told.presence == Presence::Absent {
             let text = "the destination has answered with success, and does not have the file";

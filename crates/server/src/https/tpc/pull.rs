@@ -151,7 +151,7 @@ impl Pull {
         loop {
             let asked = async {
                 let make = |target: &str| get(target, range, self.validator.as_ref());
-                let answer = self.remote.ask(kept, make).await?;
+                let answer = self.remote.ask(kept, None, make).await?;
                 match answer.status {
                     StatusCode::RANGE_NOT_SATISFIABLE => Ok(answer),
                     status if status.is_success() && is_encoded(&answer) => {

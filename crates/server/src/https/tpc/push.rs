@@ -58,7 +58,7 @@ impl Push {
 
     /// A server may ignore the condition of the PUT.
     async fn check_absent(&self) -> Result<(), Failed> {
-        let (class, text) = match self.remote.tell(None, None).await?.presence {
+        let (class, text) = match self.remote.tell(None, None, None).await?.presence {
             Presence::Absent => return Ok(()),
             Presence::There => (Class::Exists, "the destination exists, and Overwrite is F"),
             Presence::Unknown => {

@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use godwit_http::digest::{Checksum, Form};
 use godwit_http_client::{
-    Answer, Connection, Connector, HeaderMap, Method, Request, StatusCode, Url, header,
+    Answer, Connection, Connector, HeaderMap, Method, Patience, Request, StatusCode, Url, header,
     redirect::Redirects,
 };
 use hyper::header::{HeaderName, HeaderValue};
+use tracing::info;
 
 use super::{failed::Failed, report::CopyProgress};
 use crate::observe::class::Class;
@@ -26,17 +27,27 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Sends a request, and again where the server redirects it. `kept`: a connection from before,
-    /// and the one that the answer comes on.
+    /// and the one that the answer comes on. With `patience` it is sent again when no answer comes.
     pub(super) async fn ask(
         &self,
         kept: &mut Option<Connection>,
+        mut patience: Option<Patience>,
         make: impl Fn(&str) -> Request,
     ) -> Result<Answer, Failed> {
         let mut way = Redirects::new(self.url.clone());
         loop {
             let mut connection = self.connection(&way, kept.take()).await?;
-            let request = self.signed(&way, make(way.url().target()));
-            let answer = connection.send(request).await?;
+            let mut request = self.signed(&way, make(way.url().target()));
+            if let Some(patience) = &patience {
+                request = request.answered_within(patience.limit());
+            }
+            let answer = match (connection.send(request).await, &mut patience) {
+                (Err(error), Some(patience)) if patience.asks_again(&error) => {
+                    info!(remote = ?self.url, why = %error, "copy asks again");
+                    continue;
+                }
+                (answer, _) => answer?,
+            };
             if !Redirects::is_redirect(answer.status) {
                 *kept = Some(connection);
                 return Ok(answer);
@@ -71,13 +82,15 @@ impl Remote {
         request
     }
 
-    /// What the other server says about the file, on a connection from before.
+    /// What the other server says about the file of so many bytes, on a connection from before.
     pub(super) async fn tell(
         &self,
         mut kept: Option<Connection>,
         validator: Option<&Validator>,
+        bytes: Option<u64>,
     ) -> Result<Told, Failed> {
-        let answer = self.ask(&mut kept, |target| {
+        let patience = Patience::new(bytes, CHECKSUM_LIMIT);
+        let answer = self.ask(&mut kept, Some(patience), |target| {
             let request = Request::new(Method::HEAD, target)
                 .with(
                     HeaderName::from_static("want-digest"),
@@ -87,8 +100,7 @@ impl Remote {
                     HeaderName::from_static("want-repr-digest"),
                     HeaderValue::from_static("adler=10, crc32c=9, md5=5"),
                 )
-                .with(header::ACCEPT_ENCODING, IDENTITY)
-                .answered_within(CHECKSUM_LIMIT);
+                .with(header::ACCEPT_ENCODING, IDENTITY);
             Validator::add(validator, request)
         });
         let answer = answer.await?;
