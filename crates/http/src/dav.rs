@@ -121,7 +121,7 @@ fn set_once(wanted: &mut Option<Wanted>, found: Wanted) -> Result<(), BadXml> {
 }
 
 /// The names in a `prop` that was opened.
-fn properties(document: &mut Document<'_>) -> Result<Vec<Name>, BadXml> {
+fn properties(document: &mut Document<&[u8]>) -> Result<Vec<Name>, BadXml> {
     let (mut names, mut bytes) = (Vec::new(), 0);
     loop {
         match document.next()?.ok_or(BadXml::Malformed)? {

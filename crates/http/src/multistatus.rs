@@ -1,7 +1,7 @@
 //! Answers of PROPFIND (RFC 4918 §13): written resource by resource, so that a directory of any
 //! size takes no memory, and read by clients.
 
-use std::{fmt::Write as _, time::SystemTime};
+use std::{fmt::Write as _, io::BufRead, time::SystemTime};
 
 use crate::{
     conditions::{date, parse_date},
@@ -179,29 +179,61 @@ pub enum Hrefs {
 /// See [`BadXml`]. One of them is a resource without its kind: it may not count as missing, nor as
 /// a file.
 pub fn read(body: &[u8], hrefs: Hrefs) -> Result<Vec<Resource>, BadXml> {
-    let mut document = Document::new(body)?;
-    match document.next()? {
-        Some(Node::Open(name)) if name.is_dav("multistatus") => {}
-        _ => return Err(BadXml::Unexpected),
-    }
+    let mut found = Resources::new(body, hrefs)?;
     let mut resources = Vec::new();
-    while let Some(node) = document.next()? {
-        match node {
-            Node::Open(name) if name.is_dav("response") => {
-                if resources.len() == RESOURCES_MAX {
-                    return Err(BadXml::Large);
-                }
-                resources.extend(response(&mut document, hrefs)?);
-            }
-            Node::Open(_) => document.skip()?,
-            Node::Text(_) | Node::Close => {}
+    while let Some(resource) = found.next()? {
+        if resources.len() == RESOURCES_MAX {
+            return Err(BadXml::Large);
         }
+        resources.push(resource);
     }
     Ok(resources)
 }
 
+/// The same resource by resource, of an answer of any length of which little is held.
+pub struct Resources<R> {
+    document: Document<R>,
+    hrefs: Hrefs,
+}
+
+impl<R: BufRead> Resources<R> {
+    /// # Errors
+    /// As [`read`].
+    pub fn new(body: R, hrefs: Hrefs) -> Result<Self, BadXml> {
+        let mut document = Document::new(body)?;
+        match document.next()? {
+            Some(Node::Open(name)) if name.is_dav("multistatus") => Ok(Self { document, hrefs }),
+            _ => Err(BadXml::Unexpected),
+        }
+    }
+
+    /// `None`: those were all.
+    ///
+    /// # Errors
+    /// As [`read`]. A document that is cut off is malformed.
+    #[expect(clippy::should_implement_trait, reason = "it may fail")]
+    pub fn next(&mut self) -> Result<Option<Resource>, BadXml> {
+        while let Some(node) = self.document.next()? {
+            match node {
+                Node::Open(name) if name.is_dav("response") => {
+                    let found = response(&mut self.document, self.hrefs)?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                }
+                Node::Open(_) => self.document.skip()?,
+                Node::Text(_) | Node::Close => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// `None`: the server says that it is not there any more.
-fn response(document: &mut Document<'_>, hrefs: Hrefs) -> Result<Option<Resource>, BadXml> {
+fn response<R: BufRead>(
+    document: &mut Document<R>,
+    hrefs: Hrefs,
+) -> Result<Option<Resource>, BadXml> {
     let (mut path, mut found) = (None, Properties::default());
     let mut is_gone = false;
     loop {
@@ -258,7 +290,7 @@ impl Properties {
     }
 }
 
-fn propstat(document: &mut Document<'_>) -> Result<(Properties, bool), BadXml> {
+fn propstat<R: BufRead>(document: &mut Document<R>) -> Result<(Properties, bool), BadXml> {
     let (mut properties, mut is_ok) = (None, false);
     loop {
         match document.next()?.ok_or(BadXml::Malformed)? {
@@ -273,7 +305,7 @@ fn propstat(document: &mut Document<'_>) -> Result<(Properties, bool), BadXml> {
     }
 }
 
-fn prop(document: &mut Document<'_>) -> Result<Properties, BadXml> {
+fn prop<R: BufRead>(document: &mut Document<R>) -> Result<Properties, BadXml> {
     let mut found = Properties::default();
     loop {
         match document.next()?.ok_or(BadXml::Malformed)? {
@@ -331,7 +363,10 @@ fn path_of(href: &str, hrefs: Hrefs) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        io::{self, BufReader, Read as _},
+        time::Duration,
+    };
 
     use proptest::prelude::*;
 
@@ -392,6 +427,32 @@ mod tests {
         let names = document(&[directory()], &Wanted::Names);
         assert!(names.contains("<D:resourcetype/>") && !names.contains("getcontentlength"));
         assert!(names.contains("<D:href>/a%20b/</D:href>"), "{names}");
+    }
+
+    #[test]
+    fn answers_come_in_pieces_and_little_of_them_is_held() {
+        let text = document(&[directory(), file()], &Wanted::All);
+        let mut found =
+            Resources::new(BufReader::with_capacity(7, text.as_bytes()), Hrefs::Encoded);
+        let found = found.as_mut().unwrap();
+        for expected in [directory(), file()] {
+            let found = found.next().unwrap().unwrap();
+            assert_eq!(found.size, expected.size);
+        }
+        assert_eq!(found.next(), Ok(None));
+        let mut cut = Resources::new(&text.as_bytes()[..text.len() - 9], Hrefs::Encoded).unwrap();
+        while let Ok(found) = cut.next() {
+            assert!(found.is_some(), "it is not complete");
+        }
+        for head in [HEAD.to_owned(), format!("{HEAD}<D:response a='")] {
+            let endless = BufReader::new(head.as_bytes().chain(io::repeat(b'x')));
+            let mut endless = Resources::new(endless, Hrefs::Encoded).unwrap();
+            assert_eq!(endless.next(), Err(BadXml::Large), "{head}");
+        }
+        let many =
+            "<D:response><D:href>a<!-- --></D:href>".replace("<!-- -->", &"a<!-- -->".repeat(999));
+        let endless = format!("{HEAD}{}", many.replace('a', &"a".repeat(2000)));
+        assert_eq!(read(endless.as_bytes(), Hrefs::Encoded), Err(BadXml::Large));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! XML of peers: without document types, entities of its own, and depth past a bound.
 
+use std::io::{self, BufRead, Read};
+
 use quick_xml::{
     NsReader,
     escape::resolve_predefined_entity,
@@ -9,6 +11,15 @@ use quick_xml::{
 
 /// Elements inside each other.
 const DEPTH_MAX: usize = 32;
+
+/// Bytes of a tag, a comment or a text without either.
+const PART_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of the text of an element.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// How UTF-8 may begin.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Namespace of WebDAV.
 pub(crate) const DAV: &str = "DAV:";
@@ -70,20 +81,26 @@ pub(crate) enum Node {
     Text(String),
 }
 
-pub(crate) struct Document<'a> {
-    reader: NsReader<&'a [u8]>,
+/// What is read of `R`, of which no more than a part between two marks is held.
+pub(crate) struct Document<R> {
+    reader: NsReader<Bounded<R>>,
+    part: Vec<u8>,
     depth: usize,
     /// The one element at the top has ended.
     is_over: bool,
 }
 
-impl<'a> Document<'a> {
-    pub(crate) fn new(body: &'a [u8]) -> Result<Self, BadXml> {
-        let text = std::str::from_utf8(body).map_err(|_| BadXml::Encoding)?;
-        let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
+impl<R: BufRead> Document<R> {
+    pub(crate) fn new(mut body: R) -> Result<Self, BadXml> {
+        let first = body.fill_buf().map_err(|error| bad(&error.into()))?;
+        if first.starts_with(BYTE_ORDER_MARK) {
+            body.consume(BYTE_ORDER_MARK.len());
+        }
+        let mut reader = NsReader::from_reader(Bounded { body, bytes: 0 });
         reader.config_mut().expand_empty_elements = true;
         Ok(Self {
             reader,
+            part: Vec::new(),
             depth: 0,
             is_over: false,
         })
@@ -92,8 +109,10 @@ impl<'a> Document<'a> {
     /// `None`: the document is complete.
     pub(crate) fn next(&mut self) -> Result<Option<Node>, BadXml> {
         loop {
-            let (namespace, event) =
-                (self.reader.read_resolved_event()).map_err(|_| BadXml::Malformed)?;
+            self.part.clear();
+            self.reader.get_mut().bytes = 0;
+            let read = self.reader.read_resolved_event_into(&mut self.part);
+            let (namespace, event) = read.map_err(|error| bad(&error))?;
             let namespace = match namespace {
                 ResolveResult::Bound(namespace) => Some(namespace.as_ref().to_owned()),
                 ResolveResult::Unbound => Some(String::new()),
@@ -176,11 +195,54 @@ impl<'a> Document<'a> {
         let mut text = String::new();
         loop {
             match self.next()?.ok_or(BadXml::Malformed)? {
+                Node::Text(more) if text.len() + more.len() > TEXT_BYTES_MAX => {
+                    return Err(BadXml::Large);
+                }
                 Node::Text(more) => text.push_str(&more),
                 Node::Open(_) => self.skip()?,
                 Node::Close => return Ok(text),
             }
         }
+    }
+}
+
+/// A body of which a reader that wants too much at once gets no more.
+struct Bounded<R> {
+    body: R,
+    /// That the reader has taken and may hold.
+    bytes: usize,
+}
+
+impl<R: BufRead> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.fill_buf()?.read(buffer)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Bounded<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match self.bytes > PART_BYTES_MAX {
+            true => Err(io::ErrorKind::QuotaExceeded.into()),
+            false => self.body.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.bytes += count;
+        self.body.consume(count);
+    }
+}
+
+/// What cannot be read is cut off, for the reader of the document.
+fn bad(error: &quick_xml::Error) -> BadXml {
+    match error {
+        quick_xml::Error::Encoding(_) => BadXml::Encoding,
+        quick_xml::Error::Io(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+            BadXml::Large
+        }
+        _ => BadXml::Malformed,
     }
 }
 

@@ -410,7 +410,11 @@ fn without_a_version_a_file_comes_in_one_answer() {
             &vec![version; to - from],
         );
     };
-    let server = file(48 << 20, answer);
+    let server = FakeHttp::start(move |heard, stream| match heard.0.as_str() {
+        "PROPFIND" => multistatus_of(stream, &["/f"], 48 << 20, ""),
+        "GET" => answer(heard, stream),
+        _ => send(stream, "405 Method Not Allowed", "", b""),
+    });
     let here = tempfile::tempdir().unwrap();
     let to = here.path().join("f");
     let many = [

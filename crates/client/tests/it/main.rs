@@ -40,6 +40,7 @@ mod integrity;
 mod interposed;
 mod interrupted;
 mod kept;
+mod listed_versions;
 mod listings;
 mod live;
 mod live_requests;

@@ -280,7 +280,7 @@ pub fn completing<'a>(parts: impl Iterator<Item = &'a Part>) -> String {
 }
 
 /// The document behind its root, which is to have one of these names.
-pub(super) fn rooted<'a>(body: &'a [u8], roots: &[&str]) -> Result<Document<'a>, BadXml> {
+pub(super) fn rooted<'a>(body: &'a [u8], roots: &[&str]) -> Result<Document<&'a [u8]>, BadXml> {
     let mut document = Document::new(body)?;
     match child(&mut document)? {
         Some(name) if roots.contains(&name.as_str()) => Ok(document),
@@ -289,7 +289,7 @@ pub(super) fn rooted<'a>(body: &'a [u8], roots: &[&str]) -> Result<Document<'a>,
 }
 
 /// The name of the next element inside the one that is open; `None`: that ends.
-pub(super) fn child(document: &mut Document<'_>) -> Result<Option<String>, BadXml> {
+pub(super) fn child(document: &mut Document<&[u8]>) -> Result<Option<String>, BadXml> {
     loop {
         match document.next()? {
             Some(Node::Open(name)) => return Ok(Some(name.local)),
@@ -301,7 +301,7 @@ pub(super) fn child(document: &mut Document<'_>) -> Result<Option<String>, BadXm
 
 /// The texts of the named elements inside the one that is open, to its end.
 pub(super) fn fields<const N: usize>(
-    document: &mut Document<'_>,
+    document: &mut Document<&[u8]>,
     names: [&str; N],
 ) -> Result<[Option<String>; N], BadXml> {
     let mut found = [const { None }; N];
@@ -314,7 +314,7 @@ pub(super) fn fields<const N: usize>(
     Ok(found)
 }
 
-fn object(document: &mut Document<'_>) -> Result<Object, BadXml> {
+fn object(document: &mut Document<&[u8]>) -> Result<Object, BadXml> {
     let [key, size, modified] = fields(document, ["Key", "Size", "LastModified"])?;
     Ok(Object {
         key: key.ok_or(BadXml::Undescribed)?.into_bytes(),

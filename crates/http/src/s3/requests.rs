@@ -289,7 +289,7 @@ pub fn read_deleting(body: &[u8]) -> Result<(Vec<String>, bool), BadXml> {
     }
 }
 
-fn rooted<'a>(body: &'a [u8], root: &str) -> Result<Document<'a>, BadXml> {
+fn rooted<'a>(body: &'a [u8], root: &str) -> Result<Document<&'a [u8]>, BadXml> {
     let mut document = Document::new(body)?;
     match child(&mut document)? {
         Some(name) if name == root => Ok(document),
@@ -298,7 +298,7 @@ fn rooted<'a>(body: &'a [u8], root: &str) -> Result<Document<'a>, BadXml> {
 }
 
 /// The next element inside the one that is open; `None`: that ends. Between them is nothing.
-fn child(document: &mut Document<'_>) -> Result<Option<String>, BadXml> {
+fn child(document: &mut Document<&[u8]>) -> Result<Option<String>, BadXml> {
     loop {
         match document.next()? {
             Some(Node::Open(name)) => return Ok(Some(name.local)),

@@ -97,6 +97,14 @@ impl Rights {
         })
     }
 
+    /// The same without an end.
+    pub(crate) fn lasting(self) -> Self {
+        Self {
+            until: None,
+            ..self
+        }
+    }
+
     /// They were good until now, or until earlier.
     pub(crate) fn have_ended(&self, now: SystemTime) -> bool {
         self.until.is_some_and(|until| now >= until)

@@ -64,11 +64,13 @@ impl ScopedStorage {
     }
 
     /// The same for a file that gets its name `path` when it is whole: a right to make that is one
-    /// to make `temporary` before. A token may be for one file alone.
+    /// to make `temporary` before. A token may be for one file alone. One that is good now is good
+    /// for all of the file: a long copy does not fail when it gives the name.
     pub(crate) fn storing(&self, path: &FtpPath, temporary: &FtpPath) -> Self {
         let mut rights = self.rights.clone();
         if self.may(Operation::Create, path) {
             rights.add(Access::Create, temporary);
+            rights = rights.lasting();
         }
         Self {
             inner: Arc::clone(&self.inner),
@@ -415,6 +417,34 @@ mod tests {
         assert!(failure.text.contains("expired"), "{}", failure.text);
         assert!(storage.stat(&file).is_err() && storage.list(&FtpPath::root()).is_err());
         assert_eq!(open.read_at(0, &mut [0]), Ok(0));
+    }
+
+    #[test]
+    fn what_was_begun_with_good_rights_gets_its_name_when_they_have_ended() {
+        let (file, temporary) = (path("/f"), path("/.godwit-part"));
+        let grant = Grant {
+            access: Access::Create,
+            path: file.clone(),
+        };
+        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
+        let now = Arc::new(Mutex::new(SystemTime::UNIX_EPOCH));
+        let clock = Arc::clone(&now);
+        let rights = Rights::new(vec![grant], Some(end));
+        let clock: Clock = Arc::new(move || *clock.lock().unwrap());
+        let inner = Arc::new(MemoryStorage::new());
+        let storage = ScopedStorage::new(inner, rights, clock, Arc::default());
+        let begun = storage.storing(&file, &temporary);
+        begun.open_write(&temporary, WriteMode::New).unwrap();
+        *now.lock().unwrap() = end;
+        let late = storage.storing(&path("/g"), &path("/.godwit-late"));
+        let failure = late.open_write(&path("/.godwit-late"), WriteMode::New);
+        let failure = failure.err().unwrap();
+        assert_eq!(failure.errno, Errno::KEYEXPIRED.raw_os_error());
+        begun.rename_noreplace(&temporary, &file).unwrap();
+        assert!(
+            begun.open_read(&file).is_err(),
+            "it may make the file alone"
+        );
     }
 
     #[test]

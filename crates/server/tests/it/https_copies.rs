@@ -490,27 +490,36 @@ fn a_body_that_ends_with_its_connection_counts_only_if_something_vouches_for_it(
 
 /// A source of 40 MiB that knows ranges and ignores conditions; `headers` get the count of GETs.
 fn large_source(passive: &Site, headers: fn(usize) -> String) -> Fake {
-    const BYTES: usize = 40 << 20;
     let gets = AtomicUsize::new(0);
     Fake::new(passive, move |head, stream| {
-        if head.starts_with("HEAD") {
-            return say(stream, "HTTP/1.1 405 x\r\nContent-Length: 0\r\n\r\n");
-        }
-        let headers = headers(gets.fetch_add(1, Ordering::Relaxed));
-        let range = head.split("range: bytes=").nth(1);
-        let range = range.and_then(|rest| rest.lines().next()?.split_once('-'));
-        let (status, bytes) = match range {
-            Some((start, end)) => {
-                let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
-                let end = end.min(BYTES - 1);
-                let range = format!("Content-Range: bytes {start}-{end}/{BYTES}\r\n");
-                (format!("206 x\r\n{range}"), end + 1 - start)
-            }
-            None => ("200 x\r\n".to_owned(), BYTES),
-        };
-        let text = format!("HTTP/1.1 {status}{headers}Content-Length: {bytes}\r\n\r\n");
-        say(stream, &text) && stream.write_all(&vec![b'x'; bytes]).is_ok()
+        let is_get = head.starts_with("GET");
+        let headers = is_get.then(|| headers(gets.fetch_add(1, Ordering::Relaxed)));
+        answer_large(head, stream, &headers.unwrap_or_default())
     })
+}
+
+const LARGE_BYTES: usize = 40 << 20;
+
+/// An answer to GET with these headers, as a server has that knows nothing else.
+fn answer_large(head: &str, stream: &mut Stream, headers: &str) -> bool {
+    if !head.starts_with("GET") {
+        say(stream, "HTTP/1.1 405 x\r\nContent-Length: 0\r\n\r\n");
+        // The body of the request is left.
+        return head.starts_with("HEAD");
+    }
+    let range = head.split("range: bytes=").nth(1);
+    let range = range.and_then(|rest| rest.lines().next()?.split_once('-'));
+    let (status, bytes) = match range {
+        Some((start, end)) => {
+            let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
+            let end = end.min(LARGE_BYTES - 1);
+            let range = format!("Content-Range: bytes {start}-{end}/{LARGE_BYTES}\r\n");
+            (format!("206 x\r\n{range}"), end + 1 - start)
+        }
+        None => ("200 x\r\n".to_owned(), LARGE_BYTES),
+    };
+    let text = format!("HTTP/1.1 {status}{headers}Content-Length: {bytes}\r\n\r\n");
+    say(stream, &text) && stream.write_all(&vec![b'x'; bytes]).is_ok()
 }
 
 #[test]
@@ -542,6 +551,42 @@ fn pieces_of_two_versions_do_not_become_one_file() {
         fs::metadata(active.server.path("f")).unwrap().len(),
         40 << 20
     );
+}
+
+#[test]
+fn pieces_are_of_the_version_that_the_source_lists() {
+    let passive = passive();
+    let active = active(&passive);
+    let source = |last_day: usize| {
+        let looked = AtomicUsize::new(0);
+        Fake::new(&passive, move |head, stream| {
+            if !head.starts_with("PROPFIND") {
+                return answer_large(head, stream, "");
+            }
+            let day = 1 + looked.fetch_add(1, Ordering::Relaxed).min(last_day);
+            let listed = format!(
+                "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>/f</D:href><D:propstat>\
+                 <D:prop><D:resourcetype/><D:getcontentlength>{LARGE_BYTES}</D:getcontentlength>\
+                 <D:getlastmodified>Mon, 0{day} Jun 2026 00:00:00 GMT</D:getlastmodified></D:prop>\
+                 <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>"
+            );
+            // The body of the request is left: the client is to come again.
+            let length = listed.len();
+            let head = format!("HTTP/1.1 207 x\r\nContent-Length: {length}\r\n");
+            say(stream, &format!("{head}Connection: close\r\n\r\n{listed}"));
+            false
+        })
+    };
+    let several = "X-Number-Of-Streams: 2\r\n";
+    let changed = source(1);
+    fails(pull(&active, "/f", &changed.url(), several), "has changed");
+    eventually("nothing is left", || names(&active, "") == ["sam"]);
+    let same = source(0);
+    assert_eq!(ending(pull(&active, "/f", &same.url(), several)), DONE);
+    let heads = same.heads();
+    let gets = heads.iter().filter(|head| head.starts_with("GET"));
+    let ranges = gets.filter(|head| head.contains("range: bytes="));
+    assert!(ranges.count() >= 3, "{heads:?}");
 }
 
 #[test]

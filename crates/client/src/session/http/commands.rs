@@ -33,9 +33,6 @@ use super::{
 /// Bytes of a PROPFIND's answer for one resource.
 const RESOURCE_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a PROPFIND's answer for a directory: some half a million names.
-pub(super) const LISTING_BYTES_MAX: usize = 256 << 20;
-
 /// The properties that listings need.
 const PROPERTIES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
     <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/>\

@@ -167,9 +167,15 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
     };
     let is_part = range.is_some();
     let has_parts = check_head(&mut exchange, job, piece, (is_part, bucket.is_some())).await?;
-    let told = validator_of(&exchange);
+    let told = match &validator {
+        Some(Validator::Listed(_)) => validator.clone(),
+        _ => validator_of(&exchange),
+    };
+    if piece.is_first && told.is_none() {
+        server.names_no_version.store(true, Ordering::Relaxed);
+    }
     if piece.is_first && told.is_none() && has_parts && !piece.is_rest {
-        job.region.begin_alone(lane);
+        job.region.ask_version(lane);
         return Ok(());
     }
     if validator.is_some() && told != validator {

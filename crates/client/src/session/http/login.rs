@@ -84,7 +84,7 @@ pub(in crate::session) async fn open(
     }
     endpoint.capabilities.record(Observed::Greeted);
     server.set_dav(offered.dav);
-    server.learn_hrefs(&offered.program);
+    server.learn_ways(&offered.program);
     if server.origin.scheme == Scheme::Https {
         context.reporter.emit(&Event::Secured {
             endpoint: endpoint.name(),

@@ -74,6 +74,8 @@ pub(super) struct HttpServer {
     pub(super) takes_parts: AtomicBool,
     /// Those may end before their ranges do.
     pub(super) takes_open_parts: AtomicBool,
+    /// Its answers to GET name no version of the file.
+    pub(super) names_no_version: AtomicBool,
     /// It encodes no paths in bodies and headers, and decodes none in headers.
     is_literal: AtomicBool,
     /// Of all connections so far, microseconds.
@@ -150,6 +152,7 @@ impl HttpServer {
             dav: AtomicU8::new(Dav::Unknown as u8),
             takes_parts: AtomicBool::new(false),
             takes_open_parts: AtomicBool::new(false),
+            names_no_version: AtomicBool::new(false),
             is_literal: AtomicBool::new(false),
             shortest_round_trip,
             log,
@@ -197,10 +200,12 @@ impl HttpServer {
         }
     }
 
-    /// By the name of its program (`Server`). XRootD, up to 6.1 at least, has paths as they are.
-    pub(super) fn learn_hrefs(&self, program: &str) {
+    /// By the name of its program (`Server`). XRootD, up to 6.1 at least, has paths as they are, and
+    /// its answers to GET name no version.
+    pub(super) fn learn_ways(&self, program: &str) {
         let is_xrootd = program.to_ascii_lowercase().starts_with("xrootd");
         self.is_literal.store(is_xrootd, Ordering::Relaxed);
+        self.names_no_version.store(is_xrootd, Ordering::Relaxed);
     }
 
     /// The target of a path at this server.

@@ -15,7 +15,7 @@ use godwit_engine::{
 };
 use godwit_http::s3;
 use godwit_proto::{
-    Command, FtpPath, RangeSet, Reply, RestartPoint,
+    ByteRange, Command, FtpPath, RangeSet, Reply, RestartPoint,
     error::{StorageFailure, TransferFailure},
     temporary,
 };
@@ -29,7 +29,7 @@ use super::{
     lanes::Work,
     parts::PartsJob,
     put::{LaneSource, PutJob},
-    region::{Failure, PARTED_BYTES_MIN, Region},
+    region::{Failure, PARTED_BYTES_MIN, Region, Validator},
     replies::{not_offered, reply},
     server::HttpServer,
 };
@@ -144,14 +144,7 @@ impl Session {
             if control.server().bucket.is_some() {
                 return control.list_bucket(directory, &mut *sink).await;
             }
-            let lines = match control.list(directory).await {
-                Ok(Ok(lines)) => lines,
-                Ok(Err(refusal)) => return Err(Failure::Refused(refusal, false)),
-                Err(error) => return Err(Failure::lost(error.to_string())),
-            };
-            let written = sink.write_all(&lines);
-            written.map_err(|error| listing_failure(&error))?;
-            Ok(lines.len() as u64)
+            control.list(directory, sink).await
         };
         let listed = tokio::select! {
             listed = listing => listed,
@@ -193,9 +186,35 @@ impl Session {
             cancel: CancellationToken::new(),
         });
         let is_one = matches!(job.sink, LaneSink::Stream(_)) || !plan.counts;
+        let region = &job.region;
+        let is_large = region.end().is_some_and(|end| end > PARTED_BYTES_MIN);
+        let lacks_version = server.names_no_version.load(Ordering::Relaxed);
+        match (region.validator(), self.http()) {
+            (Some(known @ Validator::Listed(_)), Some(control)) => {
+                if let Err(failure) = control.check_listed(path, &known).await {
+                    return Ended::failed(failure);
+                }
+            }
+            (None, Some(control)) if is_large && !is_one && lacks_version => {
+                region.tell_version(control.listed_version(path).await.unwrap_or(None));
+            }
+            _ => {}
+        }
         let work = Work::Get(Arc::clone(&job));
-        let ended = self.carry(plan, &job.region, &job.cancel, &work, is_one);
-        let ended = ended.await;
+        let mut ended = self.carry(plan, region, &job.cancel, &work, is_one).await;
+        if let (Some(known @ Validator::Listed(_)), Some(end)) = (region.validator(), region.end())
+            && let (None, false) = (&ended.failure, ended.is_stopped)
+            && let Some(control) = self.http()
+        {
+            match control.check_listed(path, &known).await {
+                Ok(()) => region.vouch(),
+                Err(failure) => {
+                    ended.failure = Some(failure);
+                    let start = end.saturating_sub(1);
+                    ended.safe.remove(ByteRange { start, end });
+                }
+            }
+        }
         if ended.bytes > 0 {
             self.endpoint.capabilities.data(false).worked();
         }
@@ -228,6 +247,16 @@ impl Session {
                 region.stop();
                 cancel.cancel();
                 ended.failure = Some(Failure::lost(error.to_string()));
+            }
+            if let (Command::Retr(path), true) = (&plan.command, region.asks_version())
+                && let Some(control) = self.http()
+            {
+                let listed = tokio::select! {
+                    listed = control.listed_version(path) => listed.unwrap_or(None),
+                    () = stop.cancelled() => None,
+                };
+                region.tell_version(listed);
+                continue;
             }
             if let (Some(before), false) = (region.crowded(), told_crowded) {
                 told_crowded = true;
@@ -530,7 +559,7 @@ impl Session {
     }
 }
 
-fn listing_failure(error: &std::io::Error) -> Failure {
+pub(super) fn listing_failure(error: &std::io::Error) -> Failure {
     Failure::Transfer(TransferFailure::Storage(StorageFailure {
         errno: error.raw_os_error().unwrap_or(0),
         doing: "take a listing".to_owned(),

@@ -22,7 +22,7 @@ use tracing::info;
 
 use super::{
     failed::Failed,
-    remote::{IDENTITY, Remote, Validator, checksums_of, is_encoded, refused},
+    remote::{IDENTITY, Listed, Remote, Validator, checksums_of, is_encoded, refused},
 };
 use crate::{
     access::copies::CopyPlace,
@@ -57,6 +57,8 @@ pub(super) struct Pull {
     /// Length of the file; `None`: it ends where the answer ends.
     size: Option<u64>,
     validator: Option<Validator>,
+    /// In its place, where the answers of the source name no version.
+    listed: Option<Listed>,
     /// Where the next piece begins, and how long it is.
     next: AtomicU64,
     piece: u64,
@@ -87,6 +89,7 @@ impl Pull {
             buffer: WRITE_BYTES,
             size: None,
             validator: None,
+            listed: None,
             next: AtomicU64::new(0),
             piece: PIECE_BYTES,
         }
@@ -109,9 +112,14 @@ impl Pull {
         let is_whole = answer.status != StatusCode::PARTIAL_CONTENT
             || content_range(&answer).is_ok_and(|(_, size)| size <= PIECE_BYTES);
         if !is_whole && Validator::of(&answer).is_none() {
-            // Nothing would say that the pieces are of the same file.
-            (kept, wanted) = (None, None);
-            answer = self.ask(&mut kept, None).await?;
+            self.listed = self.remote.listed().await?;
+            if self.listed.is_none() {
+                // Nothing would say that the pieces are of the same file.
+                wanted = None;
+            }
+            // The first answer may be of the version before the listed one.
+            kept = None;
+            answer = self.ask(&mut kept, wanted).await?;
         }
         let end = match (answer.status, wanted) {
             // A server that knows no ranges sends the whole.
@@ -245,9 +253,17 @@ impl Pull {
         Ok(found)
     }
 
-    /// Only with a validator it is known that the rest is of the same file.
+    /// Only with a version it is known that the rest is of the same file.
     fn may_resume(&self, end: Option<u64>) -> bool {
-        end.is_some() && self.validator.is_some()
+        end.is_some() && (self.validator.is_some() || self.listed.is_some())
+    }
+
+    /// What has come in pieces is of one version.
+    async fn check_listed(&self) -> Result<(), Failed> {
+        match self.listed {
+            Some(_) if self.remote.listed().await? != self.listed => Err(Failed::changed()),
+            _ => Ok(()),
+        }
     }
 
     /// Asks for what is missing.
@@ -347,6 +363,7 @@ impl Begun {
             let algorithms = std::mem::take(&mut pull.algorithms);
             let receipt = Receipt::new(Arc::clone(&pull.file), 0, pull.buffer, algorithms);
             let found = pull.receive(&mut kept, receipt, Some(answer), end).await?;
+            pull.check_listed().await?;
             return Ok((found, kept));
         }
         let left = pull.size.unwrap_or(0).saturating_sub(end.unwrap_or(0));
@@ -366,6 +383,7 @@ impl Begun {
         while let Some(worked) = workers.join_next().await {
             worked.unwrap_or_else(|_| Err(Failed::new(Class::Aborted, "the copy was stopped")))?;
         }
+        pull.check_listed().await?;
         Ok((Vec::new(), None))
     }
 }

@@ -1,11 +1,17 @@
 //! Requests to the other server of a copy.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use godwit_http::digest::{Checksum, Form};
+use godwit_http::{
+    digest::{Checksum, Form},
+    multistatus::{self, Hrefs},
+};
 use godwit_http_client::{
-    Answer, Connection, Connector, HeaderMap, Method, Patience, Request, StatusCode, Url, header,
-    redirect::Redirects,
+    Answer, Body, Bytes, Connection, Connector, HeaderMap, Method, Patience, Request, StatusCode,
+    Url, header, redirect::Redirects,
 };
 use hyper::header::{HeaderName, HeaderValue};
 use tracing::info;
@@ -15,6 +21,19 @@ use crate::observe::class::Class;
 
 /// Some servers read the whole file for a checksum.
 const CHECKSUM_LIMIT: Duration = Duration::from_secs(1800);
+
+/// All questions about what a server lists together, and bytes of the answer.
+const LISTED_LIMIT: Duration = Duration::from_secs(120);
+const LISTED_BYTES_MAX: usize = 64 << 10;
+
+const XML: HeaderValue = HeaderValue::from_static("application/xml; charset=utf-8");
+
+const PROPERTIES: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+    <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/>\
+    <D:getlastmodified/></D:prop></D:propfind>";
+
+/// Bytes of a file, and when it was changed.
+pub(super) type Listed = (u64, SystemTime);
 
 /// The other server, and the file there.
 pub(super) struct Remote {
@@ -41,13 +60,14 @@ impl Remote {
             if let Some(patience) = &patience {
                 request = request.answered_within(patience.limit());
             }
-            let answer = match (connection.send(request).await, &mut patience) {
-                (Err(error), Some(patience)) if patience.asks_again(&error) => {
-                    info!(remote = ?self.url, why = %error, "copy asks again");
-                    continue;
-                }
-                (answer, _) => answer?,
-            };
+            let answer = connection.send(request).await;
+            if let (Err(error), Some(patience)) = (&answer, &mut patience)
+                && patience.asks_again(error)
+            {
+                info!(remote = ?self.url, why = %error, "copy asks again");
+                continue;
+            }
+            let answer = answer?;
             if !Redirects::is_redirect(answer.status) {
                 *kept = Some(connection);
                 return Ok(answer);
@@ -80,6 +100,33 @@ impl Remote {
             request.headers.extend(self.headers.clone());
         }
         request
+    }
+
+    /// Size and time of the file as the other server lists it, which tell its version where the
+    /// answers to GET name none. `None`: it does not list it, or not so.
+    pub(super) async fn listed(&self) -> Result<Option<Listed>, Failed> {
+        let make = |target: &str| {
+            let method = Method::from_bytes(b"PROPFIND").unwrap_or(Method::OPTIONS);
+            Request::new(method, target)
+                .with(
+                    HeaderName::from_static("depth"),
+                    HeaderValue::from_static("0"),
+                )
+                .with(header::CONTENT_TYPE, XML)
+                .with_body(Body::Bytes(Bytes::from_static(PROPERTIES)))
+        };
+        let patience = Patience::new(Some(0), LISTED_LIMIT);
+        let mut answer = self.ask(&mut None, Some(patience), make).await?;
+        if answer.status != StatusCode::MULTI_STATUS {
+            return Ok(None);
+        }
+        let body = answer.whole(LISTED_BYTES_MAX).await?;
+        // Its path is of no interest: nothing else was asked for.
+        let found = multistatus::read(&body, Hrefs::Literal).unwrap_or_default();
+        Ok(match &found[..] {
+            [file] if !file.is_collection => file.size.zip(file.modified),
+            _ => None,
+        })
     }
 
     /// What the other server says about the file of so many bytes, on a connection from before.

@@ -10,9 +10,10 @@ mod tests;
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
+use godwit_http::multistatus::Resource;
 use godwit_proto::{ByteRange, RangeSet, Reply, error::TransferFailure};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -53,20 +54,34 @@ pub(super) enum Validator {
     Tag(String),
     /// `Last-Modified`.
     Date(String),
+    /// Size and time that the server lists; its answers to GET name none. Whether they are the
+    /// same is looked at when all has come.
+    Listed(String),
 }
+
+/// What the text of [`Validator::Listed`] begins with, and no date nor tag.
+const LISTED: &str = "listed ";
 
 impl Validator {
     /// Of its text: tags are in quotes.
     fn of(text: String) -> Self {
-        match text.starts_with('"') {
-            true => Self::Tag(text),
-            false => Self::Date(text),
+        match &text {
+            _ if text.starts_with('"') => Self::Tag(text),
+            _ if text.starts_with(LISTED) => Self::Listed(text),
+            _ => Self::Date(text),
         }
     }
 
     fn text(&self) -> String {
-        let (Self::Tag(text) | Self::Date(text)) = self;
+        let (Self::Tag(text) | Self::Date(text) | Self::Listed(text)) = self;
         text.clone()
+    }
+
+    /// Of what the server lists. `None`: that tells no version.
+    pub(super) fn listed(resource: &Resource) -> Option<Self> {
+        let (size, time) = (resource.size?, resource.modified?);
+        let time = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        Some(Self::Listed(format!("{LISTED}{size} {}", time.as_secs())))
     }
 }
 
@@ -299,9 +314,9 @@ impl Region {
         self.watcher.notify_one();
     }
 
-    /// The first answer is a part, and its server does not tell of which version: the lane is to
-    /// ask for all of it.
-    pub(super) fn begin_alone(&self, lane: usize) {
+    /// The first answer is a part, and its server does not tell of which version. No lane asks for
+    /// any before that is found out, see [`Self::tell_version`].
+    pub(super) fn ask_version(&self, lane: usize) {
         let mut state = self.state.lock();
         if let Some(own) = state.position(lane) {
             state.next = state.active.swap_remove(own).start;
@@ -309,8 +324,25 @@ impl Region {
         let returned = std::mem::take(&mut state.returned);
         let first = returned.iter().map(|(start, _)| *start).min();
         state.next = state.next.min(first.unwrap_or(u64::MAX));
-        state.is_alone = true;
-        state.wanted = 1;
+        state.asks_version = true;
+        drop(state);
+        self.watcher.notify_one();
+    }
+
+    /// Whether lanes wait for [`Self::tell_version`].
+    pub(super) fn asks_version(&self) -> bool {
+        self.state.lock().asks_version
+    }
+
+    /// What is fetched is of this version. Without one, a lane is to ask for all of it.
+    pub(super) fn tell_version(&self, version: Option<Validator>) {
+        let mut state = self.state.lock();
+        state.asks_version = false;
+        if version.is_none() {
+            state.is_alone = true;
+            state.wanted = 1;
+        }
+        state.validator = version;
         drop(state);
         self.lanes.notify_waiters();
     }
@@ -328,10 +360,21 @@ impl Region {
         self.has_moved(&mut state, lane);
         self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
         let has_window = state.window < u64::MAX;
+        let vouched = match state.is_last_doubted(end) {
+            true => end - 1,
+            false => end,
+        };
         drop(state);
-        self.record(start, end);
+        self.record(start, vouched);
         if has_window {
             self.lanes.notify_waiters();
+        }
+    }
+
+    /// The version that the server lists is still the same: the last byte counts, too.
+    pub(super) fn vouch(&self) {
+        if let Some(end) = self.end() {
+            self.record(end.saturating_sub(1), end);
         }
     }
 

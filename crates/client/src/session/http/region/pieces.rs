@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) is_begun: bool,
     /// Parts can be asked for.
     pub(super) has_parts: bool,
+    /// The session is asked which version the file is.
+    pub(super) asks_version: bool,
     /// Parts may be of several versions: one lane fetches all of it in one answer.
     pub(super) is_alone: bool,
     /// Pieces are sent: one counts when the server has confirmed it.
@@ -153,6 +155,7 @@ impl State {
             outrun: Vec::new(),
             is_begun: false,
             has_parts: false,
+            asks_version: false,
             is_alone: false,
             is_sent: false,
             can_cut: true,
@@ -167,6 +170,12 @@ impl State {
             window: room,
             round_trip: round_trip.min(PIECE_TIME_MIN),
         }
+    }
+
+    /// Whether the last byte is in front of `at`, and it is not known yet whether all are of one
+    /// version. It is not recorded before: an account of all bytes is one of a whole file.
+    pub(super) fn is_last_doubted(&self, at: u64) -> bool {
+        matches!(self.validator, Some(Validator::Listed(_))) && self.end == Some(at)
     }
 
     /// Bytes that no lane has.
@@ -282,7 +291,7 @@ impl State {
     /// The next piece for a lane, which is timed from now on. `None`: nothing before others have
     /// got on.
     pub(super) fn hand_out(&mut self, lane: usize) -> Option<Piece> {
-        if !self.is_begun && !self.active.is_empty() {
+        if self.asks_version || !self.is_begun && !self.active.is_empty() {
             return None;
         }
         if self.spares() > 0 && self.sending() >= self.wanted {
