@@ -192,8 +192,17 @@ const DECISIVE: [&str; 9] = [
     "range",
 ];
 
-/// Refuses headers that would count as missing.
+/// Refuses headers that would count as missing, and bodies in a form that nothing here decodes.
 pub(super) fn check_readable(headers: &HeaderMap) -> Result<(), Rejected> {
+    // hyper decodes `chunked` where it comes last, and leaves what comes before it in the body.
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_decoded = codings
+        .next()
+        .is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    if !is_decoded || codings.next().is_some() {
+        let text = "the only Transfer-Encoding known here is chunked";
+        return Err(Rejected::new(StatusCode::NOT_IMPLEMENTED, text));
+    }
     let unreadable = |name: &&&str| {
         let mut values = headers.get_all(**name).iter();
         values.any(|value| value.to_str().is_err())

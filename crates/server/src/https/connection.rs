@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     pin::pin,
     sync::{Arc, Mutex},
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use godwit_engine::data::pace_by_window;
@@ -35,6 +35,9 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// Bytes that are read at a time.
 const BUFFER_BYTES_MAX: usize = 256 * 1024;
+
+/// For the last line of a copy when the server stops; less than the server waits for connections.
+const LAST_LINE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +80,7 @@ pub(crate) async fn serve(
         identity: None,
         disbelief: None,
         login: Mutex::default(),
+        stop: watch::Sender::new(false),
     };
     let stream = match shaken {
         Ok(Ok((stream, shown))) => {
@@ -150,7 +154,14 @@ async fn serve_requests(
                 is_draining = true;
                 serving.as_mut().graceful_shutdown();
             }
-            () = aborting(&mut aborts) => return,
+            () = aborting(&mut aborts) => {
+                // A copy says in its last line that it was stopped. Nothing else has time.
+                if connection.stop.send(true).is_ok() {
+                    serving.as_mut().graceful_shutdown();
+                    drop(timeout(LAST_LINE_LIMIT, serving.as_mut()).await);
+                }
+                return;
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use hyper::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, WWW_AUTHENTICATE},
 };
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
 use super::{answer::Rejected, record::Recorder};
@@ -59,6 +59,8 @@ pub(super) struct HttpConnection {
     pub(super) disbelief: Option<String>,
     /// With the `Authorization` header that has led to it.
     pub(super) login: Mutex<Option<(Password, Arc<HttpSession>)>>,
+    /// Tells copies that the server stops. Each that runs listens, and nothing else does.
+    pub(super) stop: watch::Sender<bool>,
 }
 
 /// A login.
@@ -76,6 +78,8 @@ pub(super) struct HttpSession {
     pub(super) data_limit: Duration,
     /// Copies with other servers; `None`: they are refused.
     copies: Option<Arc<Copies>>,
+    /// That of the connection.
+    pub(super) stop: watch::Sender<bool>,
     /// To some users.
     pub(super) issues_tokens: bool,
     /// Issues tokens with a part of the account's rights; `None`: there are none.
@@ -342,6 +346,7 @@ impl HttpConnection {
             unscoped_committer: Arc::clone(&service.committer),
             turns: service.turns.of(&sharing),
             copies: service.copies.clone(),
+            stop: self.stop.clone(),
             issues_tokens: service.issuer.is_some(),
             issuer,
             long_calls: service.long_calls.of(&sharing),

@@ -223,7 +223,7 @@ fn a_source_that_loses_an_answer_is_asked_again_over_another_connection() {
 }
 
 #[test]
-fn a_server_that_stops_claims_no_success_and_names_no_file() {
+fn a_server_that_stops_says_so_and_names_no_file() {
     let passive = passive();
     let mut active = active(&passive);
     let halves = Halves::of(&passive, pattern(2_000_000, 1));
@@ -241,6 +241,10 @@ fn a_server_that_stops_claims_no_success_and_names_no_file() {
     let _ = client.read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text);
     assert!(!text.contains("success"), "{text}");
+    let (_, end) = text.rsplit_once("failure: ").expect("a last line");
+    assert!(end.starts_with("the server is shutting down\n"), "{text}");
+    // The body is whole.
+    assert!(end.ends_with("\r\n0\r\n\r\n"), "{text}");
     active.server.join();
     assert!(!active.server.path("f").exists());
 }

@@ -20,6 +20,7 @@ mod https_copies;
 mod https_copy_cases;
 mod https_issued;
 mod https_parts;
+mod https_smuggling;
 mod lifecycle;
 mod listings;
 mod live;

@@ -167,6 +167,7 @@ impl From<Rejected> for S3Error {
             412 => (refused.status, "PreconditionFailed"),
             413 => (StatusCode::BAD_REQUEST, "MaxMessageLengthExceeded"),
             429 | 503 => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
+            501 => (refused.status, "NotImplemented"),
             _ => (refused.status, "InternalError"),
         };
         Self::new(status, code, refused.text())

@@ -8,7 +8,7 @@ use godwit_http_client::{Cause, Connection};
 use godwit_proto::{ChecksumAlgorithm, FtpPath, error::StorageFailure};
 use hyper::{HeaderMap, StatusCode, header};
 use rustix::io::Errno;
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 use tracing::info;
 
 use super::{
@@ -167,6 +167,11 @@ async fn check_length(
     Err(Failed::new(Class::Protocol, text))
 }
 
+/// Ready when the server stops and has waited for copies as long as it may.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    drop(stop.wait_for(|stops| *stops).await);
+}
+
 async fn open_file(
     session: &HttpSession,
     path: &FtpPath,
@@ -223,13 +228,22 @@ impl Copy {
 
     /// Starts the work, and answers with its markers.
     fn start(self, work: CopyWork, mut transfer: Transfer) -> HttpAnswer {
+        let stop = self.session.stop.subscribe();
         let body = LineBody::new(|lines| {
             tokio::spawn(async move {
                 let progress = Arc::clone(&self.remote.progress);
-                let working = async {
+                let moving = async {
                     match work {
                         CopyWork::Pull(arrival) => self.pull(arrival).await,
                         CopyWork::Push(file, metadata) => self.push(file, &metadata).await,
+                    }
+                };
+                let working = async {
+                    tokio::select! {
+                        moved = moving => moved,
+                        () = stopped(stop) => {
+                            Err(Failed::new(Class::Aborted, "the server is shutting down"))
+                        }
                     }
                 };
                 report(working, &progress, &mut transfer, lines).await;
