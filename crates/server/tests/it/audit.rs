@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::{client::connect, harness::TestServer};
 
 /// `event account path to bytes result` of each line.
-fn events(path: &Path) -> Vec<String> {
+pub(crate) fn events(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();

@@ -13,6 +13,7 @@ use std::{
 };
 
 use crate::{
+    client::read_all,
     harness::{eventually, pattern},
     https::{KIM, ask, bearer, connect, names},
     https_copies::{
@@ -268,4 +269,65 @@ fn a_token_for_one_file_suffices_to_store_it() {
     assert_eq!(ending(copy(&active, "/f", &head)), DONE);
     assert_eq!(site.server.read("four"), b"pushed");
     assert_eq!(names(&site, ""), ["four", "one", "sam"]);
+}
+
+#[test]
+fn redirects_within_a_server_keep_the_credentials() {
+    let passive = passive();
+    let active = active(&passive);
+    let fake = Fake::new(&passive, |head, stream| {
+        let host = head.split("host: ").nth(1);
+        let host = host.and_then(|rest| rest.lines().next()).unwrap();
+        let location = match head.split(' ').nth(1) {
+            Some("/f") => "/g".to_owned(),
+            Some("/g") => format!("https://{host}/h"),
+            _ => return ok(stream, ABCDEF, "abcdef"),
+        };
+        let text = format!("HTTP/1.1 307 x\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
+        say(stream, &text)
+    });
+    assert_eq!(ending(pull(&active, "/f", &fake.url(), "")), DONE);
+    let heads = fake.heads();
+    let last = heads.last().unwrap();
+    assert!(last.starts_with("GET /h "), "{heads:?}");
+    let has = |head: &String| head.contains("authorization: basic");
+    assert!(heads.iter().all(has), "{heads:?}");
+}
+
+#[test]
+fn a_hundred_streams_bring_the_whole_file() {
+    let passive = passive();
+    let active = active(&passive);
+    // Several pieces; none has a whole number of patterns.
+    let content = pattern(1_000_003, 6).repeat(84);
+    passive.server.write("f", &content);
+    let several = "X-Number-Of-Streams: 100\r\n";
+    let answer = pull(&active, "/f", &url(&passive, "/f"), several);
+    let text = answer.text();
+    assert_eq!(ending(answer), DONE);
+    let (_, last) = text.rsplit_once("Stripe Bytes Transferred: ").unwrap();
+    let size = content.len().to_string();
+    assert_eq!(last.lines().next(), Some(&size[..]));
+    assert!(active.server.read("f") == content);
+}
+
+#[test]
+fn a_reader_over_ftp_gets_all_of_the_file_that_a_copy_replaces() {
+    let passive = passive();
+    let active = active(&passive);
+    // More than sockets hold.
+    let (old, new) = (pattern(1_000_000, 1).repeat(20), pattern(1_000_000, 2));
+    active.server.write("f", &old);
+    passive.server.write("f", &new);
+    let mut ftp = active.server.login();
+    let mut data = ftp.passive();
+    ftp.expect("RETR /f", 150);
+    let mut read = vec![0; 1000];
+    data.read_exact(&mut read).unwrap();
+    assert_eq!(ending(pull(&active, "/f", &url(&passive, "/f"), "")), DONE);
+    assert!(active.server.read("f") == new);
+    read.extend(read_all(data));
+    ftp.await_code(226);
+    assert!(read == old);
+    assert!(ftp.get("RETR /f") == new);
 }
