@@ -33,6 +33,8 @@ pub(crate) struct TestServer {
     pub(crate) https: Option<SocketAddr>,
     /// Where it serves S3, if it does.
     pub(crate) s3: Option<SocketAddr>,
+    /// Where it serves metrics, if it does.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) reloader: Reloader,
     pub(crate) settings: ServerSettings,
     root: PathBuf,
@@ -95,6 +97,7 @@ impl TestServer {
                         server.local_addrs()[0],
                         server.https_addrs().first().copied(),
                         server.s3_addrs().first().copied(),
+                        server.metrics_addr(),
                         server.reloader(),
                     ))
                     .unwrap();
@@ -106,11 +109,12 @@ impl TestServer {
             });
             runtime.shutdown_background();
         });
-        let (address, https, s3, reloader) = address.recv_timeout(PATIENCE).unwrap();
+        let (address, https, s3, metrics, reloader) = address.recv_timeout(PATIENCE).unwrap();
         Self {
             address,
             https,
             s3,
+            metrics,
             reloader,
             settings,
             root: root.to_owned(),

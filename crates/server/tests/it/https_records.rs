@@ -1,4 +1,4 @@
-//! What the audit log says of requests over HTTPS.
+//! What the audit log and the metrics say of requests over HTTPS.
 
 use godwit_server::{CopyAuthorities, CopySettings};
 
@@ -6,11 +6,12 @@ use crate::{
     audit::events,
     https::{KIM, ask},
     https_copies::{DONE, THEIRS, copy, ending, fails, passive, pull, url},
+    metrics::scrape_at,
     tls::{Site, Wishes},
 };
 
 #[test]
-fn the_audit_log_has_transfers_and_changes_over_https() {
+fn transfers_and_changes_over_https_are_recorded_as_those_over_ftp() {
     let passive = passive();
     passive.server.write("theirs", b"abcdef");
     let folder = tempfile::tempdir().unwrap();
@@ -21,6 +22,7 @@ fn the_audit_log_has_transfers_and_changes_over_https() {
     };
     let mut active = Site::with(wishes, |settings| {
         settings.audit_log = Some(log.clone());
+        settings.metrics = Some("127.0.0.1:0".parse().unwrap());
         settings.copies = Some(CopySettings {
             hosts: vec!["127.0.0.0/8".parse().unwrap()],
             authorities: CopyAuthorities::File(passive.at("ca.pem")),
@@ -48,6 +50,20 @@ fn the_audit_log_has_transfers_and_changes_over_https() {
     on("DELETE", "/d", "Depth: infinity\r\n", b"").is(204);
     let stranger = "Authorization: Basic a2ltOndyb25n\r\n";
     ask(&active, "GET", "/d", stranger, b"").is(401);
+    let metrics = scrape_at(active.server.metrics.unwrap());
+    for (what, value) in [
+        ("transfers_total{direction=\"in\",result=\"done\"}", 2.0),
+        ("transfers_total{direction=\"in\",result=\"failed\"}", 2.0),
+        ("transfers_total{direction=\"out\",result=\"done\"}", 3.0),
+        ("transfers_total{direction=\"out\",result=\"failed\"}", 1.0),
+        ("transfer_bytes_total{direction=\"in\"}", 26.0),
+        ("transfer_bytes_total{direction=\"out\"}", 19.0),
+        ("changes_total{result=\"done\"}", 4.0),
+        ("logins_total{method=\"password\"}", 1.0),
+        ("logins_refused_total{cause=\"credentials\"}", 1.0),
+    ] {
+        assert_eq!(metrics.value(&format!("godwitd_{what}")), value, "{what}");
+    }
     active.server.begin_shutdown();
     active.server.join();
     let mut logged = events(&log);

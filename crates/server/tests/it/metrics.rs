@@ -33,8 +33,12 @@ fn ask(metrics: SocketAddr, request: &str) -> (String, String) {
 }
 
 pub(crate) fn scrape(program: &Program) -> Scraped {
+    scrape_at(program.metrics.unwrap())
+}
+
+pub(crate) fn scrape_at(metrics: SocketAddr) -> Scraped {
     let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
-    let (head, body) = ask(program.metrics.unwrap(), request);
+    let (head, body) = ask(metrics, request);
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     let kind = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
     assert!(head.lines().any(|line| line == kind), "{head}");
