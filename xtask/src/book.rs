@@ -87,6 +87,8 @@ fn messages(root: &Path) -> Result<String, String> {
         "client",
         "engine",
         "gsi",
+        "http",
+        "http-client",
         "proto",
         "scheduler",
         "server",

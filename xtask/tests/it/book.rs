@@ -34,6 +34,16 @@ fn tuning_works() {
 }
 
 #[test]
+fn https_works() {
+    play("docs/https.md");
+}
+
+#[test]
+fn changing_from_webdav_tools_works() {
+    play("docs/from-webdav.md");
+}
+
+#[test]
 fn identities_work() {
     play("docs/security.md");
 }
