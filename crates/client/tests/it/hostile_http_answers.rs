@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    harness::{Ran, bytes, nap, run, text},
+    harness::{Ran, bytes, for_each_at_once, nap, run, text},
     hostile_http::{FakeHttp, Heard, multistatus, send},
 };
 
@@ -64,17 +64,18 @@ fn documents_that_grow_when_they_are_read_are_refused() {
     let bomb = format!("<!DOCTYPE m [{entities}]>{OPEN}{}", response("/d/&e19;/"));
     let nameless = format!("{OPEN}{}</D:multistatus>", response("/d/&e19;/"));
     let deep = format!("{OPEN}{}", "<D:response>".repeat(20_000));
-    for (document, why) in [
+    let cases = [
         (bomb, "document type"),
         (nameless, "unknown entity"),
         (deep, "too large"),
-    ] {
+    ];
+    for_each_at_once(cases, |(document, why)| {
         let server = FakeHttp::start(move |heard, stream| match heard.0.as_str() {
             "PROPFIND" => send(stream, "207 Multi-Status", "", document.as_bytes()),
             _ => send(stream, "405 Method Not Allowed", "", b""),
         });
         run(&["ls", &server.url("/d/")]).expect(4, &[why]);
-    }
+    });
 }
 
 #[test]
@@ -84,14 +85,15 @@ fn a_listing_that_is_cut_off_lists_nothing_and_removes_nothing() {
     let length = |bytes: usize| format!("Content-Length: {bytes}\r\n");
     let chunked = "Transfer-Encoding: chunked\r\n".to_owned();
     let chunk = format!("{:x}\r\n{part}\r\n", part.len());
-    for (header, body) in [
+    let cases = [
         (length(whole.len()), part.clone()),
         (chunked.clone(), chunk.clone()),
         // Whole by what HTTP says.
         (chunked, format!("{chunk}0\r\n\r\n")),
         (length(part.len()), part.clone()),
-        ("Connection: close\r\n".to_owned(), part.clone()),
-    ] {
+        ("Connection: close\r\n".to_owned(), part),
+    ];
+    for_each_at_once(cases, |(header, body)| {
         let said = header.clone();
         let server = FakeHttp::start(move |heard, stream| match heard.0.as_str() {
             "PROPFIND" if heard.2.contains("depth: 0") => multistatus(stream, &["/d/"], 0),
@@ -117,7 +119,7 @@ fn a_listing_that_is_cut_off_lists_nothing_and_removes_nothing() {
             let found = fs::read(here.path().join(name)).unwrap();
             assert_eq!(found, b"kept", "{said}");
         }
-    }
+    });
 }
 
 #[test]

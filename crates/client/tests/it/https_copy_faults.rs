@@ -3,23 +3,28 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::Write as _,
     net::{Shutdown, TcpStream},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use godwit_client::{
+    CancellationToken,
+    report::{
+        events::{Event, Observer},
+        progress::Snapshot,
+    },
+};
 use godwit_http::marker::Marker;
 
 use crate::{
-    harness::{Ran, godwit, nap, run, text},
+    harness::{Ran, nap, run},
     hostile_http::{FakeHttp, Heard, multistatus, send},
-    scraped::Scraped,
+    live::{Watching, cp_watched},
 };
 
 /// For what must come at once.
@@ -277,44 +282,118 @@ fn a_copy_that_broke_off_is_asked_for_again_and_verified() {
     }
 }
 
+/// What a run in this process says of itself.
+#[derive(Default)]
+struct Seen {
+    /// Of the last decision.
+    parallelism: AtomicU32,
+    /// Most bytes so far, and the channels then.
+    progress: Mutex<(u64, u32)>,
+}
+
+impl Observer for Seen {
+    fn on_event(&self, event: &Event) {
+        if let Event::Decision { to, .. } = event {
+            self.parallelism.store(to.parallelism, Ordering::Relaxed);
+        }
+    }
+
+    fn on_progress(&self, progress: Option<&Snapshot>) {
+        let mut most = self.progress.lock().unwrap();
+        if let Some(now) = progress.filter(|now| now.bytes > most.0) {
+            *most = (now.bytes, now.channels);
+        }
+    }
+}
+
+/// Runs `cp` in this process under a tuner of these settings.
+fn cp_seen(
+    jumps: &'static [(u32, u32)],
+    seen: &Arc<Seen>,
+    options: &[&str],
+    (from, to): (&str, &str),
+) {
+    let here = tempfile::tempdir().unwrap();
+    let watching = Watching {
+        observer: seen.clone(),
+        stop: CancellationToken::default(),
+    };
+    let log = here.path().join("log");
+    let (summary, events) = cp_watched(jumps, watching, options, from, to, &log);
+    assert_eq!(summary.exit, 0, "{events:?}");
+}
+
 #[test]
 fn markers_of_all_stripes_are_the_progress_of_a_copy() {
-    let (finish, finishes) = mpsc::channel::<()>();
-    let finishes = Mutex::new(finishes);
+    let (seen, midst) = (Arc::<Seen>::default(), Arc::<Mutex<(u64, u32)>>::default());
+    let (shown, kept) = (Arc::clone(&seen), Arc::clone(&midst));
     let ends = Ends::of(move |heard, stream, files| {
         drop(stream.write_all(HEAD.as_bytes()));
         for (stripe, bytes) in [(0, 1), (1, 1), (0, 3)] {
             send_chunk(stream, &marker(stripe, bytes));
         }
-        let _ = finishes.lock().unwrap().recv_timeout(LIMIT);
+        let deadline = Instant::now() + LIMIT;
+        while shown.progress.lock().unwrap().0 < 4 && Instant::now() < deadline {
+            nap();
+        }
+        *kept.lock().unwrap() = *shown.progress.lock().unwrap();
         put(files, &heard.1, CONTENT);
         send_success(stream);
     });
-    let here = tempfile::tempdir().unwrap();
-    let metrics = here.path().join("run.prom");
     let [from, to] = ends.urls();
-    let options = ["cp", "-q", "-p", "3", "--alone", "--metrics-file"];
-    let rest = [text(&metrics), from.as_str(), to.as_str()];
-    let mut copy = godwit(&[&options[..], &rest[..]].concat()).spawn().unwrap();
-    let labels = "{run=\"run\",source=\"127.0.0.1\",destination=\"127.0.0.1\"}";
-    let of = |name: &str| format!("{name}{labels}");
-    let deadline = Instant::now() + LIMIT;
-    let midst = loop {
-        let seen = fs::read_to_string(&metrics).ok();
-        let seen = seen.map(|text| Scraped::of(&text));
-        if let Some(seen) = seen.filter(|s| s.value(&of("godwit_transfer_bytes_total")) >= 4.0) {
-            break seen;
-        }
-        assert!(Instant::now() < deadline, "no progress");
-        nap();
-    };
-    assert_eq!(midst.value(&of("godwit_transfer_bytes_total")), 4.0);
-    assert_eq!(midst.value(&of("godwit_data_channels")), 3.0);
-    finish.send(()).unwrap();
-    assert!(copy.wait().unwrap().success());
-    let end = Scraped::of(&fs::read_to_string(&metrics).unwrap());
-    assert_eq!(end.value(&of("godwit_transfer_bytes_total")), 5.0);
+    cp_seen(&[(1, 3)], &seen, &["--no-journal"], (&from, &to));
+    assert_eq!(*midst.lock().unwrap(), (4, 3));
     ends.has_the_copy();
+}
+
+/// How many streams a copy was to have.
+fn streams_of(heard: &Heard) -> u32 {
+    let mut lines = heard.2.lines();
+    let told = lines.find_map(|line| line.strip_prefix("x-number-of-streams: "));
+    told.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn the_next_file_has_as_many_streams_as_the_tuner_wants_by_then() {
+    // Near its end a run takes no larger setting, so each of these is smaller.
+    const JUMPS: &[(u32, u32)] = &[
+        (1, 16),
+        (1, 15),
+        (1, 14),
+        (1, 13),
+        (1, 12),
+        (1, 11),
+        (1, 10),
+        (1, 9),
+        (1, 8),
+        (1, 7),
+        (1, 6),
+        (1, 5),
+    ];
+    let seen = Arc::<Seen>::default();
+    let decided = Arc::clone(&seen);
+    let ends = Ends::of(move |heard, stream, files| {
+        let asked = streams_of(heard);
+        drop(stream.write_all(HEAD.as_bytes()));
+        let (mut bytes, deadline) = (0, Instant::now() + LIMIT);
+        while decided.parallelism.load(Ordering::Relaxed) == asked && Instant::now() < deadline {
+            bytes += 1;
+            send_chunk(stream, &marker(0, bytes));
+            nap();
+        }
+        put(files, &heard.1, CONTENT);
+        send_success(stream);
+    });
+    for name in ["/tree/a", "/tree/b", "/tree/c"] {
+        put(&ends.source.files, name, CONTENT);
+    }
+    let (from, to) = (&ends.source.server, &ends.target.server);
+    let (from, to) = (from.url("/tree/"), to.url("/copy/"));
+    cp_seen(JUMPS, &seen, &["-r", "--no-journal"], (&from, &to));
+    let asked = ends.target.server.heard("COPY");
+    let asked: Vec<u32> = asked.iter().map(streams_of).collect();
+    assert!(asked.len() == 3 && asked[0] == 16, "{asked:?}");
+    assert!(asked.is_sorted_by(|one, next| one > next), "{asked:?}");
 }
 
 #[test]
@@ -342,9 +421,8 @@ fn as_many_streams_are_asked_for_as_the_setting_has_channels() {
         assert_eq!(ends.target.names(), wanted, "{setting}");
         let asked = ends.target.server.heard("COPY");
         assert_eq!(asked.len(), 3, "{setting}");
-        let header = format!("x-number-of-streams: {streams}\r");
         for heard in asked {
-            assert!(heard.2.contains(&header), "{setting}: {}", heard.2);
+            assert_eq!(streams_of(&heard), streams, "{setting}");
         }
     }
 }

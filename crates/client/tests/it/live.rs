@@ -89,12 +89,12 @@ fn cp_under(
 }
 
 /// An observer that can end the run.
-struct Watching {
-    observer: Arc<dyn Observer>,
-    stop: CancellationToken,
+pub(crate) struct Watching {
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) stop: CancellationToken,
 }
 
-fn cp_watched(
+pub(crate) fn cp_watched(
     jumps: &'static [(u32, u32)],
     watching: Watching,
     options: &[&str],
