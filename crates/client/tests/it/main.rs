@@ -13,6 +13,7 @@ mod bucket_copies;
 mod bucket_faults;
 mod bucket_keys;
 mod bucket_options;
+mod bucket_pages;
 mod bucket_roles;
 mod buckets;
 mod classes;

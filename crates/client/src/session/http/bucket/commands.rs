@@ -5,7 +5,7 @@ use std::time::Duration;
 use godwit_http::{
     conditions::parse_date,
     multistatus::Resource,
-    s3::answers::{Made, Page},
+    s3::answers::{Made, Object, Page},
 };
 use godwit_http_client::{
     Body, HeaderName, HeaderValue, Method, Request, StatusCode, header, printable,
@@ -32,6 +32,10 @@ use crate::{
 /// Bytes of an answer: a page has a thousand keys of 1024 bytes, three for each where they are
 /// encoded.
 pub(super) const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// Pages without the keys that are looked for, until the service counts as one that has no end:
+/// some skip what was removed, a page at a time.
+const SHORT_PAGES_MAX: usize = 1000;
 
 /// A file of so many bytes is copied within a service by one request.
 const COPY_BYTES_MAX: u64 = 5 << 30;
@@ -121,8 +125,8 @@ impl HttpControl {
                 return Ok(Err(refused));
             }
         }
-        Ok(match self.first_below(path, "1").await? {
-            Ok(page) if page.objects.is_empty() => {
+        Ok(match self.first_below(path, 1).await? {
+            Ok(objects) if objects.is_empty() => {
                 Err(refusal(StatusCode::NOT_FOUND, "", Failed::Status))
             }
             Ok(_) => Ok(directory(path)),
@@ -130,24 +134,43 @@ impl HttpControl {
         })
     }
 
-    /// The first keys below a directory.
+    /// The first `most` objects below a directory, or all where there are fewer. A page may be
+    /// short, or empty, while others follow it.
     async fn first_below(
         &mut self,
         directory: &FtpPath,
-        most: &str,
-    ) -> Result<Result<Page, Reply>, HttpError> {
+        most: usize,
+    ) -> Result<Result<Vec<Object>, Reply>, HttpError> {
         let prefix = prefix_of(directory);
         let Ok(prefix) = std::str::from_utf8(&prefix) else {
             return Ok(Err(refusal(StatusCode::NOT_FOUND, "", Failed::Status)));
         };
-        let query = [
-            ("list-type", "2"),
-            ("encoding-type", "url"),
-            ("max-keys", most),
-            ("prefix", prefix),
-        ];
-        let target = self.bucket()?.itself(&query);
-        self.page(&target).await
+        let keys_max = most.to_string();
+        let (mut objects, mut token) = (Vec::new(), None::<String>);
+        for _ in 0..SHORT_PAGES_MAX {
+            let mut query = vec![
+                ("list-type", "2"),
+                ("encoding-type", "url"),
+                ("max-keys", keys_max.as_str()),
+                ("prefix", prefix),
+            ];
+            query.extend(token.as_deref().map(|token| ("continuation-token", token)));
+            let target = self.bucket()?.itself(&query);
+            let page = match self.page(&target).await? {
+                Ok(page) => page,
+                Err(refused) => return Ok(Err(refused)),
+            };
+            objects.extend(page.objects);
+            let next = page.next.filter(|_| objects.len() < most);
+            if next.is_none() {
+                return Ok(Ok(objects));
+            }
+            if next == token {
+                return Err(senseless("GET", "it is the same page again"));
+            }
+            token = next;
+        }
+        Err(senseless("GET", "empty pages have no end"))
     }
 
     pub(super) async fn page(&mut self, target: &str) -> Result<Result<Page, Reply>, HttpError> {
@@ -274,16 +297,16 @@ impl HttpControl {
     /// A directory is gone with the last key in it; some programs make one that is empty, by an
     /// object whose key ends in a slash.
     async fn remove_prefix(&mut self, path: &FtpPath) -> Result<Reply, HttpError> {
-        let page = match self.first_below(path, "2").await? {
-            Ok(page) => page,
+        let objects = match self.first_below(path, 2).await? {
+            Ok(objects) => objects,
             Err(refused) => return Ok(refused),
         };
         let prefix = prefix_of(path);
         let is_marker = |key: &[u8]| key == prefix;
-        if page.objects.iter().any(|object| !is_marker(&object.key)) {
+        if objects.iter().any(|object| !is_marker(&object.key)) {
             return Ok(reply(550, "directory not empty"));
         }
-        if page.objects.is_empty() {
+        if objects.is_empty() {
             // It went with its last object.
             return Ok(reply(250, "done"));
         }

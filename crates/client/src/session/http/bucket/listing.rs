@@ -48,18 +48,22 @@ impl HttpControl {
                 Err(refused) => return Err(Failure::Refused(refused, !is_first)),
             };
             let is_empty = page.objects.is_empty() && page.prefixes.is_empty();
-            if is_first && is_empty && page.next.is_none() && !prefix.is_empty() {
+            let is_last = page.next.is_none();
+            if is_first && is_empty && is_last && !prefix.is_empty() {
                 return Err(Failure::Refused(nothing(), false));
             }
-            let lines = lines(&prefix, &page, is_first);
-            sink.write_all(&lines).map_err(|error| {
-                let (doing, text) = ("take a listing".to_owned(), error.to_string());
-                let errno = error.raw_os_error().unwrap_or(0);
-                let failure = StorageFailure { errno, doing, text };
-                Failure::Transfer(TransferFailure::Storage(failure))
-            })?;
-            bytes += lines.len() as u64;
-            is_first = false;
+            // An empty page shows nothing while others follow it.
+            if is_last || !is_empty {
+                let lines = lines(&prefix, &page, is_first);
+                sink.write_all(&lines).map_err(|error| {
+                    let (doing, text) = ("take a listing".to_owned(), error.to_string());
+                    let errno = error.raw_os_error().unwrap_or(0);
+                    let failure = StorageFailure { errno, doing, text };
+                    Failure::Transfer(TransferFailure::Storage(failure))
+                })?;
+                bytes += lines.len() as u64;
+                is_first = false;
+            }
             match page.next {
                 None => return Ok(bytes),
                 Some(next) if Some(&next) == token.as_ref() => {
