@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use godwit_http::s3;
 use godwit_proto::{Command, FtpPath, site::Site, url::RemoteUrl};
 
 use super::{DEPTH_MAX, Manager};
@@ -95,22 +96,28 @@ impl Manager {
         Ok(())
     }
 
-    /// Prints the uploads to a bucket that are not complete, and removes them if they are to be.
+    /// Prints the uploads to a bucket that are not complete, and removes them if they are to be. One
+    /// that the service keeps does not keep the others.
     pub(super) async fn uploads(&mut self, url: &RemoteUrl, aborts: bool) -> Result<()> {
-        let mut after = None;
+        let (mut after, mut removed, mut kept) = (None, 0, None::<(String, Error)>);
         loop {
             let look = async |s: &mut Session| s.open_uploads(&url.path, after.as_ref()).await;
             let page = self.with(url, look).await?;
             for upload in &page.uploads {
+                let object = url_of_key(url, &upload.key);
                 if aborts {
                     let abort = async |s: &mut Session| s.abort_upload(upload).await;
-                    self.with(url, abort).await?;
+                    match self.with(url, abort).await {
+                        Ok(()) => removed += 1,
+                        Err(error) if error.refusal().is_some() && !error.may_pass() => {
+                            if let Some((object, error)) = kept.replace((object, error)) {
+                                self.record(&object, Err(error));
+                            }
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    }
                 }
-                let path = FtpPath::new([b"/", &upload.key[..]].concat());
-                let object = RemoteUrl {
-                    path: path.unwrap_or_else(|_| FtpPath::root()),
-                    ..url.clone()
-                };
                 let begun = upload.initiated.and_then(|time| {
                     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
                     jiff::Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok()
@@ -120,7 +127,7 @@ impl Manager {
                 self.print(line.as_bytes());
             }
             match page.next {
-                None => return Ok(()),
+                None => break,
                 next if next == after => {
                     let doing = format!("list the uploads of {url}");
                     let why = "the service sends the same page again".to_owned();
@@ -129,5 +136,22 @@ impl Manager {
                 next => after = next,
             }
         }
+        let Some((_, error)) = kept else {
+            return Ok(());
+        };
+        self.done += removed;
+        Err(error)
+    }
+}
+
+/// The URL of an object with this key. A key that another program has made may be no path.
+fn url_of_key(bucket: &RemoteUrl, key: &[u8]) -> String {
+    let url = |path| RemoteUrl {
+        path,
+        ..bucket.clone()
+    };
+    match FtpPath::new([b"/", key].concat()) {
+        Ok(path) => url(path).to_string(),
+        Err(_) => format!("{}{}", url(FtpPath::root()), s3::encoded_path(key)),
     }
 }

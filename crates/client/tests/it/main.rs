@@ -15,6 +15,7 @@ mod bucket_keys;
 mod bucket_options;
 mod bucket_pages;
 mod bucket_roles;
+mod bucket_uploads;
 mod buckets;
 mod classes;
 mod closed_ports;

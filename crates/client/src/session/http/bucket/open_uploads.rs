@@ -46,7 +46,9 @@ impl Session {
     /// # Errors
     /// The service refuses.
     pub(crate) async fn abort_upload(&mut self, upload: &OpenUpload) -> Result<()> {
-        let doing = format!("abort the upload {}", upload.id.escape_debug());
+        let (id, name) = (upload.id.escape_debug(), self.endpoint.name());
+        let key = s3::encoded_path(&upload.key);
+        let doing = format!("abort the upload {id} of {name}/{key}");
         let asked = match &mut self.control {
             Control::Http(control) => control.abort_other(upload).await,
             Control::Ftp(_) => Ok(Err(not_offered("uploads"))),
@@ -109,11 +111,8 @@ impl HttpControl {
         &mut self,
         upload: &OpenUpload,
     ) -> std::result::Result<std::result::Result<(), Reply>, HttpError> {
-        let Ok(path) = FtpPath::new([b"/", &upload.key[..]].concat()) else {
-            return Err(senseless("GET", "a key has a line end"));
-        };
         let query = s3::query(&[("uploadId", &upload.id)]);
-        let target = format!("{}{query}", self.bucket()?.target(&path));
+        let target = format!("{}{query}", self.bucket()?.target_of_key(&upload.key));
         let aborted = self.ask_bucket(Method::DELETE, &target, &[], Body::default);
         Ok(aborted.await?.map(drop))
     }

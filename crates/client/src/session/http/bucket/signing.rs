@@ -142,6 +142,11 @@ impl Bucket {
         format!("{}{}", self.base, s3::encoded_path(path.as_bytes()))
     }
 
+    /// The same by a key: one that another program has made may be no path.
+    pub(super) fn target_of_key(&self, key: &[u8]) -> String {
+        format!("{}/{}", self.base, s3::encoded_path(key))
+    }
+
     /// The bucket itself, with a query.
     pub(super) fn itself(&self, query: &[(&str, &str)]) -> String {
         let base = if self.base.is_empty() {
