@@ -12,7 +12,10 @@ pub(crate) mod observed_limit;
 pub(crate) mod service_clock;
 pub(crate) mod uploads;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
 
 use godwit_proto::{
     FtpPath,
@@ -43,6 +46,9 @@ pub(crate) struct Endpoint {
     pub(crate) uploads: Uploads,
     /// Of the service of a bucket.
     pub(crate) service_clock: ServiceClock,
+    /// That service has answered no question for all pauses that a request makes: the pauses
+    /// between attempts are enough until it answers one.
+    pub(crate) is_overloaded: AtomicBool,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -195,6 +201,7 @@ impl EndpointRegistry {
             capabilities: Capabilities::default(),
             uploads: Uploads::default(),
             service_clock: ServiceClock::default(),
+            is_overloaded: AtomicBool::new(false),
         });
         known.push(Arc::clone(&endpoint));
         endpoint

@@ -96,8 +96,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Prints the uploads to a bucket that are not complete, and removes them if they are to be. One
-    /// that the service keeps does not keep the others.
+    /// Prints the uploads to a bucket that are not complete, and removes them if they are to be.
+    /// Those that the service keeps are reported, and the others removed.
     pub(super) async fn uploads(&mut self, url: &RemoteUrl, aborts: bool) -> Result<()> {
         let (mut after, mut removed, mut kept) = (None, 0, None::<(String, Error)>);
         loop {

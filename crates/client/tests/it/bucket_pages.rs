@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use crate::{
-    fake_bucket::{Bucket, value},
+    fake_bucket::{Bucket, SLOW_DOWN, value},
     hostile_http::{Heard, send},
 };
 
@@ -77,4 +77,58 @@ fn a_directory_that_has_keys_on_a_later_page_is_not_removed() {
     let ran = bucket.run(&["rm", "-r", "s3://mine/d/"]);
     ran.expect(4, &["directory not empty"]);
     assert!(bucket.server.heard("DELETE").is_empty());
+}
+
+/// A request that is refused while the service is busy: it may be sent again soon.
+const BUSY: &str = "503 Slow Down\r\nRetry-After: 0";
+
+#[test]
+fn a_page_that_a_busy_service_refuses_is_asked_for_again_and_no_other_one_is() {
+    let bucket = Bucket::start(|heard, state, stream| {
+        let Some(page) = page_of(heard) else {
+            return false;
+        };
+        // Each but the first is refused twice.
+        if page > 0 && state.begun < 2 {
+            state.begun += 1;
+            send(stream, BUSY, "", SLOW_DOWN);
+            return true;
+        }
+        state.begun = 0;
+        let key = format!("d/{page}");
+        let next = (page < 3).then(|| (page + 1).to_string());
+        send_page(stream, &[&key], next.as_deref());
+        true
+    });
+    let ran = bucket.run(&["ls", "s3://mine/d"]).expect(0, &[]);
+    assert_eq!(ran.out, b"0\n1\n2\n3\n");
+    let heard = bucket.server.heard("GET").into_iter();
+    let listed = heard.filter(|heard| value(heard, "delimiter").is_some());
+    let pages: Vec<_> = listed.filter_map(|heard| page_of(&heard)).collect();
+    assert_eq!(pages, [0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
+}
+
+#[test]
+fn questions_are_asked_again_in_place_and_attempts_do_not_multiply_that() {
+    // HEAD tells no reason.
+    let bucket = Bucket::start(|heard, state, stream| {
+        let fails = heard.0 == "HEAD" && heard.1.ends_with("/o") && state.faults < 5;
+        if fails {
+            send(stream, BUSY, "", b"");
+        }
+        fails
+    });
+    bucket.state.lock().unwrap().content = Some(b"x");
+    bucket.run(&["stat", "s3://mine/o"]).expect(0, &[]);
+    assert_eq!(bucket.state.lock().unwrap().faults, 5);
+    let bucket = Bucket::start(|heard, _, stream| {
+        let fails = heard.0 == "HEAD" && heard.1.ends_with("/o");
+        if fails {
+            send(stream, BUSY, "", b"");
+        }
+        fails
+    });
+    bucket.run(&["stat", "s3://mine/o"]).expect(4, &["503"]);
+    // The first of three attempts asks nine times, the others once each.
+    assert_eq!(bucket.state.lock().unwrap().faults, 11);
 }

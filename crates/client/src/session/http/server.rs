@@ -200,8 +200,8 @@ impl HttpServer {
         }
     }
 
-    /// By the name of its program (`Server`). XRootD, up to 6.1 at least, has paths as they are, and
-    /// its answers to GET name no version.
+    /// By the name of its program (`Server`). XRootD, up to 6.1 at least, has paths as they are,
+    /// and its answers to GET name no version.
     pub(super) fn learn_ways(&self, program: &str) {
         let is_xrootd = program.to_ascii_lowercase().starts_with("xrootd");
         self.is_literal.store(is_xrootd, Ordering::Relaxed);

@@ -22,7 +22,7 @@ use tracing::info;
 
 use super::{
     failed::Failed,
-    remote::{IDENTITY, Listed, Remote, Validator, checksums_of, is_encoded, refused},
+    remote::{IDENTITY, ListedVersion, Remote, Validator, checksums_of, is_encoded, refused},
 };
 use crate::{
     access::copies::CopyPlace,
@@ -58,7 +58,7 @@ pub(super) struct Pull {
     size: Option<u64>,
     validator: Option<Validator>,
     /// In its place, where the answers of the source name no version.
-    listed: Option<Listed>,
+    listed: Option<ListedVersion>,
     /// Where the next piece begins, and how long it is.
     next: AtomicU64,
     piece: u64,

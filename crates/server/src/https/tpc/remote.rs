@@ -33,7 +33,7 @@ const PROPERTIES: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
     <D:getlastmodified/></D:prop></D:propfind>";
 
 /// Bytes of a file, and when it was changed.
-pub(super) type Listed = (u64, SystemTime);
+pub(super) type ListedVersion = (u64, SystemTime);
 
 /// The other server, and the file there.
 pub(super) struct Remote {
@@ -104,7 +104,7 @@ impl Remote {
 
     /// Size and time of the file as the other server lists it, which tell its version where the
     /// answers to GET name none. `None`: it does not list it, or not so.
-    pub(super) async fn listed(&self) -> Result<Option<Listed>, Failed> {
+    pub(super) async fn listed(&self) -> Result<Option<ListedVersion>, Failed> {
         let make = |target: &str| {
             let method = Method::from_bytes(b"PROPFIND").unwrap_or(Method::OPTIONS);
             Request::new(method, target)
