@@ -78,12 +78,12 @@ impl SettingTarget {
         let _ = self.limit.set(limit);
     }
 
-    /// `setting` as far as servers were found to let it, the limit of the job, and room for all
-    /// stripes.
-    pub(crate) fn clamp_to_limits(&self, setting: Setting) -> Setting {
+    /// `setting` as far as the servers of its side were found to let it, the limit of the job, and
+    /// room for all stripes.
+    pub(crate) fn clamp_to_limits(&self, setting: Setting, side: Side) -> Setting {
         let limit = self.limit();
         let sessions = self.endpoints.sessions_max().min(limit.concurrency);
-        let channels = self.endpoints.channels_max().min(limit.parallelism);
+        let channels = self.endpoints.channels_max(side).min(limit.parallelism);
         let concurrency = setting.concurrency.min(sessions);
         let stripes = self.stripes();
         let room = match self.channels_max.get() {
@@ -100,6 +100,18 @@ impl SettingTarget {
         }
     }
 
+    /// `target` with a number for the source that its servers take, if they take fewer channels
+    /// than the destination is to have.
+    pub(crate) fn with_source_limit(&self, target: Target) -> Target {
+        let wanted = target.of(Side::Source);
+        let source = self.clamp_to_limits(wanted, Side::Source).parallelism;
+        let has_own = target.source_channels.is_some() || source < target.setting.parallelism;
+        Target {
+            source_channels: has_own.then_some(source),
+            ..target
+        }
+    }
+
     /// Stripes of the transfers that have most, at least 1.
     pub(crate) fn stripes(&self) -> u32 {
         self.stripes.load(Ordering::Relaxed)
@@ -111,7 +123,8 @@ impl SettingTarget {
             return;
         }
         let before = self.now();
-        let (from, to) = (before.setting, self.clamp_to_limits(before.setting));
+        let from = before.setting;
+        let to = self.clamp_to_limits(from, Side::Destination);
         let parallelism = to.parallelism.into();
         let shown = show_setting(to.concurrency.into(), stripes.into(), parallelism);
         self.reporter.emit(&Event::Decision {
@@ -182,19 +195,24 @@ impl SettingTarget {
 
     fn keep_to_limits(&self, endpoint: &Endpoint, why: &str) {
         let before = self.now();
-        let (from, to) = (before.setting, self.clamp_to_limits(before.setting));
-        if from != to {
-            self.replace(Target {
-                setting: to,
-                ..before
-            });
-            self.reporter.emit(&Event::Decision {
-                side: None,
-                from: Some(self.view(from)),
-                to: self.view(to),
-                reason: format!("{from} -> {to}: {}: {why}", endpoint.name()),
-            });
+        let target = self.with_source_limit(Target {
+            setting: self.clamp_to_limits(before.setting, Side::Destination),
+            ..before
+        });
+        if target == before {
+            return;
         }
+        self.replace(target);
+        let is_of_source = target.setting == before.setting;
+        let side = is_of_source.then_some(Side::Source);
+        let shown = side.unwrap_or(Side::Destination);
+        let (from, to) = (before.of(shown), target.of(shown));
+        self.reporter.emit(&Event::Decision {
+            side: side.map(Side::as_str),
+            from: Some(self.view(from)),
+            to: self.view(to),
+            reason: format!("{from} -> {to}: {}: {why}", endpoint.name()),
+        });
     }
 
     /// Reports how many small files a session has in flight. Changes of less than a factor of two
@@ -290,4 +308,116 @@ pub(crate) struct WorkerSlot {
     /// A channel that moves small files of its own, one at a time.
     pub(crate) is_extra: bool,
     pub(crate) generation: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_proto::url::Location;
+
+    use super::*;
+    use crate::{endpoint::capabilities::Observed, report::events::Observer};
+
+    /// Side, parallelism and reason of each decision.
+    #[derive(Default)]
+    struct Decisions(Mutex<Vec<(Option<&'static str>, u32, String)>>);
+
+    impl Observer for Decisions {
+        fn on_event(&self, event: &Event) {
+            if let Event::Decision {
+                side, to, reason, ..
+            } = event
+            {
+                let decision = (*side, to.parallelism, reason.clone());
+                self.0.lock().push(decision);
+            }
+        }
+    }
+
+    struct Between {
+        target: SettingTarget,
+        source: Arc<Endpoint>,
+        destination: Arc<Endpoint>,
+        decisions: Arc<Decisions>,
+    }
+
+    /// Files from one server to another, with two sessions of 16 channels.
+    fn between(passes_here: bool) -> Between {
+        let endpoints = Arc::<EndpointRegistry>::default();
+        let endpoint = |url: &[u8]| {
+            let Ok(Location::Remote(url)) = Location::parse(url) else {
+                panic!("a URL");
+            };
+            endpoints.of(&url)
+        };
+        let source = endpoint(b"s3://mine/");
+        let destination = endpoint(b"ftp://there/");
+        source.capabilities.record(Observed::SendsToServer);
+        destination.capabilities.record(Observed::MovesFiles);
+        if passes_here {
+            destination.capabilities.record(Observed::FedByClient);
+        }
+        let decisions = Arc::<Decisions>::default();
+        let observer = Arc::<Decisions>::clone(&decisions);
+        let reporter = Arc::new(Reporter::new(observer, None));
+        let target = SettingTarget::new(endpoints, reporter);
+        target.replace(Target {
+            setting: Setting::new(2, 16),
+            ..Target::default()
+        });
+        Between {
+            target,
+            source,
+            destination,
+            decisions,
+        }
+    }
+
+    #[test]
+    fn a_source_that_takes_few_channels_leaves_the_destination_its_own() {
+        let between = between(true);
+        let (target, source) = (&between.target, &between.source);
+        let channels = || {
+            let now = target.now();
+            let of = |side| now.of(side).parallelism;
+            (of(Side::Source), of(Side::Destination))
+        };
+        target.channels_refused(source, 10);
+        assert_eq!(channels(), (16, 16), "one refusal may have any cause");
+        target.channels_refused(source, 10);
+        assert_eq!(channels(), (10, 16));
+        {
+            let decisions = between.decisions.0.lock();
+            let (side, parallelism, reason) = &decisions[0];
+            assert_eq!((*side, *parallelism), (Some("source"), 10));
+            assert!(reason.contains("s3://mine"), "{reason}");
+        }
+        let clamped = |side| target.clamp_to_limits(Setting::new(2, 64), side);
+        assert_eq!(clamped(Side::Source), Setting::new(2, 10));
+        assert_eq!(clamped(Side::Destination), Setting::new(2, 64));
+        // What a tuner decides next about the destination does not give the source more.
+        let next = target.with_source_limit(Target {
+            setting: Setting::new(2, 64),
+            ..Target::default()
+        });
+        assert_eq!(next.of(Side::Source).parallelism, 10);
+        for _ in 0..2 {
+            target.channels_refused(&between.destination, 12);
+        }
+        assert_eq!(channels(), (10, 12));
+        let decisions = between.decisions.0.lock();
+        assert_eq!((decisions[1].0, decisions[1].1), (None, 12));
+    }
+
+    #[test]
+    fn where_one_server_sends_to_the_other_both_have_the_fewer_channels() {
+        let between = between(false);
+        for _ in 0..2 {
+            between.target.channels_refused(&between.source, 10);
+        }
+        let now = between.target.now();
+        assert_eq!(
+            (now.setting, now.source_channels),
+            (Setting::new(2, 10), None)
+        );
+    }
 }

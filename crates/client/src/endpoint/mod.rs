@@ -32,7 +32,7 @@ use self::{
     service_clock::ServiceClock,
     uploads::Uploads,
 };
-use crate::{auth::secrets::Secrets, error::Result, panics::on_thread};
+use crate::{auth::secrets::Secrets, error::Result, panics::on_thread, passing::Side};
 
 /// A server as one user sees it.
 pub(crate) struct Endpoint {
@@ -207,33 +207,48 @@ impl EndpointRegistry {
         endpoint
     }
 
-    /// Sessions that the servers of the run admit.
+    /// Sessions that the servers of the run admit: each file has one with both sides.
     pub(crate) fn sessions_max(&self) -> u32 {
-        self.limit(|capabilities| &capabilities.sessions)
+        let of = |side| self.limit(side, |capabilities| &capabilities.sessions);
+        of(Side::Source).min(of(Side::Destination))
     }
 
-    /// Data channels that they accept in one transfer.
-    pub(crate) fn channels_max(&self) -> u32 {
-        self.limit(|capabilities| &capabilities.channels)
+    /// Data channels that the servers of a side accept in one transfer. Where one server sends to
+    /// the other, both have the same channels; where files pass through this machine, each has its
+    /// own.
+    pub(crate) fn channels_max(&self, side: Side) -> u32 {
+        let of = |side| self.limit(side, |capabilities| &capabilities.channels);
+        match self.are_fed_by_client() {
+            true => of(side),
+            false => of(Side::Source).min(of(Side::Destination)),
+        }
     }
 
-    /// The limit of the run. Files go to any receiving endpoint and come from any sending one: the
-    /// highest limit counts on either side.
-    fn limit(&self, ceiling: fn(&Capabilities) -> &Mutex<Ceiling>) -> u32 {
-        let now = Instant::now();
+    /// Files pass through this machine.
+    fn are_fed_by_client(&self) -> bool {
         let endpoints = self.0.lock();
-        let of_side = |side: Observed| {
-            let limits = (endpoints.iter().map(|e| &e.capabilities))
-                .filter(|capabilities| capabilities.has(side))
-                .map(|capabilities| {
-                    ceiling(capabilities)
-                        .lock()
-                        .in_force(now)
-                        .unwrap_or(u32::MAX)
-                });
-            limits.max().unwrap_or(u32::MAX)
+        let mut endpoints = endpoints.iter();
+        endpoints.any(|endpoint| endpoint.capabilities.has(Observed::FedByClient))
+    }
+
+    /// The limit of a side. Files go to any receiving endpoint and come from any sending one: the
+    /// highest limit counts.
+    fn limit(&self, side: Side, ceiling: fn(&Capabilities) -> &Mutex<Ceiling>) -> u32 {
+        let now = Instant::now();
+        let is_of_side = match side {
+            Side::Source => Observed::SendsToServer,
+            Side::Destination => Observed::MovesFiles,
         };
-        of_side(Observed::MovesFiles).min(of_side(Observed::SendsToServer))
+        let endpoints = self.0.lock();
+        let limits = (endpoints.iter().map(|e| &e.capabilities))
+            .filter(|capabilities| capabilities.has(is_of_side))
+            .map(|capabilities| {
+                ceiling(capabilities)
+                    .lock()
+                    .in_force(now)
+                    .unwrap_or(u32::MAX)
+            });
+        limits.max().unwrap_or(u32::MAX)
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     panics::joined_badly,
+    passing::Side,
     setting_target::{Target, WorkerSlot},
 };
 
@@ -80,7 +81,8 @@ impl WorkerPool<'_> {
         if self.held_until.is_some() && self.job.pool.has_sessions() {
             return;
         }
-        let setting = self.job.context.target.clamp_to_limits(target.setting);
+        let limits = &self.job.context.target;
+        let setting = limits.clamp_to_limits(target.setting, Side::Destination);
         // A small file takes one channel, and where files cannot be in a pipeline the others would
         // stand idle.
         let count = match self.job.has_files_for_one_channel() {

@@ -167,9 +167,11 @@ impl Controller {
             return false;
         };
         self.decided = decision;
-        self.decided.setting = self
-            .bounds
-            .project(context.target.clamp_to_limits(self.decided.setting));
+        self.decided.setting = self.bounds.project(
+            context
+                .target
+                .clamp_to_limits(self.decided.setting, self.side()),
+        );
         self.coordinator.publish(self.decided.setting, context);
         self.publish(context, true)
     }
@@ -256,7 +258,8 @@ impl Controller {
     /// This run's share of the decision.
     fn share(&self, context: &RunContext) -> Setting {
         let share = self.coordinator.share(self.decided.setting);
-        self.bounds.project(context.target.clamp_to_limits(share))
+        self.bounds
+            .project(context.target.clamp_to_limits(share, self.side()))
     }
 
     /// Asks the tuner and publishes its decision. True if anything changes.
@@ -294,9 +297,11 @@ impl Controller {
         }
         let before = self.decided.setting;
         let mut decision = self.tuner.decide(&observation);
-        decision.setting = self
-            .bounds
-            .project(context.target.clamp_to_limits(decision.setting));
+        decision.setting = self.bounds.project(
+            context
+                .target
+                .clamp_to_limits(decision.setting, self.side()),
+        );
         let grows = decision.setting.channels() > before.channels();
         if grows && ends_soon(context, seen.observation.goodput_bps()) {
             decision = Decision {
@@ -320,16 +325,18 @@ impl Controller {
         if !is_free || self.sides.is_none() && slower.is_none() {
             return None;
         }
-        let channels = context.target.now().setting.parallelism;
+        let channels = context.target.now().of(Side::Source).parallelism;
         let begun = || Sides::beginning_at(channels);
         let sides = self.sides.get_or_insert_with(begun);
         let setting = sides.turn(slower, self.decided.setting)?;
         let side = sides.tuned().as_str();
         self.tuner = (self.method).build(Some(setting), self.bounds, files::random());
         self.decided = self.tuner.first();
-        self.decided.setting = self
-            .bounds
-            .project(context.target.clamp_to_limits(self.decided.setting));
+        self.decided.setting = self.bounds.project(
+            context
+                .target
+                .clamp_to_limits(self.decided.setting, self.side()),
+        );
         self.decided.rationale = format!("{}: the {side} is slower", self.decided.setting);
         Some(self.publish(context, true))
     }
@@ -346,9 +353,11 @@ impl Controller {
         if self.coordinator.followed().is_none() {
             let restarted = self.tuner.restart_at(step.setting);
             self.decided = restarted.unwrap_or(Decision::new(step.setting, String::new()));
-            self.decided.setting = self
-                .bounds
-                .project(context.target.clamp_to_limits(self.decided.setting));
+            self.decided.setting = self.bounds.project(
+                context
+                    .target
+                    .clamp_to_limits(self.decided.setting, self.side()),
+            );
             self.coordinator.publish(self.decided.setting, context);
         }
         self.decided.rationale = step.rationale;
@@ -396,6 +405,7 @@ impl Controller {
                 generation,
             },
         };
+        let target = context.target.with_source_limit(target);
         let changes = target != before;
         if changes {
             context.target.replace(target);
