@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use crate::{
-    fake_bucket::{Bucket, State, value},
+    fake_bucket::{Bucket, INTERNAL, PART, State, answer, is_completion, value},
     hostile_http::{Heard, send},
 };
 
@@ -74,4 +74,43 @@ fn where_no_upload_can_be_removed_the_status_says_why() {
     let bucket = with_uploads(&["denied"]);
     let ran = bucket.run(&["uploads", "rm", "s3://mine/"]);
     ran.expect(3, &["permission denied"]);
+}
+
+/// A service that fails to complete, and stores a part again after each of so many aborts.
+fn with_late_parts(aborts: u32) -> Bucket {
+    Bucket::start(move |heard, state, stream| {
+        if is_completion(heard) {
+            send(stream, "200 OK", "", INTERNAL);
+            return true;
+        }
+        let is_abort = heard.0 == "DELETE" && value(heard, "uploadId").is_some();
+        if is_abort {
+            answer(heard, state, stream);
+            if state.aborted <= aborts {
+                state.parts.insert(1, PART);
+            }
+        }
+        is_abort
+    })
+}
+
+#[test]
+fn a_part_that_is_stored_after_an_abort_is_aborted_too() {
+    let options = ["-p", "1", "--retries=1", "--no-journal"];
+    let bucket = with_late_parts(2);
+    let ran = bucket.put(&options).expect(4, &["InternalError"]);
+    assert!(!ran.err.contains("uploads ls"), "{}", ran.err);
+    let state = bucket.state.lock().unwrap();
+    assert_eq!((state.aborted, state.parts.len()), (3, 0));
+}
+
+#[test]
+fn parts_that_stay_after_all_aborts_are_named() {
+    let options = ["-p", "1", "--retries=1", "--no-journal"];
+    let bucket = with_late_parts(u32::MAX);
+    bucket
+        .put(&options)
+        .expect(4, &["`godwit uploads ls s3://mine/large`"]);
+    let state = bucket.state.lock().unwrap();
+    assert_eq!((state.aborted, state.parts.len()), (6, 1));
 }

@@ -157,6 +157,7 @@ pub(crate) fn answer(heard: &Heard, state: &mut State, stream: &mut TcpStream) {
         }
         "DELETE" if is_of_upload => {
             state.aborted += 1;
+            state.parts.clear();
             send(stream, "204 No Content", "", b"");
         }
         "PUT" => {

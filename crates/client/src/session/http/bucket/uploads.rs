@@ -42,6 +42,9 @@ use crate::{
 const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(50);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(1600);
 
+/// An upload that keeps parts is aborted again so often, after pauses as above.
+const ABORTS_AGAIN_MAX: u32 = 5;
+
 /// How long a service may take to show an object that it says it has made.
 const SHOWN_IN: Duration = Duration::from_secs(3);
 
@@ -186,7 +189,7 @@ impl HttpControl {
         match unencrypted(said, encryption.as_deref()) {
             None => Ok(Ok(upload)),
             Some(refused) => {
-                self.abort(temp_path, &upload).await?;
+                self.abort_once(temp_path, &upload).await?;
                 Ok(Err(refused))
             }
         }
@@ -235,7 +238,7 @@ impl HttpControl {
             Ok(upload) => upload,
             Err(refused) => return Ok(Err(refused)),
         };
-        let aborted = self.abort(temp_path, &upload).await?;
+        let aborted = self.abort_once(temp_path, &upload).await?;
         if failure_kind(&aborted).is_some() {
             return Ok(Err(aborted));
         }
@@ -468,8 +471,45 @@ impl HttpControl {
         Ok(reply(250, "done"))
     }
 
-    /// The parts are removed.
+    /// The parts are removed, also those that were still on their way to the service: it may store
+    /// them after an abort.
     pub(super) async fn abort(
+        &mut self,
+        temp_path: &FtpPath,
+        upload: &PartedUpload,
+    ) -> Result<Reply, HttpError> {
+        let aborted = self.abort_once(temp_path, upload).await?;
+        if failure_kind(&aborted).is_some() {
+            return Ok(aborted);
+        }
+        let mut pause = LOOK_AGAIN_FIRST;
+        for _ in 0..ABORTS_AGAIN_MAX {
+            if !self.has_parts(upload).await {
+                return Ok(aborted);
+            }
+            sleep(pause).await;
+            pause = (2 * pause).min(LOOK_AGAIN_MAX);
+            let again = self.abort_once(temp_path, upload).await?;
+            if is_of_no_upload(&again) {
+                return Ok(aborted);
+            }
+            if failure_kind(&again).is_some() {
+                return Ok(again);
+            }
+        }
+        if self.has_parts(upload).await {
+            let bucket = self.bucket()?;
+            let url = bucket.endpoint.url(&upload.to);
+            bucket.warn(format!(
+                "{url}: parts of an upload stay although the service has aborted it: `godwit \
+                 uploads ls {url}` lists what costs money"
+            ));
+        }
+        Ok(aborted)
+    }
+
+    /// The same where no part was sent.
+    async fn abort_once(
         &mut self,
         temp_path: &FtpPath,
         upload: &PartedUpload,
@@ -484,6 +524,20 @@ impl HttpControl {
             self.bucket()?.endpoint.uploads.forget(temp_path);
         }
         Ok(answer)
+    }
+
+    /// Whether the service lists parts of an upload that was aborted; no where it does not tell.
+    async fn has_parts(&mut self, upload: &PartedUpload) -> bool {
+        let query = s3::query(&[("uploadId", &upload.id)]);
+        let Ok(bucket) = self.bucket() else {
+            return false;
+        };
+        let target = format!("{}{query}", bucket.target(&upload.to));
+        let listed = self.ask_bucket(Method::GET, &target, &[], Body::default);
+        match listed.await {
+            Ok(Ok(body)) => PartsPage::read(&body).is_ok_and(|page| !page.parts.is_empty()),
+            _ => false,
+        }
     }
 }
 
