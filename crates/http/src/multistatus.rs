@@ -218,6 +218,7 @@ impl<R: BufRead> Resources<R> {
                 Node::Open(name) if name.is_dav("response") => {
                     let found = response(&mut self.document, self.hrefs)?;
                     if found.is_some() {
+                        self.document.goes_on();
                         return Ok(found);
                     }
                 }
@@ -429,6 +430,19 @@ mod tests {
         assert!(names.contains("<D:href>/a%20b/</D:href>"), "{names}");
     }
 
+    /// Comments without an end.
+    struct Comments(usize);
+
+    impl io::Read for Comments {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            for byte in &mut *buffer {
+                *byte = b"<!-- -->"[self.0 % 8];
+                self.0 += 1;
+            }
+            Ok(buffer.len())
+        }
+    }
+
     #[test]
     fn answers_come_in_pieces_and_little_of_them_is_held() {
         let text = document(&[directory(), file()], &Wanted::All);
@@ -449,6 +463,9 @@ mod tests {
             let mut endless = Resources::new(endless, Hrefs::Encoded).unwrap();
             assert_eq!(endless.next(), Err(BadXml::Large), "{head}");
         }
+        let fruitless = BufReader::new(HEAD.as_bytes().chain(Comments(0)));
+        let mut fruitless = Resources::new(fruitless, Hrefs::Encoded).unwrap();
+        assert_eq!(fruitless.next(), Err(BadXml::Large));
         let many =
             "<D:response><D:href>a<!-- --></D:href>".replace("<!-- -->", &"a<!-- -->".repeat(999));
         let endless = format!("{HEAD}{}", many.replace('a', &"a".repeat(2000)));

@@ -15,6 +15,9 @@ const DEPTH_MAX: usize = 32;
 /// Bytes of a tag, a comment or a text without either.
 const PART_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of a body that comes piece by piece and leads to nothing.
+const FRUITLESS_BYTES_MAX: usize = 16 << 20;
+
 /// Bytes of the text of an element.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
@@ -96,7 +99,11 @@ impl<R: BufRead> Document<R> {
         if first.starts_with(BYTE_ORDER_MARK) {
             body.consume(BYTE_ORDER_MARK.len());
         }
-        let mut reader = NsReader::from_reader(Bounded { body, bytes: 0 });
+        let mut reader = NsReader::from_reader(Bounded {
+            body,
+            part_bytes: 0,
+            bytes: 0,
+        });
         reader.config_mut().expand_empty_elements = true;
         Ok(Self {
             reader,
@@ -110,7 +117,7 @@ impl<R: BufRead> Document<R> {
     pub(crate) fn next(&mut self) -> Result<Option<Node>, BadXml> {
         loop {
             self.part.clear();
-            self.reader.get_mut().bytes = 0;
+            self.reader.get_mut().part_bytes = 0;
             let read = self.reader.read_resolved_event_into(&mut self.part);
             let (namespace, event) = read.map_err(|error| bad(&error))?;
             let namespace = match namespace {
@@ -175,6 +182,11 @@ impl<R: BufRead> Document<R> {
         }
     }
 
+    /// What was read has led to something, and as much as before may follow.
+    pub(crate) fn goes_on(&mut self) {
+        self.reader.get_mut().bytes = 0;
+    }
+
     /// Skips what is left of the element that was opened last.
     pub(crate) fn skip(&mut self) -> Result<(), BadXml> {
         let depth = self.depth;
@@ -210,6 +222,8 @@ impl<R: BufRead> Document<R> {
 struct Bounded<R> {
     body: R,
     /// That the reader has taken and may hold.
+    part_bytes: usize,
+    /// That it has taken since the last [`Document::goes_on`].
     bytes: usize,
 }
 
@@ -223,14 +237,15 @@ impl<R: BufRead> Read for Bounded<R> {
 
 impl<R: BufRead> BufRead for Bounded<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        match self.bytes > PART_BYTES_MAX {
+        match self.part_bytes > PART_BYTES_MAX || self.bytes > FRUITLESS_BYTES_MAX {
             true => Err(io::ErrorKind::QuotaExceeded.into()),
             false => self.body.fill_buf(),
         }
     }
 
     fn consume(&mut self, count: usize) {
-        self.bytes += count;
+        self.part_bytes += count;
+        self.bytes = self.bytes.saturating_add(count);
         self.body.consume(count);
     }
 }

@@ -171,15 +171,15 @@ async fn fetch(wire: &mut Wire, job: &GetJob, lane: usize, piece: Piece) -> Resu
         Some(Validator::Listed(_)) => validator.clone(),
         _ => validator_of(&exchange),
     };
+    if validator.is_some() && told != validator {
+        return Err(Failure::Changed);
+    }
     if piece.is_first && told.is_none() {
         server.names_no_version.store(true, Ordering::Relaxed);
     }
     if piece.is_first && told.is_none() && has_parts && !piece.is_rest {
         job.region.ask_version(lane);
         return Ok(());
-    }
-    if validator.is_some() && told != validator {
-        return Err(Failure::Changed);
     }
     if let (Some(bucket), true) = (bucket, piece.is_first) {
         bucket.times.keep(&job.target, time_in(&exchange.answer));

@@ -59,13 +59,21 @@ impl HttpControl {
         let body = Chunks { chunks, chunk };
         // A large one takes a while.
         let writing = tokio::task::spawn_blocking(move || write_lines(&base, body, hrefs, sink));
-        while let Some(chunk) = exchange.answer.chunk().await.map_err(|e| lost(e.into()))? {
-            if sender.send(chunk).await.is_err() {
-                break;
+        let read = loop {
+            match exchange.answer.chunk().await {
+                Ok(Some(chunk)) => {
+                    if sender.send(chunk).await.is_err() {
+                        break Ok(());
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(lost(error.into())),
             }
-        }
+        };
         drop(sender);
+        // Nothing is written of this answer any more when another one is asked for.
         let written = (writing.await).unwrap_or(Err(Unlisted::Senseless(BadXml::Malformed)));
+        read?;
         let bytes = written.map_err(|why| match why {
             Unlisted::NotDirectory => Failure::Refused(reply(550, "not a directory"), false),
             Unlisted::Nameless => lost(senseless("PROPFIND", "the directory itself is not in it")),
@@ -83,8 +91,10 @@ impl HttpControl {
     ) -> Result<Option<Validator>, Failure> {
         match self.look(path).await {
             Ok(Ok(found)) => Ok(Validator::listed(&found)),
-            Ok(Err(refusal)) => Err(Failure::Refused(refusal, false)),
-            Err(error) => Err(unreached(error)),
+            // What has come of the file stays.
+            Ok(Err(refusal)) => Err(Failure::Refused(refusal, true)),
+            Err(HttpError::Connection(error)) => Err(unreached(error.into())),
+            Err(error) => Err(Failure::lost(error.to_string())),
         }
     }
 

@@ -189,14 +189,14 @@ impl Session {
         let region = &job.region;
         let is_large = region.end().is_some_and(|end| end > PARTED_BYTES_MIN);
         let lacks_version = server.names_no_version.load(Ordering::Relaxed);
-        match (region.validator(), self.http()) {
-            (Some(known @ Validator::Listed(_)), Some(control)) => {
-                if let Err(failure) = control.check_listed(path, &known).await {
-                    return Ended::failed(failure);
+        match region.validator() {
+            Some(known @ Validator::Listed(_)) => {
+                if let Err(unchecked) = self.check_listed(path, &known).await {
+                    return unchecked;
                 }
             }
-            (None, Some(control)) if is_large && !is_one && lacks_version => {
-                region.tell_version(control.listed_version(path).await.unwrap_or(None));
+            None if is_large && !is_one && lacks_version => {
+                region.tell_version(self.listed_version(path).await);
             }
             _ => {}
         }
@@ -204,12 +204,11 @@ impl Session {
         let mut ended = self.carry(plan, region, &job.cancel, &work, is_one).await;
         if let (Some(known @ Validator::Listed(_)), Some(end)) = (region.validator(), region.end())
             && let (None, false) = (&ended.failure, ended.is_stopped)
-            && let Some(control) = self.http()
         {
-            match control.check_listed(path, &known).await {
+            match self.check_listed(path, &known).await {
                 Ok(()) => region.vouch(),
-                Err(failure) => {
-                    ended.failure = Some(failure);
+                Err(unchecked) => {
+                    (ended.failure, ended.is_stopped) = (unchecked.failure, unchecked.is_stopped);
                     let start = end.saturating_sub(1);
                     ended.safe.remove(ByteRange { start, end });
                 }
@@ -219,6 +218,35 @@ impl Session {
             self.endpoint.capabilities.data(false).worked();
         }
         ended
+    }
+
+    /// The version of a file by what the server lists, if that tells one.
+    async fn listed_version(&mut self, path: &FtpPath) -> Option<Validator> {
+        let stop = self.context.stop.clone();
+        let control = self.http()?;
+        tokio::select! {
+            listed = control.listed_version(path) => listed.unwrap_or(None),
+            () = stop.cancelled() => None,
+        }
+    }
+
+    /// Fails if a file has another version now, or if that cannot be told.
+    async fn check_listed(
+        &mut self,
+        path: &FtpPath,
+        known: &Validator,
+    ) -> std::result::Result<(), Ended> {
+        let stop = self.context.stop.clone();
+        let Some(control) = self.http() else {
+            return Err(Ended::refused(not_offered("MLST")));
+        };
+        tokio::select! {
+            checked = control.check_listed(path, known) => checked.map_err(Ended::failed),
+            () = stop.cancelled() => Err(Ended {
+                is_stopped: true,
+                ..Ended::default()
+            }),
+        }
     }
 
     /// Looks after the lanes of a region until all of it is moved, or cannot be.
@@ -248,14 +276,8 @@ impl Session {
                 cancel.cancel();
                 ended.failure = Some(Failure::lost(error.to_string()));
             }
-            if let (Command::Retr(path), true) = (&plan.command, region.asks_version())
-                && let Some(control) = self.http()
-            {
-                let listed = tokio::select! {
-                    listed = control.listed_version(path) => listed.unwrap_or(None),
-                    () = stop.cancelled() => None,
-                };
-                region.tell_version(listed);
+            if let (Command::Retr(path), true) = (&plan.command, region.asks_version()) {
+                region.tell_version(self.listed_version(path).await);
                 continue;
             }
             if let (Some(before), false) = (region.crowded(), told_crowded) {

@@ -240,6 +240,7 @@ impl Copy {
                 };
                 let working = async {
                     tokio::select! {
+                        biased;
                         moved = moving => moved,
                         () = stopped(stop) => {
                             Err(Failed::new(Class::Aborted, "the server is shutting down"))
@@ -348,7 +349,8 @@ impl Copy {
     }
 
     async fn check_space(&self, size: Option<u64>) -> Result<(), Failed> {
-        let (storage, path) = (self.session.storage(), self.path.clone());
+        // The login may have ended while the source made it wait.
+        let (storage, path) = (Arc::clone(&self.session.unscoped), self.path.clone());
         let Some(size) = size.filter(|size| *size > 0) else {
             return Ok(());
         };

@@ -112,7 +112,7 @@ impl Pull {
         let is_whole = answer.status != StatusCode::PARTIAL_CONTENT
             || content_range(&answer).is_ok_and(|(_, size)| size <= PIECE_BYTES);
         if !is_whole && Validator::of(&answer).is_none() {
-            self.listed = self.remote.listed().await?;
+            self.listed = self.remote.listed().await.unwrap_or(None);
             if self.listed.is_none() {
                 // Nothing would say that the pieces are of the same file.
                 wanted = None;
@@ -260,9 +260,18 @@ impl Pull {
 
     /// What has come in pieces is of one version.
     async fn check_listed(&self) -> Result<(), Failed> {
-        match self.listed {
-            Some(_) if self.remote.listed().await? != self.listed => Err(Failed::changed()),
-            _ => Ok(()),
+        if self.listed.is_none() {
+            return Ok(());
+        }
+        // Those before were for the pieces.
+        self.retries.store(0, Ordering::Relaxed);
+        loop {
+            match self.remote.listed().await {
+                Ok(now) if now == self.listed => return Ok(()),
+                Ok(_) => return Err(Failed::changed()),
+                Err(failed) if self.may_retry(&failed) => sleep(RETRY_PAUSE).await,
+                Err(failed) => return Err(failed),
+            }
         }
     }
 

@@ -118,7 +118,7 @@ impl Remote {
         let patience = Patience::new(Some(0), LISTED_LIMIT);
         let mut answer = self.ask(&mut None, Some(patience), make).await?;
         if answer.status != StatusCode::MULTI_STATUS {
-            return Ok(None);
+            return Err(refused(answer).await);
         }
         let body = answer.whole(LISTED_BYTES_MAX).await?;
         // Its path is of no interest: nothing else was asked for.
