@@ -7,9 +7,6 @@ use crate::error::Error;
 /// Before the first answer is given up, beside what the server reads for it.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// The first limit where nobody knows how much the server reads.
-const FIRST_UNKNOWN: Duration = Duration::from_secs(20);
-
 /// A server that makes a checksum reads at least so many bytes a second, unless it is busy.
 const READ_BYTES_PER_SECOND: u64 = 100_000_000;
 
@@ -29,11 +26,8 @@ impl Patience {
     /// `whole` is the limit of all questions together.
     #[must_use]
     pub fn new(bytes: Option<u64>, whole: Duration) -> Self {
-        let first = match bytes {
-            Some(bytes) => FIRST + Duration::from_secs(bytes / READ_BYTES_PER_SECOND),
-            None => FIRST_UNKNOWN,
-        };
-        Self::from(first, whole)
+        let reading = Duration::from_secs(bytes.unwrap_or(0) / READ_BYTES_PER_SECOND);
+        Self::from(FIRST + reading, whole)
     }
 
     /// What would be left for less than the limit that follows belongs to this one.
@@ -101,7 +95,7 @@ mod tests {
     #[test]
     fn limits_double_and_add_up_to_the_whole() {
         assert_eq!(limits(Some(0), 1800), [5, 10, 20, 40, 80, 160, 320, 1165]);
-        assert_eq!(limits(None, 1200), [20, 40, 80, 160, 900]);
+        assert_eq!(limits(None, 1200), [5, 10, 20, 40, 80, 160, 885]);
         assert_eq!(limits(Some(100_000_000_000), 1800), [1800]);
         assert_eq!(limits(Some(0), 3), [3]);
     }

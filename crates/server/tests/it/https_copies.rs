@@ -553,6 +553,21 @@ fn pieces_of_two_versions_do_not_become_one_file() {
     );
 }
 
+/// A listing of a file of so many bytes and of this day. `false`: the connection ends, since the
+/// body of the request is left.
+pub(crate) fn list(stream: &mut Stream, bytes: usize, day: usize) -> bool {
+    let listed = format!(
+        "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>/f</D:href><D:propstat>\
+         <D:prop><D:resourcetype/><D:getcontentlength>{bytes}</D:getcontentlength>\
+         <D:getlastmodified>Mon, 0{day} Jun 2026 00:00:00 GMT</D:getlastmodified></D:prop>\
+         <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>"
+    );
+    let length = listed.len();
+    let head = format!("HTTP/1.1 207 x\r\nContent-Length: {length}\r\n");
+    say(stream, &format!("{head}Connection: close\r\n\r\n{listed}"));
+    false
+}
+
 #[test]
 fn pieces_are_of_the_version_that_the_source_lists() {
     let passive = passive();
@@ -564,17 +579,7 @@ fn pieces_are_of_the_version_that_the_source_lists() {
                 return answer_large(head, stream, "");
             }
             let day = 1 + looked.fetch_add(1, Ordering::Relaxed).min(last_day);
-            let listed = format!(
-                "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>/f</D:href><D:propstat>\
-                 <D:prop><D:resourcetype/><D:getcontentlength>{LARGE_BYTES}</D:getcontentlength>\
-                 <D:getlastmodified>Mon, 0{day} Jun 2026 00:00:00 GMT</D:getlastmodified></D:prop>\
-                 <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>"
-            );
-            // The body of the request is left: the client is to come again.
-            let length = listed.len();
-            let head = format!("HTTP/1.1 207 x\r\nContent-Length: {length}\r\n");
-            say(stream, &format!("{head}Connection: close\r\n\r\n{listed}"));
-            false
+            list(stream, LARGE_BYTES, day)
         })
     };
     let several = "X-Number-Of-Streams: 2\r\n";

@@ -17,8 +17,8 @@ use crate::{
     harness::{eventually, pattern},
     https::{KIM, ask, bearer, connect, names},
     https_copies::{
-        ABCDEF, DONE, Fake, THEIRS, active, active_with, copy, ending, fails, ok, passive, pull,
-        say, url,
+        ABCDEF, DONE, Fake, THEIRS, active, active_with, copy, ending, fails, list, ok, passive,
+        pull, say, url,
     },
     storage_failures::SmallDisk,
 };
@@ -187,6 +187,7 @@ fn a_source_that_answers_a_range_beyond_its_end_senselessly_is_asked_for_the_who
         let range = "HTTP/1.1 206 x\r\nContent-Length: 16777216\r\n\
                      Content-Range: bytes 0-16777215/3\r\n\r\nabc";
         match head.contains("range: bytes=") {
+            _ if head.starts_with("PROPFIND") => list(stream, 3, 1),
             true => {
                 say(stream, range);
                 false

@@ -112,7 +112,10 @@ impl Pull {
         let is_whole = answer.status != StatusCode::PARTIAL_CONTENT
             || content_range(&answer).is_ok_and(|(_, size)| size <= PIECE_BYTES);
         if !is_whole && Validator::of(&answer).is_none() {
-            self.listed = self.remote.listed().await.unwrap_or(None);
+            // What makes no sense would make none again.
+            if content_range(&answer).is_ok() {
+                self.listed = self.remote.listed().await.unwrap_or(None);
+            }
             if self.listed.is_none() {
                 // Nothing would say that the pieces are of the same file.
                 wanted = None;
