@@ -14,7 +14,7 @@ use std::{
 
 use godwit_engine::storage::FileRef;
 use godwit_http::{digest::Checksum, range::ContentRange};
-use godwit_http_client::{Answer, Connection, Method, Request, StatusCode, header};
+use godwit_http_client::{Answer, Connection, Method, Patience, Request, StatusCode, header};
 use godwit_proto::{ByteRange, ChecksumAlgorithm};
 use hyper::header::HeaderValue;
 use tokio::{task::JoinSet, time::sleep};
@@ -39,6 +39,9 @@ const PIECE_BYTES_MAX: u64 = 256 << 20;
 /// Requests that are sent again in one copy, and the time before each.
 const RETRIES_MAX: u32 = 3;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// All questions for one answer together.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
 /// Bytes of one copy on their way to the disk, and the least of one connection.
 const BUFFERS_BYTES: usize = 16 << 20;
@@ -162,7 +165,8 @@ impl Pull {
         loop {
             let asked = async {
                 let make = |target: &str| get(target, range, self.validator.as_ref());
-                let answer = self.remote.ask(kept, None, make).await?;
+                let patience = Patience::new(Some(0), ANSWER_LIMIT);
+                let answer = self.remote.ask(kept, patience, make).await?;
                 match answer.status {
                     StatusCode::RANGE_NOT_SATISFIABLE => Ok(answer),
                     status if status.is_success() && is_encoded(&answer) => {

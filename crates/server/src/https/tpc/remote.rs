@@ -46,22 +46,20 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Sends a request, and again where the server redirects it. `kept`: a connection from before,
-    /// and the one that the answer comes on. With `patience` it is sent again when no answer comes.
+    /// and the one that the answer comes on. It is sent again when no answer comes.
     pub(super) async fn ask(
         &self,
         kept: &mut Option<Connection>,
-        mut patience: Option<Patience>,
+        mut patience: Patience,
         make: impl Fn(&str) -> Request,
     ) -> Result<Answer, Failed> {
         let mut way = Redirects::new(self.url.clone());
         loop {
             let mut connection = self.connection(&way, kept.take()).await?;
-            let mut request = self.signed(&way, make(way.url().target()));
-            if let Some(patience) = &patience {
-                request = request.answered_within(patience.limit());
-            }
-            let answer = connection.send(request).await;
-            if let (Err(error), Some(patience)) = (&answer, &mut patience)
+            let request = self.signed(&way, make(way.url().target()));
+            let answer = connection.send(request.answered_within(patience.limit()));
+            let answer = answer.await;
+            if let Err(error) = &answer
                 && patience.asks_again(error)
             {
                 info!(remote = ?self.url, why = %error, "copy asks again");
@@ -116,7 +114,7 @@ impl Remote {
                 .with_body(Body::Bytes(Bytes::from_static(PROPERTIES)))
         };
         let patience = Patience::new(Some(0), LISTED_LIMIT);
-        let mut answer = self.ask(&mut None, Some(patience), make).await?;
+        let mut answer = self.ask(&mut None, patience, make).await?;
         if answer.status != StatusCode::MULTI_STATUS {
             return Err(refused(answer).await);
         }
@@ -137,7 +135,7 @@ impl Remote {
         bytes: Option<u64>,
     ) -> Result<Told, Failed> {
         let patience = Patience::new(bytes, CHECKSUM_LIMIT);
-        let answer = self.ask(&mut kept, Some(patience), |target| {
+        let answer = self.ask(&mut kept, patience, |target| {
             let request = Request::new(Method::HEAD, target)
                 .with(
                     HeaderName::from_static("want-digest"),
