@@ -123,7 +123,7 @@ enum Unlisted {
     /// The directory is not among what is listed.
     Nameless,
     Senseless(BadXml),
-    /// Nobody takes the lines.
+    /// The lines are not taken.
     Untaken(io::Error),
 }
 
