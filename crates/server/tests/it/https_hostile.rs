@@ -95,7 +95,7 @@ fn tokens(site: &Site) -> (String, Vec<(&'static str, String)>) {
     (signed(json!({})), wrong)
 }
 
-/// Nobody is slowed down for wrong tokens.
+/// Wrong tokens delay no later request.
 fn patient(copies: Option<CopySettings>) -> Site {
     let wishes = Wishes {
         https: true,
